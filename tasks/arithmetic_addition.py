@@ -1,0 +1,101 @@
+"""Arithmetic addition with its steps (Harik and Jayasiri, 2022).
+
+`?d=66623+401; 3e0+1e0+0e0==4e0 and 2e1+0e1+0e1==2e1 and … and 6e4+0e4+0e4==6e4 and d==67024#`: a step for each place,
+lowest first, adds a digit of each number and the carry, as long as either number or the carry has something left.
+"""
+
+import numpy as np
+
+from tasks.base import BLANK, LossOn, PackedTask, Problem, check_at_least, decimal, join, show
+
+
+class ArithmeticAddition(PackedTask):
+    """Add two numbers step by step.
+
+    digits:  the most digits a number has; how many it has is uniform over 1 … digits, its first digit is not 0
+    loss_on: what training counts: `all` tokens, or those of the `answer` (everything after `; `)
+
+    A pair of numbers belongs, in either order, wholly to training or wholly to evaluation.
+    """
+
+    alphabet = "?d=+; ean#0123456789"
+    grades = ("accuracy", "sum_accuracy")
+    score = "sum_accuracy"
+
+    def __init__(self, digits: int = 8, loss_on: LossOn = "answer"):
+        super().__init__(loss_on)
+        check_at_least(1, digits=digits)
+        self.digits = digits
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Both numbers' digits, lowest place first, 0 beyond the highest: [n, 2 · digits]."""
+        lengths = rng.integers(1, self.digits + 1, size=(n, 2, 1))
+        place = np.arange(self.digits)
+        lowest = np.where(place == lengths - 1, 1, 0)
+        drawn = rng.integers(lowest, 10, size=(n, 2, self.digits))
+        return np.where(place < lengths, drawn, 0).reshape(n, -1)
+
+    def identity(self, drawn: np.ndarray) -> np.ndarray:
+        a, b = self._numbers(drawn)
+        return np.concatenate([a + b, a * b], axis=1)  # place by place, the same in either order
+
+    def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        a, b = (np.pad(number, ((0, 0), (0, 1))) for number in self._numbers(drawn))
+        total, carry = self._add(a, b)
+        steps = []
+        for k in range(self.digits + 1):
+            left = (a[:, k:] > 0).any(axis=1) | (b[:, k:] > 0).any(axis=1) | (carry[:, k] > 0)
+            terms = (decimal(x[:, k], 1) for x in (a, b, carry))
+            added = [part for term in terms for part in (term, f"e{k}+")]
+            step = join(*added[:-1], f"e{k}==", decimal(total[:, k], 2), f"e{k} and ")
+            steps.append(np.where(left[:, None], step, BLANK))
+        prompts = join("?d=", _text(a[:, :-1]), "+", _text(b[:, :-1]), "; ")
+        return prompts, join(*steps, "d==", _text(total % 10), "#")
+
+    def facts(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
+        a, b = self._numbers(drawn)
+        _, carry = self._add(np.pad(a, ((0, 0), (0, 1))), np.pad(b, ((0, 0), (0, 1))))
+        digits_a, digits_b = _count_digits(a), _count_digits(b)
+        return {
+            "digits_a": digits_a,
+            "digits_b": digits_b,
+            "digits": np.maximum(digits_a, digits_b),
+            "carries": carry.sum(axis=1),
+        }
+
+    def grade(self, problem: Problem, completion: str) -> dict[str, bool]:
+        """`accuracy`: every step and the sum are right; `sum_accuracy`: the sum is, whatever stands before it."""
+        written = completion.split("#")[0].rpartition("d==")
+        right = problem.completion.rpartition("d==")[2].removesuffix("#")
+        ended = "#" in completion and written[1] == "d=="
+        return {
+            "accuracy": completion.startswith(problem.completion),
+            "sum_accuracy": ended and written[2] == right,
+        }
+
+    def _numbers(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return drawn[:, : self.digits], drawn[:, self.digits :]
+
+    @staticmethod
+    def _add(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Each place's total with the carry into it, and that carry, [n, places] each."""
+        total, carry = a + b, np.zeros_like(a)
+        for k in range(1, a.shape[1]):
+            carry[:, k] = total[:, k - 1] // 10
+            total[:, k] += carry[:, k]
+        return total, carry
+
+
+def _count_digits(number: np.ndarray) -> np.ndarray:
+    return number.shape[1] - np.argmax(number[:, ::-1] > 0, axis=1)
+
+
+def _text(number: np.ndarray) -> np.ndarray:
+    """Digits [n, places], lowest first, as characters, highest first, without leading zeros."""
+    highest_first = number[:, ::-1]
+    begun = np.logical_or.accumulate(highest_first > 0, axis=1)
+    return np.where(begun, highest_first + ord("0"), BLANK)
+
+
+if __name__ == "__main__":
+    show(ArithmeticAddition(), length=150)

@@ -1,0 +1,168 @@
+"""Substring by prefix (Harik and Jayasiri, 2022): `[random]>[substring][random]>[substring]…`.
+
+After each `>` stands a copy of something earlier. Its first letter cannot be known; from the second on, what has been
+copied so far is searched for in the text before, and the letter that followed there is the answer.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from tasks.base import LossOn, Problem, Task, Text, check_at_least, check_characters, is_held_out, show
+
+
+class SubstringByPrefix(Task):
+    """Complete copies of earlier text.
+
+    letters:      what random text is drawn from, uniformly
+    first_length: random letters at the start of a row
+    copy_length:  letters in a copy, taken at a uniform offset of all letters before it (without the `>`)
+    gap_min, gap_max: random letters between a copy and the next `>`, their number uniform
+    context:      tokens that a problem (prompt and completion) has at most
+    loss_on:      what training counts: `all` tokens, or the `answer`: a copy's letters after its first
+
+    A row belongs to training or to evaluation by its first random letters.
+    """
+
+    stop = None
+
+    def __init__(
+        self,
+        letters: str = "abcd",
+        first_length: int = 16,
+        copy_length: int = 16,
+        gap_min: int = 1,
+        gap_max: int = 11,
+        context: int = 512,
+        loss_on: LossOn = "answer",
+    ):
+        super().__init__(loss_on)
+        check_characters("letters", letters, reserved=">", least=2)
+        check_at_least(2, copy_length=copy_length)
+        check_at_least(1, first_length=first_length, gap_min=gap_min)
+        check_at_least(gap_min, gap_max=gap_max)
+        if first_length + gap_min < copy_length:
+            raise ValueError(
+                f"copy_length={copy_length}: must be at most first_length + gap_min = {first_length + gap_min}, "
+                "or the first copy has nothing to be taken from"
+            )
+        self.letters = letters
+        self.alphabet = letters + ">"
+        self.first_length = first_length
+        self.copy_length = copy_length
+        self.gap_min = gap_min
+        self.gap_max = gap_max
+        self.context = context
+        self.max_length = first_length + gap_max + 1 + copy_length
+        check_at_least(self.max_length, context=context)
+
+    def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
+        d = self._documents(rng, rows, length, held_out)
+        row = np.arange(rows)[:, None]
+        place = np.zeros(d.letters.shape, dtype=np.int16)
+        arrows = np.zeros(d.letters.shape, dtype=np.int64)
+        for begin in d.begin.T:
+            place[row, begin[:, None] + np.arange(self.copy_length)] = np.arange(self.copy_length)
+            arrows[row[:, 0], begin] = 1
+        column = np.arange(d.letters.shape[1]) + np.cumsum(arrows, axis=1)  # each copy has a `>` before it
+        width = d.letters.shape[1] + d.begin.shape[1]
+        tokens = np.full((rows, width), len(self.letters), dtype=np.uint8)
+        tokens[row, column] = d.letters
+        places = np.zeros((rows, width), dtype=np.int16)
+        places[row, column] = place
+        tokens, places = tokens[:, :length], places[:, :length]
+        counted = places > 0 if self.loss_on == "answer" else np.ones_like(places, dtype=bool)
+        return Text(tokens, counted, places)
+
+    def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
+        """A problem's prompt ends where the last copy's letters so far stand at one place only of all letters before.
+
+        Copies that never get there (their source was copied whole before) are passed over.
+        Facts: `copy` (how many copies stand before it), `known` (its letters in the prompt), `distance` (tokens from
+        the first unknown letter back to its source).
+        """
+        found: dict[str, Problem] = {}
+        while len(found) < n:
+            before = len(found)
+            d = self._documents(rng, 64, self.context, held_out=True)
+            copies = (d.begin + np.arange(1, d.begin.shape[1] + 1) + self.copy_length <= self.context).sum(axis=1)
+            for row, copy in enumerate(rng.integers(copies)):
+                problem = self._problem(d, row, copy)
+                if problem is not None:
+                    found.setdefault(problem.prompt, problem)
+            if len(found) == before:
+                raise ValueError(f"{n} evaluation problems are more than the task has: it has about {before}")
+        return list(found.values())[:n]
+
+    def bayes_floor(self, rng: np.random.Generator, rows: int, length: int) -> tuple[float, np.ndarray]:
+        """The ideal predictor's loss in nats per counted letter, and by place in the copy, [copy_length − 1].
+
+        Given j letters of a copy, the ideal predictor is uniform over all offsets whose first j letters match, so the
+        next letter has the probability (offsets that match j + 1 letters) / (offsets that match j). Estimated over
+        `rows` rows of `length` tokens.
+        """
+        nats, count = np.zeros(self.copy_length), np.zeros(self.copy_length)
+        d = self._documents(rng, rows, length, held_out=False)
+        for row in range(rows):
+            windows = np.lib.stride_tricks.sliding_window_view(d.letters[row], self.copy_length)
+            for copy, begin in enumerate(d.begin[row]):
+                seen = min(self.copy_length, length - (begin + copy + 1))  # letters of this copy before the row's end
+                if seen < 2:
+                    break
+                matches = windows[: begin - self.copy_length + 1] == windows[begin]
+                alive = np.logical_and.accumulate(matches, axis=1).sum(axis=0)[:seen]
+                nats[1:seen] += np.log(alive[:-1] / alive[1:])
+                count[1:seen] += 1
+        return nats.sum() / count.sum(), nats[1:] / count[1:]
+
+    def _documents(self, rng: np.random.Generator, rows: int, length: int, held_out: bool) -> "_Documents":
+        """Letters of rows that are, with their `>`, at least `length` tokens long."""
+        shortest_round = self.gap_min + 1 + self.copy_length
+        rounds = max(1, -(-(length - self.first_length) // shortest_round))
+        gaps = rng.integers(self.gap_min, self.gap_max + 1, size=(rows, rounds))
+        begin = self.first_length + np.cumsum(gaps, axis=1) + self.copy_length * np.arange(rounds)
+        source = rng.integers(begin - self.copy_length + 1)
+        width = self.first_length + rounds * (self.gap_max + self.copy_length)
+        letters = rng.integers(len(self.letters), size=(rows, width), dtype=np.uint8)
+        letters[:, : self.first_length] = self._first_letters(rng, rows, held_out)
+        row, copy = np.arange(rows)[:, None], np.arange(self.copy_length)
+        for k in range(rounds):  # in turn, since a copy may be copied again
+            letters[row, begin[:, k, None] + copy] = letters[row, source[:, k, None] + copy]
+        return _Documents(letters, begin, source)
+
+    def _first_letters(self, rng: np.random.Generator, rows: int, held_out: bool) -> np.ndarray:
+        kept = np.empty((0, self.first_length), dtype=np.uint8)
+        for _ in range(100):
+            drawn = rng.integers(len(self.letters), size=(rows * (32 if held_out else 2), self.first_length))
+            kept = np.concatenate([kept, drawn[is_held_out(drawn) == held_out].astype(np.uint8)])
+            if len(kept) >= rows:
+                return kept[:rows]
+        raise ValueError(f"first_length={self.first_length}: too short to split training from evaluation")
+
+    def _problem(self, d: "_Documents", row: int, copy: int) -> Problem | None:
+        begin, source = int(d.begin[row, copy]), int(d.source[row, copy])
+        text = self.decode(d.letters[row, : begin + self.copy_length])
+        before, copied = text[:begin], text[begin:]
+        for known in range(1, self.copy_length):
+            if before.find(copied[:known]) == before.rfind(copied[:known]):
+                break
+        else:
+            return None
+        cuts = [0, *(int(b) for b in d.begin[row, : copy + 1])]
+        parts = [text[a:b] for a, b in pairwise(cuts)]
+        prompt = ">".join(parts) + ">" + copied[:known]
+        arrows_between = int((d.begin[row, : copy + 1] > source + known).sum())
+        facts = {"copy": int(copy), "known": known, "distance": begin - source + arrows_between}
+        return Problem(prompt, copied[known:], facts)
+
+
+@dataclass(frozen=True)
+class _Documents:
+    letters: np.ndarray  # uint8 [rows, width]: everything but the `>`
+    begin: np.ndarray  # int [rows, rounds]: where each copy begins, counted in letters
+    source: np.ndarray  # int [rows, rounds]: where what it copies begins, counted in letters
+
+
+if __name__ == "__main__":
+    show(SubstringByPrefix())
