@@ -1,0 +1,1 @@
+"""A lab bench for comparing how transformers are told position."""
