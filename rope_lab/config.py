@@ -1,0 +1,327 @@
+"""Every setting: its type, its checks, and how a composed configuration becomes the objects that training uses.
+
+What is swapped (task, position) is instantiated from its yaml; what is tuned is a dataclass here that yaml fills.
+"""
+
+import dataclasses
+import difflib
+import functools
+import hashlib
+import importlib
+import inspect
+import json
+import math
+from collections.abc import Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import hydra.utils
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
+from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
+
+ROOT = Path(__file__).resolve().parent.parent
+CONF = ROOT / "conf"
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used: the message names its key, its value and the remedy."""
+
+
+@dataclass
+class Model:
+    d_model: int = MISSING
+    n_layers: int = MISSING
+    n_heads: int = MISSING
+    norm: str = MISSING
+    dropout: float = MISSING
+
+
+@dataclass
+class Train:
+    steps: int = MISSING
+    batch_size: int = MISSING
+    seq_len: int = MISSING
+    lr: float = MISSING
+    beta1: float = MISSING
+    beta2: float = MISSING
+    weight_decay: float = MISSING
+    warmup: int = MISSING
+    decay: str = MISSING
+    clip: float = MISSING
+    log_every: int = MISSING
+    precision: str = MISSING
+    compile: bool = MISSING
+
+
+@dataclass
+class Eval:
+    every: int = MISSING
+    problems: int = MISSING
+    sequences: int = MISSING
+
+
+@dataclass
+class Wandb:
+    mode: str = MISSING
+    project: str = MISSING
+    entity: str | None = None
+
+
+@dataclass
+class Settings:
+    """What yaml files and the command line fill in."""
+
+    task: dict[str, Any] = field(default_factory=dict)
+    position: dict[str, Any] = field(default_factory=dict)
+    model: Model = field(default_factory=Model)
+    train: Train = field(default_factory=Train)
+    eval: Eval = field(default_factory=Eval)
+    seed: int = MISSING
+    device: str = MISSING
+    threads: int | None = None
+    out: str | None = None
+    fresh: bool = MISSING
+    other_code: bool = MISSING
+    wandb: Wandb = field(default_factory=Wandb)
+
+
+ConfigStore.instance().store(name="schema", node=Settings)
+
+
+@dataclass
+class Names:
+    """What was chosen from the groups of conf/."""
+
+    task: str
+    position: str
+    scale: str
+
+
+@dataclass
+class Config(Settings):
+    """Checked settings, and the names under which task, position and scale were chosen."""
+
+    names: Names = field(default_factory=lambda: Names("", "", ""))
+
+
+# key, what must hold of its value, what to say where it does not
+CHECKS = [
+    ("model.d_model", lambda v: v >= 1, "must be at least 1"),
+    ("model.n_layers", lambda v: v >= 1, "must be at least 1"),
+    ("model.n_heads", lambda v: v >= 1, "must be at least 1"),
+    ("model.norm", lambda v: v in ("pre", "post"), "must be pre or post"),
+    ("model.dropout", lambda v: 0 <= v < 1, "must be at least 0 and below 1"),
+    ("train.steps", lambda v: v >= 1, "must be at least 1"),
+    ("train.batch_size", lambda v: v >= 1, "must be at least 1"),
+    ("train.seq_len", lambda v: v >= 1, "must be at least 1"),
+    ("train.lr", lambda v: 0 < v < math.inf, "must be a finite number above 0, train.lr=1e-3 for example"),
+    ("train.beta1", lambda v: 0 <= v < 1, "must be at least 0 and below 1"),
+    ("train.beta2", lambda v: 0 <= v < 1, "must be at least 0 and below 1"),
+    ("train.weight_decay", lambda v: 0 <= v < math.inf, "must be a finite number, 0 or more"),
+    ("train.warmup", lambda v: v >= 0, "must be a number of steps, 0 or more"),
+    ("train.decay", lambda v: v in ("none", "linear", "cosine"), "must be none, linear or cosine"),
+    ("train.clip", lambda v: 0 < v < math.inf, "must be a finite number above 0"),
+    ("train.log_every", lambda v: v >= 1, "must be a number of steps, at least 1"),
+    ("train.precision", lambda v: v in ("float32", "bfloat16"), "must be float32 or bfloat16"),
+    ("eval.every", lambda v: v >= 1, "must be a number of steps, at least 1"),
+    ("eval.problems", lambda v: v >= 1, "must be at least 1"),
+    ("eval.sequences", lambda v: v >= 1, "must be at least 1"),
+    ("seed", lambda v: v >= 0, "must be 0 or more"),
+    ("device", lambda v: v in ("auto", "cpu", "cuda", "mps"), "must be auto, cpu, cuda or mps"),
+    ("threads", lambda v: v is None or v >= 1, "must be at least 1, or null for as many as torch takes"),
+    ("wandb.mode", lambda v: v in ("offline", "online", "disabled"), "must be offline, online or disabled"),
+    ("wandb.project", lambda v: bool(v.strip()), "must not be empty"),
+]
+
+
+def from_hydra(cfg: DictConfig) -> Config:
+    """The checked configuration of the job that Hydra is running. Raises ConfigError."""
+    return _checked(cfg, HydraConfig.get().runtime.choices)
+
+
+def load(*overrides: str) -> Config:
+    """The checked configuration that command line `overrides` give, outside of a Hydra job. Raises ConfigError."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose("config", list(overrides), return_hydra_config=True)
+    choices = cfg.hydra.runtime.choices
+    with read_write(cfg), open_dict(cfg):
+        del cfg["hydra"]
+    return _checked(cfg, choices)
+
+
+def from_record(plain: dict[str, Any]) -> Config:
+    """The configuration that a run.json holds. Raises ConfigError where its settings are not today's."""
+    try:
+        parts = {
+            f.name: f.type(**plain[f.name]) for f in dataclasses.fields(Config) if dataclasses.is_dataclass(f.type)
+        }
+        return Config(**plain | parts)
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"the run was recorded with other settings than today's code has: {error}") from None
+
+
+def _checked(cfg: DictConfig, choices: dict[str, str]) -> Config:
+    plain = OmegaConf.to_container(cfg, resolve=True)
+    _reject_unknown(plain, Settings)
+    missing = sorted(OmegaConf.missing_keys(cfg))
+    if missing:
+        raise ConfigError(f"{', '.join(missing)}: not set; conf/config.yaml sets it")
+    names = Names(**{group: choices[group] for group in ("task", "position", "scale")})
+    if choices.get("recipe") is None and names.scale != "quick":
+        raise ConfigError(f"scale={names.scale}: there is no conf/recipe/{names.task}/{names.scale}.yaml")
+    config = Config(**vars(OmegaConf.to_object(cfg)), names=names)
+    for key, holds, remedy in CHECKS:
+        value = functools.reduce(getattr, key.split("."), config)
+        if not holds(value):
+            raise ConfigError(f"{key}={_show(value)}: {remedy}")
+    if config.model.d_model % config.model.n_heads:
+        raise ConfigError(
+            f"model.d_model={config.model.d_model}: must be divisible by model.n_heads={config.model.n_heads}"
+        )
+    return config
+
+
+def build_task(config: Config):
+    """The task that `config` names, fit for its sequence length. Raises ConfigError."""
+    _check_arguments("task", config.task)
+    with config_errors("task."):
+        task = hydra.utils.instantiate(config.task)
+    if task.max_length > config.train.seq_len:
+        raise ConfigError(
+            f"train.seq_len={config.train.seq_len}: too short, one problem may take {task.max_length} tokens; "
+            f"set train.seq_len to that or more, or make the problems of task={config.names.task} smaller"
+        )
+    return task
+
+
+def build_position(config: Config, dims):
+    """The position scheme that `config` names, made for `dims`. Raises ConfigError."""
+    _check_arguments("position", config.position)
+    with config_errors():
+        return hydra.utils.instantiate(config.position)(dims)
+
+
+@contextmanager
+def config_errors(prefix: str = ""):
+    """Turns a ValueError about a setting, also one that Hydra has wrapped, into a ConfigError."""
+    try:
+        yield
+    except InstantiationException as error:
+        cause = error.__cause__
+        if cause is not None and not isinstance(cause, ValueError):
+            raise
+        raise ConfigError(f"{prefix}{cause or error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{prefix}{error}") from None
+
+
+def out_folder(config: Config) -> Path:
+    """The folder that holds run folders."""
+    return Path(config.out).expanduser().resolve() if config.out else ROOT / "results" / "runs"
+
+
+def identity(config: Config, device: str) -> dict[str, Any]:
+    """The settings that change what a run records, with the device type that `config.device` came to."""
+    plain = dataclasses.asdict(config)
+    kept = {key: plain[key] for key in ("task", "position", "model", "train", "eval", "seed")}
+    return kept | {"device": device, "names": {key: plain["names"][key] for key in ("task", "position")}}
+
+
+def run_id(identity: dict[str, Any]) -> str:
+    """A hash of a run's identity."""
+    return _hash(identity)
+
+
+def run_name(identity: dict[str, Any]) -> str:
+    """The name of a run's folder."""
+    names = identity["names"]
+    return f"{names['task']}-{names['position']}-s{identity['seed']}-{run_id(identity)}"
+
+
+def recipe_id(identity: dict[str, Any]) -> str:
+    """A hash of the identity without position and seed: runs that share it may be compared."""
+    recipe = {key: value for key, value in identity.items() if key not in ("position", "seed")}
+    return _hash(recipe | {"names": {"task": identity["names"]["task"]}})
+
+
+def _hash(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _reject_unknown(plain: dict[str, Any], schema: type, prefix: str = "") -> None:
+    fields = {f.name: f.type for f in dataclasses.fields(schema)}
+    for key, value in plain.items():
+        if key not in fields:
+            raise ConfigError(
+                f"{prefix}{key}={_show(value)}: there is no such setting; {_nearest(key, fields, prefix)}"
+            )
+        if dataclasses.is_dataclass(fields[key]):
+            _reject_unknown(value, fields[key], f"{prefix}{key}.")
+
+
+def _check_arguments(group: str, node: dict[str, Any]) -> None:
+    """Raises ConfigError where `node` names no class, or gives the class an argument that it cannot take."""
+    target = node.get("_target_")
+    if not isinstance(target, str):
+        raise ConfigError(f"{group}._target_={_show(target)}: must name a class, as the files in conf/{group}/ do")
+    module, _, name = target.rpartition(".")
+    try:
+        parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise ConfigError(f"{group}._target_={target}: {error}") from None
+    takes = [name for name in parameters if name != "dims"]
+    for key, value in node.items():
+        if key in ("_target_", "_partial_"):
+            continue
+        if key not in takes:
+            raise ConfigError(f"{group}.{key}={_show(value)}: there is no such setting; {_nearest(key, takes, group)}")
+        if not _fits(value, parameters[key].annotation):
+            raise ConfigError(f"{group}.{key}={_show(value)}: must be {_describe(parameters[key].annotation)}")
+    for key in takes:
+        if key not in node and parameters[key].default is inspect.Parameter.empty:
+            raise ConfigError(f"{group}.{key}: not set; set it in conf/{group}/ or with +{group}.{key}=…")
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    """Whether `value` may be given where `annotation` stands; annotations other than plain ones are not checked."""
+    if get_origin(annotation) is Literal:
+        return value in get_args(annotation)
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if annotation in (int, str, bool):
+        return type(value) is annotation
+    return True
+
+
+def _describe(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return " or ".join(get_args(annotation))
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[annotation]
+
+
+def _reject_unknown(plain: dict[str, Any], schema: type, prefix: str = "") -> None:
+    fields = {f.name: f.type for f in dataclasses.fields(schema)}
+    for key, value in plain.items():
+        if key not in fields:
+            near = _nearest(key, fields, prefix.rstrip("."))
+            raise ConfigError(f"{prefix}{key}={_show(value)}: there is no such setting; {near}")
+        if dataclasses.is_dataclass(fields[key]):
+            _reject_unknown(value, fields[key], f"{prefix}{key}.")
+
+
+def _nearest(key: str, known: Iterable[str], group: str) -> str:
+    names = {name: f"{group}.{name}" if group else name for name in known}
+    near = difflib.get_close_matches(key, names, n=1)
+    if near:
+        return f"did you mean {names[near[0]]}?"
+    return f"there are {', '.join(names.values())}" if names else f"{group} has none"
+
+
+def _show(value: Any) -> str:
+    """A value as one types it on the command line."""
+    return str(value) if isinstance(value, str | float) else json.dumps(value)

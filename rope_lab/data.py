@@ -1,0 +1,68 @@
+"""A task's text as batches. Batch k of a run is a function of (seed, stream, k) alone, whatever happened before it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks.base import Problem, Task, Text
+
+# Streams: what random numbers are for. A stream's number is part of every recorded run: never reuse one.
+INITIAL_WEIGHTS, SCHEME_WEIGHTS, TRAINING_TEXT, DROPOUT = range(4)
+EVALUATION_SEED = 20_220_622  # one for all runs: every scheme and seed meets the same problems and the same text
+EVALUATION_TEXT, EVALUATION_PROBLEMS = range(2)
+
+IGNORED = -100  # a target that no loss counts
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tokens and what each should be followed by, int64 [B, T] each; `IGNORED` where nothing is counted."""
+
+    inputs_BT: Tensor
+    targets_BT: Tensor
+
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(self.inputs_BT.to(device), self.targets_BT.to(device))
+
+
+def generator(seed: int, stream: int, k: int = 0) -> np.random.Generator:
+    """The random numbers of step `k` of a stream."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, k)))
+
+
+def torch_seed(seed: int, stream: int, k: int = 0) -> int:
+    """A seed for torch's generator, for step `k` of a stream."""
+    return int(generator(seed, stream, k).integers(2**63))
+
+
+def training_batch(task: Task, seed: int, k: int, batch_size: int, seq_len: int) -> Batch:
+    """Batch `k` of a run; its targets are what the task's `loss_on` counts."""
+    text = task.text(generator(seed, TRAINING_TEXT, k), batch_size, seq_len + 1)
+    return _batch(text, text.counted)
+
+
+def evaluation_text(task: Task, rows: int, seq_len: int) -> Batch:
+    """Held-out text, the same for every run; its targets are the answers, whatever training counts."""
+    text = task.text(generator(EVALUATION_SEED, EVALUATION_TEXT), rows, seq_len + 1, held_out=True)
+    return _batch(text, text.place > 0)
+
+
+def evaluation_problems(task: Task, n: int) -> list[Problem]:
+    """The first `n` of one list of held-out problems, the same for every run."""
+    return task.problems(generator(EVALUATION_SEED, EVALUATION_PROBLEMS), n)
+
+
+def pad(rows: list[np.ndarray]) -> Tensor:
+    """Token arrays of different lengths as one int64 [B, longest], zeros at the right."""
+    padded = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)
+    for i, row in enumerate(rows):
+        padded[i, : len(row)] = row
+    return torch.from_numpy(padded)
+
+
+def _batch(text: Text, counted: np.ndarray) -> Batch:
+    tokens = text.tokens.astype(np.int64)
+    targets = np.where(counted, tokens, IGNORED)
+    return Batch(torch.from_numpy(tokens[:, :-1].copy()), torch.from_numpy(targets[:, 1:].copy()))

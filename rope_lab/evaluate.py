@@ -1,0 +1,125 @@
+"""How good a model is: loss on held-out text, and problems completed and graded.
+
+Where the whole completion is graded, greedy decoding is right if and only if every arg-max under teacher forcing is
+right, so one forward pass grades a problem. Only what teacher forcing finds wrong has to be generated, and only where
+the task grades more than the whole (a right sum after wrong steps).
+
+Shape letters: B batch, T time, V vocabulary.
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from rope_lab.data import IGNORED, Batch, pad
+from rope_lab.model import Cache, Transformer
+from tasks.base import Problem, Task
+
+SCORED = 128  # the write-up counts how many of so many problems are right
+TOKENS_PER_PASS = 2**15  # what one forward pass of an evaluation reads at most, a matter of memory alone
+
+
+@torch.inference_mode()
+def evaluate(model: Transformer, task: Task, text: Batch, problems: list[Problem], max_len: int) -> dict[str, float]:
+    """Every `eval/…` metric of the model; `max_len` is the longest sequence, in tokens, that may be generated."""
+    was_training = model.training
+    model.eval()
+    metrics = text_metrics(model, text)
+    grades = grade(model, task, problems, max_len)
+    for name in task.grades:
+        metrics[name] = float(np.mean([g[name] for g in grades]))
+    if len(grades) >= SCORED:
+        metrics["score"] = sum(g[task.score] for g in grades[:SCORED])
+    model.train(was_training)
+    return {f"eval/{name}": value for name, value in metrics.items()}
+
+
+@torch.inference_mode()
+def text_metrics(model: Transformer, text: Batch) -> dict[str, float]:
+    """`loss` in nats per counted token, and `token_accuracy`, the share of counted tokens that rank first."""
+    nats, right, count = 0.0, 0, 0
+    rows = max(1, TOKENS_PER_PASS // text.inputs_BT.shape[1])
+    for inputs_BT, targets_BT in zip(text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True):
+        counted = targets_BT != IGNORED
+        logits_NV, targets_N = model(inputs_BT)[counted].float(), targets_BT[counted]
+        nats += F.cross_entropy(logits_NV, targets_N, reduction="sum").item()
+        right += int((logits_NV.argmax(-1) == targets_N).sum())
+        count += len(targets_N)
+    return {"loss": nats / count, "token_accuracy": right / count}
+
+
+@torch.inference_mode()
+def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, bool]]:
+    """What greedy decoding gets right of each problem."""
+    whole = exact_matches(model, task, problems)
+    completions = [p.completion if right else "" for p, right in zip(problems, whole, strict=True)]
+    if len(task.grades) > 1:
+        wrong = [i for i, right in enumerate(whole) if not right]
+        longest = max(len(p.completion) for p in problems)
+        written = generate(model, task, [problems[i].prompt for i in wrong], longest, max_len)
+        for i, completion in zip(wrong, written, strict=True):
+            completions[i] = completion
+    return [task.grade(p, c) for p, c in zip(problems, completions, strict=True)]
+
+
+@torch.inference_mode()
+def exact_matches(model: Transformer, task: Task, problems: list[Problem]) -> list[bool]:
+    """For each problem, whether every token of the completion ranks first, given the prompt and those before it."""
+    right = [False] * len(problems)
+    for chunk in _chunks([p.length for p in problems]):
+        tokens_BT = pad([task.encode(problems[i].prompt + problems[i].completion) for i in chunk])
+        tokens_BT = tokens_BT.to(model.embedding.weight.device)
+        place = torch.arange(1, tokens_BT.shape[1], device=tokens_BT.device)
+        begin, end = (
+            torch.tensor(lengths, device=tokens_BT.device)[:, None]
+            for lengths in zip(*((len(problems[i].prompt), problems[i].length) for i in chunk), strict=True)
+        )
+        asked_BT = (begin <= place) & (place < end)
+        hit_BT = model(tokens_BT[:, :-1]).argmax(-1) == tokens_BT[:, 1:]
+        for i, hit in zip(chunk, (hit_BT | ~asked_BT).all(dim=1).tolist(), strict=True):
+            right[i] = hit
+    return right
+
+
+@torch.inference_mode()
+def generate(model: Transformer, task: Task, prompts: list[str], longest: int, max_len: int) -> list[str]:
+    """Greedy completions, each up to the task's stop character, `longest` tokens or a sequence of `max_len` tokens."""
+    written = [""] * len(prompts)
+    for chunk in _chunks([len(p) + longest for p in prompts]):
+        for i, tokens in zip(chunk, _generate(model, task, [prompts[i] for i in chunk], longest, max_len), strict=True):
+            written[i] = task.decode(tokens)
+    return written
+
+
+def _generate(model: Transformer, task: Task, prompts: list[str], longest: int, max_len: int) -> list[list[int]]:
+    """One batch: the prompts are read at once, then each row goes on from where its own prompt ends."""
+    device = model.embedding.weight.device
+    stop = task.alphabet.index(task.stop) if task.stop else -1
+    tokens_BT = pad([task.encode(p) for p in prompts]).to(device)
+    end_B = torch.tensor([len(p) for p in prompts], device=device)
+    slots = min(int(end_B.max()) + longest, max_len)
+    cache = Cache.empty(model, len(prompts), slots)
+
+    pos_BT = torch.arange(tokens_BT.shape[1], device=device).expand_as(tokens_BT)
+    logits_BV = model(tokens_BT, pos_BT, cache)[torch.arange(len(prompts), device=device), end_B - 1]
+    written, going = [], torch.ones_like(end_B, dtype=torch.bool)
+    for _ in range(longest):
+        next_B = logits_BV.argmax(-1)
+        written.append(torch.where(going, next_B, -1))
+        going &= (next_B != stop) & (end_B < slots)
+        if not going.any():
+            break
+        logits_BV = model(next_B[:, None], end_B.clamp(max=slots - 1)[:, None], cache)[:, 0]
+        end_B = end_B + 1
+    rows = torch.stack(written, dim=1).tolist()
+    return [[t for t in row if t >= 0] for row in rows]
+
+
+def _chunks(lengths: list[int]) -> list[list[int]]:
+    """Indices in order of length, cut into batches of at most `TOKENS_PER_PASS` tokens after padding."""
+    chunks: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if not chunks or lengths[i] * (len(chunks[-1]) + 1) > TOKENS_PER_PASS:
+            chunks.append([])
+        chunks[-1].append(i)
+    return chunks

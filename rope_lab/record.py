@@ -1,0 +1,231 @@
+"""A run's folder: run.json (what it is and how it stands), metrics.jsonl (its curves), and W&B beside them.
+
+The files are the source of truth; W&B gets a copy, and nothing that goes wrong there reaches the training.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from rope_lab import config
+from rope_lab.config import ROOT, ConfigError
+
+log = logging.getLogger(__name__)
+
+PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
+
+
+class Run:
+    """An open run folder, claimed by this process alone while it is open. The claim dies with its process."""
+
+    def __init__(self, folder: Path):
+        """Makes and claims `folder`. Raises ConfigError where it cannot be written or another process has it."""
+        self.folder = folder
+        self._lock = FileLock(folder / ".lock")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(blocking=False)
+        except Timeout:
+            raise ConfigError(f"{folder} is in use: another process is training this run") from None
+        except OSError as error:
+            raise ConfigError(f"out={folder.parent}: cannot be written ({error.strerror}); set out=FOLDER") from None
+        self.content: dict[str, Any] = read_json(folder / "run.json") or {}
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._lock.release()
+
+    def clear(self) -> None:
+        """Forgets everything recorded so far."""
+        for path in self.folder.iterdir():
+            if path.name != ".lock":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self.content = {}
+
+    def begin(self, last_step: int, wandb: config.Wandb, **content: Any) -> None:
+        """Says that the run is running and what it is; drops rows of steps after `last_step`, not to be had again."""
+        rows = [row for row in read_lines(self.folder / "metrics.jsonl") if 0 < last_step >= row["step"]]
+        _replace(self.folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        self.content = {"status": "running"} | content | {"metrics": {}}
+        for row in rows:
+            self.content["metrics"] |= _metrics(row)
+        self._write()
+        self.wandb = Wandb(wandb, self.folder, self.content)
+        for row in rows:
+            self.wandb.log(row)
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Adds a line to metrics.jsonl, in one write, and to W&B."""
+        with open(self.folder / "metrics.jsonl", "a") as file:
+            file.write(json.dumps(row) + "\n")
+        self.content["metrics"] |= _metrics(row)
+        self.wandb.log(row)
+
+    def end(self, status: str, **content: Any) -> None:
+        """Says how the run ended."""
+        self.content |= {"status": status} | content
+        self.content["provenance"]["end"] = now()
+        self._write()
+        self.wandb.finish(self.content["metrics"] | {"status": status}, good=status == "finished")
+
+    def _write(self) -> None:
+        _replace(self.folder / "run.json", json.dumps(self.content, indent=2) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file, or None where there is none or it cannot be read."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a metrics.jsonl; a last line that was cut off is left out."""
+    rows = []
+    with suppress(OSError):
+        for line in path.read_text().splitlines():
+            with suppress(ValueError):
+                rows.append(json.loads(line))
+    return rows
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes a file so that a reader sees the old one or the new one, never half of either."""
+    beside = path.with_name(path.name + ".tmp")
+    beside.write_text(text)
+    os.replace(beside, path)
+
+
+def _metrics(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if "/" in name}
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def provenance(hardware: dict[str, Any]) -> dict[str, Any]:
+    """Where a run comes from: code, command, versions, and the `hardware` it ran on."""
+    return {
+        "code": code_hash(),
+        "git": {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain"))},
+        "command": shlex.join(["python", "-m", "rope_lab.train", *sys.argv[1:]]),
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "platform": f"{platform.system()} {platform.machine()}",
+        "hardware": hardware,
+        "start": now(),
+        "end": None,
+    }
+
+
+def code_hash() -> str:
+    """A hash of everything that a run's numbers depend on in this repository: rope_lab/ and tasks/."""
+    digest = hashlib.sha256()
+    for path in sorted([*(ROOT / "rope_lab").glob("*.py"), *(ROOT / "tasks").glob("*.py")]):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def cpu_name() -> str:
+    """The processor's name."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+class Wandb:
+    """The W&B run beside a run folder. Not imported where it is disabled; whatever fails there is a warning."""
+
+    def __init__(self, settings: config.Wandb, folder: Path, content: dict[str, Any]):
+        self.run = None
+        if settings.mode == "disabled":
+            return
+        try:
+            self.run = _init_wandb(settings, settings.mode, folder, content)
+        except Exception as error:
+            log.warning("W&B could not start: %s", _first_line(error))
+        if self.run is None and settings.mode == "online":
+            with suppress(Exception):
+                self.run = _init_wandb(settings, "offline", folder, content)
+                log.warning("W&B records offline instead; upload it later with: wandb sync %s", self.folder)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where W&B keeps this run's files, if it keeps any."""
+        return Path(self.run.dir).parent if self.run else None
+
+    def log(self, row: dict[str, Any]) -> None:
+        self._try(lambda: self.run.log(row, step=row["step"]))
+
+    def finish(self, summary: dict[str, Any], good: bool) -> None:
+        self._try(lambda: self.run.summary.update(summary))
+        self._try(lambda: self.run.finish(exit_code=0 if good else 1))
+
+    def _try(self, action: Callable[[], None]) -> None:
+        if self.run is None:
+            return
+        try:
+            action()
+        except Exception as error:
+            self.run = None
+            log.warning("W&B failed and is left out from here on, metrics.jsonl goes on: %s", _first_line(error))
+
+
+def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[str, Any]):
+    """A new W&B run, grouped so that the seeds of one scheme can be averaged and the schemes of one task overlaid."""
+    os.environ.setdefault("WANDB_SILENT", "true")
+    import wandb
+
+    run = wandb.init(
+        mode=mode,
+        project=settings.project,
+        entity=settings.entity,
+        dir=folder.parent,
+        name=folder.name,
+        group=f"{content['task']}-{content['position']}-{content['recipe_id']}",
+        job_type="train",
+        tags=[content["task"], content["position"], content["scale"]],
+        config=content["config"] | {"run_id": content["run_id"], "recipe_id": content["recipe_id"]},
+        settings=wandb.Settings(init_timeout=15, console="off", x_disable_stats=True),
+        reinit="finish_previous",
+    )
+    run.define_metric("*", step_metric="step")
+    return run
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _version(package: str) -> str | None:
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return None

@@ -1,0 +1,78 @@
+"""Talks to a trained run: `python -m rope_lab.sample FOLDER [PROMPT]`.
+
+With a prompt, the model completes it; without one, it completes a few held-out problems, right and wrong marked.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from rope_lab import checkpoint, config, data, record
+from rope_lab.config import Config, ConfigError
+from rope_lab.evaluate import generate
+from rope_lab.model import Transformer
+from rope_lab.train import build_model
+from tasks.base import Task
+
+
+def load_run(folder: Path) -> tuple[Config, Task, Transformer, dict[str, Any]]:
+    """A run's configuration, task, model with its last weights, and run.json. Raises ConfigError."""
+    content = record.read_json(folder / "run.json")
+    if content is None:
+        raise ConfigError(f"{folder}: is no run's folder, it has no readable run.json")
+    cfg = config.from_record(content["config"])
+    task = config.build_task(cfg)
+    model = build_model(cfg, len(task.alphabet))
+    saved = checkpoint.load(folder)
+    if saved is None:
+        raise ConfigError(f"{folder}: has no checkpoint yet")
+    model.load_state_dict(saved["model"])
+    return cfg, task, model.eval(), content
+
+
+def complete(cfg: Config, task: Task, model: Transformer, prompt: str) -> str:
+    """What the model writes after `prompt`, greedily. Raises ConfigError where the prompt cannot be read."""
+    with config.config_errors():
+        task.encode(prompt)
+    if not 0 < len(prompt) <= cfg.train.seq_len:
+        raise ConfigError(f"a prompt of {len(prompt)} characters: must have 1 to {cfg.train.seq_len}")
+    longest = max(len(p.completion) for p in data.evaluation_problems(task, 8))
+    return generate(model, task, [prompt], longest, cfg.train.seq_len)[0]
+
+
+def show_problems(cfg: Config, task: Task, model: Transformer, n: int) -> str:
+    """Completions of the first `n` held-out problems, marked right or wrong, the right answer below a wrong one."""
+    problems = data.evaluation_problems(task, n)
+    longest = max(len(p.completion) for p in problems)
+    lines, right = [], 0
+    completions = generate(model, task, [p.prompt for p in problems], longest, cfg.train.seq_len)
+    for problem, written in zip(problems, completions, strict=True):
+        grades = task.grade(problem, written)
+        right += grades["accuracy"]
+        extra = "".join(f" ({name} right)" for name, good in grades.items() if good and not grades["accuracy"])
+        lines += [("right  " if grades["accuracy"] else "WRONG  ") + problem.prompt + " → " + written + extra]
+        if not grades["accuracy"]:
+            lines += [" " * 7 + "it should be".rjust(len(problem.prompt)) + " → " + problem.completion]
+    return "\n".join([*lines, f"{right} of {n} right"])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m rope_lab.sample", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder")
+    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="text in the task's alphabet")
+    parser.add_argument("-n", type=int, default=8, help="how many held-out problems, where no prompt is given")
+    given = parser.parse_args(arguments)
+    try:
+        cfg, task, model, content = load_run(given.folder)
+        print(f"{content['task']} · {content['position']} · seed {content['seed']} · {content['status']}")
+        if given.prompt is None:
+            print(show_problems(cfg, task, model, given.n))
+        else:
+            print(given.prompt + " → " + complete(cfg, task, model, given.prompt))
+    except ConfigError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

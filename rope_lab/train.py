@@ -1,0 +1,370 @@
+"""Trains one run: `python -m rope_lab.train [overrides]`, or with `-m` a sweep of them.
+
+The same command continues a run that was cut off, and returns at once from one that is finished.
+"""
+
+import dataclasses
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+import torch.nn.functional as F
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from torch import nn
+from tqdm import tqdm
+
+from rope_lab import checkpoint, config, data, record
+from rope_lab.config import CONF, Config, ConfigError
+from rope_lab.evaluate import SCORED, evaluate
+from rope_lab.model import Transformer
+from rope_lab.positions import Dims
+from tasks.base import Problem, Task
+
+log = logging.getLogger(__name__)
+
+EXIT_BAD_CONFIG, EXIT_DIVERGED = 2, 3
+SAVE_SECONDS = 300  # a checkpoint is written at each evaluation, and whenever the last one is older than this
+
+
+class Diverged(Exception):
+    """A loss or a gradient that is not finite, found before the step that it would have spoilt."""
+
+
+@dataclass
+class Lab:
+    """Everything a run needs, built and checked before anything is written."""
+
+    cfg: Config
+    device: torch.device
+    task: Task
+    text: data.Batch  # held out, for eval/loss
+    problems: list[Problem]  # held out, graded
+    model: Transformer
+    optimizer: torch.optim.Optimizer
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.cfg.train.precision == "bfloat16")
+
+
+@dataclass
+class State:
+    """How far a run is."""
+
+    step: int = 0  # optimizer steps made
+    seconds: float = 0.0  # spent training and evaluating, over all the times that the run was resumed
+    losses: list[float] = field(default_factory=list)  # of the steps since train/loss was last recorded
+
+
+def train(cfg: Config) -> dict[str, Any]:
+    """Trains the run that `cfg` describes, or what is left of it; returns the content of its run.json.
+
+    Raises ConfigError, before anything is written, where `cfg` cannot be run.
+    """
+    device = resolve_device(cfg.device)
+    identity = config.identity(cfg, device.type)
+    folder = config.out_folder(cfg) / config.run_name(identity)
+    if not cfg.fresh and is_over(folder):
+        return record.read_json(folder / "run.json")
+    lab = build(cfg, device)
+    with record.Run(folder) as run:
+        if cfg.fresh:
+            run.clear()
+        elif is_over(folder):  # another process may have finished it while this one was building
+            return run.content
+        state = resume(lab, run)
+        run.begin(**describe(lab, identity, state), last_step=state.step, wandb=cfg.wandb)
+        print(headline(run))
+        try:
+            with StopSignals() as stop, new_bar(cfg, state) as bar:
+                loop(lab, state, run, stop, bar)
+        except Diverged as error:
+            run.end("diverged", progress=progress(cfg, state), error=str(error))
+        except BaseException as error:
+            run.end("failed", progress=progress(cfg, state), error=f"{type(error).__name__}: {error}")
+            raise
+        else:
+            finished = state.step == cfg.train.steps
+            run.end("finished" if finished else "interrupted", progress=progress(cfg, state))
+        print(summary(run))
+        if run.content["status"] == "interrupted":
+            sys.exit(128 + stop.caught)
+        return run.content
+
+
+def loop(lab: Lab, state: State, run: record.Run, stop: "StopSignals", bar: tqdm) -> None:
+    """Trains from `state` to the last step, or to the one in which a signal came."""
+    cfg, began = lab.cfg, time.monotonic() - state.seconds
+    saved = time.monotonic()
+    if state.step == 0:
+        metrics = evaluate_now(lab)
+        state.seconds = time.monotonic() - began
+        report(run, bar, progress(cfg, state), metrics)
+
+    while state.step < cfg.train.steps and not stop.caught:
+        loss, norm, lr = update(lab, state.step)
+        state.step += 1
+        state.losses.append(loss)
+
+        last, metrics = state.step == cfg.train.steps, {}
+        if state.step % cfg.train.log_every == 0 or last:
+            metrics |= {"train/loss": sum(state.losses) / len(state.losses), "train/lr": lr, "train/grad_norm": norm}
+            state.losses = []
+        evaluating = state.step % cfg.eval.every == 0 or last
+        if evaluating:
+            metrics |= evaluate_now(lab)
+        state.seconds = time.monotonic() - began
+        bar.update()
+        if metrics:
+            report(run, bar, progress(cfg, state), metrics)
+        if evaluating or stop.caught or time.monotonic() - saved > SAVE_SECONDS:
+            save(lab, state, run)
+            saved = time.monotonic()
+
+
+def update(lab: Lab, step: int) -> tuple[float, float, float]:
+    """Optimizer step number `step`; the batch's loss, its gradient's norm before clipping, and the learning rate.
+
+    Raises Diverged, with the weights as they were, where loss or gradient is not finite.
+    """
+    cfg, t = lab.cfg, lab.cfg.train
+    batch = data.training_batch(lab.task, cfg.seed, step, t.batch_size, t.seq_len).to(lab.device)
+    if cfg.model.dropout:
+        torch.manual_seed(data.torch_seed(cfg.seed, data.DROPOUT, step))
+    with lab.autocast():
+        logits_BTV = lab.model(batch.inputs_BT)
+    loss = F.cross_entropy(logits_BTV.flatten(0, 1).float(), batch.targets_BT.flatten(), ignore_index=data.IGNORED)
+    lab.optimizer.zero_grad()
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(lab.model.parameters(), t.clip)
+
+    lr = learning_rate(t, step)
+    if not (math.isfinite(loss.item()) and math.isfinite(norm.item())):
+        raise Diverged(
+            f"step {step} was not made: loss {loss.item():g}, gradient norm {norm.item():g}, "
+            f"learning rate {lr:g}, batch {step} of seed {cfg.seed}"
+        )
+    for group in lab.optimizer.param_groups:
+        group["lr"] = lr
+    lab.optimizer.step()
+    return loss.item(), norm.item(), lr
+
+
+def learning_rate(t: config.Train, step: int) -> float:
+    """The learning rate of step number `step`, 0 … t.steps − 1: a linear warm-up to t.lr, then the decay towards 0."""
+    if step < t.warmup:
+        return t.lr * (step + 1) / t.warmup
+    done = (step - t.warmup) / (t.steps - t.warmup)
+    return t.lr * {"none": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[t.decay]
+
+
+def evaluate_now(lab: Lab) -> dict[str, float]:
+    """Every `eval/…` metric of the model as it is."""
+    with lab.autocast():
+        return evaluate(lab.model, lab.task, lab.text, lab.problems, lab.cfg.train.seq_len)
+
+
+def build(cfg: Config, device: torch.device) -> Lab:
+    """Task, problems, model and optimizer of a run. Raises ConfigError where they cannot be built."""
+    if cfg.threads:
+        torch.set_num_threads(cfg.threads)
+    task = config.build_task(cfg)
+    with config.config_errors(f"eval.problems={cfg.eval.problems}: "):
+        problems = data.evaluation_problems(task, cfg.eval.problems)
+    with config.config_errors("task."):
+        text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len).to(device)
+    model = build_model(cfg, len(task.alphabet)).to(device)
+    if cfg.train.compile:
+        model.compile()
+    t = cfg.train
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(t.beta1, t.beta2), weight_decay=t.weight_decay)
+    return Lab(cfg, device, task, text, problems, model, optimizer)
+
+
+def build_model(cfg: Config, vocabulary: int) -> Transformer:
+    """The model with its initial weights: those of `cfg.seed`, the same for every scheme but for what a scheme adds."""
+    dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
+        position = config.build_position(cfg, dims)
+        torch.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
+        return Transformer(vocabulary, **dataclasses.asdict(cfg.model), position=position)
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device that `auto`, `cpu`, `cuda` or `mps` comes to here. Raises ConfigError where there is none such."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(kind for kind, found in there.items() if found)
+    if not there[name]:
+        raise ConfigError(f"device={name}: torch finds no such device here; use device=auto or device=cpu")
+    return torch.device(name)
+
+
+def is_over(folder: Path) -> bool:
+    """Whether the run in `folder` has come to its end, which it then says."""
+    content = record.read_json(folder / "run.json") or {}
+    if content.get("status") not in ("finished", "diverged"):
+        return False
+    print(f"{folder.name} has {content['status']} before; fresh=true runs it anew")
+    code = content["provenance"]["code"]
+    if code != record.code_hash():
+        log.warning("its code was another (%s, now %s): fresh=true runs it with today's", code, record.code_hash())
+    return True
+
+
+def resume(lab: Lab, run: record.Run) -> State:
+    """Loads the run's last checkpoint, if there is one, into model and optimizer.
+
+    Raises ConfigError where it was written by other code and `other_code` does not allow that.
+    """
+    saved = checkpoint.load(run.folder, lab.device)
+    if saved is None:
+        return State()
+    code = run.content.get("provenance", {}).get("code")
+    if code != record.code_hash() and not lab.cfg.other_code:
+        raise ConfigError(
+            f"{run.folder} was begun by other code ({code}, now {record.code_hash()}): "
+            "fresh=true begins anew, other_code=true goes on all the same"
+        )
+    lab.model.load_state_dict(saved["model"])
+    lab.optimizer.load_state_dict(saved["optimizer"])
+    return State(saved["step"], saved["seconds"], saved["losses"])
+
+
+def save(lab: Lab, state: State, run: record.Run) -> None:
+    weights = {"model": lab.model.state_dict(), "optimizer": lab.optimizer.state_dict()}
+    checkpoint.save(run.folder, state.step, weights | dataclasses.asdict(state))
+
+
+def describe(lab: Lab, identity: dict[str, Any], state: State) -> dict[str, Any]:
+    """What run.json says of a run from its beginning on."""
+    cfg = lab.cfg
+    return {
+        "run_id": config.run_id(identity),
+        "recipe_id": config.recipe_id(identity),
+        **dataclasses.asdict(cfg.names),
+        "seed": cfg.seed,
+        "config": dataclasses.asdict(cfg),
+        "parameters": sum(p.numel() for p in lab.model.parameters()),
+        "progress": progress(cfg, state),
+        "provenance": record.provenance(hardware(lab.device)),
+    }
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """What a run computes with: the numbers may differ in their last digits on another."""
+    backends = torch.backends
+    return {
+        "device": device.type,
+        "name": torch.cuda.get_device_name(device) if device.type == "cuda" else record.cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "tf32": {"matmul": backends.cuda.matmul.allow_tf32, "cudnn": backends.cudnn.allow_tf32},
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def progress(cfg: Config, state: State) -> dict[str, Any]:
+    """How far a run is, in each of the units in which others may have counted."""
+    sequences = state.step * cfg.train.batch_size
+    tokens = sequences * cfg.train.seq_len
+    return {"steps": state.step, "sequences": sequences, "tokens": tokens, "seconds": round(state.seconds, 3)}
+
+
+class StopSignals:
+    """Within it, the first of SIGINT, SIGTERM and SIGUSR1 is noted in `caught`; none of them ends the process."""
+
+    def __init__(self):
+        self.caught = 0
+
+    def __enter__(self) -> "StopSignals":
+        self._before = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+                self._before[number] = signal.signal(number, self._catch)
+        return self
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _catch(self, number, frame) -> None:
+        self.caught = self.caught or number
+
+
+def new_bar(cfg: Config, state: State) -> tqdm:
+    """A progress bar on a terminal; silent elsewhere."""
+    return tqdm(total=cfg.train.steps, initial=state.step, disable=None, unit="step", dynamic_ncols=True)
+
+
+def report(run: record.Run, bar: tqdm, progress: dict[str, Any], metrics: dict[str, float]) -> None:
+    """Records a row of metrics and shows it: in the bar, or, where that is silent, as one line an evaluation."""
+    run.log({"step": progress["steps"]} | {k: v for k, v in progress.items() if k != "steps"} | metrics)
+    now = run.content["metrics"]
+    speed = f"{progress['tokens'] / progress['seconds']:,.0f}"
+    shown = {"loss": f"{now['eval/loss']:.3f}", "accuracy": f"{now['eval/accuracy']:.1%}"}
+    bar.set_postfix(shown | {"train loss": f"{now.get('train/loss', math.nan):.3f}", "tokens/s": speed}, refresh=False)
+    if bar.disable and "eval/accuracy" in metrics:
+        print(
+            f"step {progress['steps']:>6} · {progress['seconds']:7.1f} s · {speed:>9} tokens/s · "
+            f"held-out loss {shown['loss']} · accuracy {shown['accuracy']}",
+            flush=True,
+        )
+
+
+def headline(run: record.Run) -> str:
+    c = run.content
+    hardware, begun = c["provenance"]["hardware"], c["progress"]["steps"]
+    return (
+        f"{c['task']} · {c['position']} · {c['scale']} · seed {c['seed']} · {c['parameters']:,} parameters · "
+        f"{hardware['name']}, {hardware['threads']} threads" + (f" · goes on from step {begun}" if begun else "")
+    )
+
+
+def summary(run: record.Run) -> str:
+    """The end of a run in a few lines: how it went and where everything lies."""
+    c, m = run.content, run.content["metrics"]
+    folder = os.path.relpath(run.folder)
+    lines = [f"{c['status']} after {c['progress']['steps']} steps, {c['progress']['seconds']:.0f} s"]
+    if "error" in c:
+        lines.append(f"  {c['error']}")
+    if "eval/accuracy" in m:
+        lines.append(f"  accuracy  {m['eval/accuracy']:.1%} of {c['config']['eval']['problems']} held-out problems")
+    if "eval/score" in m:
+        lines.append(f"  score     {m['eval/score']} of the first {SCORED}, as the write-up counts")
+    if "eval/loss" in m:
+        lines.append(f"  loss      {m['eval/loss']:.4f} nats per answer token, held out")
+    lines += [f"  records   {folder}", f"  try it    python -m rope_lab.sample {folder}"]
+    if run.wandb.folder:
+        lines.append(f"  W&B       wandb leet {os.path.relpath(run.wandb.folder)}")
+    return "\n".join(lines)
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+def main(cfg: DictConfig) -> None:
+    sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    try:
+        content = train(config.from_hydra(cfg))
+    except ConfigError as error:
+        if sweep:  # Hydra goes on with the other runs and ends with this message
+            raise HydraException(str(error)) from None
+        print(error, file=sys.stderr)
+        sys.exit(EXIT_BAD_CONFIG)
+    if content["status"] == "diverged" and not sweep:
+        sys.exit(EXIT_DIVERGED)
+
+
+if __name__ == "__main__":
+    main()
