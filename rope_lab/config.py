@@ -156,23 +156,16 @@ def load(*overrides: str) -> Config:
 
 def from_record(plain: dict[str, Any]) -> Config:
     """The configuration that a run.json holds. Raises ConfigError where its settings are not today's."""
-    try:
-        parts = {
-            f.name: f.type(**plain[f.name]) for f in dataclasses.fields(Config) if dataclasses.is_dataclass(f.type)
-        }
-        return Config(**plain | parts)
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"the run was recorded with other settings than today's code has: {error}") from None
+    _check_keys(plain, Config)
+    parts = {f.name: f.type for f in dataclasses.fields(Config) if dataclasses.is_dataclass(f.type)}
+    return Config(**plain | {name: schema(**plain[name]) for name, schema in parts.items()})
 
 
 def _checked(cfg: DictConfig, choices: dict[str, str]) -> Config:
     plain = OmegaConf.to_container(cfg, resolve=True)
-    _reject_unknown(plain, Settings)
-    missing = sorted(OmegaConf.missing_keys(cfg))
-    if missing:
-        raise ConfigError(f"{', '.join(missing)}: not set; conf/config.yaml sets it")
+    _check_keys(plain, Settings)
     names = Names(**{group: choices[group] for group in ("task", "position", "scale")})
-    if choices.get("recipe") is None and names.scale != "quick":
+    if names.scale != "quick" and not (CONF / "recipe" / names.task / f"{names.scale}.yaml").exists():
         raise ConfigError(f"scale={names.scale}: there is no conf/recipe/{names.task}/{names.scale}.yaml")
     config = Config(**vars(OmegaConf.to_object(cfg)), names=names)
     for key, holds, remedy in CHECKS:
@@ -253,15 +246,18 @@ def _hash(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _reject_unknown(plain: dict[str, Any], schema: type, prefix: str = "") -> None:
+def _check_keys(plain: dict[str, Any], schema: type, prefix: str = "") -> None:
+    """Raises ConfigError where `plain` has, at any depth, other keys than `schema`."""
     fields = {f.name: f.type for f in dataclasses.fields(schema)}
     for key, value in plain.items():
         if key not in fields:
-            raise ConfigError(
-                f"{prefix}{key}={_show(value)}: there is no such setting; {_nearest(key, fields, prefix)}"
-            )
+            near = _nearest(key, fields, prefix.rstrip("."))
+            raise ConfigError(f"{prefix}{key}={_show(value)}: there is no such setting; {near}")
         if dataclasses.is_dataclass(fields[key]):
-            _reject_unknown(value, fields[key], f"{prefix}{key}.")
+            _check_keys(value, fields[key], f"{prefix}{key}.")
+    for key in fields:
+        if plain.get(key, MISSING) == MISSING:
+            raise ConfigError(f"{prefix}{key}: not set; conf/config.yaml sets it")
 
 
 def _check_arguments(group: str, node: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """A task's text as batches. Batch k of a run is a function of (seed, stream, k) alone, whatever happened before it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -24,7 +24,14 @@ class Batch:
     targets_BT: Tensor
 
     def to(self, device: torch.device) -> "Batch":
-        return Batch(self.inputs_BT.to(device), self.targets_BT.to(device))
+        return type(self)(*(getattr(self, f.name).to(device) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class HeldOutText(Batch):
+    """A batch that knows, int64 [B, T], which letter of its answer each target is: 1, 2, …, or 0 outside of answers."""
+
+    place_BT: Tensor
 
 
 def generator(seed: int, stream: int, k: int = 0) -> np.random.Generator:
@@ -40,13 +47,14 @@ def torch_seed(seed: int, stream: int, k: int = 0) -> int:
 def training_batch(task: Task, seed: int, k: int, batch_size: int, seq_len: int) -> Batch:
     """Batch `k` of a run; its targets are what the task's `loss_on` counts."""
     text = task.text(generator(seed, TRAINING_TEXT, k), batch_size, seq_len + 1)
-    return _batch(text, text.counted)
+    return Batch(*_inputs_and_targets(text, text.counted))
 
 
-def evaluation_text(task: Task, rows: int, seq_len: int) -> Batch:
+def evaluation_text(task: Task, rows: int, seq_len: int) -> HeldOutText:
     """Held-out text, the same for every run; its targets are the answers, whatever training counts."""
     text = task.text(generator(EVALUATION_SEED, EVALUATION_TEXT), rows, seq_len + 1, held_out=True)
-    return _batch(text, text.place > 0)
+    place = torch.from_numpy(text.place[:, 1:].astype(np.int64))
+    return HeldOutText(*_inputs_and_targets(text, text.place > 0), place)
 
 
 def evaluation_problems(task: Task, n: int) -> list[Problem]:
@@ -62,7 +70,7 @@ def pad(rows: list[np.ndarray]) -> Tensor:
     return torch.from_numpy(padded)
 
 
-def _batch(text: Text, counted: np.ndarray) -> Batch:
+def _inputs_and_targets(text: Text, counted: np.ndarray) -> tuple[Tensor, Tensor]:
     tokens = text.tokens.astype(np.int64)
     targets = np.where(counted, tokens, IGNORED)
-    return Batch(torch.from_numpy(tokens[:, :-1].copy()), torch.from_numpy(targets[:, 1:].copy()))
+    return torch.from_numpy(tokens[:, :-1].copy()), torch.from_numpy(targets[:, 1:].copy())

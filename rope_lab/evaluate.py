@@ -7,11 +7,16 @@ the task grades more than the whole (a right sum after wrong steps).
 Shape letters: B batch, T time, V vocabulary.
 """
 
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from rope_lab.data import IGNORED, Batch, pad
+from rope_lab.data import IGNORED, HeldOutText, pad
 from rope_lab.model import Cache, Transformer
 from tasks.base import Problem, Task
 
@@ -19,33 +24,49 @@ SCORED = 128  # the write-up counts how many of so many problems are right
 TOKENS_PER_PASS = 2**15  # what one forward pass of an evaluation reads at most, a matter of memory alone
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a model was found to be.
+
+    metrics: every `eval/…` metric
+    slices:  for each fact of the problems, and each value it takes, [how many problems have it, their accuracy]; and
+             for `place`, [how many tokens stand at that place in their answer, their mean loss in nats]
+    """
+
+    metrics: dict[str, float]
+    slices: dict[str, dict[str, list[float]]]
+
+
 @torch.inference_mode()
-def evaluate(model: Transformer, task: Task, text: Batch, problems: list[Problem], max_len: int) -> dict[str, float]:
-    """Every `eval/…` metric of the model; `max_len` is the longest sequence, in tokens, that may be generated."""
+def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[Problem], max_len: int) -> Evaluation:
+    """Evaluates the model; `max_len` is the longest sequence, in tokens, that may be generated."""
     was_training = model.training
     model.eval()
-    metrics = text_metrics(model, text)
+    nats_N, right_N, place_N = text_losses(model, text)
+    metrics = {"loss": nats_N.mean().item(), "token_accuracy": right_N.double().mean().item()}
     grades = grade(model, task, problems, max_len)
     for name in task.grades:
         metrics[name] = float(np.mean([g[name] for g in grades]))
     if len(grades) >= SCORED:
         metrics["score"] = sum(g[task.score] for g in grades[:SCORED])
+    slices = {"place": _means(place_N.tolist(), nats_N.tolist())}
+    for fact in problems[0].facts:
+        slices[fact] = _means([p.facts[fact] for p in problems], [float(g["accuracy"]) for g in grades])
     model.train(was_training)
-    return {f"eval/{name}": value for name, value in metrics.items()}
+    return Evaluation({f"eval/{name}": value for name, value in metrics.items()}, slices)
 
 
 @torch.inference_mode()
-def text_metrics(model: Transformer, text: Batch) -> dict[str, float]:
-    """`loss` in nats per counted token, and `token_accuracy`, the share of counted tokens that rank first."""
-    nats, right, count = 0.0, 0, 0
+def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each of the N counted tokens: its loss in nats (float64), whether it ranks first, and its place, [N] each."""
     rows = max(1, TOKENS_PER_PASS // text.inputs_BT.shape[1])
+    nats, right = [], []
     for inputs_BT, targets_BT in zip(text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True):
         counted = targets_BT != IGNORED
         logits_NV, targets_N = model(inputs_BT)[counted].float(), targets_BT[counted]
-        nats += F.cross_entropy(logits_NV, targets_N, reduction="sum").item()
-        right += int((logits_NV.argmax(-1) == targets_N).sum())
-        count += len(targets_N)
-    return {"loss": nats / count, "token_accuracy": right / count}
+        nats.append(F.cross_entropy(logits_NV, targets_N, reduction="none").double())
+        right.append(logits_NV.argmax(-1) == targets_N)
+    return torch.cat(nats), torch.cat(right), text.place_BT[text.targets_BT != IGNORED]
 
 
 @torch.inference_mode()
@@ -60,6 +81,16 @@ def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int)
         for i, completion in zip(wrong, written, strict=True):
             completions[i] = completion
     return [task.grade(p, c) for p, c in zip(problems, completions, strict=True)]
+
+
+def samples(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, Any]]:
+    """What the model writes for each problem: its prompt and completion, what was written, and the grades of that."""
+    longest = max(len(p.completion) for p in problems)
+    written = generate(model, task, [p.prompt for p in problems], longest, max_len)
+    return [
+        {"prompt": p.prompt, "completion": p.completion, "written": w, **task.grade(p, w)}
+        for p, w in zip(problems, written, strict=True)
+    ]
 
 
 @torch.inference_mode()
@@ -113,6 +144,14 @@ def _generate(model: Transformer, task: Task, prompts: list[str], longest: int, 
         end_B = end_B + 1
     rows = torch.stack(written, dim=1).tolist()
     return [[t for t in row if t >= 0] for row in rows]
+
+
+def _means(keys: list[int], values: list[float]) -> dict[str, list[float]]:
+    """For each key, as JSON wants it, how many values there are and their mean."""
+    slices = defaultdict(list)
+    for key, value in zip(keys, values, strict=True):
+        slices[key].append(value)
+    return {str(key): [len(slices[key]), float(np.mean(slices[key]))] for key in sorted(slices)}
 
 
 def _chunks(lengths: list[int]) -> list[list[int]]:

@@ -26,6 +26,7 @@ from rope_lab.config import ROOT, ConfigError
 
 log = logging.getLogger(__name__)
 
+READERS = {"results.py", "sample.py"}  # modules through which no run passes
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 
 
@@ -82,7 +83,7 @@ class Run:
         self.content |= {"status": status} | content
         self.content["provenance"]["end"] = now()
         self._write()
-        self.wandb.finish(self.content["metrics"] | {"status": status}, good=status == "finished")
+        self.wandb.finish(self.content)
 
     def _write(self) -> None:
         _replace(self.folder / "run.json", json.dumps(self.content, indent=2) + "\n")
@@ -137,9 +138,11 @@ def provenance(hardware: dict[str, Any]) -> dict[str, Any]:
 
 
 def code_hash() -> str:
-    """A hash of everything that a run's numbers depend on in this repository: rope_lab/ and tasks/."""
+    """A hash of the code that a run's numbers depend on: tasks/, and rope_lab/ but for what only reads runs."""
     digest = hashlib.sha256()
     for path in sorted([*(ROOT / "rope_lab").glob("*.py"), *(ROOT / "tasks").glob("*.py")]):
+        if path.name in READERS:
+            continue
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
@@ -154,10 +157,14 @@ def cpu_name() -> str:
 
 
 class Wandb:
-    """The W&B run beside a run folder. Not imported where it is disabled; whatever fails there is a warning."""
+    """The W&B run beside a run folder. Not imported where it is disabled; whatever fails there is a warning.
+
+    `folder` holds the files of this W&B run and of all others beside it.
+    """
 
     def __init__(self, settings: config.Wandb, folder: Path, content: dict[str, Any]):
         self.run = None
+        self.folder = folder.parent / "wandb"
         if settings.mode == "disabled":
             return
         try:
@@ -167,19 +174,32 @@ class Wandb:
         if self.run is None and settings.mode == "online":
             with suppress(Exception):
                 self.run = _init_wandb(settings, "offline", folder, content)
-                log.warning("W&B records offline instead; upload it later with: wandb sync %s", self.folder)
-
-    @property
-    def folder(self) -> Path | None:
-        """Where W&B keeps this run's files, if it keeps any."""
-        return Path(self.run.dir).parent if self.run else None
+                log.warning(
+                    "W&B records offline instead; upload it later with: wandb sync %s/offline-run-*", self.folder
+                )
 
     def log(self, row: dict[str, Any]) -> None:
         self._try(lambda: self.run.log(row, step=row["step"]))
 
-    def finish(self, summary: dict[str, Any], good: bool) -> None:
-        self._try(lambda: self.run.summary.update(summary))
-        self._try(lambda: self.run.finish(exit_code=0 if good else 1))
+    def finish(self, content: dict[str, Any]) -> None:
+        """Adds summary and tables to the W&B run and closes it with the run's status."""
+        self._try(lambda: self._tables(content))
+        self._try(lambda: self.run.summary.update(content["metrics"] | {"status": content["status"]}))
+        self._try(lambda: self.run.finish(exit_code=0 if content["status"] == "finished" else 1))
+
+    def _tables(self, content: dict[str, Any]) -> None:
+        import wandb
+
+        tables = {}
+        if content.get("samples"):
+            rows = content["samples"]
+            tables["samples"] = wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
+        for name, values in content.get("slices", {}).items():
+            rows = [[int(value), *pair] for value, pair in values.items()]
+            mean = "loss" if name == "place" else "accuracy"
+            tables[f"slices/{name}"] = wandb.Table(columns=[name, "count", mean], data=rows)
+        if tables:
+            self.run.log(tables, step=content["progress"]["steps"])
 
     def _try(self, action: Callable[[], None]) -> None:
         if self.run is None:
@@ -206,7 +226,7 @@ def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[s
         job_type="train",
         tags=[content["task"], content["position"], content["scale"]],
         config=content["config"] | {"run_id": content["run_id"], "recipe_id": content["recipe_id"]},
-        settings=wandb.Settings(init_timeout=15, console="off", x_disable_stats=True),
+        settings=wandb.Settings(init_timeout=8, console="off", x_disable_stats=True),
         reinit="finish_previous",
     )
     run.define_metric("*", step_metric="step")

@@ -10,7 +10,7 @@ from typing import Any
 
 from rope_lab import checkpoint, config, data, record
 from rope_lab.config import Config, ConfigError
-from rope_lab.evaluate import generate
+from rope_lab.evaluate import generate, samples
 from rope_lab.model import Transformer
 from rope_lab.train import build_model
 from tasks.base import Task
@@ -43,18 +43,13 @@ def complete(cfg: Config, task: Task, model: Transformer, prompt: str) -> str:
 
 def show_problems(cfg: Config, task: Task, model: Transformer, n: int) -> str:
     """Completions of the first `n` held-out problems, marked right or wrong, the right answer below a wrong one."""
-    problems = data.evaluation_problems(task, n)
-    longest = max(len(p.completion) for p in problems)
-    lines, right = [], 0
-    completions = generate(model, task, [p.prompt for p in problems], longest, cfg.train.seq_len)
-    for problem, written in zip(problems, completions, strict=True):
-        grades = task.grade(problem, written)
-        right += grades["accuracy"]
-        extra = "".join(f" ({name} right)" for name, good in grades.items() if good and not grades["accuracy"])
-        lines += [("right  " if grades["accuracy"] else "WRONG  ") + problem.prompt + " → " + written + extra]
-        if not grades["accuracy"]:
-            lines += [" " * 7 + "it should be".rjust(len(problem.prompt)) + " → " + problem.completion]
-    return "\n".join([*lines, f"{right} of {n} right"])
+    lines, written = [], samples(model, task, data.evaluation_problems(task, n), cfg.train.seq_len)
+    for row in written:
+        extra = "".join(f" ({name} right)" for name in task.grades if row[name] and not row["accuracy"])
+        lines += [("right  " if row["accuracy"] else "WRONG  ") + row["prompt"] + " → " + row["written"] + extra]
+        if not row["accuracy"]:
+            lines += [" " * 7 + "it should be".rjust(len(row["prompt"])) + " → " + row["completion"]]
+    return "\n".join([*lines, f"{sum(row['accuracy'] for row in written)} of {n} right"])
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -7,10 +7,12 @@ import dataclasses
 import logging
 import math
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,15 +21,15 @@ import hydra
 import torch
 import torch.nn.functional as F
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from rope_lab import checkpoint, config, data, record
 from rope_lab.config import CONF, Config, ConfigError
-from rope_lab.evaluate import SCORED, evaluate
+from rope_lab.evaluate import SCORED, Evaluation, evaluate, samples
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims
 from tasks.base import Problem, Task
@@ -35,6 +37,7 @@ from tasks.base import Problem, Task
 log = logging.getLogger(__name__)
 
 EXIT_BAD_CONFIG, EXIT_DIVERGED = 2, 3
+EXAMPLES = 8  # problems whose completions are kept with the record
 SAVE_SECONDS = 300  # a checkpoint is written at each evaluation, and whenever the last one is older than this
 
 
@@ -49,9 +52,10 @@ class Lab:
     cfg: Config
     device: torch.device
     task: Task
-    text: data.Batch  # held out, for eval/loss
+    text: data.HeldOutText  # for eval/loss
     problems: list[Problem]  # held out, graded
     model: Transformer
+    forward: Callable[[Tensor], Tensor]  # the model, compiled if that is asked for: what training calls
     optimizer: torch.optim.Optimizer
 
     def autocast(self) -> torch.autocast:
@@ -88,29 +92,33 @@ def train(cfg: Config) -> dict[str, Any]:
         print(headline(run))
         try:
             with StopSignals() as stop, new_bar(cfg, state) as bar:
-                loop(lab, state, run, stop, bar)
+                evaluation = loop(lab, state, run, stop, bar)
         except Diverged as error:
             run.end("diverged", progress=progress(cfg, state), error=str(error))
         except BaseException as error:
             run.end("failed", progress=progress(cfg, state), error=f"{type(error).__name__}: {error}")
             raise
         else:
-            finished = state.step == cfg.train.steps
-            run.end("finished" if finished else "interrupted", progress=progress(cfg, state))
+            if state.step < cfg.train.steps:
+                run.end("interrupted", progress=progress(cfg, state))
+            else:
+                slices = (evaluation or evaluate_now(lab)).slices
+                examples = samples(lab.model, lab.task, lab.problems[:EXAMPLES], cfg.train.seq_len)
+                run.end("finished", progress=progress(cfg, state), slices=slices, samples=examples)
         print(summary(run))
         if run.content["status"] == "interrupted":
             sys.exit(128 + stop.caught)
         return run.content
 
 
-def loop(lab: Lab, state: State, run: record.Run, stop: "StopSignals", bar: tqdm) -> None:
-    """Trains from `state` to the last step, or to the one in which a signal came."""
+def loop(lab: Lab, state: State, run: record.Run, stop: "StopSignals", bar: tqdm) -> Evaluation | None:
+    """Trains from `state` to the last step, or to the one in which a signal came; what the last evaluation found."""
     cfg, began = lab.cfg, time.monotonic() - state.seconds
-    saved = time.monotonic()
+    saved, evaluation = time.monotonic(), None
     if state.step == 0:
-        metrics = evaluate_now(lab)
+        evaluation = evaluate_now(lab)
         state.seconds = time.monotonic() - began
-        report(run, bar, progress(cfg, state), metrics)
+        report(run, bar, progress(cfg, state), evaluation.metrics)
 
     while state.step < cfg.train.steps and not stop.caught:
         loss, norm, lr = update(lab, state.step)
@@ -123,7 +131,8 @@ def loop(lab: Lab, state: State, run: record.Run, stop: "StopSignals", bar: tqdm
             state.losses = []
         evaluating = state.step % cfg.eval.every == 0 or last
         if evaluating:
-            metrics |= evaluate_now(lab)
+            evaluation = evaluate_now(lab)
+            metrics |= evaluation.metrics
         state.seconds = time.monotonic() - began
         bar.update()
         if metrics:
@@ -131,6 +140,7 @@ def loop(lab: Lab, state: State, run: record.Run, stop: "StopSignals", bar: tqdm
         if evaluating or stop.caught or time.monotonic() - saved > SAVE_SECONDS:
             save(lab, state, run)
             saved = time.monotonic()
+    return evaluation
 
 
 def update(lab: Lab, step: int) -> tuple[float, float, float]:
@@ -143,7 +153,7 @@ def update(lab: Lab, step: int) -> tuple[float, float, float]:
     if cfg.model.dropout:
         torch.manual_seed(data.torch_seed(cfg.seed, data.DROPOUT, step))
     with lab.autocast():
-        logits_BTV = lab.model(batch.inputs_BT)
+        logits_BTV = lab.forward(batch.inputs_BT)
     loss = F.cross_entropy(logits_BTV.flatten(0, 1).float(), batch.targets_BT.flatten(), ignore_index=data.IGNORED)
     lab.optimizer.zero_grad()
     loss.backward()
@@ -169,8 +179,8 @@ def learning_rate(t: config.Train, step: int) -> float:
     return t.lr * {"none": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[t.decay]
 
 
-def evaluate_now(lab: Lab) -> dict[str, float]:
-    """Every `eval/…` metric of the model as it is."""
+def evaluate_now(lab: Lab) -> Evaluation:
+    """How good the model is now."""
     with lab.autocast():
         return evaluate(lab.model, lab.task, lab.text, lab.problems, lab.cfg.train.seq_len)
 
@@ -185,11 +195,10 @@ def build(cfg: Config, device: torch.device) -> Lab:
     with config.config_errors("task."):
         text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len).to(device)
     model = build_model(cfg, len(task.alphabet)).to(device)
-    if cfg.train.compile:
-        model.compile()
+    forward = torch.compile(model) if cfg.train.compile else model
     t = cfg.train
     optimizer = torch.optim.AdamW(model.parameters(), betas=(t.beta1, t.beta2), weight_decay=t.weight_decay)
-    return Lab(cfg, device, task, text, problems, model, optimizer)
+    return Lab(cfg, device, task, text, problems, model, forward, optimizer)
 
 
 def build_model(cfg: Config, vocabulary: int) -> Transformer:
@@ -336,7 +345,7 @@ def headline(run: record.Run) -> str:
 def summary(run: record.Run) -> str:
     """The end of a run in a few lines: how it went and where everything lies."""
     c, m = run.content, run.content["metrics"]
-    folder = os.path.relpath(run.folder)
+    folder = as_typed(run.folder)
     lines = [f"{c['status']} after {c['progress']['steps']} steps, {c['progress']['seconds']:.0f} s"]
     if "error" in c:
         lines.append(f"  {c['error']}")
@@ -346,10 +355,21 @@ def summary(run: record.Run) -> str:
         lines.append(f"  score     {m['eval/score']} of the first {SCORED}, as the write-up counts")
     if "eval/loss" in m:
         lines.append(f"  loss      {m['eval/loss']:.4f} nats per answer token, held out")
-    lines += [f"  records   {folder}", f"  try it    python -m rope_lab.sample {folder}"]
-    if run.wandb.folder:
-        lines.append(f"  W&B       wandb leet {os.path.relpath(run.wandb.folder)}")
+    lines += [f"  records   {folder}", f"  try it    {program('python')} -m rope_lab.sample {folder}"]
+    if run.wandb.run:
+        lines.append(f"  W&B       {program('wandb')} leet {as_typed(run.wandb.folder)}")
     return "\n".join(lines)
+
+
+def as_typed(path: Path) -> str:
+    """A path as one would type it here: relative where it lies below."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def program(name: str) -> str:
+    """How one calls a program of this Python's environment here, activated or not."""
+    beside = Path(sys.executable).parent / name
+    return name if shutil.which(name) == str(beside) else as_typed(beside)
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -359,7 +379,7 @@ def main(cfg: DictConfig) -> None:
         content = train(config.from_hydra(cfg))
     except ConfigError as error:
         if sweep:  # Hydra goes on with the other runs and ends with this message
-            raise HydraException(str(error)) from None
+            raise CompactHydraException(str(error)) from None
         print(error, file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIG)
     if content["status"] == "diverged" and not sweep:

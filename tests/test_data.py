@@ -1,0 +1,58 @@
+"""Batches: each a function of (seed, stream, k) alone."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import TASKS
+
+from rope_lab import config, data
+
+
+@pytest.fixture(params=TASKS)
+def task(request):
+    return config.build_task(config.load(f"task={request.param}"))
+
+
+def test_a_batch_depends_on_seed_and_number_alone(task):
+    in_order = [data.training_batch(task, 0, k, 4, 100) for k in range(4)]
+    for k in (3, 0, 2):
+        again = data.training_batch(task, 0, k, 4, 100)
+        assert torch.equal(again.inputs_BT, in_order[k].inputs_BT)
+        assert torch.equal(again.targets_BT, in_order[k].targets_BT)
+    assert not torch.equal(in_order[0].inputs_BT, in_order[1].inputs_BT)
+    assert not torch.equal(in_order[0].inputs_BT, data.training_batch(task, 1, 0, 4, 100).inputs_BT)
+
+
+def test_targets_are_the_next_tokens_where_they_count(task):
+    text = task.text(data.generator(0, data.TRAINING_TEXT, 0), 4, 101)
+    batch = data.training_batch(task, 0, 0, 4, 100)
+    assert batch.inputs_BT.tolist() == text.tokens[:, :-1].tolist()
+    counted = batch.targets_BT != data.IGNORED
+    assert counted.tolist() == text.counted[:, 1:].tolist()
+    assert batch.targets_BT[counted].tolist() == text.tokens[:, 1:][text.counted[:, 1:]].tolist()
+
+
+def test_evaluation_counts_answers_whatever_training_counts():
+    for name in TASKS:
+        texts = [
+            data.evaluation_text(config.build_task(config.load(f"task={name}", f"task.loss_on={on}")), 4, 200)
+            for on in ("all", "answer")
+        ]
+        assert torch.equal(texts[0].targets_BT, texts[1].targets_BT)
+        assert (texts[0].targets_BT == data.IGNORED).any()
+
+
+def test_streams_seeds_and_steps_do_not_meet():
+    draws = {
+        tuple(data.generator(seed, stream, k).integers(2**62, size=2))
+        for seed in (0, 1, 5)
+        for stream in range(4)
+        for k in (0, 1, 2)
+    }
+    assert len(draws) == 3 * 4 * 3
+    assert data.torch_seed(5, data.DROPOUT, 7) == data.torch_seed(5, data.DROPOUT, 7)
+    assert len({data.torch_seed(5, data.DROPOUT, k) for k in range(100)}) == 100
+
+
+def test_padding():
+    assert data.pad([np.array([1, 2]), np.array([3])]).tolist() == [[1, 2], [3, 0]]

@@ -1,0 +1,160 @@
+"""Evaluation, held against a model that is made to answer and against generation token by token."""
+
+from statistics import mean
+
+import pytest
+import torch
+from conftest import SCHEMES, TASKS, make_scheme
+from torch import nn
+
+from rope_lab import config, data
+from rope_lab.evaluate import _chunks, evaluate, exact_matches, generate, grade
+from rope_lab.model import Transformer
+from rope_lab.positions import Dims
+from tasks.arithmetic_addition import ArithmeticAddition
+from tasks.substring_by_index import SubstringByIndex
+
+
+def make_model(task, scheme: str = "rope", seed: int = 0) -> Transformer:
+    torch.manual_seed(seed)
+    return Transformer(len(task.alphabet), 32, 2, 2, "pre", 0.0, make_scheme(scheme, Dims(32, 2, 256))).double()
+
+
+def greedy(model, task, prompt: str, longest: int, max_len: int) -> str:
+    """Without a cache and one problem at a time: the definition of greedy decoding."""
+    text = prompt
+    while len(text) - len(prompt) < longest:
+        logits = model(torch.tensor(task.encode(text), dtype=torch.long)[None])[0, -1]
+        text += task.alphabet[int(logits.argmax())]
+        if text[-1] == task.stop or len(text) > max_len:
+            break
+    return text[len(prompt) :]
+
+
+class Oracle(nn.Module):
+    """Stands in for a model: knows the texts it will be asked about and, but for given places, goes on rightly."""
+
+    def __init__(self, task, texts: list[str], wrong: dict[str, int] | None = None):
+        super().__init__()
+        self.embedding = nn.Embedding(1, 1)
+        self.task, self.texts, self.wrong = task, texts, wrong or {}
+
+    def forward(self, tokens_BT):
+        logits = torch.zeros(*tokens_BT.shape, len(self.task.alphabet))
+        for b, row in enumerate(tokens_BT):
+            read = self.task.decode(row)
+            for text in self.texts:
+                if read.startswith(text[:-1]) or text.startswith(read.rstrip(self.task.alphabet[0])):
+                    for t in range(min(len(text) - 1, len(read))):
+                        right = self.task.alphabet.index(text[t + 1])
+                        logits[b, t, right] = -1.0 if self.wrong.get(text) == t + 1 else 1.0
+        return logits
+
+
+@pytest.mark.parametrize("wrong_at", ["prompt", "first", "last", "nowhere"])
+def test_a_completion_is_right_if_each_of_its_tokens_is(wrong_at):
+    task = SubstringByIndex(6)
+    problems = data.evaluation_problems(task, 20)
+    texts = [p.prompt + p.completion for p in problems]
+    place = {"prompt": len(problems[3].prompt) - 1, "first": len(problems[3].prompt), "last": len(texts[3]) - 1}
+    model = Oracle(task, texts, {texts[3]: place[wrong_at]} if wrong_at in place else {})
+    expected = [i != 3 or wrong_at in ("prompt", "nowhere") for i in range(20)]
+    assert exact_matches(model, task, problems) == expected
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_generation_with_a_cache_is_greedy_decoding(scheme):
+    """Ragged prompts in one batch, some of which stop early."""
+    task = SubstringByIndex(6)
+    model = make_model(task, scheme)
+    with torch.no_grad():
+        model.unembedding.bias[task.alphabet.index("#")] += 0.2
+    prompts = [p.prompt[: 3 + 2 * i] for i, p in enumerate(data.evaluation_problems(task, 8))]
+    written = generate(model, task, prompts, longest=30, max_len=40)
+    assert written == [greedy(model, task, p, 30, 40) for p in prompts]
+    assert len({len(w) for w in written}) > 1
+
+
+def test_exact_match_under_teacher_forcing_is_exact_match_of_generation():
+    """A model trained for a moment, so that some problems are right and some wrong."""
+    task = SubstringByIndex(2, "ab" + "cdefgh")
+    model = make_model(task).float()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for k in range(60):
+        batch = data.training_batch(task, 0, k, 16, 60)
+        loss = nn.functional.cross_entropy(model(batch.inputs_BT).flatten(0, 1), batch.targets_BT.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    problems = data.evaluation_problems(task, 6)
+    forced = exact_matches(model, task, problems)
+    written = generate(model, task, [p.prompt for p in problems], longest=10, max_len=60)
+    assert forced == [w == p.completion for w, p in zip(written, problems, strict=True)]
+
+
+def test_grading_generates_what_teacher_forcing_finds_wrong():
+    task = ArithmeticAddition(2)
+    model = make_model(task)
+    problems = data.evaluation_problems(task, 12)
+    longest = max(len(p.completion) for p in problems)
+    grades = grade(model, task, problems, max_len=250)
+    assert grades == [task.grade(p, greedy(model, task, p.prompt, longest, 250)) for p in problems]
+
+
+def test_losses_are_means_over_counted_tokens_in_all_and_by_place():
+    task = SubstringByIndex(6)
+    model = make_model(task)
+    text = data.evaluation_text(task, 5, 90)
+    evaluation = evaluate(model, task, text, data.evaluation_problems(task, 10), 90)
+    nats, right, by_place = [], [], {}
+    for row in range(5):
+        log_probabilities = model(text.inputs_BT[row : row + 1])[0].log_softmax(-1)
+        for t in range(90):
+            target = int(text.targets_BT[row, t])
+            if target != data.IGNORED:
+                nats.append(-log_probabilities[t, target].item())
+                right.append(int(log_probabilities[t].argmax()) == target)
+                by_place.setdefault(str(int(text.place_BT[row, t])), []).append(nats[-1])
+    assert evaluation.metrics["eval/loss"] == pytest.approx(mean(nats), rel=1e-6)
+    assert evaluation.metrics["eval/token_accuracy"] == pytest.approx(mean(right))
+    assert evaluation.slices["place"].keys() == by_place.keys()
+    for place, (count, loss) in evaluation.slices["place"].items():
+        assert (count, loss) == (len(by_place[place]), pytest.approx(mean(by_place[place]), rel=1e-6))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_evaluation_names_its_metrics_and_leaves_the_model_as_it_was(name):
+    cfg = config.load(f"task={name}")
+    task = config.build_task(cfg)
+    model = make_model(task).train()
+    text = data.evaluation_text(task, 2, cfg.train.seq_len)
+    problems = data.evaluation_problems(task, 128)
+    evaluation = evaluate(model, task, text, problems, cfg.train.seq_len)
+    metrics = evaluation.metrics
+    assert {"eval/loss", "eval/accuracy", "eval/score", "eval/token_accuracy"} <= set(metrics)
+    assert ("eval/sum_accuracy" in metrics) == ("sum_accuracy" in task.grades)
+    assert model.training
+    assert evaluation.slices.keys() == {"place"} | problems[0].facts.keys()
+    few = evaluate(model, task, text, problems[:100], cfg.train.seq_len)
+    assert "eval/score" not in few.metrics  # of 100 problems one cannot say how many of 128 are right
+
+
+def test_the_score_counts_the_first_128_by_the_write_ups_grade():
+    task = SubstringByIndex(6)
+    problems = data.evaluation_problems(task, 140)
+    texts = [p.prompt + p.completion for p in problems]
+    wrong = {texts[i]: len(texts[i]) - 1 for i in (0, 5, 130)}
+    text = data.evaluation_text(task, 1, 60)
+    evaluation = evaluate(Oracle(task, texts, wrong), task, text, problems, 60)
+    assert evaluation.metrics["eval/score"] == 126
+    assert evaluation.metrics["eval/accuracy"] == pytest.approx(137 / 140)
+    for index, (count, accuracy) in evaluation.slices["index"].items():
+        there = [i for i, p in enumerate(problems) if p.facts["index"] == int(index)]
+        assert (count, accuracy) == (len(there), pytest.approx(mean(i not in (0, 5, 130) for i in there)))
+
+
+def test_chunks_hold_everything_once_and_fit():
+    lengths = [5, 40_000, 7, 300, 300, 20_000]
+    chunks = _chunks(lengths)
+    assert sorted(i for chunk in chunks for i in chunk) == list(range(6))
+    assert all(len(c) == 1 or len(c) * max(lengths[i] for i in c) <= 2**15 for c in chunks)

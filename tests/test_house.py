@@ -1,0 +1,114 @@
+"""The house keeps its rules: imports run one way, and nothing in rope_lab knows a task or a scheme by name."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from conftest import SCHEMES, TASKS
+
+from rope_lab.config import ROOT
+
+# What each room may import of the house, and which heavy libraries it may know.
+TASK_MODULES = {f"tasks.{name}" for name in TASKS}
+MAY_IMPORT = {
+    "tasks": set(),
+    "tasks.base": set(),
+    **{name: {"tasks.base"} for name in TASK_MODULES},
+    "rope_lab": set(),
+    "rope_lab.positions": set(),
+    "rope_lab.model": {"rope_lab.positions"},
+    "rope_lab.config": set(),
+    "rope_lab.data": {"tasks.base"},
+    "rope_lab.evaluate": {"rope_lab.data", "rope_lab.model", "tasks.base"},
+    "rope_lab.checkpoint": set(),
+    "rope_lab.record": {"rope_lab.config"},
+    "rope_lab.results": set(),
+}
+MAY_IMPORT["rope_lab.train"] = {name for name in MAY_IMPORT if name not in TASK_MODULES} - {"rope_lab.results"}
+MAY_IMPORT["rope_lab.sample"] = MAY_IMPORT["rope_lab.train"] | {"rope_lab.train"}
+LIBRARIES = {"torch", "hydra", "omegaconf", "wandb", "numpy", "tqdm", "filelock", "matplotlib", "scipy"}
+MAY_USE = {
+    "tasks": {"numpy"},
+    "rope_lab.positions": {"torch"},
+    "rope_lab.model": {"torch"},
+    "rope_lab.config": {"hydra", "omegaconf"},
+    "rope_lab.data": {"numpy", "torch"},
+    "rope_lab.evaluate": {"numpy", "torch"},
+    "rope_lab.checkpoint": {"torch"},
+    "rope_lab.record": {"filelock", "wandb"},
+    "rope_lab.results": {"numpy", "scipy", "matplotlib"},
+    "rope_lab.train": {"torch", "hydra", "omegaconf", "tqdm"},
+}
+
+
+def modules() -> dict[str, ast.Module]:
+    paths = [*(ROOT / "rope_lab").glob("*.py"), *(ROOT / "tasks").glob("*.py")]
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text())
+        for path in paths
+    }
+
+
+def imported(tree: ast.Module) -> set[str]:
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= (
+                {f"{node.module}.{alias.name}" for alias in node.names}
+                if node.module in ("rope_lab", "tasks")
+                else {node.module}
+            )
+    return names
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_imports_run_one_way(module):
+    assert module in MAY_IMPORT, f"{module} is a new room: say here what it may import"
+    names = imported(modules()[module])
+    assert {n for n in names if n.split(".")[0] in ("rope_lab", "tasks")} <= MAY_IMPORT[module]
+    libraries = {n.split(".")[0] for n in names} & LIBRARIES
+    assert libraries <= MAY_USE.get(module, MAY_USE["tasks"] if module.startswith("tasks") else set())
+
+
+@pytest.mark.parametrize("module", sorted(m for m in modules() if m.startswith("rope_lab.")))
+def test_rope_lab_names_no_task_and_no_scheme(module):
+    """Outside of docstrings, and but for the schemes' own file."""
+    tree = modules()[module]
+    docstrings = {
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None
+    }
+    strings = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings
+    }
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert not (strings | names) & set(TASKS)
+    if module != "rope_lab.positions":
+        assert not (strings | names) & (set(SCHEMES) - {"none"} | {"Rotary", "Sinusoidal", "Learned"})
+
+
+def test_results_and_tasks_load_no_torch():
+    code = "import sys, rope_lab.results, tasks.base; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_every_setting_of_a_task_or_scheme_stands_in_its_yaml():
+    """So that it can be overridden without a +, and is seen without reading code."""
+    import inspect
+
+    import yaml
+
+    from rope_lab import config
+
+    for group, names in (("task", TASKS), ("position", SCHEMES)):
+        for name in names:
+            node = yaml.safe_load((config.CONF / group / f"{name}.yaml").read_text())
+            module, _, cls = node["_target_"].rpartition(".")
+            parameters = inspect.signature(getattr(__import__(module, fromlist=[cls]), cls)).parameters
+            assert set(node) - {"_target_", "_partial_"} == set(parameters) - {"dims"}

@@ -1,0 +1,142 @@
+"""The transformer: causal, the same with a cache as without, and paired across schemes."""
+
+import hashlib
+
+import pytest
+import torch
+from conftest import SCHEMES, make_scheme
+
+from rope_lab import config
+from rope_lab.model import Cache, Transformer
+from rope_lab.positions import Dims, PositionScheme
+from rope_lab.train import build_model
+
+V, D, HEADS = 11, 24, 3
+DIMS = Dims(D, HEADS, max_len=32)
+
+
+class Slopes(PositionScheme):
+    """A scheme for the third door, which none of conf/ uses yet: scores fall with distance (as in ALiBi)."""
+
+    def bias(self, at_T, at_S):
+        distance = at_T[..., :, None] - at_S[..., None, :]
+        slope = torch.tensor([0.5, 0.25, 0.125], dtype=torch.float64)[:, None, None]
+        return -slope * (distance.unsqueeze(-3) if distance.dim() == 3 else distance)
+
+
+def make_model(name: str, norm: str = "pre") -> Transformer:
+    torch.manual_seed(1)
+    scheme = Slopes(DIMS) if name == "slopes" else make_scheme(name, DIMS)
+    return Transformer(V, D, 2, HEADS, norm, 0.0, scheme).double()
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("name", [*SCHEMES, "slopes"])
+def test_no_token_sees_the_future(name, norm):
+    """The gradient of the logits at t reaches every embedding up to t and none after it."""
+    model = make_model(name, norm)
+    tokens = torch.arange(10)[None] % V
+    seen = []
+    model.embedding.register_forward_hook(lambda module, inputs, output: seen.append(output) or output.retain_grad())
+    logits = model(tokens)
+    for t in (0, 4, 9):
+        seen[0].grad = None
+        logits[0, t].square().sum().backward(retain_graph=True)
+        reach = seen[0].grad[0].abs().sum(-1)
+        assert (reach[: t + 1] > 1e-9).all()
+        assert (reach[t + 1 :] == 0).all()
+
+
+@pytest.mark.parametrize("name", [*SCHEMES, "slopes"])
+def test_a_cache_changes_nothing(name):
+    """Ragged prompts read at once, then one token at a time: the logits of each row's own full forward pass."""
+    model = make_model(name)
+    rows = [torch.randint(V, (n,), generator=torch.Generator().manual_seed(n)) for n in (16, 9, 12)]
+    prompt_lengths = [7, 3, 5]
+    full = [model(row[None])[0] for row in rows]
+
+    prompts = torch.zeros(3, 7, dtype=torch.long)
+    for i, (row, n) in enumerate(zip(rows, prompt_lengths, strict=True)):
+        prompts[i, :n] = row[:n]
+        prompts[i, n:] = V - 1  # whatever stands in the padding must not matter
+    cache = Cache.empty(model, rows=3, slots=16)
+    with torch.no_grad():
+        logits = model(prompts, torch.arange(7).expand(3, 7), cache)
+        for i, n in enumerate(prompt_lengths):
+            torch.testing.assert_close(logits[i, :n], full[i][:n], rtol=0, atol=1e-12)
+        at = torch.tensor(prompt_lengths)
+        for _ in range(6):
+            step = torch.stack([row[min(p, len(row) - 1)] for row, p in zip(rows, at.tolist(), strict=True)])
+            logits = model(step[:, None], at[:, None], cache)[:, 0]
+            for i, p in enumerate(at.tolist()):
+                if p < len(rows[i]):
+                    torch.testing.assert_close(logits[i], full[i][p], rtol=0, atol=1e-12)
+            at = at + 1
+
+
+def test_the_third_door_is_added_to_the_scores():
+    """One layer's attention under a bias, written out."""
+    model = make_model("slopes")
+    attention = model.layers[0].attention
+    x = torch.randn(1, 5, D, dtype=torch.float64)
+    bias = model.position.bias(torch.arange(5), torch.arange(5))
+    q, k, v = attention.qkv(x).view(1, 5, 3, HEADS, D // HEADS).permute(2, 0, 3, 1, 4)
+    scores = q @ k.transpose(-1, -2) / (D // HEADS) ** 0.5 + bias
+    weights = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
+    expected = attention.out((weights @ v).transpose(1, 2).reshape(1, 5, D))
+
+    captured = []
+    attention.register_forward_hook(lambda module, inputs, output: captured.append((inputs[0], output)))
+    model(torch.zeros(1, 5, dtype=torch.long))
+    mask = captured[0]
+    got = attention(
+        x, model.position, torch.arange(5), bias.masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf), None
+    )
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+    assert mask[0].shape == mask[1].shape
+
+
+@pytest.mark.parametrize(
+    ("task", "published", "tolerance"),
+    [("substring_by_index", 20e6, 0.06), ("arithmetic_addition", 20e6, 0.06), ("substring_by_prefix", 0.6e6, 0.03)],
+)
+def test_paper_recipes_have_the_published_size(task, published, tolerance):
+    cfg = config.load(f"task={task}", "scale=paper", "position=rope")
+    model = build_model(cfg, len(config.build_task(cfg).alphabet))
+    count = sum(p.numel() for p in model.parameters())
+    assert abs(count - published) <= tolerance * published
+
+
+def shared_weights(cfg) -> str:
+    digest = hashlib.sha256()
+    for name, value in build_model(cfg, 30).state_dict().items():
+        if not name.startswith("position."):
+            digest.update(name.encode() + value.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def test_the_same_seed_gives_every_scheme_the_same_weights():
+    hashes = {shared_weights(config.load(f"position={name}", "seed=3")) for name in SCHEMES}
+    assert len(hashes) == 1
+    assert shared_weights(config.load("position=rope", "seed=4")) not in hashes
+
+
+def test_initialisation_is_pytorchs_own():
+    """Embeddings of unit variance, not scaled; linear layers uniform within 1/√fan_in; norms at one."""
+    model = build_model(config.load("model.d_model=256"), 100)
+    assert abs(model.embedding.weight.std().item() - 1) < 0.02
+    up = model.layers[0].up.weight
+    assert up.abs().max() <= 1 / 16
+    assert abs(up.std().item() - 1 / 16 / 3**0.5) < 1e-3
+    assert (model.norm.weight == 1).all()
+
+
+def test_post_norm_normalises_after_each_residual():
+    model = make_model("rope", "post")
+    tokens = torch.arange(6)[None]
+    x = model.embedding(tokens)
+    at = model.position.prepare(torch.arange(6), torch.float64)
+    for layer in model.layers:
+        x = layer.norm1(x + layer.attention(x, model.position, at, None, None))
+        x = layer.norm2(x + layer.down(torch.relu(layer.up(x))))
+    torch.testing.assert_close(model(tokens), model.unembedding(x), rtol=0, atol=1e-12)

@@ -1,0 +1,222 @@
+"""The mathematics of position, in float64, against oracles that share no code with the schemes."""
+
+import pytest
+import torch
+from conftest import SCHEMES, make_scheme
+
+from rope_lab.model import Transformer
+from rope_lab.positions import Dims, PositionScheme, Rotary
+
+B, T, H, K = 2, 7, 3, 8
+DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)
+BASE = 10_000.0
+
+
+def heads(seed: int = 0) -> tuple[torch.Tensor, ...]:
+    """Random q, k, v, float64 [B, H, T, K] each."""
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(B, H, T, K, generator=generator, dtype=torch.float64) for _ in range(3))
+
+
+def turn(scheme: Rotary, x: torch.Tensor, pos: torch.Tensor) -> torch.Tensor:
+    """`x` as the scheme turns queries."""
+    return scheme.heads(x, x, x, scheme.prepare(pos, x.dtype))[0]
+
+
+def attend(scheme: PositionScheme, q, k, v, pos) -> torch.Tensor:
+    """Causal attention through doors 2 and 4, written out."""
+    at = scheme.prepare(pos, q.dtype)
+    q, k, v = scheme.heads(q, k, v, at)
+    scores = q @ k.transpose(-1, -2) / K**0.5
+    future = torch.ones(T, T, dtype=torch.bool).triu(1)
+    return scheme.output(scores.masked_fill(future, -torch.inf).softmax(-1) @ v, at)
+
+
+def test_rotation_is_multiplication_by_a_complex_number():
+    q, _, _ = heads()
+    pos = torch.tensor([0, 1, 2, 5, 100, 4096, 100_000])
+    theta = torch.tensor([BASE ** (-2 * i / K) for i in range(K // 2)], dtype=torch.float64)
+    unit = torch.polar(torch.ones(T, K // 2, dtype=torch.float64), pos[:, None] * theta)
+
+    turned = torch.complex(q[..., : K // 2], q[..., K // 2 :]) * unit
+    expected = torch.cat([turned.real, turned.imag], dim=-1)
+    torch.testing.assert_close(turn(Rotary(DIMS, q=1, pairs="half"), q, pos), expected, rtol=0, atol=1e-12)
+
+    turned = torch.complex(q[..., ::2], q[..., 1::2]) * unit
+    expected = torch.view_as_real(turned).flatten(-2)
+    torch.testing.assert_close(turn(Rotary(DIMS, q=1, pairs="interleaved"), q, pos), expected, rtol=0, atol=1e-12)
+
+
+def dense_rotation(m: int) -> torch.Tensor:
+    """The block-diagonal matrix of RoFormer's equation 15 for position m, [K, K], acting on column vectors."""
+    matrix = torch.zeros(K, K, dtype=torch.float64)
+    for i in range(1, K // 2 + 1):
+        angle = torch.tensor(m * BASE ** (-2 * (i - 1) / K), dtype=torch.float64)
+        a, b = 2 * (i - 1), 2 * (i - 1) + 1
+        matrix[a, a], matrix[a, b] = angle.cos(), -angle.sin()
+        matrix[b, a], matrix[b, b] = angle.sin(), angle.cos()
+    return matrix
+
+
+def test_rotation_is_the_dense_block_diagonal_matrix():
+    q, _, _ = heads()
+    pos = torch.arange(1, T + 1)
+    expected = torch.stack([q[:, :, t] @ dense_rotation(int(pos[t])).T for t in range(T)], dim=2)
+    torch.testing.assert_close(turn(Rotary(DIMS, q=1, pairs="interleaved"), q, pos), expected, rtol=0, atol=1e-12)
+
+
+def test_half_equals_interleaved_under_the_permutation_of_features():
+    q, _, _ = heads()
+    order = torch.arange(K).view(2, K // 2).T.flatten()  # 0, K/2, 1, K/2 + 1, …
+    pos = torch.arange(T)
+    half = turn(Rotary(DIMS, q=1, pairs="half"), q, pos)
+    interleaved = turn(Rotary(DIMS, q=1, pairs="interleaved"), q[..., order], pos)
+    torch.testing.assert_close(half[..., order], interleaved, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "turns"),
+    [
+        ("none", lambda i, n: 0),
+        ("rope", lambda i, n: 0),
+        ("roper", lambda i, n: i - n),
+        ("roper_double_rotation", lambda i, n: 2 * i - n),
+    ],
+)
+def test_output_is_the_explicit_sum_of_turned_values(name, turns):
+    """o_n = Σᵢ a_ni R(turns · θ) vᵢ with the scores of RoPE (or of no position), loop by loop."""
+    scheme = make_scheme(name, DIMS, "position.pairs=interleaved") if name != "none" else make_scheme(name, DIMS)
+    q, k, v = heads()
+    expected = torch.zeros_like(v)
+    for n in range(T):
+        related = [dense_rotation(i - n if name != "none" else 0) for i in range(n + 1)]
+        scores = torch.stack([torch.einsum("bhk,kj,bhj->bh", q[:, :, n], related[i], k[:, :, i]) for i in range(n + 1)])
+        weights = (scores / K**0.5).softmax(0)
+        for i in range(n + 1):
+            expected[:, :, n] += weights[i, ..., None] * (v[:, :, i] @ dense_rotation(turns(i, n)).T)
+    torch.testing.assert_close(attend(scheme, q, k, v, torch.arange(T)), expected, rtol=0, atol=1e-12)
+
+
+def test_turning_keeps_norms():
+    q, _, _ = heads()
+    turned = turn(Rotary(DIMS, q=1), q, torch.arange(T) * 1000)
+    assert not torch.allclose(turned, q)
+    torch.testing.assert_close(turned.norm(dim=-1), q.norm(dim=-1), rtol=1e-14, atol=0)
+
+
+def test_fraction_turns_the_first_features_by_angles_of_its_own_width():
+    q, _, _ = heads()
+    pos = torch.arange(T)
+    turned = turn(Rotary(DIMS, q=1, fraction=0.5), q, pos)
+    assert torch.equal(turned[..., K // 2 :], q[..., K // 2 :])
+    narrow = Rotary(Dims(DIMS.d_model // 2, H, 64), q=1)
+    torch.testing.assert_close(turned[..., : K // 2], turn(narrow, q[..., : K // 2], pos), rtol=0, atol=0)
+
+
+def test_gradients():
+    q, k, v = (x[:1, :1, :3].clone().requires_grad_() for x in heads())
+    scheme = Rotary(Dims(K, 1, 8), q=1, k=1, v=2, o=-1, pairs="half")
+    at = scheme.prepare(torch.tensor([0, 3, 50]), torch.float64)
+    assert torch.autograd.gradcheck(lambda *x: scheme.heads(*x, at), (q, k, v))
+    assert torch.autograd.gradcheck(lambda x: scheme.output(x, at), (v,))
+
+
+def logits(name: str, shift: int, max_len: int = 64) -> torch.Tensor:
+    """What a random float64 model under a scheme makes of fixed tokens that stand at shift, shift + 1, …"""
+    torch.manual_seed(0)
+    dims = Dims(d_model=24, n_heads=3, max_len=max_len)
+    model = Transformer(11, 24, 2, 3, "pre", 0.0, make_scheme(name, dims)).double()
+    tokens = torch.arange(20).reshape(2, 10) % 11
+    return model(tokens, torch.arange(10) + shift)
+
+
+@pytest.mark.parametrize("name", ["none", "rope", "roper"])
+def test_relative_schemes_do_not_notice_a_shift_of_all_positions(name):
+    torch.testing.assert_close(logits(name, 100_000), logits(name, 0), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["rope", "roper"])
+def test_attention_output_in_float32_does_not_notice_a_shift(name):
+    q, k, v = (x.float() for x in heads())
+    scheme = make_scheme(name, DIMS)
+    here, there = (attend(scheme, q, k, v, torch.arange(T) + shift) for shift in (0, 100_000))
+    torch.testing.assert_close(there, here, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "shift"), [("roper_double_rotation", 100_000), ("sinusoidal", 100_000), ("learned", 50)]
+)
+def test_absolute_schemes_notice_a_shift(name, shift):
+    assert (logits(name, shift) - logits(name, 0)).abs().max() > 1e-2
+
+
+def test_double_rotation_notices_a_shift_in_the_attention_itself():
+    q, k, v = heads()
+    scheme = make_scheme("roper_double_rotation", DIMS)
+    assert (attend(scheme, q, k, v, torch.arange(T) + 9) - attend(scheme, q, k, v, torch.arange(T))).abs().max() > 1e-2
+
+
+def test_sinusoidal_is_the_formula():
+    added = make_scheme("sinusoidal", DIMS).embed(
+        torch.zeros(1, 3, DIMS.d_model, dtype=torch.float64),
+        make_scheme("sinusoidal", DIMS).prepare(torch.tensor([0, 1, 77]), torch.float64),
+    )
+    for t, p in enumerate([0, 1, 77]):
+        for i in range(DIMS.d_model // 2):
+            angle = torch.tensor(p / BASE ** (2 * i / DIMS.d_model), dtype=torch.float64)
+            torch.testing.assert_close(added[0, t, 2 * i], angle.sin(), rtol=0, atol=1e-12)
+            torch.testing.assert_close(added[0, t, 2 * i + 1], angle.cos(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["sinusoidal", "rope", "roper"])
+def test_tables_stay_wide_when_the_model_is_narrowed(name):
+    scheme = make_scheme(name, DIMS).to(torch.bfloat16)
+    pos = torch.tensor([5000])
+    prepared = scheme.prepare(pos, torch.bfloat16)
+    exact = scheme.prepare(pos, torch.float64)
+    for narrow, wide in zip(*(tables(p) for p in (prepared, exact)), strict=True):
+        assert narrow.dtype == torch.float32
+        torch.testing.assert_close(narrow.double(), wide, rtol=0, atol=1e-7)
+
+
+def tables(prepared) -> list[torch.Tensor]:
+    return [prepared] if torch.is_tensor(prepared) else [t for pair in prepared.values() for t in pair]
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_rows_may_stand_at_places_of_their_own(name):
+    """Positions [B, T] give each row what positions [T] give it alone."""
+    scheme = make_scheme(name, DIMS).double()
+    q, k, v = heads()
+    x = torch.randn(B, T, DIMS.d_model, dtype=torch.float64)
+    pos_BT = torch.stack([torch.arange(T), torch.arange(T) + 30])
+    at = scheme.prepare(pos_BT, torch.float64)
+    together = (scheme.embed(x, at), *scheme.heads(q, k, v, at), scheme.output(v, at))
+    for row in range(B):
+        at = scheme.prepare(pos_BT[row], torch.float64)
+        one = slice(row, row + 1)
+        alone = (scheme.embed(x[one], at), *scheme.heads(q[one], k[one], v[one], at), scheme.output(v[one], at))
+        for a, b in zip(together, alone, strict=True):
+            torch.testing.assert_close(a[one], b, rtol=0, atol=0)
+
+
+def test_a_position_beyond_a_learned_table_is_a_clear_error():
+    with pytest.raises(ValueError, match="65 positions are more than the 64"):
+        logits("learned", 55)
+    logits("learned", 54)
+    logits("rope", 10**6)  # rotary has no end
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dims": Dims(6, 2, 8)}, "model.d_model=6 over model.n_heads=2"),
+        ({"dims": DIMS, "fraction": 0.3}, "position.fraction=0.3"),
+        ({"dims": DIMS, "fraction": 0.0}, "position.fraction=0.0"),
+        ({"dims": DIMS, "base": 1.0}, "position.base=1.0"),
+        ({"dims": DIMS, "pairs": "thirds"}, "position.pairs=thirds"),
+    ],
+)
+def test_rotary_checks_its_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Rotary(**arguments)

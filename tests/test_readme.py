@@ -1,0 +1,67 @@
+"""The README is held to what it says: its examples run as they stand there, its tree is the tree."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import TINY, only_folder
+
+from rope_lab.config import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def block(heading: str, language: str) -> str:
+    """The first code block of a language under a heading."""
+    section = README.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1]
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    for name in ("rope_lab", "tasks", "conf", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def run(checkout, *arguments: str) -> None:
+    done = subprocess.run([sys.executable, *arguments], cwd=checkout, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_scheme_and_a_task_of_ones_own(checkout):
+    """Added as the README says, with no other file touched, they train and pass the tests that find them in conf/."""
+    scheme, task = block("Your own scheme", "python"), block("Your own task", "python")
+    assert scheme.count("\n") < 20
+    assert task.count("\n") < 20
+    with open(checkout / "rope_lab" / "positions.py", "a") as file:
+        file.write("\n\n" + scheme)
+    (checkout / "tasks" / "reverse.py").write_text(task)
+    (checkout / "conf" / "position" / "alibi.yaml").write_text(block("Your own scheme", "yaml"))
+    (checkout / "conf" / "task" / "reverse.yaml").write_text(block("Your own task", "yaml"))
+    run(checkout, "-m", "rope_lab.train", *TINY, "task=reverse", "position=alibi", "out=runs")
+    assert only_folder(checkout / "runs").name.startswith("reverse-alibi-s0-")
+    generic = ["tests/test_model.py", "tests/test_data.py", "-k", "alibi or reverse", "-p", "no:cacheprovider"]
+    run(checkout, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(checkout), *generic)
+
+
+def test_the_tree_is_the_tree():
+    tree = block("The house", "")
+    files = set(re.findall(r"\b(\w+\.py)\b", tree)) - {"test_house.py"}
+    there = {p.name for folder in ("rope_lab", "tasks") for p in (ROOT / folder).glob("*.py")} - {"__init__.py"}
+    assert files == there
+
+
+def test_every_dependency_has_its_reason():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
+    section = README.partition("## What it stands on\n")[2]
+    pinned = (ROOT / "constraints.txt").read_text().lower()
+    for requirement in wanted:
+        name = re.match(r"[\w-]+", requirement)[0]
+        assert f"{name} (" in section
+        assert f"\n{name.lower()}==" in pinned

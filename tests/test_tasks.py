@@ -1,0 +1,443 @@
+"""The generators, held against parsers that are written from the formats and share no code with them."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from conftest import RECIPES, TASKS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rope_lab import config, data
+from tasks.arithmetic_addition import ArithmeticAddition
+from tasks.base import Problem, Task, decimal, is_held_out, join
+from tasks.substring_by_index import SubstringByIndex
+from tasks.substring_by_prefix import SubstringByPrefix
+
+examples = settings(max_examples=40, deadline=None)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def rows_of(task: Task, seed: int, rows: int, length: int, held_out: bool = False) -> list[tuple[str, str, np.ndarray]]:
+    """Each row's characters, its mask as a string of ^ and spaces, and its places."""
+    text = task.text(rng(seed), rows, length, held_out)
+    assert text.tokens.shape == text.counted.shape == text.place.shape == (rows, length)
+    marks = ["".join("^" if c else " " for c in row) for row in text.counted]
+    return list(zip([task.decode(row) for row in text.tokens], marks, text.place, strict=True))
+
+
+# Parsers, written from the formats. Each takes one whole problem and returns the positions that make up its answer.
+
+
+def parse_addition(problem: str, digits: int) -> tuple[tuple[int, int], slice]:
+    match = re.fullmatch(r"\?d=([1-9]\d*)\+([1-9]\d*); (.+) and d==(\d+)#", problem)
+    assert match, problem
+    a, b = match[1], match[2]
+    assert len(a) <= digits
+    assert len(b) <= digits
+    assert int(a) + int(b) == int(match[4])
+    assert match[4] == str(int(match[4]))
+    carry, place = 0, 0
+    for step in match[3].split(" and "):
+        terms = re.fullmatch(r"(\d)e(\d+)\+(\d)e(\d+)\+([01])e(\d+)==(\d+)e(\d+)", step)
+        assert terms, step
+        assert {terms[2], terms[4], terms[6], terms[8]} == {str(place)}
+        x, y = (int(n[::-1][place]) if place < len(n) else 0 for n in (a, b))
+        assert (int(terms[1]), int(terms[3]), int(terms[5])) == (x, y, carry)
+        assert terms[7] == str(x + y + carry)
+        assert place < len(a) or place < len(b) or carry, "a step although nothing is left"
+        carry, place = (x + y + carry) // 10, place + 1
+    assert place >= max(len(a), len(b)), "a place is missing"
+    assert carry == 0, "the last carry has no step"
+    return (int(a), int(b)), slice(problem.index("; ") + 2, len(problem))
+
+
+def parse_index(problem: str, length: int, letters: str) -> tuple[tuple[str, int], slice]:
+    match = re.fullmatch(r"\?s='([^']*)'; s\[(\d+):\]=='([^']*)'#", problem)
+    assert match, problem
+    string, index, suffix = match[1], int(match[2]), match[3]
+    assert len(string) == length
+    assert set(string) <= set(letters)
+    assert match[2] == str(index)
+    assert 0 <= index < length
+    assert suffix == string[index:]
+    return (string, index), slice(match.start(3), len(problem))
+
+
+def parse_prefix(row: str, task: SubstringByPrefix) -> tuple[list[int], bool]:
+    """Places 1, 2, … of the copied letters after each copy's first, 0 elsewhere; the row's end may cut a part."""
+    parts = row.split(">")
+    places, letters = [0] * len(parts[0]), parts[0]
+    gaps = [len(parts[0]) - task.first_length]
+    for part in parts[1:]:
+        places.append(0)
+        copied = part[: task.copy_length]
+        assert copied in letters
+        places += [*range(len(copied)), *[0] * (len(part) - len(copied))]
+        letters += part
+        gaps.append(len(part) - task.copy_length)
+    assert set(letters) <= set(task.letters)
+    assert all(task.gap_min <= gap <= task.gap_max for gap in gaps[:-1])
+    assert gaps[-1] <= task.gap_max
+    return places, True
+
+
+def problems_of(row: str) -> list[str]:
+    """The whole problems of a packed row; what the row's end cuts is left out."""
+    return [part + "#" for part in row.split("#")[:-1]]
+
+
+@examples
+@given(seed=seeds, digits=st.integers(1, 12), held_out=st.booleans())
+def test_addition_text_is_right_to_the_letter(seed, digits, held_out):
+    task = ArithmeticAddition(digits)
+    for row, marks, place in rows_of(task, seed, 3, 3 * task.max_length, held_out):
+        check_packed(row, marks, place, lambda problem: parse_addition(problem, digits)[1])
+
+
+@examples
+@given(seed=seeds, length=st.integers(2, 40), letters=st.sampled_from(["ab", "abcdefghijklmnopqrstuvwxyz", "SxY_z"]))
+def test_index_text_is_right_to_the_letter(seed, length, letters):
+    task = SubstringByIndex(length, letters)
+    if len(letters) ** length < 1000:
+        return
+    for row, marks, place in rows_of(task, seed, 3, 3 * task.max_length):
+        check_packed(row, marks, place, lambda problem: parse_index(problem, length, letters)[1])
+
+
+def check_packed(row: str, marks: str, place: np.ndarray, parse) -> None:
+    """Every problem of a row parses, and mask and places cover its answer and nothing else, also in the one cut off."""
+    expected = []
+    for problem in problems_of(row):
+        answer = parse(problem)
+        expected += [0] * answer.start + list(range(1, len(problem) - answer.start + 1))
+    assert len(problems_of(row)) >= 1
+    whole = len(expected)
+    assert place[:whole].tolist() == expected
+    assert marks[:whole] == "".join("^" if e else " " for e in expected)
+    assert row[whole : whole + 1] in ("?", "")
+    cut = place[whole:]
+    first = np.flatnonzero(cut)[0] if cut.any() else len(cut)
+    assert cut[first:].tolist() == list(range(1, len(cut) - first + 1))
+
+
+@examples
+@given(
+    seed=seeds,
+    copy=st.integers(2, 20),
+    gap_min=st.integers(1, 5),
+    extra=st.integers(0, 10),
+    length=st.integers(60, 400),
+    held_out=st.booleans(),
+)
+def test_prefix_text_is_right_to_the_letter(seed, copy, gap_min, extra, length, held_out):
+    task = SubstringByPrefix(copy_length=copy, gap_min=gap_min, gap_max=gap_min + extra, first_length=20, context=400)
+    for row, marks, place in rows_of(task, seed, 4, length, held_out):
+        places, _ = parse_prefix(row, task)
+        assert place.tolist() == places
+        assert marks == "".join("^" if p else " " for p in places)
+
+
+@pytest.mark.parametrize("make", [ArithmeticAddition, SubstringByIndex, SubstringByPrefix])
+def test_loss_on_all_counts_everything_and_changes_nothing_else(make):
+    answer, everything = (make(loss_on=on).text(rng(5), 4, 300) for on in ("answer", "all"))
+    assert everything.counted.all()
+    assert not answer.counted.all()
+    assert np.array_equal(answer.tokens, everything.tokens)
+    assert np.array_equal(answer.place, everything.place)
+
+
+def test_the_write_ups_own_examples_parse():
+    """Guards the parsers themselves: problems as they are printed in the write-up."""
+    for problem in (
+        "?d=66623+401; 3e0+1e0+0e0==4e0 and 2e1+0e1+0e1==2e1 and 6e2+4e2+0e2==10e2 and 6e3+0e3+1e3==7e3 and "
+        "6e4+0e4+0e4==6e4 and d==67024#",
+        "?d=25481082+3301219; 2e0+9e0+0e0==11e0 and 8e1+1e1+1e1==10e1 and 0e2+2e2+1e2==3e2 and 1e3+1e3+0e3==2e3 and "
+        "8e4+0e4+0e4==8e4 and 4e5+3e5+0e5==7e5 and 5e6+3e6+0e6==8e6 and 2e7+0e7+0e7==2e7 and d==28782301#",
+    ):
+        parse_addition(problem, 8)
+    for problem in ("?s='dyjeofuxvejmg'; s[8:]=='vejmg'#", "?s='syoktpufifxes'; s[0:]=='syoktpufifxes'#"):
+        parse_index(problem, 13, "abcdefghijklmnopqrstuvwxyz")
+    with pytest.raises(AssertionError):
+        parse_addition("?d=95+5; 5e0+5e0+0e0==10e0 and 9e1+0e1+1e1==10e1 and d==100#", 8)
+
+
+def test_the_generator_writes_the_write_ups_own_examples():
+    """Drawn numbers in, the write-up's text out: the other direction, a final carry among them."""
+    task = ArithmeticAddition(8)
+    for a, b, ending in (
+        (66623, 401, "6e4+0e4+0e4==6e4 and d==67024#"),
+        (95000000, 5000000, "9e7+0e7+1e7==10e7 and 0e8+0e8+1e8==1e8 and d==100000000#"),
+    ):
+        drawn = np.array([[int(c) for c in str(n)[::-1].ljust(8, "0")] for n in (a, b)]).reshape(1, -1)
+        prompt, completion = (bytes(part[0][part[0] != 0]).decode() for part in task.write(drawn))
+        assert prompt == f"?d={a}+{b}; "
+        assert completion.endswith(ending)
+
+
+def test_drawn_numbers_have_uniformly_many_digits_and_no_leading_zero():
+    drawn = ArithmeticAddition(8).draw(rng(), 40_000)
+    counts = Counter(ArithmeticAddition(8).facts(drawn)["digits_a"].tolist())
+    assert set(counts) == set(range(1, 9))
+    assert all(abs(n - 5000) < 300 for n in counts.values())
+    units = Counter(drawn[:, 0].tolist())
+    assert set(units) == set(range(10))  # and no digit of 10
+    single = drawn[ArithmeticAddition(8).facts(drawn)["digits_a"] == 1, 0]
+    assert set(single.tolist()) == set(range(1, 10))
+
+
+def test_drawn_indices_and_letters_are_uniform():
+    drawn = SubstringByIndex().draw(rng(), 26_000)
+    for column, size in ((0, 26), (12, 26), (13, 13)):
+        counts = np.bincount(drawn[:, column], minlength=size)
+        expected = 26_000 / size
+        assert len(counts) == size
+        assert abs(counts - expected).max() < 5 * expected**0.5
+
+
+def test_prefix_copies_come_from_uniform_offsets():
+    """The first copy's source is uniform over every offset there is, the last of them included."""
+    task = SubstringByPrefix(letters="abcdefghijklmnopqrstuvwxyz", first_length=20, gap_min=1, gap_max=1, context=100)
+    offsets = Counter()
+    for row, _, _ in rows_of(task, 0, 6000, 40):
+        first, copied = row.split(">")[:2]
+        offsets[first.index(copied[:16])] += 1
+    assert set(offsets) == set(range(6))
+    assert all(abs(n - 1000) < 150 for n in offsets.values())
+
+
+def make_recipe(task: str, scale: str) -> tuple[Task, config.Config]:
+    cfg = config.load(f"task={task}", f"scale={scale}")
+    return config.build_task(cfg), cfg
+
+
+def problem_key(task: Task, problem: str):
+    """What makes two problems the same, parsed from their text."""
+    if isinstance(task, ArithmeticAddition):
+        return tuple(sorted(parse_addition(problem, task.digits)[0]))
+    if isinstance(task, SubstringByIndex):
+        return parse_index(problem, task.string_length, task.letters)[0][0]
+    return problem[: task.first_length]
+
+
+def training_keys(task: Task, cfg: config.Config, n: int) -> list:
+    """The keys of at least `n` training problems (for prefix: of rows)."""
+    keys, k = [], 0
+    while len(keys) < n:
+        text = task.text(data.generator(0, data.TRAINING_TEXT, k), 256, cfg.train.seq_len + 1)
+        for row in text.tokens:
+            characters = task.decode(row)
+            if isinstance(task, SubstringByPrefix):
+                keys.append(problem_key(task, characters))
+            else:
+                keys += [problem_key(task, p) for p in problems_of(characters)]
+        k += 1
+    return keys
+
+
+@pytest.mark.parametrize(("task", "scale"), RECIPES)
+def test_no_evaluation_problem_is_in_training(task, scale):
+    made, cfg = make_recipe(task, scale)
+    evaluated = {problem_key(made, p.prompt + p.completion) for p in data.evaluation_problems(made, 512)}
+    assert not evaluated & set(training_keys(made, cfg, 5_000))
+
+
+def test_the_wall_holds_where_there_are_few_problems():
+    """One-digit sums: training and held-out text share no pair, in either order, and both sides are well fed."""
+    task, cfg = ArithmeticAddition(1), config.load("task=arithmetic_addition", "task.digits=1")
+    trained = set(training_keys(task, cfg, 5_000))
+    held_out = {
+        problem_key(task, p) for row, _, _ in rows_of(task, 0, 50, 300, held_out=True) for p in problems_of(row)
+    }
+    assert held_out
+    assert trained
+    assert not held_out & trained
+    assert len(held_out | trained) == 45  # every unordered pair of 1 … 9 stands on one side
+
+
+@pytest.mark.parametrize(("task", "scale"), RECIPES)
+def test_problems_are_distinct_and_a_longer_list_reads_further(task, scale):
+    made, cfg = make_recipe(task, scale)
+    many = data.evaluation_problems(made, 300)
+    assert many[:100] == data.evaluation_problems(made, 100)
+    assert len({p.prompt for p in many}) == 300
+    assert all(p.length <= made.max_length or isinstance(made, SubstringByPrefix) for p in many)
+    assert all(p.length <= cfg.train.seq_len for p in many)
+    for problem in many:
+        assert made.grade(problem, problem.completion) == dict.fromkeys(made.grades, True)
+
+
+def test_problems_of_the_packed_tasks_parse_and_their_facts_are_right():
+    for problem in ArithmeticAddition().problems(rng(), 200):
+        (a, b), answer = parse_addition(problem.prompt + problem.completion, 8)
+        assert len(problem.prompt) == answer.start
+        carries, carry = 0, 0
+        for x, y in zip(f"{a:09d}"[::-1], f"{b:09d}"[::-1], strict=True):
+            carry = (int(x) + int(y) + carry) // 10
+            carries += carry
+        digits = {"digits_a": len(str(a)), "digits_b": len(str(b)), "digits": len(str(max(a, b)))}
+        assert problem.facts == {**digits, "carries": carries}
+    for problem in SubstringByIndex().problems(rng(), 200):
+        (string, index), answer = parse_index(problem.prompt + problem.completion, 13, "abcdefghijklmnopqrstuvwxyz")
+        assert len(problem.prompt) == answer.start
+        assert problem.facts == {"index": index, "suffix_length": len(string) - index}
+
+
+def test_a_prefix_problem_asks_only_for_what_can_be_known():
+    task = SubstringByPrefix()
+    for problem in task.problems(rng(), 200):
+        places, _ = parse_prefix(problem.prompt + problem.completion, task)
+        assert places[-1] == task.copy_length - 1
+        before, _, known = problem.prompt.rpartition(">")
+        letters = before.replace(">", "")
+        places_of = [i for i in range(len(letters)) if letters.startswith(known, i)]
+        assert len(places_of) == 1
+        assert len(known) == 1 or letters.count(known[:-1]) > 1 or overlapping(letters, known[:-1]) > 1
+        assert letters[places_of[0] :].startswith(known + problem.completion)
+        assert problem.facts["known"] == len(known)
+        assert problem.facts["copy"] == before.count(">")
+        # `distance` tokens before the first unknown letter stands its source
+        text = problem.prompt + problem.completion
+        assert text[len(problem.prompt) - problem.facts["distance"]] == problem.completion[0]
+
+
+def overlapping(text: str, part: str) -> int:
+    return sum(text.startswith(part, i) for i in range(len(text)))
+
+
+def test_bayes_floor_is_what_a_brute_force_predictor_reaches():
+    """An ideal predictor written with strings, on the very rows that the floor is computed from."""
+    task = SubstringByPrefix(letters="abc", copy_length=6, first_length=6, gap_min=1, gap_max=3, context=60)
+    floor, by_place = task.bayes_floor(rng(3), 30, 80)
+    nats = {place: [] for place in range(1, 6)}
+    for row, _, _ in rows_of(task, 3, 30, 80):
+        letters = ""
+        for i, part in enumerate(row.split(">")):
+            if i:
+                sources = [letters[o : o + 6] for o in range(len(letters) - 5)]
+                copied = part[:6]
+                for j in range(1, len(copied)):
+                    matching = [s for s in sources if s.startswith(copied[:j])]
+                    right = [s for s in matching if s.startswith(copied[: j + 1])]
+                    nats[j].append(-np.log(len(right) / len(matching)))
+            letters += part
+    np.testing.assert_allclose(by_place, [np.mean(nats[j]) for j in nats], atol=1e-12)
+    np.testing.assert_allclose(floor, np.mean([n for ns in nats.values() for n in ns]), atol=1e-12)
+
+
+def test_bayes_floor_of_the_write_ups_task_is_about_a_quarter_nat():
+    floor, by_place = SubstringByPrefix().bayes_floor(rng(), 600, 513)
+    assert abs(floor - 0.247) < 0.006
+    np.testing.assert_allclose(by_place[:5], [1.20, 0.86, 0.48, 0.22, 0.14], atol=0.035)
+
+
+@pytest.mark.parametrize(
+    ("written", "accuracy", "total"),
+    [
+        ("5e0+7e0+0e0==12e0 and 1e1+0e1+1e1==2e1 and d==22#", True, True),
+        ("5e0+7e0+0e0==12e0 and 1e1+0e1+1e1==2e1 and d==22#?d=3", True, True),
+        ("5e0+7e0+0e0==11e0 and 1e1+0e1+1e1==2e1 and d==22#", False, True),  # a wrong step, a right sum
+        ("5e0+7e0+0e0==12e0 and 1e1+0e1+1e1==2e1 and d==23#", False, False),
+        ("5e0+7e0+0e0==12e0 and 1e1+0e1+1e1==2e1 and d==22", False, False),  # never ended
+        ("d==22#", False, True),
+        ("d==022#", False, False),
+        ("22#", False, False),
+        ("", False, False),
+    ],
+)
+def test_grading_addition_tells_the_sum_from_the_derivation(written, accuracy, total):
+    task = ArithmeticAddition(2)
+    problem = Problem("?d=15+7; ", "5e0+7e0+0e0==12e0 and 1e1+0e1+1e1==2e1 and d==22#", {})
+    assert task.grade(problem, written) == {"accuracy": accuracy, "sum_accuracy": total}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_character_is_encoded_and_decoded(name):
+    task = config.build_task(config.load(f"task={name}", "train.seq_len=1000"))
+    assert len(set(task.alphabet)) == len(task.alphabet)
+    assert task.decode(task.encode(task.alphabet)) == task.alphabet
+    with pytest.raises(ValueError, match=r"'~é'"):
+        task.encode("~é")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_text_depends_on_its_generator_alone(name):
+    task = config.build_task(config.load(f"task={name}"))
+    first, second, other = (task.text(rng(seed), 3, 200) for seed in (7, 7, 8))
+    assert np.array_equal(first.tokens, second.tokens)
+    assert not np.array_equal(first.tokens, other.tokens)
+
+
+def test_the_wall_stands_where_it_stood():
+    """If this fails, every recorded run was split otherwise than today's code splits: do not change the hash."""
+    columns = (np.arange(400) * 7919 % 1009).reshape(100, 4)
+    assert np.flatnonzero(is_held_out(columns)).tolist() == WALL
+    share = is_held_out(rng().integers(26, size=(100_000, 13))).mean()
+    assert abs(share - 1 / 16) < 0.003
+
+
+WALL = [8, 34, 62, 64, 70]
+
+
+def test_writing_helpers():
+    assert bytes(join("ab", np.array([[65], [66]], dtype=np.uint8))[1]) == b"abB"
+    assert [bytes(row).replace(b"\0", b" ") for row in decimal(np.array([0, 7, 10, 305]), 3)] == [
+        b"  0",
+        b"  7",
+        b" 10",
+        b"305",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "message"),
+    [
+        (ArithmeticAddition, {"digits": 0}, "digits=0"),
+        (ArithmeticAddition, {"loss_on": "some"}, "loss_on=some"),
+        (SubstringByIndex, {"string_length": 0}, "string_length=0"),
+        (SubstringByIndex, {"letters": "aa"}, "letters=aa"),
+        (SubstringByIndex, {"letters": "ab'"}, "letters=ab'"),
+        (SubstringByPrefix, {"letters": "ab>"}, "letters=ab>"),
+        (SubstringByPrefix, {"gap_min": 5, "gap_max": 4}, "gap_max=4"),
+        (SubstringByPrefix, {"copy_length": 40}, "copy_length=40"),
+        (SubstringByPrefix, {"context": 20}, "context=20"),
+    ],
+)
+def test_tasks_check_their_arguments(make, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("task", "n"),
+    [
+        (ArithmeticAddition(1), 50),
+        (SubstringByIndex(2, "ab"), 50),
+        (SubstringByPrefix("ab", first_length=3, copy_length=2, gap_min=1, gap_max=1, context=8), 10_000),
+    ],
+)
+def test_more_problems_than_there_are_is_an_error(task, n):
+    with pytest.raises(ValueError, match=r"more than the task has|too small|too short"):
+        task.problems(rng(), n)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_shows_itself(name):
+    shown = subprocess.run(
+        [sys.executable, "-m", f"tasks.{name}"], cwd=config.ROOT, capture_output=True, text=True, check=True
+    )
+    assert "^^" in shown.stdout
+    assert "completion" in shown.stdout
+
+
+def test_rows_of_a_batch_are_not_the_same():
+    for a, b in pairwise(SubstringByIndex().text(rng(), 8, 200).tokens):
+        assert not np.array_equal(a, b)

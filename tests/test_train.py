@@ -1,0 +1,373 @@
+"""Runs from the outside: what they record, that they repeat to the bit, and that they go on where they stopped."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from conftest import TINY, only_folder
+from test_config import run_command
+
+from rope_lab import checkpoint, config, data, sample, train
+from rope_lab.config import ConfigError
+
+ROW = {"step", "sequences", "tokens", "seconds"}
+
+
+def run(overrides: list[str]) -> dict:
+    return train.train(config.load(*overrides))
+
+
+def rows_of(folder) -> list[dict]:
+    """metrics.jsonl but for seconds."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+
+
+def assert_same_end(a, b) -> None:
+    """Two run folders hold the same metrics and bit-identical weights and optimizer states."""
+    assert rows_of(a) == rows_of(b)
+    ours, theirs = checkpoint.load(a), checkpoint.load(b)
+    assert ours["step"] == theirs["step"]
+    for name, value in ours["model"].items():
+        assert torch.equal(value, theirs["model"][name]), name
+    for number, values in ours["optimizer"]["state"].items():
+        for name, value in values.items():
+            assert torch.equal(value, theirs["optimizer"]["state"][number][name])
+
+
+def test_a_run_records_what_the_contract_says(tiny, tmp_path):
+    run([*tiny, "eval.problems=128"])
+    folder = only_folder(tmp_path / "runs")
+    content = json.loads((folder / "run.json").read_text())
+    assert content["status"] == "finished"
+    assert (content["task"], content["position"], content["scale"]) == ("substring_by_index", "roper", "quick")
+    assert content["seed"] == 0
+    assert content["progress"].keys() == {"steps", "sequences", "tokens", "seconds"}
+    assert content["progress"]["steps"] == 6
+    assert content["progress"]["sequences"] == 6 * 4
+    assert content["progress"]["tokens"] == 6 * 4 * 64
+    assert content["run_id"] in folder.name
+    assert len(content["samples"]) == 8
+    assert content["slices"].keys() == {"place", "index", "suffix_length"}
+    assert sum(count for count, _ in content["slices"]["index"].values()) == 128
+    assert content["recipe_id"]
+    assert content["config"]["train"]["steps"] == 6
+    assert content["parameters"] == sum(v.numel() for v in checkpoint.load(folder)["model"].values())
+    assert {"code", "git", "versions", "hardware", "start", "end"} <= content["provenance"].keys()
+    assert content["provenance"]["git"].keys() == {"commit", "dirty"}
+    assert content["provenance"]["hardware"]["threads"] == 1
+
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 2, 3, 4, 6]
+    assert all(row.keys() >= ROW for row in rows)
+    assert all(row["sequences"] == row["step"] * 4 and row["tokens"] == row["step"] * 4 * 64 for row in rows)
+    evaluated = [row["step"] for row in rows if "eval/accuracy" in row]
+    assert evaluated == [0, 3, 6]
+    assert rows[-1].keys() == ROW | {
+        *("train/loss", "train/lr", "train/grad_norm"),
+        *("eval/loss", "eval/accuracy", "eval/score", "eval/token_accuracy"),
+    }
+    assert content["metrics"] == {k: v for row in rows for k, v in row.items() if "/" in k}
+
+
+def test_the_first_loss_is_that_of_a_model_that_knows_nothing(tiny, tmp_path):
+    """And the first training loss is what its first batches cost the initial model, computed by hand."""
+    run([*tiny, "train.log_every=1", "train.steps=1"])
+    rows = rows_of(only_folder(tmp_path / "runs"))
+    cfg = config.load(*tiny)
+    task = config.build_task(cfg)
+    model = train.build_model(cfg, len(task.alphabet))
+    batch = data.training_batch(task, 0, 0, 4, 64)
+    chosen = batch.targets_BT != data.IGNORED
+    nats = -model(batch.inputs_BT).log_softmax(-1)[chosen].gather(1, batch.targets_BT[chosen][:, None])
+    assert rows[-1]["train/loss"] == pytest.approx(nats.mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("extra", [[], ["model.dropout=0.2", "train.warmup=5", "train.decay=cosine", "seed=7"]])
+def test_a_run_repeats_to_the_bit_and_goes_on_from_any_step_to_the_bit(tiny, tmp_path, extra, monkeypatch):
+    for name in ("one", "two"):
+        run([*tiny, *extra, f"out={tmp_path / name}"])
+    whole = only_folder(tmp_path / "one")
+    assert_same_end(whole, only_folder(tmp_path / "two"))
+
+    for stop_at in range(1, 6):
+        out = f"out={tmp_path / f'stopped-{stop_at}'}"
+        with monkeypatch.context() as patch:
+            patch.setattr(train, "update", raising_signal_at(stop_at, train.update))
+            with pytest.raises(SystemExit) as exit:
+                run([*tiny, *extra, out])
+        assert exit.value.code == 128 + signal.SIGTERM
+        folder = only_folder(tmp_path / f"stopped-{stop_at}")
+        content = json.loads((folder / "run.json").read_text())
+        assert (content["status"], content["progress"]["steps"]) == ("interrupted", stop_at)
+        assert run([*tiny, *extra, out])["status"] == "finished"
+        assert_same_end(whole, folder)
+
+
+def raising_signal_at(step: int, update):
+    """`update`, in whose call before step `step` is done two signals come."""
+
+    def interrupted(lab, at):
+        if at == step - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+        return update(lab, at)
+
+    return interrupted
+
+
+def test_a_run_killed_between_checkpoints_goes_on_to_the_bit(tiny, tmp_path, monkeypatch):
+    """It dies after metrics of later steps were written than the last checkpoint has."""
+    run([*tiny, f"out={tmp_path / 'whole'}"])
+
+    def die(lab, step, update=train.update):
+        if step == 5:
+            raise MemoryError("killed")
+        return update(lab, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "update", die)
+        with pytest.raises(MemoryError):
+            run(tiny)
+    folder = only_folder(tmp_path / "runs")
+    content = json.loads((folder / "run.json").read_text())
+    assert content["status"] == "failed"
+    assert "MemoryError: killed" in content["error"]
+    assert rows_of(folder)[-1]["step"] == 4  # the last checkpoint is of step 3
+    content["status"] = "running"  # as after a power cut: nobody said that it failed
+    (folder / "run.json").write_text(json.dumps(content))
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write('{"step": 5, "sequ')
+    resumed = run(tiny)
+    assert resumed["status"] == "finished"
+    assert "error" not in resumed
+    assert_same_end(only_folder(tmp_path / "whole"), folder)
+
+
+def test_a_run_killed_at_its_very_end_still_has_everything(tiny, tmp_path):
+    """The last checkpoint was written, and the process died before run.json was."""
+    whole = run(tiny)
+    folder = only_folder(tmp_path / "runs")
+    left = {k: v for k, v in whole.items() if k not in ("slices", "samples")} | {"status": "running"}
+    (folder / "run.json").write_text(json.dumps(left))
+    again = run(tiny)
+    for key in ("status", "metrics", "slices", "samples", "progress"):
+        assert again[key] == whole[key]
+
+
+def test_a_finished_run_is_returned_and_fresh_begins_anew(tiny, tmp_path, capsys, caplog):
+    first = run(tiny)
+    folder = only_folder(tmp_path / "runs")
+    written = (folder / "run.json").stat().st_mtime_ns
+    assert run(tiny) == first
+    assert (folder / "run.json").stat().st_mtime_ns == written
+    assert "has finished before; fresh=true runs it anew" in capsys.readouterr().out
+    assert not caplog.text
+    again = run([*tiny, "fresh=true"])
+    assert (folder / "run.json").stat().st_mtime_ns != written
+    assert again["metrics"] == first["metrics"]
+
+
+def test_other_code_is_warned_of_when_finished_and_refused_when_not(tiny, tmp_path, monkeypatch, caplog):
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "update", raising_signal_at(3, train.update))
+        with pytest.raises(SystemExit):
+            run(tiny)
+    monkeypatch.setattr(train.record, "code_hash", lambda: "another")
+    with pytest.raises(ConfigError, match=r"begun by other code .*fresh=true begins anew, other_code=true"):
+        run(tiny)
+    assert run([*tiny, "other_code=true"])["status"] == "finished"
+    monkeypatch.setattr(train.record, "code_hash", lambda: "a third")
+    assert run(tiny)["provenance"]["code"] == "another"
+    assert "its code was another (another, now a third)" in caplog.text
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_what_is_not_finite_stops_the_run_before_the_step(tiny, tmp_path, monkeypatch, where, capsys):
+    before = {}
+
+    def poison(lab, step, update=train.update):
+        if step == 4:
+            before.update({k: v.clone() for k, v in lab.model.state_dict().items()})
+            if where == "loss":
+                patch.setattr(
+                    train.F, "cross_entropy", lambda *a, f=train.F.cross_entropy, **k: f(*a, **k) * float("nan")
+                )
+            else:
+                next(lab.model.parameters()).register_hook(lambda g: g.index_fill(0, torch.tensor([0]), float("inf")))
+        if step == 5:
+            raise AssertionError("the run went on")
+        try:
+            return update(lab, step)
+        finally:
+            before["after"] = lab.model.state_dict()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "update", poison)
+        content = run(tiny)
+    assert content["status"] == "diverged"
+    assert re.search(
+        r"step 4 was not made: loss .*, gradient norm (nan|inf), learning rate .*, batch 4 of seed 0", content["error"]
+    )
+    after = before.pop("after")
+    assert all(torch.equal(after[k], v) for k, v in before.items())
+    assert "diverged after 4 steps" in capsys.readouterr().out
+    assert run(tiny) == content  # an outcome like another: it stays
+
+
+def test_evaluation_has_no_influence_on_training(tiny, tmp_path):
+    for name, problems in (("few", 3), ("many", 40)):
+        run([*tiny, f"out={tmp_path / name}", f"eval.problems={problems}", f"eval.every={problems // 3}"])
+    few, many = (checkpoint.load(only_folder(tmp_path / name))["model"] for name in ("few", "many"))
+    assert all(torch.equal(value, many[name]) for name, value in few.items())
+
+
+def test_two_processes_do_not_train_one_run(tiny, tmp_path):
+    from rope_lab.record import Run
+
+    run(tiny)
+    folder = only_folder(tmp_path / "runs")
+    with Run(folder), pytest.raises(ConfigError, match="another process is training this run"):
+        run([*tiny, "fresh=true"])
+
+
+def test_training_learns(tmp_path):
+    """Within seconds from guessing to most tokens right."""
+    model = ["model.d_model=64", "model.n_layers=2", "model.n_heads=4"]
+    steps = ["train.steps=100", "train.warmup=30", "train.batch_size=32", "train.seq_len=96", "eval.every=100"]
+    run([*TINY, *model, *steps, "task=arithmetic_addition", "task.digits=2", f"out={tmp_path}"])
+    first, last = (row for row in rows_of(only_folder(tmp_path)) if "eval/loss" in row)
+    assert first["eval/token_accuracy"] < 0.2
+    assert last["eval/token_accuracy"] > 0.7
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
+@pytest.mark.parametrize("overrides", [["train.precision=bfloat16"], ["train.compile=true"]])
+def test_other_ways_to_compute(tiny, tmp_path, overrides):
+    plain = run([*tiny, f"out={tmp_path / 'plain'}"])
+    other = run([*tiny, *overrides])
+    assert other["status"] == "finished"
+    assert other["run_id"] != plain["run_id"]
+    assert other["metrics"]["eval/loss"] == pytest.approx(plain["metrics"]["eval/loss"], rel=0.02)
+
+
+def test_the_command_line_from_anywhere(tmp_path):
+    """A run, the same again, an interrupted one; nothing printed that should not be; nothing left elsewhere."""
+    done = run_command([*TINY, "out=runs"], tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("substring_by_index · roper · quick · seed 0 · ")
+    assert sum(line.startswith("step ") for line in lines) == 3
+    assert lines[4].startswith("finished after 6 steps")
+    folder = only_folder(tmp_path / "runs")
+    assert f"runs/{folder.name}" in done.stdout
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["runs"]
+    assert json.loads((folder / "run.json").read_text())["provenance"]["command"].startswith(
+        "python -m rope_lab.train model.d_model=16"
+    )
+    again = run_command([*TINY, "out=runs"], tmp_path)
+    assert again.returncode == 0
+    assert "has finished before" in again.stdout
+
+
+def test_a_signal_ends_a_run_with_a_checkpoint(tmp_path):
+    command = [sys.executable, "-m", "rope_lab.train", *TINY, "out=runs", "train.steps=100000", "eval.every=50000"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        if line.startswith("step"):
+            break
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "interrupted after" in output
+    assert errors == ""
+    folder = only_folder(tmp_path / "runs")
+    content = json.loads((folder / "run.json").read_text())
+    assert content["status"] == "interrupted"
+    assert checkpoint.load(folder)["step"] == content["progress"]["steps"] > 0
+
+
+def test_a_sweep_runs_every_cell_and_goes_on_past_a_bad_one(tmp_path):
+    sweep = ["-m", *TINY, "out=runs", "position=rope,roper", "model.d_model=16,10", "seed=0,1"]
+    done = run_command(sweep, tmp_path)
+    assert done.returncode != 0
+    assert "even number" in done.stderr
+    assert "Traceback" not in done.stderr
+    contents = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/run.json")]
+    cells = [(c["position"], c["seed"]) for c in contents if c["status"] == "finished"]
+    assert sorted(cells) == [("rope", 0), ("rope", 1), ("roper", 0), ("roper", 1)]
+    assert len({c["recipe_id"] for c in contents}) == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["runs"]
+
+
+def test_wandb_is_not_imported_when_disabled(tmp_path):
+    code = (
+        "import sys; from rope_lab import config, train;"
+        f"train.train(config.load(*{TINY!r}, 'out={tmp_path / 'runs'}')); sys.exit('wandb' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_wandb_records_offline(tmp_path):
+    done = run_command([*TINY, "out=runs", "wandb.mode=offline"], tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "wandb leet runs/wandb" in done.stdout
+    (file,) = tmp_path.glob("runs/wandb/offline-run-*/run-*.wandb")
+    content = file.read_bytes()
+    assert b"eval/accuracy" in content
+    assert b"slices/suffix_length" in content
+    assert only_folder(tmp_path / "runs").name.encode() in content
+
+
+def test_without_a_network_wandb_online_warns_and_training_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    done = run_command([*TINY, "out=runs", "wandb.mode=online"], tmp_path)
+    assert done.returncode == 0
+    assert "W&B could not start" in done.stderr
+    assert "W&B records offline instead" in done.stderr
+    assert json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["status"] == "finished"
+
+
+def test_wandb_failing_in_the_middle_changes_nothing(tiny, tmp_path, caplog):
+    from rope_lab.record import Wandb
+
+    class Failing:
+        def log(self, *_, **__):
+            raise RuntimeError("gone")
+
+    beside = Wandb.__new__(Wandb)
+    beside.run = Failing()
+    beside.log({"step": 1})
+    beside.log({"step": 2})
+    beside.finish({"status": "finished"})
+    assert caplog.text.count("W&B failed and is left out from here on") == 1
+
+
+def test_talking_to_a_run(tiny, tmp_path, capsys):
+    run(tiny)
+    folder = str(only_folder(tmp_path / "runs"))
+    sample.main([folder, "-n", "3"])
+    shown = capsys.readouterr().out
+    assert shown.count("WRONG") == 3
+    assert "0 of 3 right" in shown
+    sample.main([folder, "?s='abc"])
+    assert "?s='abc → " in capsys.readouterr().out
+    for arguments, message in (
+        ([folder, "é"], "not in the task's alphabet"),
+        ([folder, "a" * 65], "must have 1 to 64"),
+        ([folder, ""], "must have 1 to 64"),
+        ([str(tmp_path)], "is no run's folder"),
+    ):
+        with pytest.raises(SystemExit) as exit:
+            sample.main(arguments)
+        assert message in str(exit.value.code)
