@@ -29,9 +29,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class HeldOutText(Batch):
-    """A batch that knows, int64 [B, T], which letter of its answer each target is: 1, 2, …, or 0 outside of answers."""
+    """A batch that knows more of its targets, [B, T] each.
+
+    place_BT: int64, which token of its answer a target is: 1, 2, …, or 0 outside of answers
+    floor_BT: float64, what the ideal predictor loses there, in nats
+    """
 
     place_BT: Tensor
+    floor_BT: Tensor
 
 
 def generator(seed: int, stream: int, k: int = 0) -> np.random.Generator:
@@ -54,7 +59,8 @@ def evaluation_text(task: Task, rows: int, seq_len: int) -> HeldOutText:
     """Held-out text, the same for every run; its targets are the answers, whatever training counts."""
     text = task.text(generator(EVALUATION_SEED, EVALUATION_TEXT), rows, seq_len + 1, held_out=True)
     place = torch.from_numpy(text.place[:, 1:].astype(np.int64))
-    return HeldOutText(*_inputs_and_targets(text, text.place > 0), place)
+    floor = torch.from_numpy(task.floor(text.tokens)[:, 1:].copy())
+    return HeldOutText(*_inputs_and_targets(text, text.place > 0), place, floor)
 
 
 def evaluation_problems(task: Task, n: int) -> list[Problem]:

@@ -56,6 +56,13 @@ def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[P
     return Evaluation({f"eval/{name}": value for name, value in metrics.items()}, slices)
 
 
+def floor(text: HeldOutText) -> dict[str, Any]:
+    """What the ideal predictor loses on the text, in nats per counted token: in all (`loss`) and by `place`."""
+    counted = text.targets_BT != IGNORED
+    nats_N, place_N = text.floor_BT[counted], text.place_BT[counted]
+    return {"loss": nats_N.mean().item(), "place": _means(place_N.tolist(), nats_N.tolist())}
+
+
 @torch.inference_mode()
 def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, Tensor]:
     """Of each of the N counted tokens: its loss in nats (float64), whether it ranks first, and its place, [N] each."""

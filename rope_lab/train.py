@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from rope_lab import checkpoint, config, data, record
 from rope_lab.config import CONF, Config, ConfigError
-from rope_lab.evaluate import SCORED, Evaluation, evaluate, samples
+from rope_lab.evaluate import SCORED, Evaluation, evaluate, floor, samples
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims
 from tasks.base import Problem, Task
@@ -266,6 +266,7 @@ def describe(lab: Lab, identity: dict[str, Any], state: State) -> dict[str, Any]
         **dataclasses.asdict(cfg.names),
         "seed": cfg.seed,
         "config": dataclasses.asdict(cfg),
+        "floor": floor(lab.text),
         "parameters": sum(p.numel() for p in lab.model.parameters()),
         "progress": progress(cfg, state),
         "provenance": record.provenance(hardware(lab.device)),

@@ -79,6 +79,13 @@ class Task(ABC):
         Raises ValueError where the task has not so many.
         """
 
+    def floor(self, tokens: np.ndarray) -> np.ndarray:
+        """What the ideal predictor loses at each token of an answer in rows of text, in nats: float64 [rows, length].
+
+        Nothing, unless a task says otherwise: its answers follow from what stands before them.
+        """
+        return np.zeros(tokens.shape)
+
     def grade(self, problem: Problem, completion: str) -> dict[str, bool]:
         """What is right about `completion`, which may go on after the problem's end: a bool for each of `grades`."""
         return {"accuracy": completion.startswith(problem.completion)}

@@ -95,26 +95,23 @@ class SubstringByPrefix(Task):
                 raise ValueError(f"{n} evaluation problems are more than the task has: it has about {before}")
         return list(found.values())[:n]
 
-    def bayes_floor(self, rng: np.random.Generator, rows: int, length: int) -> tuple[float, np.ndarray]:
-        """The ideal predictor's loss in nats per counted letter, and by place in the copy, [copy_length − 1].
+    def floor(self, tokens: np.ndarray) -> np.ndarray:
+        """The loss of the ideal predictor (Bayes), which cannot know where a copy is taken from until it is unique.
 
-        Given j letters of a copy, the ideal predictor is uniform over all offsets whose first j letters match, so the
-        next letter has the probability (offsets that match j + 1 letters) / (offsets that match j). Estimated over
-        `rows` rows of `length` tokens.
+        Given j letters of a copy, it is uniform over all offsets whose first j letters match, so it gives the next
+        letter the probability (offsets that match j + 1 letters) / (offsets that match j).
         """
-        nats, count = np.zeros(self.copy_length), np.zeros(self.copy_length)
-        d = self._documents(rng, rows, length, held_out=False)
-        for row in range(rows):
-            windows = np.lib.stride_tricks.sliding_window_view(d.letters[row], self.copy_length)
-            for copy, begin in enumerate(d.begin[row]):
-                seen = min(self.copy_length, length - (begin + copy + 1))  # letters of this copy before the row's end
-                if seen < 2:
-                    break
-                matches = windows[: begin - self.copy_length + 1] == windows[begin]
-                alive = np.logical_and.accumulate(matches, axis=1).sum(axis=0)[:seen]
-                nats[1:seen] += np.log(alive[:-1] / alive[1:])
-                count[1:seen] += 1
-        return nats.sum() / count.sum(), nats[1:] / count[1:]
+        nats = np.zeros(tokens.shape)
+        for row, text in enumerate(tokens):
+            arrows = np.flatnonzero(text == len(self.letters))
+            letters = np.delete(text, arrows)
+            for number, arrow in enumerate(arrows):
+                copied = text[arrow + 1 : arrow + 1 + self.copy_length]
+                before = letters[: arrow - number]
+                sources = np.lib.stride_tricks.sliding_window_view(before, self.copy_length)[:, : len(copied)]
+                matching = np.logical_and.accumulate(sources == copied, axis=1).sum(axis=0)
+                nats[row, arrow + 2 : arrow + 1 + len(copied)] = np.log(matching[:-1] / matching[1:])
+        return nats
 
     def _documents(self, rng: np.random.Generator, rows: int, length: int, held_out: bool) -> "_Documents":
         """Letters of rows that are, with their `>`, at least `length` tokens long."""

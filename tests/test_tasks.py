@@ -313,30 +313,39 @@ def overlapping(text: str, part: str) -> int:
     return sum(text.startswith(part, i) for i in range(len(text)))
 
 
-def test_bayes_floor_is_what_a_brute_force_predictor_reaches():
-    """An ideal predictor written with strings, on the very rows that the floor is computed from."""
+def test_the_floor_is_what_a_brute_force_predictor_reaches():
+    """An ideal predictor written with strings, on the same rows; the last copy may be cut."""
     task = SubstringByPrefix(letters="abc", copy_length=6, first_length=6, gap_min=1, gap_max=3, context=60)
-    floor, by_place = task.bayes_floor(rng(3), 30, 80)
-    nats = {place: [] for place in range(1, 6)}
-    for row, _, _ in rows_of(task, 3, 30, 80):
-        letters = ""
-        for i, part in enumerate(row.split(">")):
-            if i:
-                sources = [letters[o : o + 6] for o in range(len(letters) - 5)]
-                copied = part[:6]
-                for j in range(1, len(copied)):
-                    matching = [s for s in sources if s.startswith(copied[:j])]
-                    right = [s for s in matching if s.startswith(copied[: j + 1])]
-                    nats[j].append(-np.log(len(right) / len(matching)))
+    text = task.text(rng(3), 30, 80)
+    for tokens, place, floor in zip(text.tokens, text.place, task.floor(text.tokens), strict=True):
+        expected, letters = [], ""
+        for i, part in enumerate(task.decode(tokens).split(">")):
+            sources = [letters[o : o + 6] for o in range(len(letters) - 5)]
+            for j in range(len(part) + 1 if i else len(part)):  # the arrow before a copy counts as its place 0
+                nats = 0.0
+                if i and 2 <= j <= 6:
+                    matching = [s for s in sources if s.startswith(part[: j - 1])]
+                    right = [s for s in matching if s.startswith(part[:j])]
+                    nats = -np.log(len(right) / len(matching))
+                expected.append(nats)
             letters += part
-    np.testing.assert_allclose(by_place, [np.mean(nats[j]) for j in nats], atol=1e-12)
-    np.testing.assert_allclose(floor, np.mean([n for ns in nats.values() for n in ns]), atol=1e-12)
+        np.testing.assert_allclose(floor, expected, atol=1e-12)
+        assert (floor[place == 0] == 0).all()
+    assert task.floor(text.tokens).max() > 0.5
 
 
-def test_bayes_floor_of_the_write_ups_task_is_about_a_quarter_nat():
-    floor, by_place = SubstringByPrefix().bayes_floor(rng(), 600, 513)
-    assert abs(floor - 0.247) < 0.006
-    np.testing.assert_allclose(by_place[:5], [1.20, 0.86, 0.48, 0.22, 0.14], atol=0.035)
+def test_the_floor_of_the_write_ups_task_is_about_a_quarter_nat():
+    task = SubstringByPrefix()
+    text = task.text(rng(), 600, 513)
+    nats = task.floor(text.tokens)
+    assert abs(nats[text.place > 0].mean() - 0.247) < 0.006
+    by_place = [nats[text.place == place].mean() for place in range(1, 6)]
+    np.testing.assert_allclose(by_place, [1.20, 0.86, 0.48, 0.22, 0.14], atol=0.035)
+
+
+@pytest.mark.parametrize("make", [ArithmeticAddition, SubstringByIndex])
+def test_answers_that_follow_from_the_prompt_have_no_floor(make):
+    assert not make().floor(make().text(rng(), 4, 300).tokens).any()
 
 
 @pytest.mark.parametrize(
