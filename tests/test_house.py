@@ -24,7 +24,13 @@ MAY_IMPORT = {
     "rope_lab.checkpoint": set(),
     "rope_lab.record": {"rope_lab.config"},
     "rope_lab.results": set(),
+    "rope_lab.results.stats": set(),
+    "rope_lab.results.rows": set(),
+    "rope_lab.results.groups": {"rope_lab.results.rows", "rope_lab.results.stats"},
 }
+GROUPS = {f"rope_lab.results.{name}" for name in ("stats", "rows", "groups")}
+MAY_IMPORT["rope_lab.results.tables"] = MAY_IMPORT["rope_lab.results.figures"] = GROUPS
+MAY_IMPORT["rope_lab.results.__main__"] = GROUPS | {"rope_lab.results.tables", "rope_lab.results.figures"}
 MAY_IMPORT["rope_lab.train"] = {name for name in MAY_IMPORT if name not in TASK_MODULES} - {"rope_lab.results"}
 MAY_IMPORT["rope_lab.sample"] = MAY_IMPORT["rope_lab.train"] | {"rope_lab.train"}
 LIBRARIES = {"torch", "hydra", "omegaconf", "wandb", "numpy", "tqdm", "filelock", "matplotlib", "scipy"}
@@ -37,13 +43,15 @@ MAY_USE = {
     "rope_lab.evaluate": {"numpy", "torch"},
     "rope_lab.checkpoint": {"torch"},
     "rope_lab.record": {"filelock", "wandb"},
-    "rope_lab.results": {"numpy", "scipy", "matplotlib"},
+    "rope_lab.results.stats": {"numpy", "scipy"},
+    "rope_lab.results.groups": {"omegaconf"},
+    "rope_lab.results.figures": {"numpy", "matplotlib"},
     "rope_lab.train": {"torch", "hydra", "omegaconf", "tqdm"},
 }
 
 
 def modules() -> dict[str, ast.Module]:
-    paths = [*(ROOT / "rope_lab").glob("*.py"), *(ROOT / "tasks").glob("*.py")]
+    paths = [*(ROOT / "rope_lab").rglob("*.py"), *(ROOT / "tasks").glob("*.py")]
     return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text())
         for path in paths
@@ -56,11 +64,8 @@ def imported(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names |= (
-                {f"{node.module}.{alias.name}" for alias in node.names}
-                if node.module in ("rope_lab", "tasks")
-                else {node.module}
-            )
+            package = node.module in ("rope_lab", "rope_lab.results", "tasks")
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} if package else {node.module}
     return names
 
 
@@ -94,7 +99,7 @@ def test_rope_lab_names_no_task_and_no_scheme(module):
 
 
 def test_results_and_tasks_load_no_torch():
-    code = "import sys, rope_lab.results, tasks.base; sys.exit('torch' in sys.modules)"
+    code = "import sys, rope_lab.results.__main__, tasks.base; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 

@@ -1,0 +1,183 @@
+"""The figures: learning curves, final scores and slices, small enough for a paper's column.
+
+A scheme has the same colour in all of them, every seed is drawn, and files are the same to the byte for the same rows.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rope_lab.results.groups import Group, color, title
+from rope_lab.results.rows import RunRow
+
+STYLE = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "svg.hashsalt": "rope_lab",
+    "savefig.bbox": "tight",
+    "savefig.pad_inches": 0.03,
+}
+COLUMN = 3.4  # inches, the width of a column of text
+MANY, BINS = 24, 8  # a fact with more than so many values is drawn in so many bins
+
+
+def draw(groups: list[Group], published: dict[str, Any], folder: Path) -> list[Path]:
+    """Draws everything there is to draw into `folder`; the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    with mpl.rc_context(STYLE):
+        for name, figure in _figures(groups, published):
+            path = folder / f"{name}.svg"
+            figure.savefig(path, metadata={"Date": None, "Creator": None})
+            files.append(path)
+    return files
+
+
+def _figures(groups: list[Group], published: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
+    for group in groups:
+        if not any(group.finished(scheme) for scheme in group.cells):
+            continue
+        name = f"{group.scale}-{group.task}"
+        if sum(g.scale == group.scale and g.task == group.task for g in groups) > 1:
+            name += f"-{group.recipe_id}"
+        yield f"{name}-curves", _curves(group, published)
+        yield f"{name}-scores", _scores(group, published)
+        if any(run.slices for scheme in group.cells for run in group.finished(scheme).values()):
+            yield f"{name}-slices", _slices(group, published)
+
+
+def _curves(group: Group, published: dict[str, Any]) -> Figure:
+    """Every seed thin, the median over seeds bold, against steps and, above, against tokens."""
+    metric = group.facts["metric"]
+    figure, axes = _panels(1, height=2.8)
+    ax = axes[0]
+    for scheme in reversed(group.cells):  # the first in the table ends on top
+        runs = list(group.finished(scheme).values())
+        for run in runs:
+            steps, values = _curve(run, metric, group)
+            ax.plot(steps, values, color=color(published, scheme), lw=0.5, alpha=0.45)
+        if runs:
+            steps = _curve(runs[0], metric, group)[0]
+            middle = [median(column) for column in zip(*(_curve(run, metric, group)[1] for run in runs), strict=True)]
+            ax.plot(steps, middle, color=color(published, scheme), lw=1.6, label=title(published, scheme))
+    _floor(ax, next(iter(runs.floor.get("loss") for s in group.cells for runs in group.finished(s).values()), None))
+    ax.set(xlabel="optimizer steps", ylabel=f"{group.facts['unit']}")
+    per_step = group.settings["train.batch_size"] * group.settings["train.seq_len"] / 1e6
+    tokens = ax.secondary_xaxis("top", functions=(lambda x: x * per_step, lambda x: x / per_step))
+    tokens.set_xlabel("million tokens")
+    tokens.spines["top"].set_visible(True)
+    handles, labels = ax.get_legend_handles_labels()
+    _legend(figure, handles[::-1], labels[::-1])
+    return _titled(figure, group)
+
+
+def _scores(group: Group, published: dict[str, Any]) -> Figure:
+    """A dot for every seed; the bar is their mean."""
+    figure, axes = _panels(1, height=0.25 * len(group.cells) + 0.7)
+    ax = axes[0]
+    schemes = list(group.cells)
+    for row, scheme in enumerate(schemes):
+        values = list(group.values(scheme).values())
+        spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else [0.0]
+        ax.plot(
+            values, row + np.asarray(spread[: len(values)]), "o", ms=3, mew=0, alpha=0.8, color=color(published, scheme)
+        )
+        if values:
+            ax.plot([np.mean(values)] * 2, [row - 0.32, row + 0.32], color=color(published, scheme), lw=1.6)
+    ax.set(yticks=range(len(schemes)), yticklabels=[title(published, s) for s in schemes], xlabel=group.facts["unit"])
+    ax.set_ylim(len(schemes) - 0.5, -0.5)
+    for scheme, values in group.facts["published"].items():
+        number = float(values[0].split()[0])
+        if scheme in schemes and not group.deviations():
+            ax.plot(number, schemes.index(scheme), "|", ms=12, mew=0.8, color="black")
+            ax.annotate("published", (number, schemes.index(scheme) - 0.36), ha="center", va="bottom", fontsize=5)
+    return _titled(figure, group)
+
+
+def _slices(group: Group, published: dict[str, Any]) -> Figure:
+    """Accuracy by each fact of the problems, and, where there is a floor, loss by place in the answer."""
+    runs = {scheme: list(group.finished(scheme).values()) for scheme in group.cells}
+    some = next(run for there in runs.values() for run in there if run.slices)
+    has_floor = some.floor.get("loss", 0) > 0
+    facts = [fact for fact in some.slices if fact != "place" or has_floor]
+    figure, axes = _panels(len(facts))
+    for ax, fact in zip(axes, facts, strict=True):
+        edges = _edges(some.slices[fact])
+        for scheme in reversed(runs):
+            points = [_binned(run.slices[fact], edges) for run in runs[scheme] if run.slices]
+            if points:
+                where = sorted({x for point in points for x in point})
+                for point in points:
+                    ax.plot(list(point), list(point.values()), color=color(published, scheme), lw=0.5, alpha=0.35)
+                middle = [median(point[x] for point in points if x in point) for x in where]
+                ax.plot(
+                    where, middle, "o-", ms=2, color=color(published, scheme), lw=1.4, label=title(published, scheme)
+                )
+        ax.set(xlabel=published["facts"].get(fact, fact), ylabel="share of problems right")
+        if fact == "place":
+            floor = {int(place): nats for place, (_, nats) in some.floor["place"].items()}
+            ax.plot(list(floor), list(floor.values()), color="black", lw=0.8, ls="--", label="Bayes floor")
+            ax.set(ylabel="nats per letter")
+    handles, labels = axes[0].get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda i: labels[i] == "Bayes floor")
+    _legend(figure, *([list(x)[i] for i in reversed(order)] for x in (handles, labels)))
+    return _titled(figure, group)
+
+
+def _edges(pairs: dict[str, list[float]]) -> np.ndarray:
+    """The lower ends of a fact's bins: its values, or, if they are many, ranges that hold as many problems each."""
+    values = np.repeat([int(key) for key in pairs], [int(count) for count, _ in pairs.values()])
+    if len(pairs) <= MANY:
+        return np.unique(values)
+    return np.unique(np.quantile(values, np.arange(BINS) / BINS, method="higher"))
+
+
+def _binned(pairs: dict[str, list[float]], edges: np.ndarray) -> dict[float, float]:
+    """Bin → mean over what falls into it."""
+    keys = np.array([int(key) for key in pairs])
+    counts, means = np.array(list(pairs.values())).T
+    bins = np.searchsorted(edges, keys, side="right") - 1
+    upper = np.append(edges[1:] - 1, max(keys.max(), edges[-1]))
+    centres = (edges + upper) / 2
+    return {
+        float(centres[b]): float((counts[bins == b] * means[bins == b]).sum() / counts[bins == b].sum())
+        for b in np.unique(bins)
+    }
+
+
+def _curve(run: RunRow, metric: str, group: Group) -> tuple[list[float], list[float]]:
+    steps, values = run.curves[metric]
+    return steps, [group.facts["times"] * v for v in values]
+
+
+def _floor(ax: Axes, nats: float | None) -> None:
+    if nats:
+        ax.axhline(nats, color="black", lw=0.8, ls="--", label="Bayes floor")
+
+
+def _panels(n: int, height: float = 2.3) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(COLUMN * n if n < 3 else 0.75 * COLUMN * n, height), layout="constrained")
+    return figure, list(figure.subplots(1, n, squeeze=False)[0])
+
+
+def _legend(figure: Figure, handles: list, labels: list[str]) -> None:
+    figure.legend(handles, labels, loc="outside lower center", ncols=3 if len(figure.axes) < 2 else len(labels))
+
+
+def _titled(figure: Figure, group: Group) -> Figure:
+    figure.suptitle(f"{group.facts['title']} ({group.scale})", fontsize=8)
+    return figure

@@ -1,0 +1,199 @@
+"""Runs that may be compared, seen together: one task and recipe, its schemes, and each scheme's seeds."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from rope_lab.results.rows import RunRow, describe
+from rope_lab.results.stats import PairedDifference, paired_difference
+
+PUBLISHED = Path(__file__).resolve().parent.parent.parent / "results" / "published.yaml"
+SPARE_COLORS = ("#000000", "#F0E442", "#882255", "#44AA99", "#999933", "#AA4499", "#666666", "#117733")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one task and recipe.
+
+    cells:  scheme → seed → the run, finished or not
+    facts:  what results/published.yaml says of the task: title, metric, unit, milestones, …
+    """
+
+    task: str
+    scale: str
+    recipe_id: str
+    cells: dict[str, dict[int, RunRow]]
+    facts: dict[str, Any]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Every setting that the runs share."""
+        return next(iter(next(iter(self.cells.values())).values())).settings
+
+    def finished(self, scheme: str) -> dict[int, RunRow]:
+        """Seed → run, of the runs that came to their end with the metric that counts."""
+        metric = self.facts["metric"]
+        cell = self.cells.get(scheme, {})
+        return {seed: run for seed, run in cell.items() if run.source.status == "finished" and metric in run.metrics}
+
+    def values(self, scheme: str) -> dict[int, float]:
+        """Seed → what the run ended with, in the unit of the write-up."""
+        metric, times = self.facts["metric"], self.facts["times"]
+        return {seed: times * run.metrics[metric] for seed, run in self.finished(scheme).items()}
+
+    def pairs(self, scheme: str, other: str) -> list[int]:
+        """The seeds that both schemes have finished, with the same code."""
+        a, b = self.finished(scheme), self.finished(other)
+        return [seed for seed in sorted(a.keys() & b.keys()) if a[seed].source.code == b[seed].source.code]
+
+    def difference(self, scheme: str, other: str) -> PairedDifference | None:
+        """`scheme` against `other`, seed by seed; None where they share no seed."""
+        seeds = self.pairs(scheme, other)
+        if not seeds:
+            return None
+        a, b = self.values(scheme), self.values(other)
+        return paired_difference([a[s] for s in seeds], [b[s] for s in seeds])
+
+    def milestone_steps(self, scheme: str, milestone: dict[str, Any]) -> list[float]:
+        """For each finished run, the first step at which the milestone was reached, infinite where it was not."""
+        reached = []
+        for run in self.finished(scheme).values():
+            steps, values = run.curves.get(milestone["metric"], [[], []])
+            hits = (s for s, v in zip(steps, values, strict=True) if _reaches(v, milestone))
+            reached.append(next(hits, float("inf")))
+        return reached
+
+    def deviations(self) -> list[str]:
+        """Each setting in which the runs differ from what the write-up says of its own."""
+        return [
+            f"{key} {self.settings.get(key)} (write-up: {published})"
+            for key, published in self.facts["setup"].items()
+            if self.settings.get(key) != published
+        ]
+
+    def warnings(self, published: dict[str, Any]) -> list[str]:
+        """What is missing, not counted or not alike among the runs, and what that does to the result."""
+        lines, baseline = [], published["baseline"]
+        for scheme, cell in self.cells.items():
+            for run in cell.values():
+                if run not in self.finished(scheme).values():
+                    lines.append(
+                        f"{describe(run.source)} is {run.source.status} at step {run.source.steps:,}: "
+                        "shown here and counted in no mean"
+                    )
+            if baseline in self.cells and scheme != baseline:
+                here, there = set(self.finished(scheme)), set(self.finished(baseline))
+                for name, without, missing in ((scheme, baseline, there - here), (baseline, scheme, here - there)):
+                    if missing:
+                        lines.append(
+                            f"{title(published, name)} lacks seeds {numbers(missing)} that {title(published, without)} "
+                            f"has: compared over the {len(here & there)} that both have"
+                        )
+                unlike = sorted((here & there) - set(self.pairs(scheme, baseline)))
+                if unlike:
+                    lines.append(
+                        f"{title(published, scheme)} and {title(published, baseline)} were run by different code at "
+                        f"seeds {numbers(unlike)}: these pairs are not compared"
+                    )
+        runs = [run.source for cell in self.cells.values() for run in cell.values()]
+        for what, values in (
+            ("code", Counter(run.code for run in runs)),
+            ("hardware", Counter(f"{run.hardware}, {run.threads} threads" for run in runs)),
+            ("torch", Counter(run.torch for run in runs)),
+        ):
+            if len(values) > 1:
+                lines.append(f"not one {what}: " + "; ".join(f"{name} ({n} runs)" for name, n in values.most_common()))
+        return lines
+
+
+def load_published() -> dict[str, Any]:
+    """What was published, and how things are called: results/published.yaml."""
+    return OmegaConf.to_container(OmegaConf.load(PUBLISHED))
+
+
+def group(runs: list[RunRow], published: dict[str, Any]) -> list[Group]:
+    """The runs by task and recipe, in the order of published.yaml; runs of different recipes never meet."""
+    cells: dict[tuple, dict[str, dict[int, RunRow]]] = defaultdict(lambda: defaultdict(dict))
+    names = scheme_names(runs)
+    for run in runs:
+        s = run.source
+        cells[s.task, s.scale, s.recipe_id][names[s.run_id]][s.seed] = run
+    tasks, scales = list(published["tasks"]), published["scales"]
+    order = sorted(cells, key=lambda key: (_rank(scales, key[1]), _rank(tasks, key[0]), key[2]))
+    return [
+        Group(
+            *key, cells=_in_order(cells[key], published), facts=published["tasks"].get(key[0]) or _unpublished(key[0])
+        )
+        for key in order
+    ]
+
+
+def scheme_names(runs: list[RunRow]) -> dict[str, str]:
+    """run_id → scheme. Where one name stands for several settings, the rarer ones are told apart by what differs."""
+    variants = defaultdict(Counter)
+    for run in runs:
+        variants[run.source.position][tuple(sorted(run.position_settings.items()))] += 1
+    names = {}
+    for run in runs:
+        usual = dict(variants[run.source.position].most_common(1)[0][0])
+        differing = [f"{k}={v}" for k, v in sorted(run.position_settings.items()) if usual.get(k) != v]
+        names[run.source.run_id] = run.source.position + (f" ({', '.join(differing)})" if differing else "")
+    return names
+
+
+def title(published: dict[str, Any], scheme: str) -> str:
+    """How a scheme is called in tables and figures."""
+    name, _, variant = scheme.partition(" ")
+    return " ".join(filter(None, [published["schemes"].get(name, {}).get("title", name), variant]))
+
+
+def color(published: dict[str, Any], scheme: str) -> str:
+    """A scheme's colour, the same wherever it is drawn."""
+    known = published["schemes"].get(scheme)
+    return known["color"] if known else SPARE_COLORS[sum(map(ord, scheme)) % len(SPARE_COLORS)]
+
+
+def numbers(values: set[int] | list[int]) -> str:
+    """Whole numbers in a few words: 0–4, 7."""
+    runs: list[list[int]] = []
+    for value in sorted(values):
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    return ", ".join(f"{a}–{b}" if a < b else f"{a}" for a, b in runs)
+
+
+def _reaches(value: float, milestone: dict[str, Any]) -> bool:
+    if "at_least" in milestone:
+        return value >= milestone["at_least"]
+    return value <= milestone["at_most"]
+
+
+def _unpublished(task: str) -> dict[str, Any]:
+    """A task that the write-up does not have is compared by its accuracy."""
+    milestones = [{"name": "95% right", "metric": "eval/accuracy", "at_least": 0.95}]
+    return {
+        "title": task,
+        "metric": "eval/accuracy",
+        "unit": "share of problems right",
+        "times": 1,
+        "digits": 3,
+        "higher_is_better": True,
+        "milestones": milestones,
+        "published": {},
+        "setup": {},
+    }
+
+
+def _in_order(cells: dict[str, dict[int, RunRow]], published: dict[str, Any]) -> dict[str, dict[int, RunRow]]:
+    schemes = list(published["schemes"])
+    names = sorted(cells, key=lambda name: (_rank(schemes, name.partition(" ")[0]), name))
+    return {name: dict(sorted(cells[name].items())) for name in names}
+
+
+def _rank(order: list[str], name: str) -> int:
+    return order.index(name) if name in order else len(order)

@@ -1,0 +1,201 @@
+"""Run folders to rows, and rows to the small files that are kept in the repository, and back.
+
+Kept are `rows.csv`, tidy: one row per run and metric, and `curves.jsonl`, one line per run: its settings, curves and
+slices. Numbers are cut to six digits when they are first read, so that both ways lead to the same tables and figures.
+"""
+
+import csv
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+ROWS, CURVES = "rows.csv", "curves.jsonl"
+
+
+@dataclass(frozen=True)
+class Source:
+    """The columns of rows.csv that say which run a value is of, and where that comes from."""
+
+    task: str
+    scale: str
+    recipe_id: str
+    position: str
+    seed: int
+    run_id: str
+    status: str
+    steps: int
+    sequences: int
+    tokens: int
+    seconds: float
+    parameters: int
+    code: str
+    commit: str
+    torch: str
+    hardware: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run: where it comes from, what it ended with, and how it got there.
+
+    metrics:  the last value of each
+    settings: of the recipe, flat (`train.lr`); position_settings: of the scheme
+    curves:   for each metric [steps, values]
+    slices:   fact → value → [count, mean], see `rope_lab/evaluate.py`; floor: the ideal predictor's, likewise
+    """
+
+    source: Source
+    metrics: dict[str, float]
+    settings: dict[str, Any]
+    position_settings: dict[str, Any]
+    curves: dict[str, list[list[float]]]
+    slices: dict[str, dict[str, list[float]]]
+    floor: dict[str, Any]
+
+
+def read(folder: Path) -> tuple[list[RunRow], list[str]]:
+    """The runs in a folder of kept rows, in a folder of run folders, or in one run folder; and what is wrong there."""
+    if (folder / ROWS).exists() or (folder / CURVES).exists():
+        return read_kept(folder)
+    runs, problems = [], []
+    if (folder / "run.json").exists():
+        folders = [folder]
+    else:
+        folders = sorted(p for p in folder.glob("*") if p.is_dir() and p.name not in ("wandb", "figures"))
+    for path in folders:
+        try:
+            row, cut = read_run(path)
+            runs.append(row)
+            if cut:
+                problems.append(f"{path.name}: {cut} lines of metrics.jsonl cannot be read and are left out")
+        except FileNotFoundError:
+            problems.append(f"{path.name}: is no run's folder, it has no run.json; left out")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            problems.append(f"{path.name}: its run.json cannot be read ({type(error).__name__}: {error}); left out")
+    if not folders:
+        problems.append(f"{folder}: there are no runs")
+    return runs, problems
+
+
+def read_run(folder: Path) -> tuple[RunRow, int]:
+    """A run from its folder, and how many lines of its metrics could not be read."""
+    content = json.loads((folder / "run.json").read_text())
+    provenance, progress, config = content["provenance"], content["progress"], content["config"]
+    commit = (provenance["git"]["commit"] or "")[:12] + ("+" if provenance["git"]["dirty"] else "")
+    source = Source(
+        **{k: content[k] for k in ("task", "scale", "recipe_id", "position", "seed", "run_id", "status", "parameters")},
+        **{k: progress[k] for k in ("steps", "sequences", "tokens")},
+        seconds=_short(progress["seconds"]),
+        code=provenance["code"],
+        commit=commit,
+        torch=provenance["versions"]["torch"],
+        hardware=provenance["hardware"]["name"],
+        threads=provenance["hardware"]["threads"],
+    )
+    curves: dict[str, list[list[float]]] = {}
+    cut = 0
+    metrics_file = folder / "metrics.jsonl"
+    for line in metrics_file.read_text().splitlines() if metrics_file.exists() else []:
+        try:
+            row = json.loads(line)
+            step = row["step"]
+        except (ValueError, KeyError, TypeError):
+            cut += 1
+            continue
+        for name, value in row.items():
+            if "/" in name:
+                steps, values = curves.setdefault(name, [[], []])
+                steps.append(step)
+                values.append(_short(value))
+    kept = ("task", "model", "train", "eval")
+    return RunRow(
+        source,
+        metrics=_short(content["metrics"]),
+        settings=_flat({k: config[k] for k in kept} | {"device": provenance["hardware"]["device"]}),
+        position_settings=_flat(config["position"]),
+        curves=curves,
+        slices=_short(content.get("slices", {})),
+        floor=_short(content.get("floor", {})),
+    ), cut
+
+
+def keep(runs: list[RunRow], folder: Path) -> None:
+    """Adds `runs` to the kept rows in `folder`, in the place of what is kept of the same runs."""
+    before, problems = read_kept(folder) if (folder / ROWS).exists() else ([], [])
+    if problems:
+        raise ValueError("; ".join(problems))
+    merged = {run.source.run_id: run for run in [*before, *runs]}
+    order = sorted(merged.values(), key=lambda run: _order(run.source))
+    with open(folder / ROWS, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*(f.name for f in fields(Source)), "metric", "value"])
+        for run in order:
+            for metric, value in sorted(run.metrics.items()) or [("", "")]:
+                writer.writerow([*asdict(run.source).values(), metric, value])
+    with open(folder / CURVES, "w") as file:
+        for run in order:
+            rest = {f.name: getattr(run, f.name) for f in fields(RunRow) if f.name not in ("source", "metrics")}
+            named = {"run_id": run.source.run_id, "run": describe(run.source)}
+            file.write(json.dumps(named | rest, separators=(",", ":")) + "\n")
+
+
+def read_kept(folder: Path) -> tuple[list[RunRow], list[str]]:
+    """The runs that are kept in `folder`, and what is wrong with the files."""
+    problems, sources, metrics = [], {}, {}
+    types = {f.name: f.type for f in fields(Source)}
+    with open(folder / ROWS, newline="") as file:
+        for number, row in enumerate(csv.DictReader(file), start=2):
+            try:
+                source = Source(**{name: kind(row[name]) for name, kind in types.items()})
+                values = metrics.setdefault(source.run_id, {})
+                if row["metric"]:
+                    values[row["metric"]] = float(row["value"])
+                sources[source.run_id] = source
+            except (ValueError, KeyError, TypeError) as error:
+                problems.append(f"{ROWS} line {number}: cannot be read ({error}); left out")
+    runs = []
+    for number, line in enumerate((folder / CURVES).read_text().splitlines(), start=1):
+        try:
+            rest = json.loads(line)
+            run_id, name = rest.pop("run_id"), rest.pop("run")
+            if run_id in sources:
+                runs.append(RunRow(sources.pop(run_id), metrics[run_id], **rest))
+            else:
+                problems.append(f"{ROWS}: the rows of {name} (run {run_id}) are missing; it is left out")
+        except (ValueError, KeyError, TypeError) as error:
+            problems.append(f"{CURVES} line {number}: cannot be read ({error}); left out")
+    for source in sources.values():
+        problems.append(f"{CURVES}: the line of {describe(source)} (run {source.run_id}) is missing; it is left out")
+    return runs, problems
+
+
+def describe(source: Source) -> str:
+    """A run in a few words."""
+    return f"{source.task} {source.scale} {source.position} seed {source.seed}"
+
+
+def _order(source: Source) -> tuple:
+    return source.task, source.scale, source.recipe_id, source.position, source.seed, source.run_id
+
+
+def _short(value: Any) -> Any:
+    """Floats to six digits, at any depth."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {k: _short(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_short(v) for v in value]
+    return value
+
+
+def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = _short(value)
+    return flat

@@ -1,0 +1,173 @@
+"""Groups of runs as Markdown: published beside measured, intervals, and what follows in plain words."""
+
+import math
+from statistics import median
+from typing import Any
+
+from rope_lab.results.groups import Group, numbers, title
+from rope_lab.results.stats import Interval, PairedDifference, holm, t_interval, wilson, without_worst
+
+ALPHA = 0.05
+
+
+def comparison(groups: list[Group], published: dict[str, Any]) -> str:
+    """The write-up's table: contender against baseline, published beside measured, one table a scale."""
+    baseline, contender = published["baseline"], published["contender"]
+    names = [title(published, scheme) for scheme in (baseline, contender)]
+    parts = []
+    for scale in dict.fromkeys(group.scale for group in groups):
+        there = [g for g in groups if g.scale == scale and baseline in g.cells and contender in g.cells]
+        if not there:
+            continue
+        differences = [g.difference(contender, baseline) for g in there]
+        adjusted = holm([d.p if d else math.nan for d in differences])
+        rows, words = [], []
+        for group, difference, p in zip(there, differences, adjusted, strict=True):
+            row = [group.facts["title"], group.facts["unit"]]
+            row += [" / ".join(group.facts["published"].get(s, ["–"])) for s in (baseline, contender)]
+            row += [
+                _interval(t_interval(list(v.values())), group) if (v := group.values(s)) else "–"
+                for s in (baseline, contender)
+            ]
+            row += _difference(difference, p, group)
+            rows.append(row)
+            words.append("- " + in_words(group, difference, p, *names))
+        head = ["task", "unit", *(f"published {n}" for n in names), *(f"measured {n}" for n in names)]
+        head += [f"{names[1]} − {names[0]}", "p (Holm)", "sign-flip p (least)", "pairs"]
+        parts.append(f"### scale: {scale}\n\n{markdown(head, rows)}\n\n" + "\n".join(words))
+    return "\n\n".join(parts)
+
+
+def in_words(group: Group, difference: PairedDifference | None, p: float, baseline: str, contender: str) -> str:
+    """One sentence that says what the numbers of a comparison allow to say."""
+    where = f"**{group.facts['title']}** ({group.scale}): "
+    if difference is None:
+        return where + f"no seed has finished under both {baseline} and {contender}, so they cannot be compared."
+    d, digits = difference.difference, group.facts["digits"]
+    better = (d.mean > 0) == group.facts["higher_is_better"]
+    size = f"{abs(d.mean):.{digits}f} {group.facts['unit']}"
+    ahead = f"{contender} ends {size} {'better' if better else 'worse'} than {baseline}"
+    if d.n < 2:
+        return where + f"{ahead} on one seed; with one seed nothing can be said about noise."
+    how = f"95% interval of the difference {d.low:+.{digits}f} to {d.high:+.{digits}f} over {d.n} paired seeds"
+    if p < ALPHA:
+        return where + f"{ahead} ({how}), which is beyond noise."
+    return where + f"no difference beyond noise: {ahead} ({how})."
+
+
+def schemes(group: Group, published: dict[str, Any]) -> str:
+    """One group in full: every scheme with every seed, against the baseline."""
+    baseline, facts = published["baseline"], group.facts
+    digits = facts["digits"]
+    others = [s for s in group.cells if s != baseline]
+    differences = {s: group.difference(s, baseline) for s in others}
+    adjusted = dict(zip(others, holm([d.p if d else math.nan for d in differences.values()]), strict=True))
+    floor = group_floor(group)
+    head = ["scheme", f"mean, {facts['unit']}", "worst removed", "every seed"]
+    head += [f"{m['name']}: seeds, median step" for m in facts["milestones"]]
+    head += ["above the floor"] if floor else []
+    head += ["first 128"] if facts["times"] == 128 else []
+    head += [f"against {title(published, baseline)}", "p (Holm)", "sign-flip p (least)", "pairs"]
+    rows = []
+    for scheme in group.cells:
+        values = group.values(scheme)
+        row = [title(published, scheme)]
+        if not values:
+            rows.append(row + ["–"] * (len(head) - 1))
+            continue
+        worst = without_worst(list(values.values()), facts["higher_is_better"])
+        row += [_interval(t_interval(list(values.values())), group), _number(worst, digits)]
+        row.append(" ".join(f"{value:.{digits}f}" for value in values.values()))
+        row += [_milestone(group.milestone_steps(scheme, m)) for m in facts["milestones"]]
+        row += [f"{t_interval(list(values.values())).mean - floor:.{digits}f}"] if floor else []
+        if facts["times"] == 128:
+            scores = [run.metrics.get("eval/score", math.nan) for run in group.finished(scheme).values()]
+            row.append(_number(sum(scores) / len(scores), 2))
+        row += _difference(differences.get(scheme), adjusted.get(scheme, math.nan), group)
+        rows.append(row)
+    return markdown(head, rows)
+
+
+def details(group: Group, published: dict[str, Any]) -> str:
+    """What one has to know of a group to believe it: deviations, what is missing, where the runs come from."""
+    s = group.settings
+    steps, batch, length = s["train.steps"], s["train.batch_size"], s["train.seq_len"]
+    lines = [
+        f"- recipe `{group.recipe_id}`: {steps:,} optimizer steps = {steps * batch:,} sequences = "
+        f"{steps * batch * length:,} tokens; {s['eval.problems']:,} held-out problems"
+    ]
+    sources = [run.source for cell in group.cells.values() for run in cell.values()]
+    seeds = "; ".join(f"{title(published, scheme)} {numbers(list(cell))}" for scheme, cell in group.cells.items())
+    lines.append(f"- seeds: {seeds}")
+    if group.facts["setup"]:
+        deviations = group.deviations()
+        lines.append(
+            "- differs from the write-up in " + "; ".join(deviations) if deviations else "- the write-up's own set-up"
+        )
+    floor = group_floor(group)
+    if floor:
+        lines.append(f"- Bayes floor on the held-out text: {floor:.4f} nats per counted letter")
+    accuracies = [(scheme, run) for scheme in group.cells for run in group.finished(scheme).values()]
+    if accuracies and "eval/accuracy" in group.facts["metric"]:
+        n = s["eval.problems"]
+        half = (
+            max(high - low for low, high in (wilson(round(r.metrics["eval/accuracy"] * n), n) for _, r in accuracies))
+            / 2
+        )
+        lines.append(
+            f"- one model's accuracy on {n} problems is known to ±{100 * half:.1f} points at most (Wilson, 95%)"
+        )
+    for what in ("code", "commit", "torch", "hardware", "threads"):
+        values = sorted({str(getattr(source, what)) for source in sources})
+        lines.append(f"- {what}: {', '.join(values)}")
+    lines += [f"- **{warning}**" for warning in group.warnings(published)]
+    return "\n".join(lines)
+
+
+def group_floor(group: Group) -> float:
+    """The ideal predictor's loss on the group's held-out text, in nats per counted token."""
+    return next((run.floor.get("loss", 0.0) for cell in group.cells.values() for run in cell.values()), 0.0)
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table whose columns are as wide as what they hold, so that it can be read as it stands."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    lines = [
+        "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in [head, *rows]
+    ]
+    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+    return "\n".join(lines)
+
+
+def _interval(interval: Interval, group: Group) -> str:
+    digits = group.facts["digits"]
+    if interval.n < 2:
+        return f"{interval.mean:.{digits}f} (one seed)"
+    return f"{interval.mean:.{digits}f} [{interval.low:.{digits}f}, {interval.high:.{digits}f}] n={interval.n}"
+
+
+def _difference(difference: PairedDifference | None, adjusted: float, group: Group) -> list[str]:
+    """The cells difference, p (Holm), sign-flip p (least), pairs."""
+    if difference is None:
+        return ["–"] * 4
+    d, digits = difference.difference, group.facts["digits"]
+    if d.n < 2:
+        return [f"{d.mean:+.{digits}f}", "–", "–", "1"]
+    beyond = "**" if adjusted < ALPHA else ""
+    return [
+        f"{beyond}{d.mean:+.{digits}f} [{d.low:+.{digits}f}, {d.high:+.{digits}f}]{beyond}",
+        f"{adjusted:.2g}",
+        f"{difference.p_signs:.2g} ({difference.p_signs_least:.2g})",
+        str(d.n),
+    ]
+
+
+def _milestone(steps: list[float]) -> str:
+    reached = [s for s in steps if math.isfinite(s)]
+    middle = median(steps)
+    when = f", {middle:,.0f}" if math.isfinite(middle) else ""
+    return f"{len(reached)} of {len(steps)}{when}"
+
+
+def _number(value: float, digits: int) -> str:
+    return "–" if math.isnan(value) else f"{value:.{digits}f}"
