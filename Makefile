@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint clean
+.PHONY: help setup train quick-table paper-table figures test lint clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -21,6 +21,15 @@ $(READY): $(ROOT)pyproject.toml $(ROOT)constraints.txt
 
 train: $(READY) ## train the default run: substring_by_index, RoPER, about two minutes on a laptop
 	cd $(ROOT) && $(RUN) rope_lab.train
+
+quick-table: $(READY) ## run the quick comparison (108 runs, over an hour on 2 cores; said again it goes on), then its table
+	cd $(ROOT) && $(VENV)/bin/python scripts/table.py quick wandb.mode=disabled $(ARGS) ; $(RUN) rope_lab.results
+
+paper-table: $(READY) ## the same at the write-up's own scale, for a GPU; in slices with ARGS='--minutes 9'
+	cd $(ROOT) && $(VENV)/bin/python scripts/table.py paper wandb.mode=disabled $(ARGS) ; $(RUN) rope_lab.results
+
+figures: $(READY) ## rebuild results/README.md and its figures from the rows that are kept there
+	cd $(ROOT) && $(RUN) rope_lab.results results
 
 test: $(READY) ## run the tests
 	cd $(ROOT) && $(RUN) pytest

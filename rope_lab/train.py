@@ -4,6 +4,7 @@ The same command continues a run that was cut off, and returns at once from one 
 """
 
 import dataclasses
+import importlib
 import logging
 import math
 import os
@@ -20,14 +21,12 @@ from typing import Any
 import hydra
 import torch
 import torch.nn.functional as F
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
-from hydra.types import RunMode
 from omegaconf import DictConfig
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from rope_lab import checkpoint, config, data, record
+from rope_lab import checkpoint, config, data, record, sweep
 from rope_lab.config import CONF, Config, ConfigError
 from rope_lab.evaluate import SCORED, Evaluation, evaluate, floor, samples
 from rope_lab.model import Transformer
@@ -89,7 +88,7 @@ def train(cfg: Config) -> dict[str, Any]:
             return run.content
         state = resume(lab, run)
         run.begin(**describe(lab, identity, state), last_step=state.step, wandb=cfg.wandb)
-        print(headline(run))
+        say(headline(run))
         try:
             with StopSignals() as stop, new_bar(cfg, state) as bar:
                 evaluation = loop(lab, state, run, stop, bar)
@@ -105,7 +104,7 @@ def train(cfg: Config) -> dict[str, Any]:
                 slices = (evaluation or evaluate_now(lab)).slices
                 examples = samples(lab.model, lab.task, lab.problems[:EXAMPLES], cfg.train.seq_len)
                 run.end("finished", progress=progress(cfg, state), slices=slices, samples=examples)
-        print(summary(run))
+        say(summary(run))
         if run.content["status"] == "interrupted":
             sys.exit(128 + stop.caught)
         return run.content
@@ -226,7 +225,7 @@ def is_over(folder: Path) -> bool:
     content = record.read_json(folder / "run.json") or {}
     if content.get("status") not in ("finished", "diverged"):
         return False
-    print(f"{folder.name} has {content['status']} before; fresh=true runs it anew")
+    say(f"{folder.name} has {content['status']} before; fresh=true runs it anew")
     code = content["provenance"]["code"]
     if code != record.code_hash():
         log.warning("its code was another (%s, now %s): fresh=true runs it with today's", code, record.code_hash())
@@ -327,10 +326,9 @@ def report(run: record.Run, bar: tqdm, progress: dict[str, Any], metrics: dict[s
     shown = {"loss": f"{now['eval/loss']:.3f}", "accuracy": f"{now['eval/accuracy']:.1%}"}
     bar.set_postfix(shown | {"train loss": f"{now.get('train/loss', math.nan):.3f}", "tokens/s": speed}, refresh=False)
     if bar.disable and "eval/accuracy" in metrics:
-        print(
+        say(
             f"step {progress['steps']:>6} · {progress['seconds']:7.1f} s · {speed:>9} tokens/s · "
-            f"held-out loss {shown['loss']} · accuracy {shown['accuracy']}",
-            flush=True,
+            f"held-out loss {shown['loss']} · accuracy {shown['accuracy']}"
         )
 
 
@@ -362,6 +360,11 @@ def summary(run: record.Run) -> str:
     return "\n".join(lines)
 
 
+def say(text: str) -> None:
+    """Prints whole lines, in one piece even where several runs print at once."""
+    print(text + "\n", end="", flush=True)
+
+
 def as_typed(path: Path) -> str:
     """A path as one would type it here: relative where it lies below."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
@@ -375,17 +378,24 @@ def program(name: str) -> str:
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
 def main(cfg: DictConfig) -> None:
-    sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    sweep.note("started and not heard of since")
     try:
-        content = train(config.from_hydra(cfg))
+        checked = config.from_hydra(cfg)
+        checked.threads = checked.threads or sweep.threads_each()
+        content = train(checked)
     except ConfigError as error:
-        if sweep:  # Hydra goes on with the other runs and ends with this message
+        sweep.note(f"not run, {error}")
+        if sweep.is_sweep():  # Hydra goes on with the other runs and ends with this message
             raise CompactHydraException(str(error)) from None
         print(error, file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIG)
-    if content["status"] == "diverged" and not sweep:
+    except Exception as error:
+        sweep.note(f"failed, {type(error).__name__}: {error}")
+        raise
+    sweep.note(content["status"])
+    if content["status"] == "diverged" and not sweep.is_sweep():
         sys.exit(EXIT_DIVERGED)
 
 
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__":  # main as the module has it, which other processes of a sweep can import
+    importlib.import_module("rope_lab.train").main()

@@ -301,12 +301,53 @@ def test_a_sweep_runs_every_cell_and_goes_on_past_a_bad_one(tmp_path):
     done = run_command(sweep, tmp_path)
     assert done.returncode != 0
     assert "even number" in done.stderr
+    assert "sweep: 4 of 8 runs finished" in done.stdout
+    assert done.stdout.count("not run, model.d_model=10") == 4
     assert "Traceback" not in done.stderr
     contents = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/run.json")]
     cells = [(c["position"], c["seed"]) for c in contents if c["status"] == "finished"]
     assert sorted(cells) == [("rope", 0), ("rope", 1), ("roper", 0), ("roper", 1)]
     assert len({c["recipe_id"] for c in contents}) == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["runs"]
+
+
+def test_a_parallel_sweep_shares_the_cores_and_goes_on_when_said_again(tmp_path):
+    sweep = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *TINY, "out=runs", "seed=0,1", "threads=null"]
+    for _ in range(2):
+        done = run_command(sweep, tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "sweep: 2 of 2 runs finished" in done.stdout
+        assert "missing" not in done.stdout
+    assert done.stdout.count("has finished before") == 2
+    contents = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/run.json")]
+    cores = os.cpu_count() or 1
+    assert [c["provenance"]["hardware"]["threads"] for c in contents] == [max(1, cores // 2)] * 2
+
+
+def test_a_diverged_run_is_an_outcome_of_a_sweep_and_its_own_exit_status_alone(tmp_path):
+    wild = [*TINY, "out=runs", "train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=20"]
+    alone = run_command(wild, tmp_path)
+    assert alone.returncode == 3
+    assert "diverged after" in alone.stdout
+    done = run_command(["-m", *wild, "seed=0,1"], tmp_path)
+    assert done.returncode == 0
+    assert "sweep: 0 of 2 runs finished" in done.stdout
+    assert done.stdout.count("  diverged: ") == 2
+
+
+def test_a_signal_ends_a_whole_sweep(tmp_path):
+    long = [*TINY, "out=runs", "train.steps=100000", "eval.every=50000", "seed=0,1,2"]
+    command = [sys.executable, "-m", "rope_lab.train", "-m", *long]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        if line.startswith("step"):
+            break
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    assert "sweep: 0 of 1 runs finished" in output
+    assert json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["status"] == "interrupted"
 
 
 def test_wandb_is_not_imported_when_disabled(tmp_path):

@@ -1,0 +1,134 @@
+"""Runs a whole comparison, in slices if need be: `python scripts/table.py quick|paper [--jobs N] [--minutes M]`.
+
+Say it again and it goes on: finished runs are skipped, cut-off ones resumed. The most telling runs come first, seed by
+seed, so that it can be stopped at any time. At the end it says what is missing; `python -m rope_lab.results` shows it.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rope_lab import config, record
+from rope_lab.train import resolve_device
+
+TASKS = ("substring_by_index", "substring_by_prefix", "arithmetic_addition")
+PAIR, REST = ("rope", "roper"), ("roper_double_rotation", "none", "sinusoidal", "learned")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a comparison, as overrides of the training command."""
+
+    task: str
+    position: str
+    seed: int
+    scale: str
+
+    def overrides(self) -> list[str]:
+        return [f"{key}={value}" for key, value in vars(self).items()]
+
+
+def quick() -> list[Cell]:
+    """8 seeds of RoPE and RoPER and 5 of the rest, seed by seed."""
+    return [
+        Cell(task, position, seed, "quick")
+        for seed in range(8)
+        for task in TASKS
+        for position in (*PAIR, *(REST if seed < 5 else ()))
+    ]
+
+
+def paper() -> list[Cell]:
+    """10 seeds of RoPE and RoPER on each task, then 3 of the rest."""
+    pair = [Cell(task, position, seed, "paper") for task in TASKS for seed in range(10) for position in PAIR]
+    rest = [Cell(task, position, seed, "paper") for task in TASKS for seed in range(3) for position in REST]
+    return pair + rest
+
+
+TABLES = {"quick": quick, "paper": paper}
+
+
+def run_all(cells: list[Cell], extra: list[str], jobs: int, minutes: float) -> None:
+    """Starts what has not finished, `jobs` at a time, for as long as there is time; a signal or its end stops them."""
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    waiting = [cell for cell in cells if not is_finished(cell, extra)]
+    end, running, stopping = time.monotonic() + 60 * minutes, [], False
+
+    def stop(*_):
+        nonlocal stopping
+        stopping = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    while running or (waiting and not stopping):
+        running = [process for process in running if process.poll() is None]
+        if not stopping and time.monotonic() > end:
+            print("the time is up: runs that are under way save themselves and stop", flush=True)
+            stopping = True
+        if stopping:
+            for process in running:
+                process.send_signal(signal.SIGTERM)
+            for process in running:
+                process.wait()
+            return
+        while waiting and len(running) < jobs:
+            command = [
+                sys.executable,
+                "-m",
+                "rope_lab.train",
+                *waiting.pop(0).overrides(),
+                f"threads={threads}",
+                *extra,
+            ]
+            running.append(subprocess.Popen(command, start_new_session=True))  # Ctrl-C reaches this process alone
+        time.sleep(0.2)
+
+
+def is_finished(cell: Cell, extra: list[str]) -> bool:
+    """Whether the run has come to its end before; divergence is an end too."""
+    content = content_of(cell, extra)
+    return content is not None and content["status"] in ("finished", "diverged")
+
+
+def content_of(cell: Cell, extra: list[str]) -> dict | None:
+    """What the cell's run.json says, if there is one."""
+    cfg = config.load(*cell.overrides(), *extra)
+    identity = config.identity(cfg, resolve_device(cfg.device).type)
+    return record.read_json(config.out_folder(cfg) / config.run_name(identity) / "run.json")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once (default: one a core)")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long; runs save themselves")
+    parser.add_argument("--list", action="store_true", help="only say what there is and what is missing")
+    parser.add_argument("overrides", nargs="*", help="settings for all runs, wandb.mode=disabled for example")
+    given = parser.parse_intermixed_args()
+    if given.jobs < 1:
+        parser.error(f"--jobs {given.jobs}: must be at least 1")
+    cells = TABLES[given.table]()
+    try:
+        if not given.list:
+            run_all(cells, given.overrides, given.jobs, given.minutes)
+        contents = {cell: content_of(cell, given.overrides) for cell in cells}
+    except config.ConfigError as error:
+        sys.exit(str(error))
+    missing = [cell for cell, content in contents.items() if not content or content["status"] != "finished"]
+    for cell in missing:
+        content = contents[cell]
+        how = f"{content['status']} at step {content['progress']['steps']}" if content else "not begun"
+        print(f"missing: {' '.join(cell.overrides())} ({how})")
+    print(
+        f"{len(cells) - len(missing)} of {len(cells)} runs have finished; {Path(__file__).name} {given.table} goes on"
+    )
+    sys.exit(1 if missing else 0)
+
+
+if __name__ == "__main__":
+    main()

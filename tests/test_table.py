@@ -1,0 +1,59 @@
+"""A whole comparison as one command that can be stopped and said again."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+from conftest import TINY
+
+from rope_lab import config
+
+spec = importlib.util.spec_from_file_location("table", config.ROOT / "scripts" / "table.py")
+table = importlib.util.module_from_spec(spec)
+sys.modules["table"] = table  # dataclasses look their module up
+spec.loader.exec_module(table)
+
+CELLS = [table.Cell("substring_by_index", scheme, 0, "quick") for scheme in ("rope", "roper")]
+
+
+@pytest.fixture
+def extra(tmp_path):
+    return [*TINY, f"out={tmp_path / 'runs'}"]
+
+
+def test_each_cell_is_run_once_and_not_again(extra, tmp_path):
+    table.run_all(CELLS, extra, jobs=2, minutes=5)
+    contents = [table.content_of(cell, extra) for cell in CELLS]
+    assert [c["status"] for c in contents] == ["finished", "finished"]
+    written = [path.stat().st_mtime_ns for path in sorted((tmp_path / "runs").glob("*/run.json"))]
+    table.run_all(CELLS, extra, jobs=2, minutes=5)
+    assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "runs").glob("*/run.json"))] == written
+
+
+def test_when_the_time_is_up_runs_save_themselves(extra):
+    long = [*extra, "train.steps=100000", "eval.every=50000"]
+    table.run_all(CELLS, long, jobs=1, minutes=0.15)
+    first, second = (table.content_of(cell, long) for cell in CELLS)
+    assert first["status"] == "interrupted"
+    assert first["progress"]["steps"] > 0
+    assert second is None
+
+
+def test_what_is_missing_is_said(extra):
+    command = [sys.executable, str(config.ROOT / "scripts" / "table.py"), "quick", "--list", *extra]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stdout.count("missing: ") == 108
+    assert "missing: task=substring_by_index position=rope seed=0 scale=quick (not begun)" in done.stdout
+    assert "0 of 108 runs have finished" in done.stdout
+
+
+def test_the_tables_have_the_seeds_that_they_promise():
+    for make, pair, rest in ((table.quick, 8, 5), (table.paper, 10, 3)):
+        cells = make()
+        assert len(set(cells)) == len(cells)
+        for task in table.TASKS:
+            for scheme in (*table.PAIR, *table.REST):
+                seeds = [c.seed for c in cells if (c.task, c.position) == (task, scheme)]
+                assert seeds == list(range(pair if scheme in table.PAIR else rest))
