@@ -21,8 +21,8 @@ def block(heading: str, language: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path):
-    for name in ("rope_lab", "tasks", "conf", "tests"):
-        shutil.copytree(ROOT / name, tmp_path / name)
+    for name in ("rope_lab", "tasks", "conf", "tests", "scripts", "results"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("runs"))
     return tmp_path
 
 
@@ -50,8 +50,8 @@ def test_a_scheme_and_a_task_of_ones_own(checkout):
 def test_the_tree_is_the_tree():
     tree = block("The house", "")
     files = set(re.findall(r"\b(\w+\.py)\b", tree)) - {"test_house.py"}
-    there = {p.name for folder in ("rope_lab", "tasks") for p in (ROOT / folder).glob("*.py")} - {"__init__.py"}
-    assert files == there
+    there = {path.name for folder in ("rope_lab", "tasks", "scripts") for path in (ROOT / folder).rglob("*.py")}
+    assert files == there - {"__init__.py", "__main__.py"}
 
 
 def test_every_dependency_has_its_reason():
