@@ -19,7 +19,7 @@ $(READY): $(ROOT)pyproject.toml $(ROOT)constraints.txt
 	cd $(ROOT) && $(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-train: $(READY) ## train the default run: substring_by_index, RoPER, about two minutes on a laptop
+train: $(READY) ## train the default run: substring_by_index, RoPER, a minute or two on a laptop
 	cd $(ROOT) && $(RUN) rope_lab.train
 
 quick-table: $(READY) ## run the quick comparison (108 runs, over an hour on 2 cores; said again it goes on), then its table

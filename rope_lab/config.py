@@ -11,6 +11,7 @@ import importlib
 import inspect
 import json
 import math
+import os
 from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
+CORES = os.cpu_count() or 1
 
 
 class ConfigError(ValueError):
@@ -133,7 +135,8 @@ CHECKS = [
     ("eval.sequences", lambda v: v >= 1, "must be at least 1"),
     ("seed", lambda v: v >= 0, "must be 0 or more"),
     ("device", lambda v: v in ("auto", "cpu", "cuda", "mps"), "must be auto, cpu, cuda or mps"),
-    ("threads", lambda v: v is None or v >= 1, "must be at least 1, or null for as many as torch takes"),
+    ("threads", lambda v: v is None or 1 <= v <= CORES, f"must be 1 to {CORES}, the cores there are, or null"),
+    ("out", lambda v: v is None or v.strip(), "must name a folder, or be null for results/runs in the checkout"),
     ("wandb.mode", lambda v: v in ("offline", "online", "disabled"), "must be offline, online or disabled"),
     ("wandb.project", lambda v: bool(v.strip()), "must not be empty"),
 ]
@@ -165,9 +168,15 @@ def _checked(cfg: DictConfig, choices: dict[str, str]) -> Config:
     plain = OmegaConf.to_container(cfg, resolve=True)
     _check_keys(plain, Settings)
     names = Names(**{group: choices[group] for group in ("task", "position", "scale")})
+    if choices.get("recipe") != f"{names.task}/{names.scale}":
+        raise ConfigError(
+            f"recipe={choices.get('recipe')}: follows from task and scale and cannot be chosen; set scale=…"
+        )
     if names.scale != "quick" and not (CONF / "recipe" / names.task / f"{names.scale}.yaml").exists():
         raise ConfigError(f"scale={names.scale}: there is no conf/recipe/{names.task}/{names.scale}.yaml")
     config = Config(**vars(OmegaConf.to_object(cfg)), names=names)
+    for group in ("task", "position"):
+        setattr(config, group, _check_arguments(group, plain[group]))
     for key, holds, remedy in CHECKS:
         value = functools.reduce(getattr, key.split("."), config)
         if not holds(value):
@@ -181,7 +190,6 @@ def _checked(cfg: DictConfig, choices: dict[str, str]) -> Config:
 
 def build_task(config: Config):
     """The task that `config` names, fit for its sequence length. Raises ConfigError."""
-    _check_arguments("task", config.task)
     with config_errors("task."):
         task = hydra.utils.instantiate(config.task)
     if task.max_length > config.train.seq_len:
@@ -194,7 +202,6 @@ def build_task(config: Config):
 
 def build_position(config: Config, dims):
     """The position scheme that `config` names, made for `dims`. Raises ConfigError."""
-    _check_arguments("position", config.position)
     with config_errors():
         return hydra.utils.instantiate(config.position)(dims)
 
@@ -242,6 +249,11 @@ def recipe_id(identity: dict[str, Any]) -> str:
     return _hash(recipe | {"names": {"task": identity["names"]["task"]}})
 
 
+def scheme_id(identity: dict[str, Any]) -> str:
+    """A hash of the scheme with its settings, which its name alone does not tell."""
+    return _hash(identity["position"])[:6]
+
+
 def _hash(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -260,8 +272,11 @@ def _check_keys(plain: dict[str, Any], schema: type, prefix: str = "") -> None:
             raise ConfigError(f"{prefix}{key}: not set; conf/config.yaml sets it")
 
 
-def _check_arguments(group: str, node: dict[str, Any]) -> None:
-    """Raises ConfigError where `node` names no class, or gives the class an argument that it cannot take."""
+def _check_arguments(group: str, node: dict[str, Any]) -> dict[str, Any]:
+    """`node` with whole numbers as floats where its class takes floats, so that 1 and 1.0 are the same run.
+
+    Raises ConfigError where `node` names no class, or gives the class an argument that it cannot take.
+    """
     target = node.get("_target_")
     if not isinstance(target, str):
         raise ConfigError(f"{group}._target_={_show(target)}: must name a class, as the files in conf/{group}/ do")
@@ -281,6 +296,12 @@ def _check_arguments(group: str, node: dict[str, Any]) -> None:
     for key in takes:
         if key not in node and parameters[key].default is inspect.Parameter.empty:
             raise ConfigError(f"{group}.{key}: not set; set it in conf/{group}/ or with +{group}.{key}=…")
+    if ("dims" in parameters) != (node.get("_partial_") is True):
+        raise ConfigError(
+            f"{group}._partial_={_show(node.get('_partial_'))}: must be as the files in conf/{group}/ have it"
+        )
+    floats = {key for key in takes if parameters[key].annotation is float}
+    return {key: float(value) if key in floats else value for key, value in node.items()}
 
 
 def _fits(value: Any, annotation: Any) -> bool:
@@ -298,16 +319,6 @@ def _describe(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return " or ".join(get_args(annotation))
     return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[annotation]
-
-
-def _reject_unknown(plain: dict[str, Any], schema: type, prefix: str = "") -> None:
-    fields = {f.name: f.type for f in dataclasses.fields(schema)}
-    for key, value in plain.items():
-        if key not in fields:
-            near = _nearest(key, fields, prefix.rstrip("."))
-            raise ConfigError(f"{prefix}{key}={_show(value)}: there is no such setting; {near}")
-        if dataclasses.is_dataclass(fields[key]):
-            _reject_unknown(value, fields[key], f"{prefix}{key}.")
 
 
 def _nearest(key: str, known: Iterable[str], group: str) -> str:

@@ -1,6 +1,6 @@
 """A task's text as batches. Batch k of a run is a function of (seed, stream, k) alone, whatever happened before it."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ class Batch:
     targets_BT: Tensor
 
     def to(self, device: torch.device) -> "Batch":
-        return type(self)(*(getattr(self, f.name).to(device) for f in fields(self)))
+        return replace(self, inputs_BT=self.inputs_BT.to(device), targets_BT=self.targets_BT.to(device))
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class HeldOutText(Batch):
 
     place_BT: int64, which token of its answer a target is: 1, 2, …, or 0 outside of answers
     floor_BT: float64, what the ideal predictor loses there, in nats
+
+    Both stay on the CPU: only what is said of the model's losses needs them, and MPS has no float64.
     """
 
     place_BT: Tensor

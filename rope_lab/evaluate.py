@@ -8,6 +8,8 @@ Shape letters: B batch, T time, V vocabulary.
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,11 +39,20 @@ class Evaluation:
     slices: dict[str, dict[str, list[float]]]
 
 
-@torch.inference_mode()
-def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[Problem], max_len: int) -> Evaluation:
-    """Evaluates the model; `max_len` is the longest sequence, in tokens, that may be generated."""
+@contextmanager
+def evaluating(model: Transformer) -> Iterator[None]:
+    """Within it the model neither drops anything out nor records gradients."""
     was_training = model.training
     model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(was_training)
+
+
+def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[Problem], max_len: int) -> Evaluation:
+    """Evaluates the model, within `evaluating`; `max_len`: the longest sequence, in tokens, that may be generated."""
     nats_N, right_N, place_N = text_losses(model, text)
     metrics = {"loss": nats_N.mean().item(), "token_accuracy": right_N.double().mean().item()}
     grades = grade(model, task, problems, max_len)
@@ -52,31 +63,31 @@ def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[P
     slices = {"place": _means(place_N.tolist(), nats_N.tolist())}
     for fact in problems[0].facts:
         slices[fact] = _means([p.facts[fact] for p in problems], [float(g["accuracy"]) for g in grades])
-    model.train(was_training)
     return Evaluation({f"eval/{name}": value for name, value in metrics.items()}, slices)
 
 
 def floor(text: HeldOutText) -> dict[str, Any]:
     """What the ideal predictor loses on the text, in nats per counted token: in all (`loss`) and by `place`."""
-    counted = text.targets_BT != IGNORED
+    counted = text.targets_BT.cpu() != IGNORED
     nats_N, place_N = text.floor_BT[counted], text.place_BT[counted]
     return {"loss": nats_N.mean().item(), "place": _means(place_N.tolist(), nats_N.tolist())}
 
 
-@torch.inference_mode()
 def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each of the N counted tokens: its loss in nats (float64), whether it ranks first, and its place, [N] each."""
+    """Of each of the N counted tokens: its loss in nats (float64), whether it ranks first, and its place.
+
+    [N] each, on the CPU.
+    """
     rows = max(1, TOKENS_PER_PASS // text.inputs_BT.shape[1])
     nats, right = [], []
     for inputs_BT, targets_BT in zip(text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True):
         counted = targets_BT != IGNORED
         logits_NV, targets_N = model(inputs_BT)[counted].float(), targets_BT[counted]
-        nats.append(F.cross_entropy(logits_NV, targets_N, reduction="none").double())
-        right.append(logits_NV.argmax(-1) == targets_N)
-    return torch.cat(nats), torch.cat(right), text.place_BT[text.targets_BT != IGNORED]
+        nats.append(F.cross_entropy(logits_NV, targets_N, reduction="none").cpu().double())
+        right.append((logits_NV.argmax(-1) == targets_N).cpu())
+    return torch.cat(nats), torch.cat(right), text.place_BT[text.targets_BT.cpu() != IGNORED]
 
 
-@torch.inference_mode()
 def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, bool]]:
     """What greedy decoding gets right of each problem."""
     whole = exact_matches(model, task, problems)
@@ -91,7 +102,7 @@ def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int)
 
 
 def samples(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, Any]]:
-    """What the model writes for each problem: its prompt and completion, what was written, and the grades of that."""
+    """Each problem's prompt and completion, what the model writes there (within `evaluating`), and its grades."""
     longest = max(len(p.completion) for p in problems)
     written = generate(model, task, [p.prompt for p in problems], longest, max_len)
     return [
@@ -100,7 +111,6 @@ def samples(model: Transformer, task: Task, problems: list[Problem], max_len: in
     ]
 
 
-@torch.inference_mode()
 def exact_matches(model: Transformer, task: Task, problems: list[Problem]) -> list[bool]:
     """For each problem, whether every token of the completion ranks first, given the prompt and those before it."""
     right = [False] * len(problems)
@@ -119,7 +129,6 @@ def exact_matches(model: Transformer, task: Task, problems: list[Problem]) -> li
     return right
 
 
-@torch.inference_mode()
 def generate(model: Transformer, task: Task, prompts: list[str], longest: int, max_len: int) -> list[str]:
     """Greedy completions, each up to the task's stop character, `longest` tokens or a sequence of `max_len` tokens."""
     written = [""] * len(prompts)

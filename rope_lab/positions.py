@@ -72,6 +72,7 @@ class Sinusoidal(PositionScheme):
         super().__init__(dims)
         if dims.d_model % 2:
             raise ValueError(f"model.d_model={dims.d_model}: sinusoidal waves need an even width")
+        check_base(base)
         self.d_model, self.base = dims.d_model, base
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Tensor:
@@ -125,8 +126,7 @@ class Rotary(PositionScheme):
         super().__init__(dims)
         if pairs not in ("half", "interleaved"):
             raise ValueError(f"position.pairs={pairs}: must be half or interleaved")
-        if not 1 < base < float("inf"):
-            raise ValueError(f"position.base={base}: must be a finite number above 1")
+        check_base(base)
         if not 0 < fraction <= 1:
             raise ValueError(f"position.fraction={fraction}: must be above 0 and at most 1")
         width = fraction * dims.d_head
@@ -164,6 +164,12 @@ class Rotary(PositionScheme):
             a, b = turned[..., ::2], turned[..., 1::2]
             turned = torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
         return torch.cat([turned.to(x_BHTK.dtype), rest], dim=-1)
+
+
+def check_base(base: float) -> None:
+    """Raises ValueError unless waves of that base grow longer and end."""
+    if not 1 < base < float("inf"):
+        raise ValueError(f"position.base={base}: must be a finite number above 1")
 
 
 def angles(pos: Tensor, width: int, base: float) -> Tensor:

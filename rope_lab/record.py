@@ -3,6 +3,7 @@
 The files are the source of truth; W&B gets a copy, and nothing that goes wrong there reaches the training.
 """
 
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -26,7 +27,7 @@ from rope_lab.config import ROOT, ConfigError
 
 log = logging.getLogger(__name__)
 
-READERS = {"results.py", "sample.py"}  # modules through which no run passes
+READERS = {"sample.py"}  # modules through which no run passes, besides those in rope_lab/results/
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 
 
@@ -74,9 +75,14 @@ class Run:
     def log(self, row: dict[str, Any]) -> None:
         """Adds a line to metrics.jsonl, in one write, and to W&B."""
         with open(self.folder / "metrics.jsonl", "a") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(row, allow_nan=False) + "\n")
         self.content["metrics"] |= _metrics(row)
         self.wandb.log(row)
+
+    def sync(self) -> None:
+        """Sees to it that what was logged survives a power cut."""
+        with open(self.folder / "metrics.jsonl", "a") as file:
+            os.fsync(file.fileno())
 
     def end(self, status: str, **content: Any) -> None:
         """Says how the run ended."""
@@ -86,7 +92,7 @@ class Run:
         self.wandb.finish(self.content)
 
     def _write(self) -> None:
-        _replace(self.folder / "run.json", json.dumps(self.content, indent=2) + "\n")
+        _replace(self.folder / "run.json", json.dumps(self.content, indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -123,8 +129,12 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def provenance(hardware: dict[str, Any]) -> dict[str, Any]:
-    """Where a run comes from: code, command, versions, and the `hardware` it ran on."""
+def provenance(hardware: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
+    """Where a run comes from: code, command, versions, and the `hardware` it ran on; `before`, that of its beginning.
+
+    A resumed run has one of these for each time that it was begun: `earlier` holds all but the last.
+    """
+    earlier = [*before.get("earlier", []), {k: v for k, v in before.items() if k != "earlier"}] if before else []
     return {
         "code": code_hash(),
         "git": {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain"))},
@@ -134,17 +144,25 @@ def provenance(hardware: dict[str, Any]) -> dict[str, Any]:
         "hardware": hardware,
         "start": now(),
         "end": None,
+        "earlier": earlier,
     }
 
 
+@functools.cache
 def code_hash() -> str:
-    """A hash of the code that a run's numbers depend on: tasks/, and rope_lab/ but for what only reads runs."""
+    """A hash of the code that a run's numbers depend on: tasks/, and rope_lab/ but for what only reads runs.
+
+    Taken when this module is imported, so that it is of the code that runs, whatever is edited since.
+    """
     digest = hashlib.sha256()
     for path in sorted([*(ROOT / "rope_lab").glob("*.py"), *(ROOT / "tasks").glob("*.py")]):
         if path.name in READERS:
             continue
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
+
+
+code_hash()
 
 
 def cpu_name() -> str:
@@ -172,11 +190,16 @@ class Wandb:
         except Exception as error:
             log.warning("W&B could not start: %s", _first_line(error))
         if self.run is None and settings.mode == "online":
-            with suppress(Exception):
-                self.run = _init_wandb(settings, "offline", folder, content)
-                log.warning(
-                    "W&B records offline instead; upload it later with: wandb sync %s/offline-run-*", self.folder
-                )
+            self._start_offline(settings, folder, content)
+
+    def _start_offline(self, settings: config.Wandb, folder: Path, content: dict[str, Any]) -> None:
+        try:
+            sys.modules["wandb"].teardown(exit_code=1)  # what is left of the attempt still holds the run's id
+            self.run = _init_wandb(settings, "offline", folder, content)
+        except Exception as error:
+            log.warning("W&B cannot record offline either: %s", _first_line(error))
+        else:
+            log.warning("W&B records offline instead; upload it later with: wandb sync %s/offline-run-*", self.folder)
 
     def log(self, row: dict[str, Any]) -> None:
         self._try(lambda: self.run.log(row, step=row["step"]))
@@ -212,7 +235,12 @@ class Wandb:
 
 
 def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[str, Any]):
-    """A new W&B run, grouped so that the seeds of one scheme can be averaged and the schemes of one task overlaid."""
+    """The W&B run, grouped so that the seeds of one scheme can be averaged and the schemes of one task overlaid.
+
+    A run has one id for ever: what W&B holds of it from before is replaced, since all its rows are logged again.
+    """
+    for old in (folder.parent / "wandb").glob(f"offline-run-*-{content['run_id']}"):
+        shutil.rmtree(old)
     os.environ.setdefault("WANDB_SILENT", "true")
     import wandb
 
@@ -221,8 +249,9 @@ def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[s
         project=settings.project,
         entity=settings.entity,
         dir=folder.parent,
+        id=content["run_id"],
         name=folder.name,
-        group=f"{content['task']}-{content['position']}-{content['recipe_id']}",
+        group=f"{content['task']}-{content['position']}-{content['scheme_id']}-{content['recipe_id']}",
         job_type="train",
         tags=[content["task"], content["position"], content["scale"]],
         config=content["config"] | {"run_id": content["run_id"], "recipe_id": content["recipe_id"]},

@@ -10,7 +10,7 @@ from typing import Any
 
 from rope_lab import checkpoint, config, data, record
 from rope_lab.config import Config, ConfigError
-from rope_lab.evaluate import generate, samples
+from rope_lab.evaluate import evaluating, generate, samples
 from rope_lab.model import Transformer
 from rope_lab.train import build_model
 from tasks.base import Task
@@ -28,7 +28,7 @@ def load_run(folder: Path) -> tuple[Config, Task, Transformer, dict[str, Any]]:
     if saved is None:
         raise ConfigError(f"{folder}: has no checkpoint yet")
     model.load_state_dict(saved["model"])
-    return cfg, task, model.eval(), content
+    return cfg, task, model, content
 
 
 def complete(cfg: Config, task: Task, model: Transformer, prompt: str) -> str:
@@ -37,13 +37,17 @@ def complete(cfg: Config, task: Task, model: Transformer, prompt: str) -> str:
         task.encode(prompt)
     if not 0 < len(prompt) <= cfg.train.seq_len:
         raise ConfigError(f"a prompt of {len(prompt)} characters: must have 1 to {cfg.train.seq_len}")
-    longest = max(len(p.completion) for p in data.evaluation_problems(task, 8))
+    longest = cfg.train.seq_len if task.stop else max(len(p.completion) for p in data.evaluation_problems(task, 8))
     return generate(model, task, [prompt], longest, cfg.train.seq_len)[0]
 
 
 def show_problems(cfg: Config, task: Task, model: Transformer, n: int) -> str:
     """Completions of the first `n` held-out problems, marked right or wrong, the right answer below a wrong one."""
-    lines, written = [], samples(model, task, data.evaluation_problems(task, n), cfg.train.seq_len)
+    if n < 1:
+        raise ConfigError(f"-n {n}: must be at least 1")
+    with config.config_errors(f"-n {n}: "):
+        problems = data.evaluation_problems(task, n)
+    lines, written = [], samples(model, task, problems, cfg.train.seq_len)
     for row in written:
         extra = "".join(f" ({name} right)" for name in task.grades if row[name] and not row["accuracy"])
         lines += [("right  " if row["accuracy"] else "WRONG  ") + row["prompt"] + " → " + row["written"] + extra]
@@ -61,10 +65,11 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         cfg, task, model, content = load_run(given.folder)
         print(f"{content['task']} · {content['position']} · seed {content['seed']} · {content['status']}")
-        if given.prompt is None:
-            print(show_problems(cfg, task, model, given.n))
-        else:
-            print(given.prompt + " → " + complete(cfg, task, model, given.prompt))
+        with evaluating(model):
+            if given.prompt is None:
+                print(show_problems(cfg, task, model, given.n))
+            else:
+                print(given.prompt + " → " + complete(cfg, task, model, given.prompt))
     except ConfigError as error:
         sys.exit(str(error))
 

@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from rope_lab import checkpoint, config, data, record, sweep
 from rope_lab.config import CONF, Config, ConfigError
-from rope_lab.evaluate import SCORED, Evaluation, evaluate, floor, samples
+from rope_lab.evaluate import SCORED, Evaluation, evaluate, evaluating, floor, samples
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims
 from tasks.base import Problem, Task
@@ -87,7 +87,8 @@ def train(cfg: Config) -> dict[str, Any]:
         elif is_over(folder):  # another process may have finished it while this one was building
             return run.content
         state = resume(lab, run)
-        run.begin(**describe(lab, identity, state), last_step=state.step, wandb=cfg.wandb)
+        before = run.content.get("provenance") if state.step else None
+        run.begin(**describe(lab, identity, state, before), last_step=state.step, wandb=cfg.wandb)
         say(headline(run))
         try:
             with StopSignals() as stop, new_bar(cfg, state) as bar:
@@ -102,10 +103,9 @@ def train(cfg: Config) -> dict[str, Any]:
                 run.end("interrupted", progress=progress(cfg, state))
             else:
                 slices = (evaluation or evaluate_now(lab)).slices
-                examples = samples(lab.model, lab.task, lab.problems[:EXAMPLES], cfg.train.seq_len)
-                run.end("finished", progress=progress(cfg, state), slices=slices, samples=examples)
+                run.end("finished", progress=progress(cfg, state), slices=slices, samples=write_samples(lab))
         say(summary(run))
-        if run.content["status"] == "interrupted":
+        if stop.caught:
             sys.exit(128 + stop.caught)
         return run.content
 
@@ -128,15 +128,15 @@ def loop(lab: Lab, state: State, run: record.Run, stop: "StopSignals", bar: tqdm
         if state.step % cfg.train.log_every == 0 or last:
             metrics |= {"train/loss": sum(state.losses) / len(state.losses), "train/lr": lr, "train/grad_norm": norm}
             state.losses = []
-        evaluating = state.step % cfg.eval.every == 0 or last
-        if evaluating:
+        due = state.step % cfg.eval.every == 0 or last
+        if due:
             evaluation = evaluate_now(lab)
             metrics |= evaluation.metrics
         state.seconds = time.monotonic() - began
         bar.update()
         if metrics:
             report(run, bar, progress(cfg, state), metrics)
-        if evaluating or stop.caught or time.monotonic() - saved > SAVE_SECONDS:
+        if due or stop.caught or time.monotonic() - saved > SAVE_SECONDS:
             save(lab, state, run)
             saved = time.monotonic()
     return evaluation
@@ -179,9 +179,18 @@ def learning_rate(t: config.Train, step: int) -> float:
 
 
 def evaluate_now(lab: Lab) -> Evaluation:
-    """How good the model is now."""
-    with lab.autocast():
-        return evaluate(lab.model, lab.task, lab.text, lab.problems, lab.cfg.train.seq_len)
+    """How good the model is now. Raises Diverged where its loss is not finite."""
+    with evaluating(lab.model), lab.autocast():
+        evaluation = evaluate(lab.model, lab.task, lab.text, lab.problems, lab.cfg.train.seq_len)
+    if not math.isfinite(evaluation.metrics["eval/loss"]):
+        raise Diverged(f"the held-out loss is {evaluation.metrics['eval/loss']:g}")
+    return evaluation
+
+
+def write_samples(lab: Lab) -> list[dict[str, Any]]:
+    """What the model writes now for the first few problems."""
+    with evaluating(lab.model), lab.autocast():
+        return samples(lab.model, lab.task, lab.problems[:EXAMPLES], lab.cfg.train.seq_len)
 
 
 def build(cfg: Config, device: torch.device) -> Lab:
@@ -189,10 +198,16 @@ def build(cfg: Config, device: torch.device) -> Lab:
     if cfg.threads:
         torch.set_num_threads(cfg.threads)
     task = config.build_task(cfg)
+    sizes = " ".join(f"task.{key}={value}" for key, value in cfg.task.items() if key != "_target_")
+    with config.config_errors(f"{sizes}: "):
+        data.training_batch(task, cfg.seed, 0, 1, cfg.train.seq_len)
+        text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len).to(device)
     with config.config_errors(f"eval.problems={cfg.eval.problems}: "):
         problems = data.evaluation_problems(task, cfg.eval.problems)
-    with config.config_errors("task."):
-        text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len).to(device)
+    if cfg.train.warmup > cfg.train.steps:
+        log.warning(
+            "train.warmup=%d is longer than train.steps=%d: lr is never reached", cfg.train.warmup, cfg.train.steps
+        )
     model = build_model(cfg, len(task.alphabet)).to(device)
     forward = torch.compile(model) if cfg.train.compile else model
     t = cfg.train
@@ -253,22 +268,24 @@ def resume(lab: Lab, run: record.Run) -> State:
 
 def save(lab: Lab, state: State, run: record.Run) -> None:
     weights = {"model": lab.model.state_dict(), "optimizer": lab.optimizer.state_dict()}
+    run.sync()  # a checkpoint never knows of more than metrics.jsonl does
     checkpoint.save(run.folder, state.step, weights | dataclasses.asdict(state))
 
 
-def describe(lab: Lab, identity: dict[str, Any], state: State) -> dict[str, Any]:
-    """What run.json says of a run from its beginning on."""
+def describe(lab: Lab, identity: dict[str, Any], state: State, before: dict[str, Any] | None) -> dict[str, Any]:
+    """What run.json says of a run from its beginning on; `before`, the provenance of what is resumed."""
     cfg = lab.cfg
     return {
         "run_id": config.run_id(identity),
         "recipe_id": config.recipe_id(identity),
+        "scheme_id": config.scheme_id(identity),
         **dataclasses.asdict(cfg.names),
         "seed": cfg.seed,
         "config": dataclasses.asdict(cfg),
         "floor": floor(lab.text),
         "parameters": sum(p.numel() for p in lab.model.parameters()),
         "progress": progress(cfg, state),
-        "provenance": record.provenance(hardware(lab.device)),
+        "provenance": record.provenance(hardware(lab.device), before),
     }
 
 
@@ -321,7 +338,7 @@ def new_bar(cfg: Config, state: State) -> tqdm:
 def report(run: record.Run, bar: tqdm, progress: dict[str, Any], metrics: dict[str, float]) -> None:
     """Records a row of metrics and shows it: in the bar, or, where that is silent, as one line an evaluation."""
     run.log({"step": progress["steps"]} | {k: v for k, v in progress.items() if k != "steps"} | metrics)
-    now = run.content["metrics"]
+    now = {"eval/loss": math.nan, "eval/accuracy": math.nan} | run.content["metrics"]
     speed = f"{progress['tokens'] / progress['seconds']:,.0f}"
     shown = {"loss": f"{now['eval/loss']:.3f}", "accuracy": f"{now['eval/accuracy']:.1%}"}
     bar.set_postfix(shown | {"train loss": f"{now.get('train/loss', math.nan):.3f}", "tokens/s": speed}, refresh=False)

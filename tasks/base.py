@@ -176,7 +176,9 @@ class PackedTask(Task):
             if total >= n:
                 return np.concatenate(kept)
         side = "evaluation" if held_out else "training"
-        raise ValueError(f"the task is too small: hardly any of its problems belong to {side}")
+        raise ValueError(
+            f"the task is too small, hardly any of its problems belong to {side}: make its problems larger"
+        )
 
     @property
     def _token_of(self) -> np.ndarray:

@@ -54,8 +54,8 @@ class SubstringByPrefix(Task):
         self.gap_min = gap_min
         self.gap_max = gap_max
         self.context = context
-        self.max_length = first_length + gap_max + 1 + copy_length
-        check_at_least(self.max_length, context=context)
+        self.max_length = context
+        check_at_least(first_length + gap_max + 1 + copy_length, context=context)
 
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
         d = self._documents(rng, rows, length, held_out)
@@ -76,9 +76,10 @@ class SubstringByPrefix(Task):
         return Text(tokens, counted, places)
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
-        """A problem's prompt ends where the last copy's letters so far stand at one place only of all letters before.
+        """A problem's prompt ends where only one source that the last copy can have begins with its letters so far.
 
-        Copies that never get there (their source was copied whole before) are passed over.
+        Passed over are copies that never get there (their source was copied whole before), and those whose letters so
+        far also stand too near their end of the text to be a source, so that every problem is plain to see.
         Facts: `copy` (how many copies stand before it), `known` (its letters in the prompt), `distance` (tokens from
         the first unknown letter back to its source).
         """
@@ -135,16 +136,16 @@ class SubstringByPrefix(Task):
             kept = np.concatenate([kept, drawn[is_held_out(drawn) == held_out].astype(np.uint8)])
             if len(kept) >= rows:
                 return kept[:rows]
-        raise ValueError(f"first_length={self.first_length}: too short to split training from evaluation")
+        raise ValueError("the first letters are too few to split training from evaluation by: raise first_length")
 
     def _problem(self, d: "_Documents", row: int, copy: int) -> Problem | None:
         begin, source = int(d.begin[row, copy]), int(d.source[row, copy])
         text = self.decode(d.letters[row, : begin + self.copy_length])
         before, copied = text[:begin], text[begin:]
-        for known in range(1, self.copy_length):
-            if before.find(copied[:known]) == before.rfind(copied[:known]):
-                break
-        else:
+        sources = np.lib.stride_tricks.sliding_window_view(d.letters[row, :begin], self.copy_length)
+        matching = np.logical_and.accumulate(sources == d.letters[row, source : source + self.copy_length], axis=1)
+        known = 1 + int(np.argmax(matching.sum(axis=0) == 1))  # 1 where there is none
+        if known == self.copy_length or before.find(copied[:known]) != before.rfind(copied[:known]):
             return None
         cuts = [0, *(int(b) for b in d.begin[row, : copy + 1])]
         parts = [text[a:b] for a, b in pairwise(cuts)]

@@ -54,6 +54,30 @@ def test_a_failing_write_leaves_the_last_checkpoint_and_no_trace(folder, monkeyp
     assert checkpoint.load(folder)["step"] == 30
 
 
+def test_every_flipped_bit_is_noticed(tmp_path):
+    """Bits all over a small checkpoint: the one before it is loaded, or, where the bit matters not, the same."""
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, {"step": step, "weights": torch.full((3,), float(step))})
+    newest = checkpoint.checkpoints(tmp_path)[0]
+    whole = newest.read_bytes()
+    noticed = 0
+    for bit in range(0, 8 * len(whole), 7 * 13):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        newest.write_bytes(bytes(damaged))
+        loaded = checkpoint.load(tmp_path)
+        noticed += loaded["step"] == 1
+        assert torch.equal(loaded["weights"], torch.full((3,), float(loaded["step"])))
+    assert noticed > 10
+
+
+def test_a_checkpoint_is_not_dropped_for_damaged_ones_of_later_steps(folder):
+    for path in checkpoint.checkpoints(folder):
+        path.write_bytes(b"")
+    checkpoint.save(folder, 3, state(3))
+    assert checkpoint.load(folder)["step"] == 3
+
+
 class Malicious:
     def __reduce__(self):
         return (os.system, ("touch executed",))

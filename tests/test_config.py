@@ -44,10 +44,17 @@ BAD = [
     (["model.d_model=12"], ["model.d_model=12", "even"]),  # a head of 3 features under rotary
     (["position=sinusoidal", "model.d_model=9", "model.n_heads=3"], ["model.d_model=9", "even"]),
     (["train.seq_len=10"], ["train.seq_len=10", "train.seq_len"]),
-    (["task.string_length=1", "task.letters=ab"], ["too small"]),
+    (["task.string_length=1", "task.letters=ab"], ["task.string_length=1", "too small", "larger"]),
     (["task.string_length=2", "task.letters=abcdefgh", "eval.problems=100"], ["eval.problems=100", "more than"]),
     (["device=tpu"], ["device=tpu", "auto, cpu"]),
     (["threads=0"], ["threads=0"]),
+    (["threads=100000"], ["threads=100000", "cores"]),
+    (["out="], ["out=", "must name a folder"]),
+    (["recipe=substring_by_index/paper"], ["recipe=substring_by_index/paper", "scale="]),
+    (["position._partial_=false"], ["position._partial_=false", "conf/position"]),
+    (["position=sinusoidal", "position.base=0"], ["position.base=0", "above 1"]),
+    (["task=substring_by_prefix", "task.context=512"], ["train.seq_len=128", "512 tokens"]),
+    (["task=substring_by_prefix", "task.first_length=1", "task.copy_length=2"], ["task.first_length=1", "raise"]),
     (["~seed"], ["seed: not set"]),
     (["wandb.mode=on"], ["wandb.mode=on", "offline"]),
 ]
@@ -57,7 +64,7 @@ BAD = [
 def test_bad_settings(overrides, named, tmp_path):
     out = tmp_path / "runs"
     with pytest.raises(ConfigError) as caught:
-        train(config.load("wandb.mode=disabled", f"out={out}", *overrides))
+        train(config.load("wandb.mode=disabled", "device=cpu", f"out={out}", *overrides))
     message = str(caught.value)
     assert all(name in message for name in named), message
     assert "\n" not in message
@@ -143,9 +150,17 @@ def identity(*overrides: str, device: str = "cpu") -> dict:
 
 def test_identity_changes_with_what_changes_the_record_and_with_nothing_else():
     base = config.run_id(identity())
-    for same in (["threads=1"], ["wandb.mode=disabled"], ["out=/elsewhere"], ["fresh=true"], ["device=cpu"]):
+    for same in (
+        ["threads=1"],
+        ["wandb.mode=disabled"],
+        ["out=/elsewhere"],
+        ["fresh=true"],
+        ["device=cpu"],
+        ["position.base=10000"],
+    ):
         assert config.run_id(identity(*same)) == base, same
     others = [["seed=1"], ["position=rope"], ["train.lr=1e-3"], ["eval.problems=5"], ["task.string_length=7"]]
+    others += [["model.n_layers=2"], ["position.base=500"], ["model.dropout=0.1"]]
     ids = {config.run_id(identity(*o)) for o in others} | {config.run_id(identity(device="cuda"))}
     assert base not in ids
     assert len(ids) == len(others) + 1
@@ -154,6 +169,8 @@ def test_identity_changes_with_what_changes_the_record_and_with_nothing_else():
 def test_runs_may_be_compared_across_schemes_and_seeds_alone():
     base = config.recipe_id(identity())
     assert config.recipe_id(identity("position=rope", "seed=4")) == base
+    assert config.scheme_id(identity("position=rope", "seed=4")) == config.scheme_id(identity("position=rope"))
+    assert config.scheme_id(identity("position.q=0")) != config.scheme_id(identity())
     for other in (["train.lr=1e-3"], ["eval.problems=5"], ["task=arithmetic_addition"], ["train.precision=bfloat16"]):
         assert config.recipe_id(identity(*other)) != base, other
 

@@ -133,10 +133,21 @@ def test_evaluation_names_its_metrics_and_leaves_the_model_as_it_was(name):
     metrics = evaluation.metrics
     assert {"eval/loss", "eval/accuracy", "eval/score", "eval/token_accuracy"} <= set(metrics)
     assert ("eval/sum_accuracy" in metrics) == ("sum_accuracy" in task.grades)
-    assert model.training
     assert evaluation.slices.keys() == {"place"} | problems[0].facts.keys()
     few = evaluate(model, task, text, problems[:100], cfg.train.seq_len)
     assert "eval/score" not in few.metrics  # of 100 problems one cannot say how many of 128 are right
+
+
+def test_a_right_sum_after_a_wrong_step_counts_for_the_sum_alone(monkeypatch):
+    task = ArithmeticAddition(2)
+    problems = data.evaluation_problems(task, 130)
+    wrong_step = [p.completion.replace("==", "==1", 1) if i in (1, 2) else p.completion for i, p in enumerate(problems)]
+    grades = [task.grade(p, w) for p, w in zip(problems, wrong_step, strict=True)]
+    monkeypatch.setattr("rope_lab.evaluate.grade", lambda *_: grades)
+    metrics = evaluate(make_model(task), task, data.evaluation_text(task, 1, 100), problems, 100).metrics
+    assert metrics["eval/accuracy"] == pytest.approx(128 / 130)
+    assert metrics["eval/sum_accuracy"] == 1.0
+    assert metrics["eval/score"] == 128
 
 
 def test_the_score_counts_the_first_128_by_the_write_ups_grade():

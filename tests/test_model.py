@@ -74,26 +74,35 @@ def test_a_cache_changes_nothing(name):
             at = at + 1
 
 
-def test_the_third_door_is_added_to_the_scores():
-    """One layer's attention under a bias, written out."""
-    model = make_model("slopes")
-    attention = model.layers[0].attention
-    x = torch.randn(1, 5, D, dtype=torch.float64)
-    bias = model.position.bias(torch.arange(5), torch.arange(5))
-    q, k, v = attention.qkv(x).view(1, 5, 3, HEADS, D // HEADS).permute(2, 0, 3, 1, 4)
+def attention_by_hand(layer, x, bias=0.0):
+    """Causal attention of a layer without turns, written out, with a bias on the scores."""
+    B, T, _ = x.shape
+    q, k, v = layer.attention.qkv(x).view(B, T, 3, HEADS, D // HEADS).permute(2, 0, 3, 1, 4)
     scores = q @ k.transpose(-1, -2) / (D // HEADS) ** 0.5 + bias
-    weights = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
-    expected = attention.out((weights @ v).transpose(1, 2).reshape(1, 5, D))
+    weights = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
+    return layer.attention.out((weights @ v).transpose(1, 2).reshape(B, T, D))
 
-    captured = []
-    attention.register_forward_hook(lambda module, inputs, output: captured.append((inputs[0], output)))
-    model(torch.zeros(1, 5, dtype=torch.long))
-    mask = captured[0]
-    got = attention(
-        x, model.position, torch.arange(5), bias.masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf), None
-    )
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
-    assert mask[0].shape == mask[1].shape
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("name", ["none", "slopes"])
+def test_the_whole_model_written_out(name, norm):
+    """Norms where the docstring says, a residual around each part, ReLU, and door 3 added to the scores."""
+    model = make_model(name, norm)
+    tokens = torch.arange(6)[None] % V
+    slopes = torch.tensor([0.5, 0.25, 0.125], dtype=torch.float64)[:, None, None]
+    distance = torch.arange(6)[:, None] - torch.arange(6)
+    bias = -slopes * distance if name == "slopes" else 0.0
+    x = model.embedding(tokens)
+    for layer in model.layers:
+        if norm == "pre":
+            x = x + attention_by_hand(layer, layer.norm1(x), bias)
+            x = x + layer.down(torch.relu(layer.up(layer.norm2(x))))
+        else:
+            x = layer.norm1(x + attention_by_hand(layer, x, bias))
+            x = layer.norm2(x + layer.down(torch.relu(layer.up(x))))
+    x = model.norm(x) if norm == "pre" else x
+    torch.testing.assert_close(model(tokens), model.unembedding(x), rtol=0, atol=1e-12)
+    assert isinstance(model.norm, torch.nn.LayerNorm) == (norm == "pre")
 
 
 @pytest.mark.parametrize(
@@ -129,14 +138,3 @@ def test_initialisation_is_pytorchs_own():
     assert up.abs().max() <= 1 / 16
     assert abs(up.std().item() - 1 / 16 / 3**0.5) < 1e-3
     assert (model.norm.weight == 1).all()
-
-
-def test_post_norm_normalises_after_each_residual():
-    model = make_model("rope", "post")
-    tokens = torch.arange(6)[None]
-    x = model.embedding(tokens)
-    at = model.position.prepare(torch.arange(6), torch.float64)
-    for layer in model.layers:
-        x = layer.norm1(x + layer.attention(x, model.position, at, None, None))
-        x = layer.norm2(x + layer.down(torch.relu(layer.up(x))))
-    torch.testing.assert_close(model(tokens), model.unembedding(x), rtol=0, atol=1e-12)

@@ -32,19 +32,21 @@ def attend(scheme: PositionScheme, q, k, v, pos) -> torch.Tensor:
     return scheme.output(scores.masked_fill(future, -torch.inf).softmax(-1) @ v, at)
 
 
-def test_rotation_is_multiplication_by_a_complex_number():
+@pytest.mark.parametrize("base", [10_000.0, 500.0])
+def test_rotation_is_multiplication_by_a_complex_number(base):
     q, _, _ = heads()
     pos = torch.tensor([0, 1, 2, 5, 100, 4096, 100_000])
-    theta = torch.tensor([BASE ** (-2 * i / K) for i in range(K // 2)], dtype=torch.float64)
+    theta = torch.tensor([base ** (-2 * i / K) for i in range(K // 2)], dtype=torch.float64)
     unit = torch.polar(torch.ones(T, K // 2, dtype=torch.float64), pos[:, None] * theta)
 
     turned = torch.complex(q[..., : K // 2], q[..., K // 2 :]) * unit
     expected = torch.cat([turned.real, turned.imag], dim=-1)
-    torch.testing.assert_close(turn(Rotary(DIMS, q=1, pairs="half"), q, pos), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(turn(Rotary(DIMS, q=1, pairs="half", base=base), q, pos), expected, rtol=0, atol=1e-12)
 
     turned = torch.complex(q[..., ::2], q[..., 1::2]) * unit
     expected = torch.view_as_real(turned).flatten(-2)
-    torch.testing.assert_close(turn(Rotary(DIMS, q=1, pairs="interleaved"), q, pos), expected, rtol=0, atol=1e-12)
+    interleaved = Rotary(DIMS, q=1, pairs="interleaved", base=base)
+    torch.testing.assert_close(turn(interleaved, q, pos), expected, rtol=0, atol=1e-12)
 
 
 def dense_rotation(m: int) -> torch.Tensor:
@@ -156,14 +158,14 @@ def test_double_rotation_notices_a_shift_in_the_attention_itself():
     assert (attend(scheme, q, k, v, torch.arange(T) + 9) - attend(scheme, q, k, v, torch.arange(T))).abs().max() > 1e-2
 
 
-def test_sinusoidal_is_the_formula():
-    added = make_scheme("sinusoidal", DIMS).embed(
-        torch.zeros(1, 3, DIMS.d_model, dtype=torch.float64),
-        make_scheme("sinusoidal", DIMS).prepare(torch.tensor([0, 1, 77]), torch.float64),
-    )
+@pytest.mark.parametrize("base", [10_000.0, 500.0])
+def test_sinusoidal_is_the_formula(base):
+    scheme = make_scheme("sinusoidal", DIMS, f"position.base={base}")
+    nothing = torch.zeros(1, 3, DIMS.d_model, dtype=torch.float64)
+    added = scheme.embed(nothing, scheme.prepare(torch.tensor([0, 1, 77]), torch.float64))
     for t, p in enumerate([0, 1, 77]):
         for i in range(DIMS.d_model // 2):
-            angle = torch.tensor(p / BASE ** (2 * i / DIMS.d_model), dtype=torch.float64)
+            angle = torch.tensor(p / base ** (2 * i / DIMS.d_model), dtype=torch.float64)
             torch.testing.assert_close(added[0, t, 2 * i], angle.sin(), rtol=0, atol=1e-12)
             torch.testing.assert_close(added[0, t, 2 * i + 1], angle.cos(), rtol=0, atol=1e-12)
 

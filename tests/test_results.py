@@ -150,7 +150,7 @@ def test_missing_rows_are_named(out, tmp_path_factory, monkeypatch, capsys):
     (kept / "rows.csv").write_text("".join(line for line in lines if ",roper-2," not in line))
     text = shown(capsys, kept)
     assert "the rows of substring_by_index quick roper seed 2 (run roper-2) are missing; it is left out" in text
-    assert "RoPER lacks seeds 2 that RoPE has: compared over the 3 that both have" in text
+    assert "RoPER lacks seed 2 that RoPE has: compared over the 3 that both have" in text
     with pytest.raises(SystemExit, match="mend that first"):
         results.main([str(out), "--keep"])
     (kept / "curves.jsonl").write_text("")
@@ -165,7 +165,7 @@ def test_missing_rows_are_named(out, tmp_path_factory, monkeypatch, capsys):
         ({"metrics": {}}, "rope seed 9 is finished at step 100: shown here and counted in no mean"),
         ({"provenance__code": "other"}, "not one code: c0de (8 runs); other (1 runs)"),
         ({"provenance__hardware__name": "GPU"}, "not one hardware: CPU, 1 threads (8 runs); GPU, 1 threads (1 runs)"),
-        ({}, "RoPER lacks seeds 9 that RoPE has: compared over the 4 that both have"),
+        ({}, "RoPER lacks seed 9 that RoPE has: compared over the 4 that both have"),
         ({"recipe_id": "other"}, "recipe `other`"),
         ({"config__position": {"_target_": "R", "q": 2}}, "| RoPE (q=2) |"),
     ],
@@ -181,7 +181,7 @@ def test_pairs_of_different_code_are_not_compared(out, capsys):
     make_run(out, "rope", 9, 0.1)
     make_run(out, "roper", 9, 0.1, provenance__code="other")
     text = shown(capsys, out, "--print")
-    assert "RoPER and RoPE were run by different code at seeds 9: these pairs are not compared" in text
+    assert "RoPER and RoPE were run by different code at seed 9: these pairs are not compared" in text
     assert "| 4 |" in next(line for line in text.splitlines() if line.startswith("| Substring by Index | problems"))
 
 

@@ -72,7 +72,7 @@ def parse_index(problem: str, length: int, letters: str) -> tuple[tuple[str, int
     return (string, index), slice(match.start(3), len(problem))
 
 
-def parse_prefix(row: str, task: SubstringByPrefix) -> tuple[list[int], bool]:
+def parse_prefix(row: str, task: SubstringByPrefix) -> list[int]:
     """Places 1, 2, … of the copied letters after each copy's first, 0 elsewhere; the row's end may cut a part."""
     parts = row.split(">")
     places, letters = [0] * len(parts[0]), parts[0]
@@ -87,7 +87,7 @@ def parse_prefix(row: str, task: SubstringByPrefix) -> tuple[list[int], bool]:
     assert set(letters) <= set(task.letters)
     assert all(task.gap_min <= gap <= task.gap_max for gap in gaps[:-1])
     assert gaps[-1] <= task.gap_max
-    return places, True
+    return places
 
 
 def problems_of(row: str) -> list[str]:
@@ -141,7 +141,7 @@ def check_packed(row: str, marks: str, place: np.ndarray, parse) -> None:
 def test_prefix_text_is_right_to_the_letter(seed, copy, gap_min, extra, length, held_out):
     task = SubstringByPrefix(copy_length=copy, gap_min=gap_min, gap_max=gap_min + extra, first_length=20, context=400)
     for row, marks, place in rows_of(task, seed, 4, length, held_out):
-        places, _ = parse_prefix(row, task)
+        places = parse_prefix(row, task)
         assert place.tolist() == places
         assert marks == "".join("^" if p else " " for p in places)
 
@@ -247,7 +247,14 @@ def training_keys(task: Task, cfg: config.Config, n: int) -> list:
 def test_no_evaluation_problem_is_in_training(task, scale):
     made, cfg = make_recipe(task, scale)
     evaluated = {problem_key(made, p.prompt + p.completion) for p in data.evaluation_problems(made, 512)}
-    assert not evaluated & set(training_keys(made, cfg, 5_000))
+    text = data.evaluation_text(made, 64, cfg.train.seq_len)
+    rows = [made.decode(row) for row in text.inputs_BT.numpy()]
+    if isinstance(made, SubstringByPrefix):
+        held_out = {problem_key(made, row) for row in rows}
+    else:
+        held_out = {problem_key(made, p) for row in rows for p in problems_of(row)}
+    assert len(held_out) >= 30
+    assert not (evaluated | held_out) & set(training_keys(made, cfg, 5_000))
 
 
 def test_the_wall_holds_where_there_are_few_problems():
@@ -269,8 +276,7 @@ def test_problems_are_distinct_and_a_longer_list_reads_further(task, scale):
     many = data.evaluation_problems(made, 300)
     assert many[:100] == data.evaluation_problems(made, 100)
     assert len({p.prompt for p in many}) == 300
-    assert all(p.length <= made.max_length or isinstance(made, SubstringByPrefix) for p in many)
-    assert all(p.length <= cfg.train.seq_len for p in many)
+    assert all(p.length <= made.max_length <= cfg.train.seq_len for p in many)
     for problem in many:
         assert made.grade(problem, problem.completion) == dict.fromkeys(made.grades, True)
 
@@ -294,23 +300,21 @@ def test_problems_of_the_packed_tasks_parse_and_their_facts_are_right():
 def test_a_prefix_problem_asks_only_for_what_can_be_known():
     task = SubstringByPrefix()
     for problem in task.problems(rng(), 200):
-        places, _ = parse_prefix(problem.prompt + problem.completion, task)
+        places = parse_prefix(problem.prompt + problem.completion, task)
         assert places[-1] == task.copy_length - 1
         before, _, known = problem.prompt.rpartition(">")
         letters = before.replace(">", "")
         places_of = [i for i in range(len(letters)) if letters.startswith(known, i)]
         assert len(places_of) == 1
-        assert len(known) == 1 or letters.count(known[:-1]) > 1 or overlapping(letters, known[:-1]) > 1
+        sources = [letters[i : i + task.copy_length] for i in range(len(letters) - task.copy_length + 1)]
+        assert sum(source.startswith(known) for source in sources) == 1
+        assert sum(source.startswith(known[:-1]) for source in sources) > 1  # one letter fewer would not do
         assert letters[places_of[0] :].startswith(known + problem.completion)
         assert problem.facts["known"] == len(known)
         assert problem.facts["copy"] == before.count(">")
         # `distance` tokens before the first unknown letter stands its source
         text = problem.prompt + problem.completion
         assert text[len(problem.prompt) - problem.facts["distance"]] == problem.completion[0]
-
-
-def overlapping(text: str, part: str) -> int:
-    return sum(text.startswith(part, i) for i in range(len(text)))
 
 
 def test_the_floor_is_what_a_brute_force_predictor_reaches():
@@ -434,7 +438,7 @@ def test_tasks_check_their_arguments(make, arguments, message):
     ],
 )
 def test_more_problems_than_there_are_is_an_error(task, n):
-    with pytest.raises(ValueError, match=r"more than the task has|too small|too short"):
+    with pytest.raises(ValueError, match=r"more than the task has|too small|too few"):
         task.problems(rng(), n)
 
 

@@ -1,5 +1,6 @@
 """Runs from the outside: what they record, that they repeat to the bit, and that they go on where they stopped."""
 
+import hashlib
 import json
 import os
 import re
@@ -7,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
-from conftest import TINY, only_folder
+from conftest import SCHEMES, TINY, only_folder
 from test_config import run_command
 
-from rope_lab import checkpoint, config, data, sample, train
+from rope_lab import checkpoint, config, data, record, sample, train
 from rope_lab.config import ConfigError
 
 ROW = {"step", "sequences", "tokens", "seconds"}
@@ -90,6 +92,68 @@ def test_the_first_loss_is_that_of_a_model_that_knows_nothing(tiny, tmp_path):
     assert rows[-1]["train/loss"] == pytest.approx(nats.mean().item(), rel=1e-5)
 
 
+@pytest.mark.parametrize(("decay", "factors"), [("none", [1, 1]), ("linear", [1, 1 / 2]), ("cosine", [1, 1 / 2])])
+def test_the_loop_is_these_few_lines_of_plain_torch(tiny, tmp_path, decay, factors):
+    """Batches 0, 1, …, the schedule, clipping, AdamW with its betas and weight decay: weights agree to the bit."""
+    settings = ["train.steps=4", "train.warmup=2", "train.lr=1e-2", f"train.decay={decay}", "train.clip=0.05"]
+    settings += ["train.weight_decay=0.3", "train.beta1=0.8", "train.beta2=0.9", "seed=5"]
+    run([*tiny, *settings])
+    cfg = config.load(*tiny, *settings)
+    task = config.build_task(cfg)
+    torch.set_num_threads(1)
+    model = train.build_model(cfg, len(task.alphabet))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.8, 0.9), weight_decay=0.3)
+    losses, norms = [], []
+    for k, lr in enumerate([0.005, 0.01, *(0.01 * f for f in factors)]):
+        batch = data.training_batch(task, 5, k, 4, 64)
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(batch.inputs_BT).flatten(0, 1), batch.targets_BT.flatten())
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05).item())
+        optimizer.step()
+        losses.append(loss.item())
+    assert min(norms) > 0.05
+    folder = only_folder(tmp_path / "runs")
+    for name, value in checkpoint.load(folder)["model"].items():
+        torch.testing.assert_close(value, model.state_dict()[name], rtol=0, atol=0)
+    rows = [row for row in rows_of(folder) if "train/loss" in row]
+    assert [row["step"] for row in rows] == [2, 4]
+    assert [row["train/loss"] for row in rows] == pytest.approx([sum(losses[:2]) / 2, sum(losses[2:]) / 2])
+    assert [row["train/grad_norm"] for row in rows] == pytest.approx([norms[1], norms[3]])
+    assert [row["train/lr"] for row in rows] == pytest.approx([0.01, 0.01 * factors[1]])
+
+
+def test_every_scheme_sees_the_same_batches(tiny, tmp_path, monkeypatch):
+    seen = []
+
+    def watched(lab, step, update=train.update):
+        hook = lab.model.register_forward_pre_hook(lambda module, inputs: seen[-1].update(inputs[0].numpy().tobytes()))
+        try:
+            return update(lab, step)
+        finally:
+            hook.remove()
+
+    monkeypatch.setattr(train, "update", watched)
+    for scheme in SCHEMES:
+        seen.append(hashlib.sha256())
+        run([*tiny, f"position={scheme}"])
+    assert len({digest.hexdigest() for digest in seen}) == 1
+
+
+def test_dropout_drops_in_training_alone_and_anew_at_each_step(tiny, monkeypatch):
+    cfg = config.load(*tiny, "model.dropout=0.5")
+    lab = train.build(cfg, torch.device("cpu"))
+    lab.optimizer.step = lambda: None
+    batch = data.training_batch(lab.task, 0, 0, 4, 64)
+    monkeypatch.setattr(data, "training_batch", lambda *_: batch)
+    losses = [train.update(lab, step)[0] for step in (0, 0, 1)]
+    assert losses[0] == losses[1] != losses[2]
+    assert train.evaluate_now(lab).metrics == train.evaluate_now(lab).metrics
+    assert train.write_samples(lab) == train.write_samples(lab)
+    assert lab.model.training
+
+
 @pytest.mark.parametrize("extra", [[], ["model.dropout=0.2", "train.warmup=5", "train.decay=cosine", "seed=7"]])
 def test_a_run_repeats_to_the_bit_and_goes_on_from_any_step_to_the_bit(tiny, tmp_path, extra, monkeypatch):
     for name in ("one", "two"):
@@ -151,8 +215,10 @@ def test_a_run_killed_between_checkpoints_goes_on_to_the_bit(tiny, tmp_path, mon
     assert_same_end(only_folder(tmp_path / "whole"), folder)
 
 
-def test_a_run_killed_at_its_very_end_still_has_everything(tiny, tmp_path):
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_run_killed_at_its_very_end_still_has_everything(tiny, tmp_path, dropout):
     """The last checkpoint was written, and the process died before run.json was."""
+    tiny.append(f"model.dropout={dropout}")
     whole = run(tiny)
     folder = only_folder(tmp_path / "runs")
     left = {k: v for k, v in whole.items() if k not in ("slices", "samples")} | {"status": "running"}
@@ -162,7 +228,7 @@ def test_a_run_killed_at_its_very_end_still_has_everything(tiny, tmp_path):
         assert again[key] == whole[key]
 
 
-def test_a_finished_run_is_returned_and_fresh_begins_anew(tiny, tmp_path, capsys, caplog):
+def test_a_finished_run_is_returned_and_fresh_begins_anew(tiny, tmp_path, capsys, caplog, monkeypatch):
     first = run(tiny)
     folder = only_folder(tmp_path / "runs")
     written = (folder / "run.json").stat().st_mtime_ns
@@ -170,12 +236,16 @@ def test_a_finished_run_is_returned_and_fresh_begins_anew(tiny, tmp_path, capsys
     assert (folder / "run.json").stat().st_mtime_ns == written
     assert "has finished before; fresh=true runs it anew" in capsys.readouterr().out
     assert not caplog.text
+    made = []
+    monkeypatch.setattr(train, "update", lambda lab, step, update=train.update: made.append(step) or update(lab, step))
     again = run([*tiny, "fresh=true"])
-    assert (folder / "run.json").stat().st_mtime_ns != written
+    assert made == [0, 1, 2, 3, 4, 5]
     assert again["metrics"] == first["metrics"]
+    assert again["provenance"]["earlier"] == []
 
 
 def test_other_code_is_warned_of_when_finished_and_refused_when_not(tiny, tmp_path, monkeypatch, caplog):
+    today = record.code_hash()
     with monkeypatch.context() as patch:
         patch.setattr(train, "update", raising_signal_at(3, train.update))
         with pytest.raises(SystemExit):
@@ -185,8 +255,22 @@ def test_other_code_is_warned_of_when_finished_and_refused_when_not(tiny, tmp_pa
         run(tiny)
     assert run([*tiny, "other_code=true"])["status"] == "finished"
     monkeypatch.setattr(train.record, "code_hash", lambda: "a third")
-    assert run(tiny)["provenance"]["code"] == "another"
+    provenance = run(tiny)["provenance"]
+    assert provenance["code"] == "another"
+    assert [earlier["code"] for earlier in provenance["earlier"]] == [today]
     assert "its code was another (another, now a third)" in caplog.text
+
+
+def test_the_code_of_a_run_is_what_was_imported_whatever_is_edited_since():
+    assert record.code_hash.cache_info().currsize == 1
+
+
+def test_a_model_that_is_not_finite_at_an_evaluation_has_diverged(tiny, tmp_path):
+    content = run([*tiny, "train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=1"])
+    assert content["status"] == "diverged"
+    assert "the held-out loss is nan" in content["error"]
+    folder = only_folder(tmp_path / "runs")
+    assert "NaN" not in (folder / "run.json").read_text() + (folder / "metrics.jsonl").read_text()
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
@@ -220,6 +304,38 @@ def test_what_is_not_finite_stops_the_run_before_the_step(tiny, tmp_path, monkey
     assert all(torch.equal(after[k], v) for k, v in before.items())
     assert "diverged after 4 steps" in capsys.readouterr().out
     assert run(tiny) == content  # an outcome like another: it stays
+
+
+def test_a_long_wait_for_an_evaluation_is_cut_by_checkpoints(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "SAVE_SECONDS", -1)
+
+    def die(lab, step, update=train.update):
+        if step == 5:
+            raise MemoryError("killed")
+        return update(lab, step)
+
+    monkeypatch.setattr(train, "update", die)
+    with pytest.raises(MemoryError):
+        run([*tiny, "eval.every=1000"])
+    assert checkpoint.load(only_folder(tmp_path / "runs"))["step"] == 5
+
+
+def test_time_adds_up_over_resumes(tiny, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "update", raising_signal_at(3, train.update))
+        with pytest.raises(SystemExit):
+            run(tiny)
+    folder = only_folder(tmp_path / "runs")
+    state = checkpoint.load(folder)
+    checkpoint.save(folder, 3, state | {"seconds": 1000.0})
+    assert run(tiny)["progress"]["seconds"] > 1000
+
+
+def test_a_signal_in_the_last_step_is_not_lost(tiny, monkeypatch):
+    monkeypatch.setattr(train, "update", raising_signal_at(6, train.update))
+    with pytest.raises(SystemExit) as exit:
+        run(tiny)
+    assert exit.value.code == 128 + signal.SIGTERM
 
 
 def test_evaluation_has_no_influence_on_training(tiny, tmp_path):
@@ -256,6 +372,7 @@ def test_other_ways_to_compute(tiny, tmp_path, overrides):
     assert other["status"] == "finished"
     assert other["run_id"] != plain["run_id"]
     assert other["metrics"]["eval/loss"] == pytest.approx(plain["metrics"]["eval/loss"], rel=0.02)
+    assert other["metrics"]["eval/loss"] != plain["metrics"]["eval/loss"]
 
 
 def test_the_command_line_from_anywhere(tmp_path):
@@ -367,6 +484,19 @@ def test_wandb_records_offline(tmp_path):
     content = file.read_bytes()
     assert b"eval/accuracy" in content
     assert b"slices/suffix_length" in content
+    assert b"train.lr" in content or b"train" in content
+    inspected = subprocess.run(
+        [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--summary", str(file.parent)],
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert re.search(r"state +finished", inspected)
+    assert re.search(r"eval/token_accuracy +\d", inspected)
+    assert re.search(r"_step +6", inspected)
+    assert re.search(r"model\.d_model +16", inspected)
+    again = run_command([*TINY, "out=runs", "wandb.mode=offline", "fresh=true"], tmp_path)
+    assert again.returncode == 0
+    assert len(list(tmp_path.glob("runs/wandb/offline-run-*"))) == 1  # the same run is one run
     assert only_folder(tmp_path / "runs").name.encode() in content
 
 
@@ -395,6 +525,17 @@ def test_wandb_failing_in_the_middle_changes_nothing(tiny, tmp_path, caplog):
     assert caplog.text.count("W&B failed and is left out from here on") == 1
 
 
+def test_talking_to_a_trained_run_is_talking_to_its_weights(tiny, tmp_path, capsys):
+    content = run([*tiny, "train.lr=1e-1", "train.steps=12"])
+    sample.main([str(only_folder(tmp_path / "runs")), "-n", "8"])
+    shown = capsys.readouterr().out
+    untrained = train.build_model(config.load(*tiny), len(config.build_task(config.load(*tiny)).alphabet))
+    assert all(row["prompt"] + " → " + row["written"] in shown for row in content["samples"])
+    prompt = content["samples"][0]["prompt"]
+    cfg = config.load(*tiny)
+    assert sample.complete(cfg, config.build_task(cfg), untrained, prompt) != content["samples"][0]["written"]
+
+
 def test_talking_to_a_run(tiny, tmp_path, capsys):
     run(tiny)
     folder = str(only_folder(tmp_path / "runs"))
@@ -408,6 +549,7 @@ def test_talking_to_a_run(tiny, tmp_path, capsys):
         ([folder, "é"], "not in the task's alphabet"),
         ([folder, "a" * 65], "must have 1 to 64"),
         ([folder, ""], "must have 1 to 64"),
+        ([folder, "-n", "0"], "-n 0: must be at least 1"),
         ([str(tmp_path)], "is no run's folder"),
     ):
         with pytest.raises(SystemExit) as exit:

@@ -56,7 +56,13 @@ def main(arguments: list[str] | None = None) -> None:
     for folder in folders:
         found, wrong = rows.read(folder)
         runs, problems = runs + found, problems + wrong
-    out = folders[0]
+    once = {run.source.run_id: run for run in runs}
+    problems += [
+        f"{rows.describe(r.source)} was found more than once; one is shown"
+        for r in runs
+        if r is not once[r.source.run_id]
+    ]
+    runs, out = list(once.values()), folders[0]
     if given.keep:
         try:
             rows.keep(runs, RESULTS)

@@ -89,14 +89,14 @@ class Group:
                 for name, without, missing in ((scheme, baseline, there - here), (baseline, scheme, here - there)):
                     if missing:
                         lines.append(
-                            f"{title(published, name)} lacks seeds {numbers(missing)} that {title(published, without)} "
+                            f"{title(published, name)} lacks seed {numbers(missing)} that {title(published, without)} "
                             f"has: compared over the {len(here & there)} that both have"
                         )
                 unlike = sorted((here & there) - set(self.pairs(scheme, baseline)))
                 if unlike:
                     lines.append(
                         f"{title(published, scheme)} and {title(published, baseline)} were run by different code at "
-                        f"seeds {numbers(unlike)}: these pairs are not compared"
+                        f"seed {numbers(unlike)}: these pairs are not compared"
                     )
         runs = [run.source for cell in self.cells.values() for run in cell.values()]
         for what, values in (
