@@ -12,6 +12,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from rope_lab.results.groups import Group, color, title
 from rope_lab.results.rows import RunRow
@@ -127,6 +128,7 @@ def _slices(group: Group, published: dict[str, Any]) -> Figure:
                 ax.plot(
                     where, middle, "o-", ms=2, color=color(published, scheme), lw=1.4, label=title(published, scheme)
                 )
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set(xlabel=published["facts"].get(fact, fact), ylabel="share of problems right")
         if fact == "place":
             floor = {int(place): nats for place, (_, nats) in some.floor["place"].items()}

@@ -89,14 +89,14 @@ class Group:
                 for name, without, missing in ((scheme, baseline, there - here), (baseline, scheme, here - there)):
                     if missing:
                         lines.append(
-                            f"{title(published, name)} lacks seed {numbers(missing)} that {title(published, without)} "
+                            f"{title(published, name)} lacks {seeds(missing)} that {title(published, without)} "
                             f"has: compared over the {len(here & there)} that both have"
                         )
                 unlike = sorted((here & there) - set(self.pairs(scheme, baseline)))
                 if unlike:
                     lines.append(
                         f"{title(published, scheme)} and {title(published, baseline)} were run by different code at "
-                        f"seed {numbers(unlike)}: these pairs are not compared"
+                        f"{seeds(unlike)}: these pairs are not compared"
                     )
         runs = [run.source for cell in self.cells.values() for run in cell.values()]
         for what, values in (
@@ -154,6 +154,11 @@ def color(published: dict[str, Any], scheme: str) -> str:
     """A scheme's colour, the same wherever it is drawn."""
     known = published["schemes"].get(scheme)
     return known["color"] if known else SPARE_COLORS[sum(map(ord, scheme)) % len(SPARE_COLORS)]
+
+
+def seeds(values: set[int] | list[int]) -> str:
+    """`seed 3`, `seeds 0–4`."""
+    return f"seed{'s' if len(values) > 1 else ''} {numbers(values)}"
 
 
 def numbers(values: set[int] | list[int]) -> str:
