@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train quick-table paper-table figures test lint clean
+.PHONY: help setup train quick-table paper-table figures test torture lint clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -33,6 +33,9 @@ figures: $(READY) ## rebuild results/README.md and its figures from the rows tha
 
 test: $(READY) ## run the tests
 	cd $(ROOT) && $(RUN) pytest
+
+torture: $(READY) ## run the tests that take minutes: 50 runs killed at random, 100,000 problems a recipe
+	cd $(ROOT) && $(RUN) pytest -m torture -v
 
 lint: $(READY) ## check style and formatting
 	cd $(ROOT) && $(RUN) ruff check . && $(RUN) ruff format --check .

@@ -1,49 +1,65 @@
-"""What a run needs to go on exactly where it was, written so that a crash at any moment leaves the last one whole."""
+"""What a run needs to go on exactly where it was, written so that a crash at any moment leaves the last one whole.
 
+A checkpoint's name carries its step and a digest of its content, `checkpoint-00000250-4f0c….pt`: a single wrong bit
+anywhere is noticed before it is loaded, which neither torch nor its archive's own checksums would see to.
+"""
+
+import hashlib
+import io
 import logging
-import os
 import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rope_lab.files import write_whole
+
 log = logging.getLogger(__name__)
 
+FORMAT = 1  # of what train.py saves: raise it when that changes, and older checkpoints are refused by name
 KEPT = 2  # checkpoints: should the newest be damaged, there is one before it
 
 
+class Refused(Exception):
+    """There are checkpoints, and none that can be trusted."""
+
+
 def save(folder: Path, step: int, state: dict[str, Any]) -> None:
-    """Writes the checkpoint of `step` beside the others, then removes all but the newest `KEPT`."""
-    path = folder / f"checkpoint-{step:08d}.pt"
-    for later in checkpoints(folder):
-        if later > path:  # damaged, or it would have been resumed
-            later.unlink()
-    beside = path.with_suffix(".tmp")
-    try:
-        with open(beside, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-    _sync(folder)
-    for old in checkpoints(folder)[KEPT:]:
-        old.unlink()
+    """Writes the checkpoint of `step`, then removes all but the newest `KEPT`. Raises OSError; the others then stay.
+
+    Checkpoints of this and later steps go too: they were damaged, or they would have been resumed.
+    """
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    content = buffer.getbuffer()
+    begin = f"checkpoint-{step:08d}-"
+    path = folder / f"{begin}{_digest(content)}.pt"
+    write_whole(path, content)
+    found = checkpoints(folder)
+    earlier = [other for other in found if other.name < begin]
+    for other in {*found} - {path, *earlier[: KEPT - 1]}:
+        other.unlink()
 
 
 def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
-    """The newest checkpoint that is whole, or None where there is none; warns of each damaged one passed over."""
-    for path in checkpoints(folder):
+    """The newest checkpoint that is whole, or None where there is none; warns of each damaged one passed over.
+
+    Raises Refused where there are checkpoints and none is whole, or where a whole one holds more than tensors and plain
+    Python: nothing in a checkpoint ever runs.
+    """
+    found = checkpoints(folder)
+    for path in found:
+        content = path.read_bytes()
+        if path.stem.rpartition("-")[2] != _digest(content):
+            log.warning("%s is damaged and passed over: its content is not what its name says", path)
+            continue
         try:
-            _check(path)
-            return torch.load(path, map_location=device, weights_only=True)
-        except pickle.UnpicklingError:  # whole, but not ours: it asks for more than tensors and plain Python
-            raise
-        except Exception as error:  # zip, zlib and torch have many ways to say it
-            log.warning("%s is damaged (%s: %s) and passed over", path, type(error).__name__, error)
+            return torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+        except pickle.UnpicklingError:
+            raise Refused(f"{path} holds more than tensors and plain Python, which is not loaded") from None
+    if found:
+        raise Refused(f"{folder}: none of its {len(found)} checkpoints is whole")
     return None
 
 
@@ -52,17 +68,5 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob("checkpoint-*.pt"), reverse=True)
 
 
-def _check(path: Path) -> None:
-    """Raises where an archive is not whole. torch does not look: it loads most files with a flipped bit in silence."""
-    with zipfile.ZipFile(path) as archive:
-        bad = archive.testzip()
-    if bad:
-        raise zipfile.BadZipFile(f"wrong checksum of {bad}")
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _digest(content: bytes | memoryview) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -12,7 +12,7 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,12 +22,21 @@ import hydra.utils
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString
 from hydra.errors import InstantiationException
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
+
+from rope_lab.files import flat
+from rope_lab.positions import Dims, PositionScheme
+from tasks.base import Task
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
 CORES = os.cpu_count() or 1
+SWAPPED = {"task": Task, "position": PositionScheme}  # groups of conf/ whose files name a class, and of which kind
+PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the user allows more
 
 
 class ConfigError(ValueError):
@@ -89,6 +98,7 @@ class Settings:
     out: str | None = None
     fresh: bool = MISSING
     other_code: bool = MISSING
+    allowed_packages: list[str] = MISSING
     wandb: Wandb = field(default_factory=Wandb)
 
 
@@ -137,6 +147,7 @@ CHECKS = [
     ("device", lambda v: v in ("auto", "cpu", "cuda", "mps"), "must be auto, cpu, cuda or mps"),
     ("threads", lambda v: v is None or 1 <= v <= CORES, f"must be 1 to {CORES}, the cores there are, or null"),
     ("out", lambda v: v is None or v.strip(), "must name a folder, or be null for results/runs in the checkout"),
+    ("allowed_packages", lambda v: isinstance(v, list), "must be a list of packages, allowed_packages=[mine]"),
     ("wandb.mode", lambda v: v in ("offline", "online", "disabled"), "must be offline, online or disabled"),
     ("wandb.project", lambda v: bool(v.strip()), "must not be empty"),
 ]
@@ -144,29 +155,50 @@ CHECKS = [
 
 def from_hydra(cfg: DictConfig) -> Config:
     """The checked configuration of the job that Hydra is running. Raises ConfigError."""
-    return _checked(cfg, HydraConfig.get().runtime.choices)
+    return _checked(cfg, _chosen(HydraConfig.get().runtime.choices))
 
 
 def load(*overrides: str) -> Config:
     """The checked configuration that command line `overrides` give, outside of a Hydra job. Raises ConfigError."""
+    check_choices(overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose("config", list(overrides), return_hydra_config=True)
     choices = cfg.hydra.runtime.choices
     with read_write(cfg), open_dict(cfg):
         del cfg["hydra"]
-    return _checked(cfg, choices)
+    return _checked(cfg, _chosen(choices))
 
 
-def from_record(plain: dict[str, Any]) -> Config:
-    """The configuration that a run.json holds. Raises ConfigError where its settings are not today's."""
+def check_choices(overrides: Iterable[str]) -> None:
+    """Raises ConfigError where something else than a name is chosen from a group of conf/: Hydra does not say so well.
+
+    Raises Hydra's own error where an override cannot be read.
+    """
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        chosen = override.value().list if override.is_choice_sweep() else [override.value()]
+        group = override.key_or_group
+        if not group:
+            raise ConfigError(f"{override.input_line}: names no setting")
+        if "." in group or group.partition("/")[0] not in ("task", "position", "scale", "recipe", "hydra"):
+            continue
+        if not all(isinstance(name, str | QuotedString) for name in chosen):
+            raise ConfigError(f"{override.input_line}: must be the name of a file in conf/{group}/")
+
+
+def from_record(plain: dict[str, Any], allowed_packages: Iterable[str] = ()) -> Config:
+    """The configuration that a run.json holds. Raises ConfigError where its settings are not today's.
+
+    What packages are allowed is for the reader to say, not for the record.
+    """
     _check_keys(plain, Config)
-    parts = {f.name: f.type for f in dataclasses.fields(Config) if dataclasses.is_dataclass(f.type)}
-    return Config(**plain | {name: schema(**plain[name]) for name, schema in parts.items()})
+    settings = {key: value for key, value in plain.items() if key != "names"}
+    with _plain_errors():
+        cfg = OmegaConf.merge(Settings, settings | {"allowed_packages": list(allowed_packages)})
+    return _checked(cfg, Names(**{group: str(plain["names"][group]) for group in ("task", "position", "scale")}))
 
 
-def _checked(cfg: DictConfig, choices: dict[str, str]) -> Config:
-    plain = OmegaConf.to_container(cfg, resolve=True)
-    _check_keys(plain, Settings)
+def _chosen(choices: dict[str, str]) -> Names:
+    """What was chosen from the groups of conf/. Raises ConfigError where there is no recipe for it."""
     names = Names(**{group: choices[group] for group in ("task", "position", "scale")})
     if choices.get("recipe") != f"{names.task}/{names.scale}":
         raise ConfigError(
@@ -174,13 +206,21 @@ def _checked(cfg: DictConfig, choices: dict[str, str]) -> Config:
         )
     if names.scale != "quick" and not (CONF / "recipe" / names.task / f"{names.scale}.yaml").exists():
         raise ConfigError(f"scale={names.scale}: there is no conf/recipe/{names.task}/{names.scale}.yaml")
-    config = Config(**vars(OmegaConf.to_object(cfg)), names=names)
-    for group in ("task", "position"):
-        setattr(config, group, _check_arguments(group, plain[group]))
+    return names
+
+
+def _checked(cfg: DictConfig, names: Names) -> Config:
+    """Typed and checked settings. Raises ConfigError."""
+    with _plain_errors():
+        plain = OmegaConf.to_container(cfg, resolve=True)
+        _check_keys(plain, Settings)
+        config = Config(**vars(OmegaConf.to_object(cfg)), names=names)
     for key, holds, remedy in CHECKS:
         value = functools.reduce(getattr, key.split("."), config)
         if not holds(value):
             raise ConfigError(f"{key}={_show(value)}: {remedy}")
+    for group in SWAPPED:
+        setattr(config, group, _check_arguments(group, plain[group], config.allowed_packages))
     if config.model.d_model % config.model.n_heads:
         raise ConfigError(
             f"model.d_model={config.model.d_model}: must be divisible by model.n_heads={config.model.n_heads}"
@@ -188,7 +228,17 @@ def _checked(cfg: DictConfig, choices: dict[str, str]) -> Config:
     return config
 
 
-def build_task(config: Config):
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Turns what OmegaConf has against a value into a ConfigError of one line."""
+    try:
+        yield
+    except OmegaConfBaseException as error:
+        key = f"{error.full_key}: " if error.full_key else ""
+        raise ConfigError(key + str(error).splitlines()[0]) from None
+
+
+def build_task(config: Config) -> Task:
     """The task that `config` names, fit for its sequence length. Raises ConfigError."""
     with config_errors("task."):
         task = hydra.utils.instantiate(config.task)
@@ -200,14 +250,14 @@ def build_task(config: Config):
     return task
 
 
-def build_position(config: Config, dims):
+def build_position(config: Config, dims: Dims) -> PositionScheme:
     """The position scheme that `config` names, made for `dims`. Raises ConfigError."""
     with config_errors():
         return hydra.utils.instantiate(config.position)(dims)
 
 
 @contextmanager
-def config_errors(prefix: str = ""):
+def config_errors(prefix: str = "") -> Iterator[None]:
     """Turns a ValueError about a setting, also one that Hydra has wrapped, into a ConfigError."""
     try:
         yield
@@ -254,6 +304,13 @@ def scheme_id(identity: dict[str, Any]) -> str:
     return _hash(identity["position"])[:6]
 
 
+def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    """Every setting in which two identities differ, `train.lr=0.001 (now 0.002)`; empty where they are the same."""
+    ours, theirs = flat(ours), flat(theirs)
+    keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+    return ", ".join(f"{key}={_show(ours.get(key))} (now {_show(theirs.get(key))})" for key in keys)
+
+
 def _hash(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -265,6 +322,9 @@ def _check_keys(plain: dict[str, Any], schema: type, prefix: str = "") -> None:
         if key not in fields:
             near = _nearest(key, fields, prefix.rstrip("."))
             raise ConfigError(f"{prefix}{key}={_show(value)}: there is no such setting; {near}")
+        is_group = dataclasses.is_dataclass(fields[key]) or (schema is not Names and key in SWAPPED)
+        if is_group and not isinstance(value, dict):
+            raise ConfigError(f"{prefix}{key}={_show(value)}: must be a group of settings")
         if dataclasses.is_dataclass(fields[key]):
             _check_keys(value, fields[key], f"{prefix}{key}.")
     for key in fields:
@@ -272,29 +332,41 @@ def _check_keys(plain: dict[str, Any], schema: type, prefix: str = "") -> None:
             raise ConfigError(f"{prefix}{key}: not set; conf/config.yaml sets it")
 
 
-def _check_arguments(group: str, node: dict[str, Any]) -> dict[str, Any]:
+def _check_arguments(group: str, node: dict[str, Any], allowed_packages: list[str]) -> dict[str, Any]:
     """`node` with whole numbers as floats where its class takes floats, so that 1 and 1.0 are the same run.
 
-    Raises ConfigError where `node` names no class, or gives the class an argument that it cannot take.
+    Raises ConfigError where `node` names no class or one that may not be used here (then nothing of it is imported), or
+    gives the class an argument that it cannot take.
     """
     target = node.get("_target_")
     if not isinstance(target, str):
         raise ConfigError(f"{group}._target_={_show(target)}: must name a class, as the files in conf/{group}/ do")
+    package = target.partition(".")[0]
+    if package not in (*PACKAGES, *allowed_packages):
+        raise ConfigError(
+            f"{group}._target_={target}: is not of {' or '.join(PACKAGES)}; if you trust its code, "
+            f"set allowed_packages=[{package}]"
+        )
     module, _, name = target.rpartition(".")
     try:
-        parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+        made = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise ConfigError(f"{group}._target_={target}: {error}") from None
+    if not (inspect.isclass(made) and issubclass(made, SWAPPED[group])):
+        raise ConfigError(f"{group}._target_={target}: must be a {SWAPPED[group].__name__}")
+    parameters = inspect.signature(made).parameters
     takes = [name for name in parameters if name != "dims"]
     for key, value in node.items():
         if key in ("_target_", "_partial_"):
             continue
         if key not in takes:
             raise ConfigError(f"{group}.{key}={_show(value)}: there is no such setting; {_nearest(key, takes, group)}")
+        if any(name.rpartition(".")[2].startswith("_") for name in flat({key: value})):
+            raise ConfigError(f"{group}.{key}={_show(value)}: must be plain, it would be built from a class")
         if not _fits(value, parameters[key].annotation):
             raise ConfigError(f"{group}.{key}={_show(value)}: must be {_describe(parameters[key].annotation)}")
     for key in takes:
-        if key not in node and parameters[key].default is inspect.Parameter.empty:
+        if node.get(key, MISSING) == MISSING and parameters[key].default is inspect.Parameter.empty:
             raise ConfigError(f"{group}.{key}: not set; set it in conf/{group}/ or with +{group}.{key}=…")
     if ("dims" in parameters) != (node.get("_partial_") is True):
         raise ConfigError(

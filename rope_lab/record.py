@@ -14,7 +14,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,9 +26,11 @@ from filelock import FileLock, Timeout
 
 from rope_lab import config
 from rope_lab.config import ROOT, ConfigError
+from rope_lab.files import append_line, read_json, write_whole
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 60  # seconds that anything asked of W&B may take before training goes on without it
 READERS = {"sample.py"}  # modules through which no run passes, besides those in rope_lab/results/
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 
@@ -45,7 +49,7 @@ class Run:
             raise ConfigError(f"{folder} is in use: another process is training this run") from None
         except OSError as error:
             raise ConfigError(f"out={folder.parent}: cannot be written ({error.strerror}); set out=FOLDER") from None
-        self.content: dict[str, Any] = read_json(folder / "run.json") or {}
+        self.content: dict[str, Any] = read(folder) or {}
 
     def __enter__(self) -> "Run":
         return self
@@ -60,10 +64,12 @@ class Run:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         self.content = {}
 
-    def begin(self, last_step: int, wandb: config.Wandb, **content: Any) -> None:
-        """Says that the run is running and what it is; drops rows of steps after `last_step`, not to be had again."""
-        rows = [row for row in read_lines(self.folder / "metrics.jsonl") if 0 < last_step >= row["step"]]
-        _replace(self.folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    def begin(self, rows: list[dict[str, Any]], wandb: config.Wandb, **content: Any) -> None:
+        """Says that the run is running and what it is; `rows`, what it has logged so far, become its metrics.jsonl."""
+        for stray in self.folder.glob("*.tmp"):  # a process died while it wrote
+            stray.unlink()
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        write_whole(self.folder / "metrics.jsonl", lines.encode())
         self.content = {"status": "running"} | content | {"metrics": {}}
         for row in rows:
             self.content["metrics"] |= _metrics(row)
@@ -74,15 +80,9 @@ class Run:
 
     def log(self, row: dict[str, Any]) -> None:
         """Adds a line to metrics.jsonl, in one write, and to W&B."""
-        with open(self.folder / "metrics.jsonl", "a") as file:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
+        append_line(self.folder / "metrics.jsonl", row)
         self.content["metrics"] |= _metrics(row)
         self.wandb.log(row)
-
-    def sync(self) -> None:
-        """Sees to it that what was logged survives a power cut."""
-        with open(self.folder / "metrics.jsonl", "a") as file:
-            os.fsync(file.fileno())
 
     def end(self, status: str, **content: Any) -> None:
         """Says how the run ended."""
@@ -92,33 +92,15 @@ class Run:
         self.wandb.finish(self.content)
 
     def _write(self) -> None:
-        _replace(self.folder / "run.json", json.dumps(self.content, indent=2, allow_nan=False) + "\n")
+        text = json.dumps(self.content, indent=2, allow_nan=False) + "\n"
+        write_whole(self.folder / "run.json", text.encode())
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, or None where there is none or it cannot be read."""
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl; a last line that was cut off is left out."""
-    rows = []
-    with suppress(OSError):
-        for line in path.read_text().splitlines():
-            with suppress(ValueError):
-                rows.append(json.loads(line))
-    return rows
-
-
-def _replace(path: Path, text: str) -> None:
-    """Writes a file so that a reader sees the old one or the new one, never half of either."""
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_text(text)
-    os.replace(beside, path)
+def read(folder: Path) -> dict[str, Any] | None:
+    """What a run's run.json says, or None where there is none or it is not one that this program has written."""
+    content = read_json(folder / "run.json") or {}
+    parts = {"status": str, "config": dict, "progress": dict, "metrics": dict, "provenance": dict}
+    return content if all(isinstance(content.get(name), kind) for name, kind in parts.items()) else None
 
 
 def _metrics(row: dict[str, Any]) -> dict[str, Any]:
@@ -186,7 +168,7 @@ class Wandb:
         if settings.mode == "disabled":
             return
         try:
-            self.run = _init_wandb(settings, settings.mode, folder, content)
+            self.run = _within(PATIENCE, lambda: _init_wandb(settings, settings.mode, folder, content))
         except Exception as error:
             log.warning("W&B could not start: %s", _first_line(error))
         if self.run is None and settings.mode == "online":
@@ -194,8 +176,9 @@ class Wandb:
 
     def _start_offline(self, settings: config.Wandb, folder: Path, content: dict[str, Any]) -> None:
         try:
-            sys.modules["wandb"].teardown(exit_code=1)  # what is left of the attempt still holds the run's id
-            self.run = _init_wandb(settings, "offline", folder, content)
+            # what is left of the attempt still holds the run's id
+            _within(PATIENCE, lambda: sys.modules["wandb"].teardown(exit_code=1))
+            self.run = _within(PATIENCE, lambda: _init_wandb(settings, "offline", folder, content))
         except Exception as error:
             log.warning("W&B cannot record offline either: %s", _first_line(error))
         else:
@@ -228,7 +211,7 @@ class Wandb:
         if self.run is None:
             return
         try:
-            action()
+            _within(PATIENCE, action)
         except Exception as error:
             self.run = None
             log.warning("W&B failed and is left out from here on, metrics.jsonl goes on: %s", _first_line(error))
@@ -260,6 +243,23 @@ def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[s
     )
     run.define_metric("*", step_metric="step")
     return run
+
+
+def _within(seconds: float, action: Callable[[], Any]) -> Any:
+    """What `action` returns. Raises TimeoutError where it takes longer: its thread is then left alone."""
+    done: Future = Future()
+
+    def work():
+        try:
+            done.set_result(action())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        return done.result(seconds)
+    except TimeoutError:
+        raise TimeoutError(f"no answer within {seconds:g} s") from None
 
 
 def _first_line(error: Exception) -> str:

@@ -16,15 +16,21 @@ from rope_lab.train import build_model
 from tasks.base import Task
 
 
-def load_run(folder: Path) -> tuple[Config, Task, Transformer, dict[str, Any]]:
-    """A run's configuration, task, model with its last weights, and run.json. Raises ConfigError."""
-    content = record.read_json(folder / "run.json")
+def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, Transformer, dict[str, Any]]:
+    """A run's configuration, task, model with its last weights, and run.json. Raises ConfigError.
+
+    No code of other packages than rope_lab, tasks and `allowed_packages` runs, whatever the folder says.
+    """
+    content = record.read(folder)
     if content is None:
         raise ConfigError(f"{folder}: is no run's folder, it has no readable run.json")
-    cfg = config.from_record(content["config"])
+    cfg = config.from_record(content["config"], allowed_packages)
     task = config.build_task(cfg)
     model = build_model(cfg, len(task.alphabet))
-    saved = checkpoint.load(folder)
+    try:
+        saved = checkpoint.load(folder)
+    except checkpoint.Refused as error:
+        raise ConfigError(str(error)) from None
     if saved is None:
         raise ConfigError(f"{folder}: has no checkpoint yet")
     model.load_state_dict(saved["model"])
@@ -61,9 +67,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder")
     parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="text in the task's alphabet")
     parser.add_argument("-n", type=int, default=8, help="how many held-out problems, where no prompt is given")
+    parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package whose code may run")
     given = parser.parse_args(arguments)
     try:
-        cfg, task, model, content = load_run(given.folder)
+        cfg, task, model, content = load_run(given.folder, given.allow)
         print(f"{content['task']} · {content['position']} · seed {content['seed']} · {content['status']}")
         with evaluating(model):
             if given.prompt is None:

@@ -5,6 +5,7 @@ The same command continues a run that was cut off, and returns at once from one 
 
 import dataclasses
 import importlib
+import json
 import logging
 import math
 import os
@@ -13,20 +14,22 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import hydra
+import safetensors.torch
 import torch
 import torch.nn.functional as F
-from hydra.errors import CompactHydraException
+from hydra.errors import CompactHydraException, HydraException
 from omegaconf import DictConfig
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from rope_lab import checkpoint, config, data, record, sweep
+from rope_lab import checkpoint, config, data, files, record, sweep
 from rope_lab.config import CONF, Config, ConfigError
 from rope_lab.evaluate import SCORED, Evaluation, evaluate, evaluating, floor, samples
 from rope_lab.model import Transformer
@@ -35,13 +38,18 @@ from tasks.base import Problem, Task
 
 log = logging.getLogger(__name__)
 
-EXIT_BAD_CONFIG, EXIT_DIVERGED = 2, 3
+EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_DIVERGED = 1, 2, 3
+WEIGHTS = "weights.safetensors"
 EXAMPLES = 8  # problems whose completions are kept with the record
 SAVE_SECONDS = 300  # a checkpoint is written at each evaluation, and whenever the last one is older than this
 
 
 class Diverged(Exception):
-    """A loss or a gradient that is not finite, found before the step that it would have spoilt."""
+    """A number that is not finite, found before the step that it would have spoilt."""
+
+
+class Unusable(Exception):
+    """The run's folder can no longer be written or read: the run stops, what was written before stays good."""
 
 
 @dataclass
@@ -57,6 +65,10 @@ class Lab:
     forward: Callable[[Tensor], Tensor]  # the model, compiled if that is asked for: what training calls
     optimizer: torch.optim.Optimizer
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        return config.identity(self.cfg, self.device.type)
+
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.cfg.train.precision == "bfloat16")
 
@@ -68,27 +80,26 @@ class State:
     step: int = 0  # optimizer steps made
     seconds: float = 0.0  # spent training and evaluating, over all the times that the run was resumed
     losses: list[float] = field(default_factory=list)  # of the steps since train/loss was last recorded
+    rows: list[dict[str, float]] = field(default_factory=list)  # everything that was recorded, as metrics.jsonl has it
 
 
 def train(cfg: Config) -> dict[str, Any]:
     """Trains the run that `cfg` describes, or what is left of it; returns the content of its run.json.
 
-    Raises ConfigError, before anything is written, where `cfg` cannot be run.
+    Raises ConfigError, before anything is written, where `cfg` cannot be run, and Unusable where the disk gives out.
     """
     device = resolve_device(cfg.device)
-    identity = config.identity(cfg, device.type)
-    folder = config.out_folder(cfg) / config.run_name(identity)
+    folder = config.out_folder(cfg) / config.run_name(config.identity(cfg, device.type))
     if not cfg.fresh and is_over(folder):
-        return record.read_json(folder / "run.json")
+        return record.read(folder)
     lab = build(cfg, device)
-    with record.Run(folder) as run:
+    with record.Run(folder) as run, usable(folder):
         if cfg.fresh:
             run.clear()
         elif is_over(folder):  # another process may have finished it while this one was building
             return run.content
-        state = resume(lab, run)
-        before = run.content.get("provenance") if state.step else None
-        run.begin(**describe(lab, identity, state, before), last_step=state.step, wandb=cfg.wandb)
+        state, before = resume(lab, run)
+        run.begin(state.rows, cfg.wandb, **describe(lab, state, before))
         say(headline(run))
         try:
             with StopSignals() as stop, new_bar(cfg, state) as bar:
@@ -96,13 +107,15 @@ def train(cfg: Config) -> dict[str, Any]:
         except Diverged as error:
             run.end("diverged", progress=progress(cfg, state), error=str(error))
         except BaseException as error:
-            run.end("failed", progress=progress(cfg, state), error=f"{type(error).__name__}: {error}")
+            with suppress(OSError):  # a full disk may have been the reason
+                run.end("failed", progress=progress(cfg, state), error=f"{type(error).__name__}: {error}")
             raise
         else:
             if state.step < cfg.train.steps:
                 run.end("interrupted", progress=progress(cfg, state))
             else:
                 slices = (evaluation or evaluate_now(lab)).slices
+                export(lab, run)
                 run.end("finished", progress=progress(cfg, state), slices=slices, samples=write_samples(lab))
         say(summary(run))
         if stop.caught:
@@ -117,7 +130,7 @@ def loop(lab: Lab, state: State, run: record.Run, stop: "StopSignals", bar: tqdm
     if state.step == 0:
         evaluation = evaluate_now(lab)
         state.seconds = time.monotonic() - began
-        report(run, bar, progress(cfg, state), evaluation.metrics)
+        report(run, bar, cfg, state, evaluation.metrics)
 
     while state.step < cfg.train.steps and not stop.caught:
         loss, norm, lr = update(lab, state.step)
@@ -135,7 +148,7 @@ def loop(lab: Lab, state: State, run: record.Run, stop: "StopSignals", bar: tqdm
         state.seconds = time.monotonic() - began
         bar.update()
         if metrics:
-            report(run, bar, progress(cfg, state), metrics)
+            report(run, bar, cfg, state, metrics)
         if due or stop.caught or time.monotonic() - saved > SAVE_SECONDS:
             save(lab, state, run)
             saved = time.monotonic()
@@ -145,7 +158,7 @@ def loop(lab: Lab, state: State, run: record.Run, stop: "StopSignals", bar: tqdm
 def update(lab: Lab, step: int) -> tuple[float, float, float]:
     """Optimizer step number `step`; the batch's loss, its gradient's norm before clipping, and the learning rate.
 
-    Raises Diverged, with the weights as they were, where loss or gradient is not finite.
+    Raises Diverged, with the weights as they were, where the loss, a gradient or a weight is not finite.
     """
     cfg, t = lab.cfg, lab.cfg.train
     batch = data.training_batch(lab.task, cfg.seed, step, t.batch_size, t.seq_len).to(lab.device)
@@ -158,11 +171,13 @@ def update(lab: Lab, step: int) -> tuple[float, float, float]:
     loss.backward()
     norm = nn.utils.clip_grad_norm_(lab.model.parameters(), t.clip)
 
+    weights = nn.utils.get_total_norm(lab.model.parameters())
+
     lr = learning_rate(t, step)
-    if not (math.isfinite(loss.item()) and math.isfinite(norm.item())):
+    if not all(math.isfinite(x.item()) for x in (loss, norm, weights)):
         raise Diverged(
             f"step {step} was not made: loss {loss.item():g}, gradient norm {norm.item():g}, "
-            f"learning rate {lr:g}, batch {step} of seed {cfg.seed}"
+            f"weight norm {weights.item():g}, learning rate {lr:g}, batch {step} of seed {cfg.seed}"
         )
     for group in lab.optimizer.param_groups:
         group["lr"] = lr
@@ -237,8 +252,8 @@ def resolve_device(name: str) -> torch.device:
 
 def is_over(folder: Path) -> bool:
     """Whether the run in `folder` has come to its end, which it then says."""
-    content = record.read_json(folder / "run.json") or {}
-    if content.get("status") not in ("finished", "diverged"):
+    content = record.read(folder)
+    if content is None or content["status"] not in ("finished", "diverged"):
         return False
     say(f"{folder.name} has {content['status']} before; fresh=true runs it anew")
     code = content["provenance"]["code"]
@@ -247,15 +262,21 @@ def is_over(folder: Path) -> bool:
     return True
 
 
-def resume(lab: Lab, run: record.Run) -> State:
-    """Loads the run's last checkpoint, if there is one, into model and optimizer.
+def resume(lab: Lab, run: record.Run) -> tuple[State, dict[str, Any] | None]:
+    """Loads the run's last checkpoint, if there is one; how far it was, and the provenance of what is resumed.
 
-    Raises ConfigError where it was written by other code and `other_code` does not allow that.
+    Raises ConfigError where none can be trusted, where it is of other settings, or where other code wrote it and
+    `other_code` does not allow that.
     """
-    saved = checkpoint.load(run.folder, lab.device)
+    try:
+        saved = checkpoint.load(run.folder, lab.device)
+    except checkpoint.Refused as error:
+        raise ConfigError(f"{error}: fresh=true begins anew") from None
     if saved is None:
-        return State()
-    code = run.content.get("provenance", {}).get("code")
+        return State(), None
+    if different := config.differences(saved["origin"], origin(lab)):
+        raise ConfigError(f"{run.folder}: its checkpoint is of other settings: {different}; fresh=true begins anew")
+    code = saved["provenance"]["code"]
     if code != record.code_hash() and not lab.cfg.other_code:
         raise ConfigError(
             f"{run.folder} was begun by other code ({code}, now {record.code_hash()}): "
@@ -263,18 +284,47 @@ def resume(lab: Lab, run: record.Run) -> State:
         )
     lab.model.load_state_dict(saved["model"])
     lab.optimizer.load_state_dict(saved["optimizer"])
-    return State(saved["step"], saved["seconds"], saved["losses"])
+    return State(**saved["state"]), run.content.get("provenance", saved["provenance"])
 
 
 def save(lab: Lab, state: State, run: record.Run) -> None:
+    """Writes a checkpoint from which run.json and metrics.jsonl too can be made again, should they be harmed."""
     weights = {"model": lab.model.state_dict(), "optimizer": lab.optimizer.state_dict()}
-    run.sync()  # a checkpoint never knows of more than metrics.jsonl does
-    checkpoint.save(run.folder, state.step, weights | dataclasses.asdict(state))
+    about = {"state": dataclasses.asdict(state), "origin": origin(lab), "provenance": run.content["provenance"]}
+    checkpoint.save(run.folder, state.step, weights | about)
 
 
-def describe(lab: Lab, identity: dict[str, Any], state: State, before: dict[str, Any] | None) -> dict[str, Any]:
+def export(lab: Lab, run: record.Run) -> None:
+    """Writes the final weights as `weights.safetensors`, for other programs to load."""
+    about = {
+        "run_id": run.content["run_id"],
+        "config": json.dumps(run.content["config"]),
+        "alphabet": lab.task.alphabet,
+    }
+    weights = {name: weight.cpu().contiguous() for name, weight in lab.model.state_dict().items()}
+    files.write_whole(run.folder / WEIGHTS, safetensors.torch.save(weights, about))
+
+
+def origin(lab: Lab) -> dict[str, Any]:
+    """What a checkpoint has to agree with to be gone on from."""
+    return lab.identity | {"task_version": lab.task.version, "checkpoint_format": checkpoint.FORMAT}
+
+
+@contextmanager
+def usable(folder: Path) -> Iterator[None]:
+    """Turns what the file system has against a folder into one sentence that a user can act on."""
+    try:
+        yield
+    except OSError as error:
+        raise Unusable(
+            f"{folder} cannot be used any more ({error.strerror or error}): its last checkpoint stays good; "
+            "mend that and say the same command again"
+        ) from error
+
+
+def describe(lab: Lab, state: State, before: dict[str, Any] | None) -> dict[str, Any]:
     """What run.json says of a run from its beginning on; `before`, the provenance of what is resumed."""
-    cfg = lab.cfg
+    cfg, identity = lab.cfg, lab.identity
     return {
         "run_id": config.run_id(identity),
         "recipe_id": config.recipe_id(identity),
@@ -335,16 +385,18 @@ def new_bar(cfg: Config, state: State) -> tqdm:
     return tqdm(total=cfg.train.steps, initial=state.step, disable=None, unit="step", dynamic_ncols=True)
 
 
-def report(run: record.Run, bar: tqdm, progress: dict[str, Any], metrics: dict[str, float]) -> None:
+def report(run: record.Run, bar: tqdm, cfg: Config, state: State, metrics: dict[str, float]) -> None:
     """Records a row of metrics and shows it: in the bar, or, where that is silent, as one line an evaluation."""
-    run.log({"step": progress["steps"]} | {k: v for k, v in progress.items() if k != "steps"} | metrics)
+    far = progress(cfg, state)
+    state.rows.append({"step": state.step} | {k: v for k, v in far.items() if k != "steps"} | metrics)
+    run.log(state.rows[-1])
     now = {"eval/loss": math.nan, "eval/accuracy": math.nan} | run.content["metrics"]
-    speed = f"{progress['tokens'] / progress['seconds']:,.0f}"
+    speed = f"{far['tokens'] / far['seconds']:,.0f}"
     shown = {"loss": f"{now['eval/loss']:.3f}", "accuracy": f"{now['eval/accuracy']:.1%}"}
     bar.set_postfix(shown | {"train loss": f"{now.get('train/loss', math.nan):.3f}", "tokens/s": speed}, refresh=False)
     if bar.disable and "eval/accuracy" in metrics:
         say(
-            f"step {progress['steps']:>6} · {progress['seconds']:7.1f} s · {speed:>9} tokens/s · "
+            f"step {state.step:>6} · {state.seconds:7.1f} s · {speed:>9} tokens/s · "
             f"held-out loss {shown['loss']} · accuracy {shown['accuracy']}"
         )
 
@@ -406,6 +458,12 @@ def main(cfg: DictConfig) -> None:
             raise CompactHydraException(str(error)) from None
         print(error, file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIG)
+    except Unusable as error:
+        sweep.note(f"failed, {error}")
+        if sweep.is_sweep():
+            raise CompactHydraException(str(error)) from None
+        print(error, file=sys.stderr)
+        sys.exit(EXIT_FAILED)
     except Exception as error:
         sweep.note(f"failed, {type(error).__name__}: {error}")
         raise
@@ -414,5 +472,16 @@ def main(cfg: DictConfig) -> None:
         sys.exit(EXIT_DIVERGED)
 
 
+def command_line() -> None:
+    """Hydra's command line, but for a mistake that Hydra would answer with a traceback."""
+    with suppress(HydraException):  # Hydra says it again, and better
+        try:
+            config.check_choices(word for word in sys.argv[1:] if "=" in word and not word.startswith("-"))
+        except ConfigError as error:
+            print(error, file=sys.stderr)
+            sys.exit(EXIT_BAD_CONFIG)
+    main()
+
+
 if __name__ == "__main__":  # main as the module has it, which other processes of a sweep can import
-    importlib.import_module("rope_lab.train").main()
+    importlib.import_module("rope_lab.train").command_line()

@@ -99,7 +99,7 @@ def content_of(cell: Cell, extra: list[str]) -> dict | None:
     """What the cell's run.json says, if there is one."""
     cfg = config.load(*cell.overrides(), *extra)
     identity = config.identity(cfg, resolve_device(cfg.device).type)
-    return record.read_json(config.out_folder(cfg) / config.run_name(identity) / "run.json")
+    return record.read(config.out_folder(cfg) / config.run_name(identity))
 
 
 def main() -> None:

@@ -52,8 +52,10 @@ class Task(ABC):
     grades:     the names of what `grade` tells; where there is more than `accuracy`, completions have to be generated
     score:      the grade by which the write-up counts a problem as right
     max_length: no problem (prompt and completion) has more tokens than this
+    version:    raised when the same generator gives other text or problems: checkpoints of another are refused
     """
 
+    version: int = 1
     alphabet: str
     stop: str | None = "#"
     grades: tuple[str, ...] = ("accuracy",)

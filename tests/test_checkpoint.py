@@ -1,11 +1,16 @@
-"""Checkpoints: whole or passed over, never half."""
+"""Checkpoints and the files beside them: whole or passed over, never half."""
 
+import json
+import multiprocessing
 import os
+import re
+from pathlib import Path
+from random import Random
 
 import pytest
 import torch
 
-from rope_lab import checkpoint
+from rope_lab import checkpoint, files
 
 
 def state(step: int) -> dict:
@@ -19,8 +24,14 @@ def folder(tmp_path):
     return tmp_path
 
 
+def steps_in(folder: Path) -> list[int]:
+    """The steps of the checkpoints in a folder in which nothing else lies."""
+    names = [re.fullmatch(r"checkpoint-(\d{8})-[0-9a-f]{16}\.pt", path.name) for path in folder.iterdir()]
+    return sorted(int(name[1]) for name in names)
+
+
 def test_the_newest_are_kept_and_nothing_lies_beside_them(folder):
-    assert sorted(p.name for p in folder.iterdir()) == ["checkpoint-00000020.pt", "checkpoint-00000030.pt"]
+    assert steps_in(folder) == [20, 30]
     loaded = checkpoint.load(folder)
     assert loaded["step"] == 30
     assert torch.equal(loaded["weights"], state(30)["weights"])
@@ -30,52 +41,59 @@ def test_no_checkpoint_is_none(tmp_path):
     assert checkpoint.load(tmp_path) is None
 
 
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(folder, caplog):
+def test_every_flipped_bit_and_every_truncation_is_noticed(folder, caplog):
+    """100 bits anywhere in the file, 20 lengths: each time a warning, and the checkpoint before it."""
     newest = checkpoint.checkpoints(folder)[0]
-    whole = newest.read_bytes()
-    place = whole.index(state(30)["weights"].numpy().tobytes()[:64]) + 13
-    flipped = bytearray(whole)
-    flipped[place] ^= 1
-    for damaged in (bytes(flipped), whole[: len(whole) // 2], b"", b"PK\x03\x04 not an archive"):
-        newest.write_bytes(damaged)
+    whole, random = newest.read_bytes(), Random(0)
+    damaged = [whole[:length] for length in (0, *random.sample(range(len(whole)), 18), len(whole) - 1)]
+    for bit in random.sample(range(8 * len(whole)), 100):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        damaged.append(bytes(flipped))
+    assert len(damaged) == 120
+    for content in damaged:
+        newest.write_bytes(content)
         caplog.clear()
         assert checkpoint.load(folder)["step"] == 20
-        assert "checkpoint-00000030.pt is damaged" in caplog.text
+        assert f"{newest} is damaged and passed over" in caplog.text
 
 
-def test_a_failing_write_leaves_the_last_checkpoint_and_no_trace(folder, monkeypatch):
+def test_where_none_is_whole_nobody_begins_from_zero_in_silence(folder):
+    for path in checkpoint.checkpoints(folder):
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(checkpoint.Refused, match="none of its 2 checkpoints is whole"):
+        checkpoint.load(folder)
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failing_write_leaves_the_last_checkpoint_and_no_trace(folder, monkeypatch, call):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, call, fail)
     with pytest.raises(OSError, match="No space left"):
         checkpoint.save(folder, 40, state(40))
-    assert sorted(p.name for p in folder.iterdir()) == ["checkpoint-00000020.pt", "checkpoint-00000030.pt"]
+    assert steps_in(folder) == [20, 30]
     assert checkpoint.load(folder)["step"] == 30
 
 
-def test_every_flipped_bit_is_noticed(tmp_path):
-    """Bits all over a small checkpoint: the one before it is loaded, or, where the bit matters not, the same."""
-    for step in (1, 2):
-        checkpoint.save(tmp_path, step, {"step": step, "weights": torch.full((3,), float(step))})
-    newest = checkpoint.checkpoints(tmp_path)[0]
-    whole = newest.read_bytes()
-    noticed = 0
-    for bit in range(0, 8 * len(whole), 7 * 13):
-        damaged = bytearray(whole)
-        damaged[bit // 8] ^= 1 << bit % 8
-        newest.write_bytes(bytes(damaged))
-        loaded = checkpoint.load(tmp_path)
-        noticed += loaded["step"] == 1
-        assert torch.equal(loaded["weights"], torch.full((3,), float(loaded["step"])))
-    assert noticed > 10
+def test_what_is_in_place_is_whole_and_synced_before_it_is_seen(tmp_path, monkeypatch):
+    """The order of a safe write: the file's own sync, the rename, the folder's sync."""
+    done = []
+    for call, real in (("fsync", os.fsync), ("replace", os.replace)):
+        monkeypatch.setattr(os, call, lambda *a, call=call, real=real: done.append(call) or real(*a))
+    files.write_whole(tmp_path / "file", b"content")
+    assert done == ["fsync", "replace", "fsync"]
+    assert (tmp_path / "file").read_bytes() == b"content"
 
 
-def test_a_checkpoint_is_not_dropped_for_damaged_ones_of_later_steps(folder):
-    for path in checkpoint.checkpoints(folder):
+def test_damaged_checkpoints_of_this_and_later_steps_make_room_for_a_new_one(folder):
+    damaged = checkpoint.checkpoints(folder)
+    for path in damaged:
         path.write_bytes(b"")
-    checkpoint.save(folder, 3, state(3))
-    assert checkpoint.load(folder)["step"] == 3
+    checkpoint.save(folder, 20, state(20) | {"seconds": 1.0})
+    assert not any(path.exists() for path in damaged)
+    assert checkpoint.load(folder)["step"] == 20
 
 
 class Malicious:
@@ -84,8 +102,27 @@ class Malicious:
 
 
 def test_a_checkpoint_cannot_run_code(tmp_path, monkeypatch):
+    """Neither one that somebody put there nor one whose name says that its content is whole."""
     monkeypatch.chdir(tmp_path)
-    torch.save({"step": 1, "evil": Malicious()}, tmp_path / "checkpoint-00000001.pt")
-    with pytest.raises(Exception, match=r"[Ww]eights.only"):
+    checkpoint.save(tmp_path, 1, state(1))
+    torch.save({"step": 2, "evil": Malicious()}, tmp_path / "checkpoint-00000002.pt")
+    assert checkpoint.load(tmp_path)["step"] == 1
+    checkpoint.save(tmp_path, 3, {"step": 3, "evil": Malicious()})
+    with pytest.raises(checkpoint.Refused, match="more than tensors and plain Python"):
         checkpoint.load(tmp_path)
     assert not (tmp_path / "executed").exists()
+
+
+def append(path: Path, process: int) -> None:
+    for number in range(500):
+        files.append_line(path, {"process": process, "number": number, "padding": "x" * (number % 97)})
+
+
+def test_eight_processes_that_append_at_once_break_no_line(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    with multiprocessing.get_context("fork").Pool(8) as pool:
+        pool.starmap(append, [(path, process) for process in range(8)])
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(lines) == 8 * 500
+    for process in range(8):
+        assert [line["number"] for line in lines if line["process"] == process] == list(range(500))

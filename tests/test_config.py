@@ -1,14 +1,20 @@
 """Settings: what is wrong is said in one line that names key, value and remedy, before anything is written."""
 
+import dataclasses
+import json
 import math
 import os
 import subprocess
 import sys
+from contextlib import suppress
+from random import Random
 
 import pytest
 import torch
-from conftest import TASKS, TINY
+from conftest import TASKS, TINY, only_folder
 from hydra.errors import HydraException
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rope_lab import config
 from rope_lab.config import ConfigError
@@ -56,6 +62,17 @@ BAD = [
     (["task=substring_by_prefix", "task.context=512"], ["train.seq_len=128", "512 tokens"]),
     (["task=substring_by_prefix", "task.first_length=1", "task.copy_length=2"], ["task.first_length=1", "raise"]),
     (["~seed"], ["seed: not set"]),
+    (["task=null"], ["task=null", "conf/task/"]),
+    (["position=[1,2]"], ["position=[1,2]", "conf/position/"]),
+    (["scale=5"], ["scale=5", "conf/scale/"]),
+    (["seed=${nothing}"], ["seed", "nothing"]),
+    (["train.lr=${train}"], ["train.lr"]),
+    (["task.letters=???"], ["task.letters", "Missing"]),
+    (["task._target_=os.system"], ["task._target_=os.system", "allowed_packages=[os]"]),
+    (["position._target_=torch.nn.Linear"], ["position._target_=torch.nn.Linear", "allowed_packages=[torch]"]),
+    (["task._target_=rope_lab.record.Run"], ["rope_lab.record.Run", "must be a Task"]),
+    (["task._target_=rope_lab.record.subprocess.run"], ["rope_lab.record.subprocess"]),
+    (["task.letters={_target_:os.system,command:ls}"], ["task.letters", "must be plain"]),
     (["wandb.mode=on"], ["wandb.mode=on", "offline"]),
 ]
 
@@ -101,6 +118,8 @@ COMMANDS = [
     (["train.lr=nan"], "train.lr=nan"),
     (["train.lr=abc"], "train.lr"),
     (["position=ropr"], "roper"),
+    (["position=null"], "position=null"),
+    (["-m", "position=rope,null"], "position=rope,null"),
 ]
 
 
@@ -176,13 +195,103 @@ def test_runs_may_be_compared_across_schemes_and_seeds_alone():
 
 
 def test_a_record_gives_back_its_configuration():
-    import dataclasses
-    import json
-
     cfg = config.load("position=rope", "task=substring_by_prefix", "seed=3")
     assert config.from_record(json.loads(json.dumps(dataclasses.asdict(cfg)))) == cfg
     with pytest.raises(ConfigError, match=r"model.n_layers: not set"):
         config.from_record(dataclasses.asdict(cfg) | {"model": {"d_model": 4}})
+
+
+@pytest.fixture
+def stranger(tmp_path, monkeypatch):
+    """A package on the path that leaves a mark where it is imported, with a scheme in it."""
+    package = tmp_path / "elsewhere" / "stranger.py"
+    package.parent.mkdir()
+    mark = tmp_path / "imported"
+    package.write_text(
+        f"open({str(mark)!r}, 'w').close()\nfrom rope_lab.positions import PositionScheme\n"
+        "class Strange(PositionScheme):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(package.parent))
+    yield mark
+    sys.modules.pop("stranger", None)
+
+
+def test_code_of_other_packages_runs_only_where_the_user_allows_it(stranger, tiny, tmp_path):
+    strange = [*tiny, "position=none", "position._target_=stranger.Strange"]
+    with pytest.raises(ConfigError, match=r"position\._target_=stranger\.Strange: .*allowed_packages=\[stranger\]"):
+        train(config.load(*strange))
+    assert not stranger.exists()
+    assert train(config.load(*strange, "allowed_packages=[stranger]"))["status"] == "finished"
+    assert stranger.exists()
+
+
+def test_nothing_that_a_run_folder_says_runs_code(stranger, tiny, tmp_path):
+    """A run.json that names a stranger's class, and even allows it, is refused; the reader may allow it."""
+    from rope_lab import sample
+
+    train(config.load(*tiny))
+    folder = only_folder(tmp_path / "runs")
+    content = json.loads((folder / "run.json").read_text())
+    for group, target in (("position", "stranger.Strange"), ("task", "os.system"), ("task", "subprocess.run")):
+        evil = json.loads(json.dumps(content))
+        evil["config"][group] = {"_target_": target, "_partial_": True}
+        evil["config"]["allowed_packages"] = ["stranger", "os", "subprocess"]
+        (folder / "run.json").write_text(json.dumps(evil))
+        with pytest.raises(SystemExit, match=r"_target_=.*allowed_packages="):
+            sample.main([str(folder)])
+        assert not stranger.exists()
+
+
+KEYS = ["task", "position", "scale", "recipe", "seed", "device", "threads", "out", "fresh", "model", "train", "eval"]
+KEYS += ["model.d_model", "train.lr", "train.compile", "train.warmup", "task.loss_on", "task.string_length"]
+KEYS += ["task._target_", "task._partial_", "position._target_", "position.base", "wandb", "wandb.entity"]
+KEYS += ["allowed_packages", "hydra", "+x", "~train", "~task", "+train.x", "++seed", "schema", ""]
+WORDS = ["null", "", "-1", "1e400", "nan", "[]", "{}", "[1,2]", "{a:1}", "true", "abc", "1.5", "${seed}", "${nope}"]
+WORDS += ["???", "'", "\\", "${oc.env:NOPE}", "9" * 30, "é", "a,b", "~", "${model}", "{_target_:os.system}", "\0", "=="]
+
+
+def test_whatever_is_set_to_whatever_is_either_right_or_said_in_one_line():
+    """Keys with words of all kinds: a configuration, a ConfigError of one line, or Hydra's own short message."""
+    random, outcomes = Random(0), []
+    for override in random.sample([f"{key}={word}" for key in KEYS for word in WORDS], 300):
+        try:
+            config.load(override)
+        except (ConfigError, HydraException) as error:
+            outcomes.append(str(error) if isinstance(error, ConfigError) else "Hydra's")
+        else:
+            outcomes.append("right")
+    assert not [outcome for outcome in outcomes if "\n" in outcome]
+    right, hydras = outcomes.count("right"), outcomes.count("Hydra's")
+    assert min(right, hydras, len(outcomes) - right - hydras) > 10
+
+
+@given(edits=st.lists(st.tuples(st.integers(0, 2**20), st.sampled_from(["delete", "null", "list", "text", "number"]))))
+@settings(max_examples=1000, deadline=None)
+def test_a_damaged_record_is_a_config_error(edits):
+    """Leaves and groups of a recorded configuration are dropped or replaced at random."""
+    plain = dataclasses.asdict(PLAIN)
+    for number, how in edits:
+        places = list(walk(plain))
+        if not places:
+            break
+        group, key = places[number % len(places)]
+        if how == "delete":
+            del group[key]
+        else:
+            group[key] = {"null": None, "list": [1], "text": "x", "number": -7}[how]
+    with suppress(ConfigError):
+        assert config.from_record(plain).model.d_model == plain["model"]["d_model"]
+
+
+PLAIN = config.load()
+
+
+def walk(group: dict):
+    """Every (group, key) of nested dicts."""
+    for key, value in group.items():
+        yield group, key
+        if isinstance(value, dict):
+            yield from walk(value)
 
 
 def test_relative_folders(monkeypatch, tmp_path):

@@ -18,15 +18,16 @@ MAY_IMPORT = {
     "rope_lab": set(),
     "rope_lab.positions": set(),
     "rope_lab.model": {"rope_lab.positions"},
-    "rope_lab.config": set(),
+    "rope_lab.files": set(),
+    "rope_lab.config": {"rope_lab.files", "rope_lab.positions", "tasks.base"},
     "rope_lab.data": {"tasks.base"},
     "rope_lab.evaluate": {"rope_lab.data", "rope_lab.model", "tasks.base"},
-    "rope_lab.checkpoint": set(),
-    "rope_lab.record": {"rope_lab.config"},
+    "rope_lab.checkpoint": {"rope_lab.files"},
+    "rope_lab.record": {"rope_lab.config", "rope_lab.files"},
     "rope_lab.sweep": set(),
     "rope_lab.results": set(),
     "rope_lab.results.stats": set(),
-    "rope_lab.results.rows": set(),
+    "rope_lab.results.rows": {"rope_lab.files"},
     "rope_lab.results.groups": {"rope_lab.results.rows", "rope_lab.results.stats"},
 }
 GROUPS = {f"rope_lab.results.{name}" for name in ("stats", "rows", "groups")}
@@ -34,7 +35,7 @@ MAY_IMPORT["rope_lab.results.tables"] = MAY_IMPORT["rope_lab.results.figures"] =
 MAY_IMPORT["rope_lab.results.__main__"] = GROUPS | {"rope_lab.results.tables", "rope_lab.results.figures"}
 MAY_IMPORT["rope_lab.train"] = {name for name in MAY_IMPORT if name not in TASK_MODULES} - {"rope_lab.results"}
 MAY_IMPORT["rope_lab.sample"] = MAY_IMPORT["rope_lab.train"] | {"rope_lab.train"}
-LIBRARIES = {"torch", "hydra", "omegaconf", "wandb", "numpy", "tqdm", "filelock", "matplotlib", "scipy"}
+LIBRARIES = {"torch", "safetensors", "hydra", "omegaconf", "wandb", "numpy", "tqdm", "filelock", "matplotlib", "scipy"}
 MAY_USE = {
     "tasks": {"numpy"},
     "rope_lab.positions": {"torch"},
@@ -48,7 +49,7 @@ MAY_USE = {
     "rope_lab.results.stats": {"numpy", "scipy"},
     "rope_lab.results.groups": {"omegaconf"},
     "rope_lab.results.figures": {"numpy", "matplotlib"},
-    "rope_lab.train": {"torch", "hydra", "omegaconf", "tqdm"},
+    "rope_lab.train": {"torch", "safetensors", "hydra", "omegaconf", "tqdm"},
 }
 
 

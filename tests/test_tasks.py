@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from rope_lab import config, data
 from tasks.arithmetic_addition import ArithmeticAddition
-from tasks.base import Problem, Task, decimal, is_held_out, join
+from tasks.base import PackedTask, Problem, Task, decimal, is_held_out, join
 from tasks.substring_by_index import SubstringByIndex
 from tasks.substring_by_prefix import SubstringByPrefix
 
@@ -268,6 +269,102 @@ def test_the_wall_holds_where_there_are_few_problems():
     assert trained
     assert not held_out & trained
     assert len(held_out | trained) == 45  # every unordered pair of 1 … 9 stands on one side
+
+
+# Bugs planted in the generators. Each is what somebody has written at some time; what is said above has to find them.
+
+
+def wrong_carry(patch):
+    def write(self, drawn, write=ArithmeticAddition.write):
+        prompts, completions = write(self, drawn)
+        text = np.where(completions == ord("1"), ord("0"), completions)
+        carry = (completions == ord("+")).cumsum(1) % 2 == 0  # the third term of a step stands after its second plus
+        return prompts, np.where(carry, text, completions).astype(np.uint8)
+
+    patch.setattr(ArithmeticAddition, "write", write)
+
+
+def digit_of_ten(patch):
+    def draw(self, rng, n, draw=ArithmeticAddition.draw):
+        drawn = draw(self, rng, n)
+        return np.where(drawn == 7, 10, drawn)
+
+    patch.setattr(ArithmeticAddition, "draw", draw)
+
+
+def index_off_by_one(patch):
+    def write(self, drawn, write=SubstringByIndex.write):
+        moved = drawn.copy()
+        moved[:, -1] = (moved[:, -1] + 1) % self.string_length
+        return write(self, drawn)[0], write(self, moved)[1]
+
+    patch.setattr(SubstringByIndex, "write", write)
+
+
+def shifted_mask(task):
+    def plant(patch):
+        def text(self, *arguments, text=task.text, **named):
+            made = text(self, *arguments, **named)
+            return replace(made, counted=np.roll(made.counted, 1, axis=1), place=np.roll(made.place, 1, axis=1))
+
+        patch.setattr(task, "text", text)
+
+    return plant
+
+
+def repeated_evaluation_problem(patch):
+    """Training no longer passes over what belongs to evaluation."""
+    patch.setattr(PackedTask, "_draw_side", lambda self, rng, n, held_out, all=PackedTask.draw: self.draw(rng, n))
+
+
+def a_wall_in_addition():
+    test_no_evaluation_problem_is_in_training("arithmetic_addition", "quick")
+
+
+def addition_text():
+    test_addition_text_is_right_to_the_letter.hypothesis.inner_test(seed=0, digits=3, held_out=False)
+
+
+def index_text():
+    test_index_text_is_right_to_the_letter.hypothesis.inner_test(seed=0, length=13, letters="abcdefgh")
+
+
+def prefix_text():
+    inner = test_prefix_text_is_right_to_the_letter.hypothesis.inner_test
+    inner(seed=0, copy=16, gap_min=1, extra=10, length=400, held_out=False)
+
+
+@pytest.mark.parametrize(
+    ("plant", "test"),
+    [
+        (wrong_carry, addition_text),
+        (digit_of_ten, addition_text),
+        (index_off_by_one, index_text),
+        (shifted_mask(PackedTask), addition_text),
+        (shifted_mask(PackedTask), index_text),
+        (shifted_mask(SubstringByPrefix), prefix_text),
+        (repeated_evaluation_problem, test_the_wall_holds_where_there_are_few_problems),
+        (
+            repeated_evaluation_problem,
+            a_wall_in_addition,
+        ),
+    ],
+)
+def test_planted_bugs_are_caught(plant, test, monkeypatch):
+    test()
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        test()
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("task", "scale"), RECIPES)
+def test_no_evaluation_problem_is_in_a_hundred_thousand_of_training(task, scale):
+    made, cfg = make_recipe(task, scale)
+    evaluated = {problem_key(made, p.prompt + p.completion) for p in data.evaluation_problems(made, cfg.eval.problems)}
+    trained = training_keys(made, cfg, 100_000)
+    assert len(trained) >= 100_000
+    assert not evaluated & set(trained)
 
 
 @pytest.mark.parametrize(("task", "scale"), RECIPES)

@@ -4,19 +4,24 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import types
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from conftest import SCHEMES, TINY, only_folder
 from test_config import run_command
 
 from rope_lab import checkpoint, config, data, record, sample, train
 from rope_lab.config import ConfigError
+from tasks.substring_by_index import SubstringByIndex
 
 ROW = {"step", "sequences", "tokens", "seconds"}
 
@@ -35,7 +40,7 @@ def assert_same_end(a, b) -> None:
     """Two run folders hold the same metrics and bit-identical weights and optimizer states."""
     assert rows_of(a) == rows_of(b)
     ours, theirs = checkpoint.load(a), checkpoint.load(b)
-    assert ours["step"] == theirs["step"]
+    assert ours["state"]["step"] == theirs["state"]["step"]
     for name, value in ours["model"].items():
         assert torch.equal(value, theirs["model"][name]), name
     for number, values in ours["optimizer"]["state"].items():
@@ -175,12 +180,12 @@ def test_a_run_repeats_to_the_bit_and_goes_on_from_any_step_to_the_bit(tiny, tmp
         assert_same_end(whole, folder)
 
 
-def raising_signal_at(step: int, update):
-    """`update`, in whose call before step `step` is done two signals come."""
+def raising_signal_at(step: int, update, number: int = signal.SIGTERM):
+    """`update`, in whose call before step `step` is done two signals come, the first of them `number`."""
 
     def interrupted(lab, at):
         if at == step - 1:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
             os.kill(os.getpid(), signal.SIGINT)
         return update(lab, at)
 
@@ -273,18 +278,21 @@ def test_a_model_that_is_not_finite_at_an_evaluation_has_diverged(tiny, tmp_path
     assert "NaN" not in (folder / "run.json").read_text() + (folder / "metrics.jsonl").read_text()
 
 
-@pytest.mark.parametrize("where", ["loss", "gradient"])
+@pytest.mark.parametrize("where", ["loss", "gradient", "weight"])
 def test_what_is_not_finite_stops_the_run_before_the_step(tiny, tmp_path, monkeypatch, where, capsys):
     before = {}
 
     def poison(lab, step, update=train.update):
         if step == 4:
+            if where == "weight":  # one that nothing is seen of: its ReLU gives 0, and so is its gradient
+                with torch.no_grad():
+                    lab.model.layers[0].up.bias[0] = -torch.inf
             before.update({k: v.clone() for k, v in lab.model.state_dict().items()})
             if where == "loss":
                 patch.setattr(
                     train.F, "cross_entropy", lambda *a, f=train.F.cross_entropy, **k: f(*a, **k) * float("nan")
                 )
-            else:
+            elif where == "gradient":
                 next(lab.model.parameters()).register_hook(lambda g: g.index_fill(0, torch.tensor([0]), float("inf")))
         if step == 5:
             raise AssertionError("the run went on")
@@ -297,13 +305,150 @@ def test_what_is_not_finite_stops_the_run_before_the_step(tiny, tmp_path, monkey
         patch.setattr(train, "update", poison)
         content = run(tiny)
     assert content["status"] == "diverged"
-    assert re.search(
-        r"step 4 was not made: loss .*, gradient norm (nan|inf), learning rate .*, batch 4 of seed 0", content["error"]
+    found = re.search(
+        r"step 4 was not made: loss (.*), gradient norm (.*), weight norm (.*), learning rate .*, batch 4 of seed 0",
+        content["error"],
     )
+    assert [g in ("nan", "inf") for g in found.groups()].index(True) == ["loss", "gradient", "weight"].index(where)
     after = before.pop("after")
     assert all(torch.equal(after[k], v) for k, v in before.items())
     assert "diverged after 4 steps" in capsys.readouterr().out
     assert run(tiny) == content  # an outcome like another: it stays
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_each_signal_has_an_exit_status_of_its_own(tiny, tmp_path, monkeypatch, number):
+    monkeypatch.setattr(train, "update", raising_signal_at(3, train.update, number))
+    with pytest.raises(SystemExit) as exit:
+        run(tiny)
+    assert exit.value.code == 128 + number
+    folder = only_folder(tmp_path / "runs")
+    assert json.loads((folder / "run.json").read_text())["status"] == "interrupted"
+    assert checkpoint.load(folder)["state"]["step"] == 3
+
+
+def stopped_run(tiny: list[str], tmp_path: Path, monkeypatch, stop_at: int = 4) -> Path:
+    """The folder of a run that was interrupted after step `stop_at` of 6."""
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "update", raising_signal_at(stop_at, train.update))
+        with pytest.raises(SystemExit):
+            run(tiny)
+    return only_folder(tmp_path / "runs")
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "{}", '{"status": 5}', "\0" * 100, None])
+@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl"])
+def test_a_damaged_record_is_made_whole_again_from_the_checkpoint(tiny, tmp_path, monkeypatch, name, damage):
+    run([*tiny, f"out={tmp_path / 'whole'}"])
+    whole, folder = only_folder(tmp_path / "whole"), stopped_run(tiny, tmp_path, monkeypatch)
+    (folder / name).unlink() if damage is None else (folder / name).write_text(damage)
+    content = run(tiny)
+    assert content["status"] == "finished"
+    assert_same_end(whole, folder)
+    assert [earlier["command"] for earlier in content["provenance"]["earlier"]] == ["python -m rope_lab.train"]
+
+
+def test_the_checkpoint_before_is_gone_on_from_where_the_last_is_damaged(tiny, tmp_path, monkeypatch, caplog):
+    run([*tiny, f"out={tmp_path / 'whole'}"])
+    folder = stopped_run(tiny, tmp_path, monkeypatch)
+    checkpoint.checkpoints(folder)[0].write_bytes(b"PK")
+    assert run(tiny)["status"] == "finished"
+    assert "is damaged and passed over" in caplog.text
+    assert_same_end(only_folder(tmp_path / "whole"), folder)
+
+
+def test_nothing_begins_from_zero_where_all_checkpoints_are_damaged_unless_asked(tiny, tmp_path, monkeypatch):
+    folder = stopped_run(tiny, tmp_path, monkeypatch)
+    for path in checkpoint.checkpoints(folder):
+        path.write_bytes(path.read_bytes()[:-1])
+    before = (folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match="none of its 2 checkpoints is whole: fresh=true begins anew"):
+        run(tiny)
+    assert (folder / "metrics.jsonl").read_bytes() == before
+    assert run([*tiny, "fresh=true"])["status"] == "finished"
+
+
+def test_a_checkpoint_of_other_settings_is_refused_and_they_are_named(tiny, tmp_path, monkeypatch):
+    folder = stopped_run(tiny, tmp_path, monkeypatch)
+    other = [*tiny, "train.lr=0.125", "position=rope", f"out={tmp_path / 'other'}"]
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "update", raising_signal_at(2, train.update))
+        with pytest.raises(SystemExit):
+            run(other)
+    for path in checkpoint.checkpoints(folder):
+        shutil.copy(path, only_folder(tmp_path / "other"))
+    with pytest.raises(ConfigError, match=r"of other settings: .*position\.v=1 .*train\.lr=0\.00\d \(now 0\.125\)"):
+        run(other)
+    for owner, name, message in (
+        (SubstringByIndex, "version", r"task_version=1 \(now 99\)"),
+        (checkpoint, "FORMAT", r"checkpoint_format=1 \(now 99\)"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, 99)
+            with pytest.raises(ConfigError, match=f"of other settings: {message}; fresh=true begins anew"):
+                run([*tiny, "other_code=true"])
+    assert run(tiny)["status"] == "finished"
+
+
+def test_a_disk_that_gives_out_is_said_in_one_line_and_costs_nothing(tiny, tmp_path, monkeypatch):
+    """The folder vanishes, as a network drive may; then it is back, and the run goes on to the bit."""
+    run([*tiny, f"out={tmp_path / 'whole'}"])
+    there = tmp_path / "runs" / config.run_name(config.identity(config.load(*tiny), "cpu"))
+
+    def vanish(lab, step, update=train.update):
+        if step == 4:
+            there.rename(tmp_path / "away")
+        return update(lab, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "update", vanish)
+        with pytest.raises(train.Unusable, match=r"cannot be used any more \(No such file .*same command again"):
+            run(tiny)
+    assert not there.exists()
+    (tmp_path / "away").rename(there)
+    assert run(tiny)["status"] == "finished"
+    assert_same_end(only_folder(tmp_path / "whole"), there)
+
+
+def test_a_full_disk_through_the_command_line(tmp_path):
+    """No file may grow beyond what holds the metrics and not a checkpoint: one line, a status of its own, no litter."""
+    limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
+    limited += "sys.argv = ['rope_lab.train', *sys.argv[1:]]; runpy.run_module('rope_lab.train', run_name='__main__')"
+    command = [sys.executable, "-c", limited, *TINY, "out=runs"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert re.search(r"runs/.* cannot be used any more \(File too large\)", done.stderr)
+    folder = only_folder(tmp_path / "runs")
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "metrics.jsonl", "run.json"]
+    assert json.loads((folder / "run.json").read_text())["status"] == "failed"
+    again = run_command([*TINY, "out=runs"], tmp_path)
+    assert again.returncode == 0
+    assert "finished after 6 steps" in again.stdout
+
+
+def test_a_clock_that_jumps_back_changes_nothing(tiny, tmp_path, monkeypatch):
+    run([*tiny, f"out={tmp_path / 'whole'}"])
+    folder = stopped_run(tiny, tmp_path, monkeypatch)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    monkeypatch.setattr(record, "now", lambda: "1970-01-01T00:00:00+00:00")
+    for path in folder.iterdir():
+        os.utime(path, (2**31, 2**31))
+    assert run(tiny)["status"] == "finished"
+    assert_same_end(only_folder(tmp_path / "whole"), folder)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert all(a["seconds"] <= b["seconds"] for a, b in pairwise(rows))
+
+
+def test_final_weights_are_there_for_other_programs(tiny, tmp_path):
+    content = run(tiny)
+    folder = only_folder(tmp_path / "runs")
+    with safetensors.safe_open(folder / "weights.safetensors", "pt") as file:
+        assert file.metadata()["run_id"] == content["run_id"]
+        assert json.loads(file.metadata()["config"]) == content["config"]
+    weights, trained = safetensors.torch.load_file(folder / "weights.safetensors"), checkpoint.load(folder)["model"]
+    assert weights.keys() == trained.keys()
+    assert all(torch.equal(weight, trained[name]) for name, weight in weights.items())
 
 
 def test_a_long_wait_for_an_evaluation_is_cut_by_checkpoints(tiny, tmp_path, monkeypatch):
@@ -317,7 +462,7 @@ def test_a_long_wait_for_an_evaluation_is_cut_by_checkpoints(tiny, tmp_path, mon
     monkeypatch.setattr(train, "update", die)
     with pytest.raises(MemoryError):
         run([*tiny, "eval.every=1000"])
-    assert checkpoint.load(only_folder(tmp_path / "runs"))["step"] == 5
+    assert checkpoint.load(only_folder(tmp_path / "runs"))["state"]["step"] == 5
 
 
 def test_time_adds_up_over_resumes(tiny, tmp_path, monkeypatch):
@@ -326,8 +471,8 @@ def test_time_adds_up_over_resumes(tiny, tmp_path, monkeypatch):
         with pytest.raises(SystemExit):
             run(tiny)
     folder = only_folder(tmp_path / "runs")
-    state = checkpoint.load(folder)
-    checkpoint.save(folder, 3, state | {"seconds": 1000.0})
+    saved = checkpoint.load(folder)
+    checkpoint.save(folder, 3, saved | {"state": saved["state"] | {"seconds": 1000.0}})
     assert run(tiny)["progress"]["seconds"] > 1000
 
 
@@ -410,7 +555,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint(tmp_path):
     folder = only_folder(tmp_path / "runs")
     content = json.loads((folder / "run.json").read_text())
     assert content["status"] == "interrupted"
-    assert checkpoint.load(folder)["step"] == content["progress"]["steps"] > 0
+    assert checkpoint.load(folder)["state"]["step"] == content["progress"]["steps"] > 0
 
 
 def test_a_sweep_runs_every_cell_and_goes_on_past_a_bad_one(tmp_path):
@@ -507,6 +652,34 @@ def test_without_a_network_wandb_online_warns_and_training_goes_on(tmp_path, mon
     assert "W&B could not start" in done.stderr
     assert "W&B records offline instead" in done.stderr
     assert json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["status"] == "finished"
+
+
+def test_wandb_that_is_not_installed_is_a_warning(tiny, tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert run([*tiny, "wandb.mode=offline"])["status"] == "finished"
+    assert "W&B could not start" in caplog.text
+    without = rows_of(only_folder(tmp_path / "runs"))
+    run([*tiny, f"out={tmp_path / 'disabled'}"])
+    assert without == rows_of(only_folder(tmp_path / "disabled"))
+
+
+@pytest.mark.parametrize("call", ["init", "log", "finish"])
+def test_wandb_that_does_not_answer_is_not_waited_for(tiny, tmp_path, monkeypatch, caplog, call):
+    """One of its calls sleeps for an hour: it is waited for once and not for long, and the numbers are the same."""
+
+    def nothing(*_, **__):
+        pass
+
+    answer = types.SimpleNamespace(log=nothing, finish=nothing, define_metric=nothing, summary={})
+    slow = types.SimpleNamespace(init=lambda **_: answer, Settings=nothing, Table=nothing, teardown=nothing)
+    setattr(slow if call == "init" else answer, call, lambda *_, **__: time.sleep(3600))
+    monkeypatch.setitem(sys.modules, "wandb", slow)
+    monkeypatch.setattr(record, "PATIENCE", 0.2)
+    run([*tiny, "wandb.mode=offline"])
+    assert caplog.text.count("no answer within 0.2 s") == 1
+    with_it = rows_of(only_folder(tmp_path / "runs"))
+    run([*tiny, f"out={tmp_path / 'disabled'}"])
+    assert with_it == rows_of(only_folder(tmp_path / "disabled"))
 
 
 def test_wandb_failing_in_the_middle_changes_nothing(tiny, tmp_path, caplog):

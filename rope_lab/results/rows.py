@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from rope_lab.files import flat
+
 ROWS, CURVES = "rows.csv", "curves.jsonl"
 
 
@@ -113,8 +115,8 @@ def read_run(folder: Path) -> tuple[RunRow, int]:
     return RunRow(
         source,
         metrics=_short(content["metrics"]),
-        settings=_flat({k: config[k] for k in kept} | {"device": provenance["hardware"]["device"]}),
-        position_settings=_flat(config["position"]),
+        settings=_short(flat({k: config[k] for k in kept} | {"device": provenance["hardware"]["device"]})),
+        position_settings=_short(flat(config["position"])),
         curves=curves,
         slices=_short(content.get("slices", {})),
         floor=_short(content.get("floor", {})),
@@ -189,13 +191,3 @@ def _short(value: Any) -> Any:
     if isinstance(value, list):
         return [_short(v) for v in value]
     return value
-
-
-def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
-    for key, value in nested.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = _short(value)
-    return flat

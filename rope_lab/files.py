@@ -1,0 +1,56 @@
+"""Files that are there whole or not at all, and JSON read calmly."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def write_whole(path: Path, content: bytes | memoryview) -> None:
+    """Puts a file in place so that whoever looks, also after a crash or a power cut, sees the old one or the new one.
+
+    Written beside, synced, renamed, the folder synced. Raises OSError, with the old file as it was, where it cannot be.
+    """
+    beside = path.with_name(path.name + ".tmp")
+    try:
+        with open(beside, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def append_line(path: Path, content: dict[str, Any]) -> None:
+    """Adds an object as a line of JSON, in one write: lines of several processes do not mix. Raises OSError."""
+    line = json.dumps(content, allow_nan=False).encode() + b"\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        if os.write(descriptor, line) < len(line):
+            raise OSError(28, "No space left on device", str(path))
+    finally:
+        os.close(descriptor)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file, or None where there is none or it cannot be read."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested objects, each under its whole key: `train.lr`."""
+    leaves: dict[str, Any] = {}
+    for key, value in nested.items():
+        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return leaves

@@ -1,0 +1,65 @@
+"""Runs killed without warning, at random moments: `make torture`. Each must end as if nothing had happened."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from conftest import TINY, only_folder
+from test_train import assert_same_end
+
+from rope_lab import checkpoint, record
+
+pytestmark = pytest.mark.torture
+
+KILLS = 50
+STEPS = ["train.steps=4000", "train.warmup=2000", "eval.every=100", "wandb.mode=disabled"]
+CELLS = [
+    ["task=substring_by_index", "position=roper"],
+    ["task=substring_by_prefix", "position=learned", "model.dropout=0.1"],
+    ["task=arithmetic_addition", "task.digits=1", "position=rope", "train.decay=cosine"],
+]
+
+
+def command(cell: list[str], out: Path) -> list[str]:
+    return [sys.executable, "-m", "rope_lab.train", *TINY, *STEPS, *cell, f"out={out}"]
+
+
+def test_runs_killed_at_random_moments_end_as_if_nothing_had_happened(tmp_path):
+    """SIGKILL from the moment on at which the process is born until it would be done, over and over."""
+    random, kills, lost = Random(0), 0, []
+    for number, cell in enumerate(CELLS):
+        began = time.monotonic()
+        subprocess.run(command(cell, tmp_path / "whole" / str(number)), check=True, capture_output=True)
+        lasts = time.monotonic() - began
+        while kills < KILLS * (number + 1) // len(CELLS):
+            out = tmp_path / "killed" / str(kills)
+            while kills < KILLS * (number + 1) // len(CELLS):
+                process = subprocess.Popen(command(cell, out), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                try:
+                    process.wait(random.uniform(0, lasts))
+                except subprocess.TimeoutExpired:
+                    process.send_signal(signal.SIGKILL)
+                    kills += 1
+                    process.communicate()
+                    lost.append(steps_done(out))
+                else:
+                    break
+            done = subprocess.run(command(cell, out), capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            assert done.stderr == ""
+            folder = only_folder(out)
+            assert_same_end(only_folder(tmp_path / "whole" / str(number)), folder)
+            assert not list(folder.glob("*.tmp"))
+            assert record.read(folder)["status"] == "finished"
+    print(f"{kills} kills, the steps that stood in the last checkpoint after each: {lost}")
+    assert len({step for step in lost if step}) > 5  # the kills fell all over the runs
+
+
+def steps_done(out: Path) -> int:
+    """The step of the newest checkpoint of the one run in `out`, 0 where there is none yet."""
+    found = [path for folder in out.glob("*") for path in checkpoint.checkpoints(folder)]
+    return max((int(path.name.split("-")[1]) for path in found), default=0)
