@@ -3,9 +3,12 @@
 import json
 import math
 import re
+import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
+from test_config import walk
 
 from rope_lab.results import __main__ as results
 from rope_lab.results import figures, rows, stats, tables
@@ -211,6 +214,42 @@ def test_what_cannot_be_read_is_named_and_nothing_crashes(out, capsys):
         assert f"{name}: its run.json cannot be read" in text
     assert "1 lines of metrics.jsonl cannot be read and are left out" in text
     assert "| none | 25.6 (one seed) |" in text
+
+
+def damage(content: dict, random: Random) -> str:
+    """run.json after one to four accidents: settings gone, of another type or absurd; then bytes cut or changed."""
+    for _ in range(random.randint(1, 4)):
+        group, key = random.choice(list(walk(content)) or [(content, "status")])
+        if random.random() < 0.3:
+            group.pop(key, None)
+        else:
+            group[key] = random.choice([None, [1], {}, "x", -7, 1e308, math.nan, math.inf, [], True, {"a": [[]]}])
+    text = json.dumps(content)
+    if random.random() < 0.2:
+        text = text[: random.randrange(len(text))]
+    if random.random() < 0.2:
+        at = random.randrange(len(text) or 1)
+        text = text[:at] + chr(random.randrange(256)) + text[at + 1 :]
+    return text
+
+
+def test_damaged_run_folders_are_named_and_crash_nothing(out, tmp_path, capsys, monkeypatch):
+    """2,000 of them, 50 at a time beside good ones: a table comes out, and kept rows are read back as they were."""
+    random, named = Random(0), 0
+    for _ in range(40):
+        folders = [make_run(tmp_path, random.choice(["rope", "none"]), 100 + i, 0.5) for i in range(50)]
+        for folder in folders:
+            content = json.loads((folder / "run.json").read_text())
+            (folder / "run.json").write_bytes(damage(content, random).encode("latin-1", "replace"))
+            lines = (folder / "metrics.jsonl").read_text().splitlines()
+            lines[random.randrange(3)] = random.choice(["", "5", "[]", "{", '{"step": "x", "a/b": []}', '{"a/b": 1}'])
+            (folder / "metrics.jsonl").write_text("\n".join(lines))
+        text = shown(capsys, out, "--print")
+        assert "Substring by Index" in text
+        named += text.count("left out")
+        for folder in folders:
+            shutil.rmtree(folder)
+    assert named > 500
 
 
 def test_one_seed_alone(tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Runs that may be compared, seen together: one task and recipe, its schemes, and each scheme's seeds."""
 
+import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,10 +136,10 @@ def scheme_names(runs: list[RunRow]) -> dict[str, str]:
     """run_id → scheme. Where one name stands for several settings, the rarer ones are told apart by what differs."""
     variants = defaultdict(Counter)
     for run in runs:
-        variants[run.source.position][tuple(sorted(run.position_settings.items()))] += 1
+        variants[run.source.position][json.dumps(run.position_settings, sort_keys=True)] += 1
     names = {}
     for run in runs:
-        usual = dict(variants[run.source.position].most_common(1)[0][0])
+        usual = json.loads(variants[run.source.position].most_common(1)[0][0])
         differing = [f"{k}={v}" for k, v in sorted(run.position_settings.items()) if usual.get(k) != v]
         names[run.source.run_id] = run.source.position + (f" ({', '.join(differing)})" if differing else "")
     return names

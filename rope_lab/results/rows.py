@@ -13,6 +13,8 @@ from typing import Any
 from rope_lab.files import flat
 
 ROWS, CURVES = "rows.csv", "curves.jsonl"
+SIZES = ("train.steps", "train.batch_size", "train.seq_len", "eval.problems")  # settings that every run has
+LARGEST = 1e100  # numbers from here on are damage: their squares are not finite
 
 
 @dataclass(frozen=True)
@@ -101,18 +103,18 @@ def read_run(folder: Path) -> tuple[RunRow, int]:
     metrics_file = folder / "metrics.jsonl"
     for line in metrics_file.read_text().splitlines() if metrics_file.exists() else []:
         try:
-            row = json.loads(line)
-            step = row["step"]
-        except (ValueError, KeyError, TypeError):
+            row = {k: v for k, v in json.loads(line).items() if "/" in k or k == "step"}
+            step = row.pop("step")
+            _check_numbers("metrics.jsonl", step, *row.values())
+        except (ValueError, KeyError, TypeError, AttributeError):
             cut += 1
             continue
         for name, value in row.items():
-            if "/" in name:
-                steps, values = curves.setdefault(name, [[], []])
-                steps.append(step)
-                values.append(_short(value))
+            steps, values = curves.setdefault(name, [[], []])
+            steps.append(step)
+            values.append(_short(value))
     kept = ("task", "model", "train", "eval")
-    return RunRow(
+    run = RunRow(
         source,
         metrics=_short(content["metrics"]),
         settings=_short(flat({k: config[k] for k in kept} | {"device": provenance["hardware"]["device"]})),
@@ -120,7 +122,8 @@ def read_run(folder: Path) -> tuple[RunRow, int]:
         curves=curves,
         slices=_short(content.get("slices", {})),
         floor=_short(content.get("floor", {})),
-    ), cut
+    )
+    return _checked(run), cut
 
 
 def keep(runs: list[RunRow], folder: Path) -> None:
@@ -163,10 +166,10 @@ def read_kept(folder: Path) -> tuple[list[RunRow], list[str]]:
             rest = json.loads(line)
             run_id, name = rest.pop("run_id"), rest.pop("run")
             if run_id in sources:
-                runs.append(RunRow(sources.pop(run_id), metrics[run_id], **rest))
+                runs.append(_checked(RunRow(sources.pop(run_id), metrics[run_id], **rest)))
             else:
                 problems.append(f"{ROWS}: the rows of {name} (run {run_id}) are missing; it is left out")
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             problems.append(f"{CURVES} line {number}: cannot be read ({error}); left out")
     for source in sources.values():
         problems.append(f"{CURVES}: the line of {describe(source)} (run {source.run_id}) is missing; it is left out")
@@ -176,6 +179,40 @@ def read_kept(folder: Path) -> tuple[list[RunRow], list[str]]:
 def describe(source: Source) -> str:
     """A run in a few words."""
     return f"{source.task} {source.scale} {source.position} seed {source.seed}"
+
+
+def _checked(run: RunRow) -> RunRow:
+    """`run`. Raises TypeError, KeyError, ValueError or AttributeError where a part of it is not what `RunRow` says."""
+    for field in fields(Source):
+        value, kind = getattr(run.source, field.name), field.type
+        if kind in (int, float):
+            _check_numbers(field.name, value)
+        if not isinstance(value, (int, float) if kind is float else kind):
+            raise TypeError(f"{field.name} is {value!r}")
+    _check_numbers("a metric", *run.metrics.values())
+    for name, value in run.metrics.items():
+        if name.endswith("accuracy") and not 0 <= value <= 1:
+            raise TypeError(f"{name} is {value!r}")
+    places = [run.floor["place"]] if run.floor else []
+    for values in [*run.slices.values(), *places]:
+        for key, (count, mean) in values.items():
+            _check_numbers("a slice", int(key), count, mean)
+    for steps, values in run.curves.values():
+        _check_numbers("a curve", *steps, *values)
+    if run.floor:
+        _check_numbers("the floor", run.floor["loss"])
+    _check_numbers("a setting", *(run.settings[name] for name in SIZES))
+    for name, value in (run.settings | run.position_settings).items():
+        if not isinstance(value, str | int | float | list | None):
+            raise TypeError(f"{name} is {value!r}")
+    return run
+
+
+def _check_numbers(what: str, *values: Any) -> None:
+    """Raises TypeError where one of `values` is not a number, or an absurd one."""
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
+            raise TypeError(f"{what} is {value!r}")
 
 
 def _order(source: Source) -> tuple:
