@@ -139,7 +139,7 @@ CHECKS = [
     ("train.decay", lambda v: v in ("none", "linear", "cosine"), "must be none, linear or cosine"),
     ("train.clip", lambda v: 0 < v < math.inf, "must be a finite number above 0"),
     ("train.log_every", lambda v: v >= 1, "must be a number of steps, at least 1"),
-    ("train.precision", lambda v: v in ("float32", "bfloat16"), "must be float32 or bfloat16"),
+    ("train.precision", lambda v: v in ("auto", "float32", "bfloat16"), "must be auto, float32 or bfloat16"),
     ("eval.every", lambda v: v >= 1, "must be a number of steps, at least 1"),
     ("eval.problems", lambda v: v >= 1, "must be at least 1"),
     ("eval.sequences", lambda v: v >= 1, "must be at least 1"),
@@ -275,11 +275,11 @@ def out_folder(config: Config) -> Path:
     return Path(config.out).expanduser().resolve() if config.out else ROOT / "results" / "runs"
 
 
-def identity(config: Config, device: str) -> dict[str, Any]:
-    """The settings that change what a run records, with the device type that `config.device` came to."""
+def identity(config: Config) -> dict[str, Any]:
+    """The settings of a resolved configuration that change what a run records."""
     plain = dataclasses.asdict(config)
-    kept = {key: plain[key] for key in ("task", "position", "model", "train", "eval", "seed")}
-    return kept | {"device": device, "names": {key: plain["names"][key] for key in ("task", "position")}}
+    kept = {key: plain[key] for key in ("task", "position", "model", "train", "eval", "seed", "device")}
+    return kept | {"names": {key: plain["names"][key] for key in ("task", "position")}}
 
 
 def run_id(identity: dict[str, Any]) -> str:

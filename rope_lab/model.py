@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rope_lab.attention import causal_attention
 from rope_lab.positions import PositionScheme
 
 
@@ -56,7 +57,7 @@ class Transformer(nn.Module):
         dtype = self.embedding.weight.dtype
         at = self.position.prepare(pos, dtype)
         if cache is None:
-            mask = causal_bias(self.position.bias(at, at))
+            mask = self.position.bias(at, at)
         else:
             slots = torch.arange(end, device=pos.device)
             seen_B1TS = (slots <= pos[..., None]).unsqueeze(1)
@@ -104,21 +105,11 @@ class Attention(nn.Module):
         self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
 
     def forward(self, x_BTD: Tensor, position: PositionScheme, at: Any, mask: Tensor | None, memory: "Memory | None"):
-        B, T, D = x_BTD.shape
-        qkv_BTHK = self.qkv(x_BTD).view(B, T, 3, self.n_heads, D // self.n_heads).unbind(2)
-        q_BHTK, k_BHTK, v_BHTK = position.heads(*(x.transpose(1, 2) for x in qkv_BTHK), at)
-        k_BHSK, v_BHSK = (k_BHTK, v_BHTK) if memory is None else memory.add(k_BHTK, v_BHTK)
-        if mask is not None and mask.dtype != torch.bool:
-            mask = mask.to(q_BHTK.dtype)
-        o_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=mask is None)
-        return self.out(position.output(o_BHTK, at).transpose(1, 2).reshape(B, T, D))
-
-
-def causal_bias(bias: Tensor | None) -> Tensor | None:
-    """A scheme's bias [..., T, T] without the future; None where there is none and plain causal attention will do."""
-    if bias is None:
-        return None
-    return bias.masked_fill(torch.ones(bias.shape[-2:], dtype=torch.bool, device=bias.device).triu(1), -torch.inf)
+        qkv_BT3HK = self.qkv(x_BTD).unflatten(-1, (3, self.n_heads, -1))
+        qkv_BT3HK = position.heads(qkv_BT3HK, at)
+        o_BTHK = causal_attention(qkv_BT3HK, mask) if memory is None else memory.attention(qkv_BT3HK, mask)
+        o_BTHK = position.output(o_BTHK, at)
+        return self.out(o_BTHK.flatten(2).to(x_BTD.dtype))
 
 
 @dataclass(frozen=True)
@@ -150,10 +141,13 @@ class Memory:
     pos_BT: Tensor
     end: int
 
-    def add(self, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
-        """Puts keys and values into their slots; everything up to the last slot in use, [B, H, S, K] each."""
+    def attention(self, qkv_BT3HK: Tensor, mask: Tensor) -> Tensor:
+        """Puts keys and values into their slots; what the queries find among all slots so far, [B, T, H, K]."""
+        q_BHTK, k_BHTK, v_BHTK = qkv_BT3HK.permute(2, 0, 3, 1, 4)
         rows = torch.arange(len(self.pos_BT), device=self.pos_BT.device)[:, None]
         k_BHSK, v_BHSK = self.cache.k_LBHSK[self.layer], self.cache.v_LBHSK[self.layer]
         k_BHSK[rows, :, self.pos_BT] = k_BHTK.transpose(1, 2).to(k_BHSK.dtype)
         v_BHSK[rows, :, self.pos_BT] = v_BHTK.transpose(1, 2).to(v_BHSK.dtype)
-        return k_BHSK[:, :, : self.end], v_BHSK[:, :, : self.end]
+        q_BHTK, bias = q_BHTK.to(k_BHSK.dtype), mask if mask.dtype == torch.bool else mask.to(k_BHSK.dtype)
+        k_BHSK, v_BHSK = k_BHSK[:, :, : self.end], v_BHSK[:, :, : self.end]
+        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=bias).transpose(1, 2)

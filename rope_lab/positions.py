@@ -2,14 +2,16 @@
 
 Position can enter at four doors. A scheme overrides those that it uses; the model calls them all and knows no scheme.
 
-Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head width.
+Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head width; 3 stands for
+queries, keys and values side by side.
 Positions are integers, [T], or [B, T] where the rows of a batch stand at different places.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -49,17 +51,17 @@ class PositionScheme(nn.Module):
         """Door 1: token embeddings on their way into the first layer."""
         return x_BTD
 
-    def heads(self, q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, at: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor:
         """Door 2: queries, keys and values of every layer, before they meet."""
-        return q_BHTK, k_BHTK, v_BHTK
+        return qkv_BT3HK
 
     def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
         """Door 3: what is added to the attention scores of every layer, [H, T, S] or [B, H, T, S], or None."""
         return None
 
-    def output(self, o_BHTK: Tensor, at: Any) -> Tensor:
+    def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
         """Door 4: each head's output in every layer, the weighted sum of values, before the heads are mixed."""
-        return o_BHTK
+        return o_BTHK
 
 
 class Sinusoidal(PositionScheme):
@@ -98,8 +100,8 @@ class Learned(PositionScheme):
 class Rotary(PositionScheme):
     """Turns each pair of a head's features by an angle that grows with position. θᵢ = base^(−2i/r), i = 0 … r/2 − 1.
 
-    With R(α) the rotation by α, a query, key or value at position m is turned `q`, `k` or `v` times by R(mθ), and the
-    attention output at position n is turned `o` times by R(nθ):
+    A pair is a complex number, and turning it by α is multiplying it by e^(iα), written R(α). Queries, keys and values
+    at position m are turned `q`, `k` and `v` times by R(mθ), the attention output at position n `o` times by R(nθ):
 
     - RoPE (Su et al., 2021): q = k = 1. The score qₙᵀ R(nθ)ᵀ R(iθ) kᵢ = qₙᵀ R((i−n)θ) kᵢ depends on i − n alone.
     - RoPER (Harik and Jayasiri, 2022): q = k = v = 1, o = −1. The output too then depends on i − n alone:
@@ -107,7 +109,9 @@ class Rotary(PositionScheme):
     - The double rotation of RoPER's first public code: q = k = 1, v = 2, o = −1. The output is then
       Σᵢ aₙᵢ R((2i−n)θ) vᵢ, which tells the absolute position.
 
-    pairs:    `half` pairs feature i with i + r/2, `interleaved` pairs 2i with 2i + 1: the same up to a permutation
+    Pairs are neighbours, features 2i and 2i + 1, as in the RoFormer paper; the pairs (i, i + r/2) of other code are the
+    same up to the order of features, which random weights know nothing of.
+
     base:     the longest wave is 2π · base positions long (nearly)
     fraction: the first r = fraction · d_head features of each head are turned, the rest are left alone
     """
@@ -119,51 +123,57 @@ class Rotary(PositionScheme):
         k: int = 0,
         v: int = 0,
         o: int = 0,
-        pairs: Literal["half", "interleaved"] = "half",
         base: float = 10_000.0,
         fraction: float = 1.0,
     ):
         super().__init__(dims)
-        if pairs not in ("half", "interleaved"):
-            raise ValueError(f"position.pairs={pairs}: must be half or interleaved")
         check_base(base)
         if not 0 < fraction <= 1:
             raise ValueError(f"position.fraction={fraction}: must be above 0 and at most 1")
         width = fraction * dims.d_head
-        if round(width, 6) % 2:
+        if round(width, 6) % 2 or dims.d_head % 2:
             raise ValueError(
                 f"model.d_model={dims.d_model} over model.n_heads={dims.n_heads} and position.fraction={fraction} "
-                f"make {width:g} features of a head turn: rotary schemes need an even number of them"
+                f"make {width:g} of {dims.d_head} features of a head turn: rotary schemes need even numbers"
             )
-        self.q, self.k, self.v, self.o = q, k, v, o
-        self.pairs, self.base, self.width = pairs, base, round(width)
+        self.turns, self.o, self.base = (q, k, v), o, base
+        self.width, self.rest = round(width), dims.d_head - round(width)
 
-    def prepare(self, pos: Tensor, dtype: torch.dtype) -> dict[int, tuple[Tensor, Tensor]]:
-        """Cosine and sine, [T, r/2] or [B, 1, T, r/2], of every number of turns that is in use."""
-        angle = angles(pos, self.width, self.base)
-        if angle.dim() == 3:
-            angle = angle.unsqueeze(1)
-        turns = {self.q, self.k, self.v, self.o} - {0}
-        return {n: tuple(t.to(pos.device, wide(dtype)) for t in ((n * angle).cos(), (n * angle).sin())) for n in turns}
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+        """e^(i · turns · pos · θ) for q, k and v, [T, 3, 1, K/2, 2], and for the output, [T, 1, K/2, 2].
 
-    def heads(self, q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, at: dict) -> tuple[Tensor, Tensor, Tensor]:
-        return self._turn(q_BHTK, self.q, at), self._turn(k_BHTK, self.k, at), self._turn(v_BHTK, self.v, at)
+        The last dimension holds cosine and sine. None where nothing turns; [B, T, …] where `pos` is.
+        """
+        angle_TC = F.pad(angles(pos, self.width, self.base), (0, self.rest // 2))
+        angle_T3C = angle_TC.unsqueeze(-2) * torch.tensor(self.turns, device=angle_TC.device).unsqueeze(-1)
+        heads = unit(angle_T3C.unsqueeze(-2)) if any(self.turns) else None
+        output = unit(self.o * angle_TC.unsqueeze(-2)) if self.o else None
+        return tuple(None if e is None else e.to(pos.device, wide(dtype)) for e in (heads, output))
 
-    def output(self, o_BHTK: Tensor, at: dict) -> Tensor:
-        return self._turn(o_BHTK, self.o, at)
+    def heads(self, qkv_BT3HK: Tensor, at: tuple) -> Tensor:
+        return turn(qkv_BT3HK, at[0])
 
-    def _turn(self, x_BHTK: Tensor, times: int, at: dict) -> Tensor:
-        if times == 0:
-            return x_BHTK
-        cos, sin = at[times]
-        turned, rest = x_BHTK[..., : self.width], x_BHTK[..., self.width :]
-        if self.pairs == "half":
-            a, b = turned.chunk(2, dim=-1)
-            turned = torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
-        else:
-            a, b = turned[..., ::2], turned[..., 1::2]
-            turned = torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
-        return torch.cat([turned.to(x_BHTK.dtype), rest], dim=-1)
+    def output(self, o_BTHK: Tensor, at: tuple) -> Tensor:
+        return turn(o_BTHK, at[1])
+
+
+def unit(angle: Tensor) -> Tensor:
+    """e^(i · angle), as cosine and sine in a last dimension of 2."""
+    return torch.stack([angle.cos(), angle.sin()], dim=-1)
+
+
+def turn(x: Tensor, e: Tensor | None) -> Tensor:
+    """Each pair of neighbouring features of `x` [..., K], seen as a complex number, times its `e` [..., K/2, 2].
+
+    In the precision of `e`. torch.compile knows no complex numbers, so there it is written out.
+    """
+    if e is None:
+        return x
+    pairs = x.to(e.dtype).unflatten(-1, (-1, 2))
+    if not torch.compiler.is_compiling():
+        return torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(e)).flatten(-2)
+    (a, b), (cos, sin) = pairs.unbind(-1), e.unbind(-1)
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
 
 
 def check_base(base: float) -> None:

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -65,10 +66,6 @@ class Lab:
     forward: Callable[[Tensor], Tensor]  # the model, compiled if that is asked for: what training calls
     optimizer: torch.optim.Optimizer
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        return config.identity(self.cfg, self.device.type)
-
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.cfg.train.precision == "bfloat16")
 
@@ -88,11 +85,11 @@ def train(cfg: Config) -> dict[str, Any]:
 
     Raises ConfigError, before anything is written, where `cfg` cannot be run, and Unusable where the disk gives out.
     """
-    device = resolve_device(cfg.device)
-    folder = config.out_folder(cfg) / config.run_name(config.identity(cfg, device.type))
+    cfg = resolve(cfg)
+    folder = config.out_folder(cfg) / config.run_name(config.identity(cfg))
     if not cfg.fresh and is_over(folder):
         return record.read(folder)
-    lab = build(cfg, device)
+    lab = build(cfg)
     with record.Run(folder) as run, usable(folder):
         if cfg.fresh:
             run.clear()
@@ -170,19 +167,19 @@ def update(lab: Lab, step: int) -> tuple[float, float, float]:
     lab.optimizer.zero_grad()
     loss.backward()
     norm = nn.utils.clip_grad_norm_(lab.model.parameters(), t.clip)
-
     weights = nn.utils.get_total_norm(lab.model.parameters())
 
+    loss, norm, weights = torch.stack([loss.detach(), norm, weights]).tolist()  # all at once: a GPU is waited for here
     lr = learning_rate(t, step)
-    if not all(math.isfinite(x.item()) for x in (loss, norm, weights)):
+    if not all(map(math.isfinite, (loss, norm, weights))):
         raise Diverged(
-            f"step {step} was not made: loss {loss.item():g}, gradient norm {norm.item():g}, "
-            f"weight norm {weights.item():g}, learning rate {lr:g}, batch {step} of seed {cfg.seed}"
+            f"step {step} was not made: loss {loss:g}, gradient norm {norm:g}, weight norm {weights:g}, "
+            f"learning rate {lr:g}, batch {step} of seed {cfg.seed}"
         )
     for group in lab.optimizer.param_groups:
         group["lr"] = lr
     lab.optimizer.step()
-    return loss.item(), norm.item(), lr
+    return loss, norm, lr
 
 
 def learning_rate(t: config.Train, step: int) -> float:
@@ -208,8 +205,9 @@ def write_samples(lab: Lab) -> list[dict[str, Any]]:
         return samples(lab.model, lab.task, lab.problems[:EXAMPLES], lab.cfg.train.seq_len)
 
 
-def build(cfg: Config, device: torch.device) -> Lab:
-    """Task, problems, model and optimizer of a run. Raises ConfigError where they cannot be built."""
+def build(cfg: Config) -> Lab:
+    """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError where they cannot be built."""
+    device = torch.device(cfg.device)
     if cfg.threads:
         torch.set_num_threads(cfg.threads)
     task = config.build_task(cfg)
@@ -224,9 +222,12 @@ def build(cfg: Config, device: torch.device) -> Lab:
             "train.warmup=%d is longer than train.steps=%d: lr is never reached", cfg.train.warmup, cfg.train.steps
         )
     model = build_model(cfg, len(task.alphabet)).to(device)
-    forward = torch.compile(model) if cfg.train.compile else model
+    forward = model
+    if cfg.train.compile:  # it breaks its graph at the attention on CPUs, and torch then warns of its own doings
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
+        forward = torch.compile(model)
     t = cfg.train
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(t.beta1, t.beta2), weight_decay=t.weight_decay)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True)
     return Lab(cfg, device, task, text, problems, model, forward, optimizer)
 
 
@@ -240,14 +241,28 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
         return Transformer(vocabulary, **dataclasses.asdict(cfg.model), position=position)
 
 
-def resolve_device(name: str) -> torch.device:
-    """The device that `auto`, `cpu`, `cuda` or `mps` comes to here. Raises ConfigError where there is none such."""
+def resolve(cfg: Config) -> Config:
+    """`cfg` with what `auto` comes to here: the device, and the precision in which that computes fastest.
+
+    Raises ConfigError where there is no such device.
+    """
+    name = cfg.device
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         name = next(kind for kind, found in there.items() if found)
     if not there[name]:
         raise ConfigError(f"device={name}: torch finds no such device here; use device=auto or device=cpu")
-    return torch.device(name)
+    precision = cfg.train.precision
+    if precision == "auto":
+        precision = "bfloat16" if computes_bfloat16(name) else "float32"
+    return dataclasses.replace(cfg, device=name, train=dataclasses.replace(cfg.train, precision=precision))
+
+
+def computes_bfloat16(device: str) -> bool:
+    """Whether the device multiplies matrices of bfloat16, rather than turning them into others first."""
+    if device == "cpu":
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def is_over(folder: Path) -> bool:
@@ -307,7 +322,7 @@ def export(lab: Lab, run: record.Run) -> None:
 
 def origin(lab: Lab) -> dict[str, Any]:
     """What a checkpoint has to agree with to be gone on from."""
-    return lab.identity | {"task_version": lab.task.version, "checkpoint_format": checkpoint.FORMAT}
+    return config.identity(lab.cfg) | {"task_version": lab.task.version, "checkpoint_format": checkpoint.FORMAT}
 
 
 @contextmanager
@@ -324,7 +339,7 @@ def usable(folder: Path) -> Iterator[None]:
 
 def describe(lab: Lab, state: State, before: dict[str, Any] | None) -> dict[str, Any]:
     """What run.json says of a run from its beginning on; `before`, the provenance of what is resumed."""
-    cfg, identity = lab.cfg, lab.identity
+    cfg, identity = lab.cfg, config.identity(lab.cfg)
     return {
         "run_id": config.run_id(identity),
         "recipe_id": config.recipe_id(identity),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rope_lab import config, record
-from rope_lab.train import resolve_device
+from rope_lab.train import resolve
 
 TASKS = ("substring_by_index", "substring_by_prefix", "arithmetic_addition")
 PAIR, REST = ("rope", "roper"), ("roper_double_rotation", "none", "sinusoidal", "learned")
@@ -97,9 +97,8 @@ def is_finished(cell: Cell, extra: list[str]) -> bool:
 
 def content_of(cell: Cell, extra: list[str]) -> dict | None:
     """What the cell's run.json says, if there is one."""
-    cfg = config.load(*cell.overrides(), *extra)
-    identity = config.identity(cfg, resolve_device(cfg.device).type)
-    return record.read(config.out_folder(cfg) / config.run_name(identity))
+    cfg = resolve(config.load(*cell.overrides(), *extra))
+    return record.read(config.out_folder(cfg) / config.run_name(config.identity(cfg)))
 
 
 def main() -> None:

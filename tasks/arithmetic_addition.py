@@ -42,15 +42,18 @@ class ArithmeticAddition(PackedTask):
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         a, b = (np.pad(number, ((0, 0), (0, 1))) for number in self._numbers(drawn))
         total, carry = self._add(a, b)
-        steps = []
-        for k in range(self.digits + 1):
-            left = (a[:, k:] > 0).any(axis=1) | (b[:, k:] > 0).any(axis=1) | (carry[:, k] > 0)
-            terms = (decimal(x[:, k], 1) for x in (a, b, carry))
-            added = [part for term in terms for part in (term, f"e{k}+")]
-            step = join(*added[:-1], f"e{k}==", decimal(total[:, k], 2), f"e{k} and ")
-            steps.append(np.where(left[:, None], step, BLANK))
+        n, places = a.shape
+        e = decimal(np.arange(places), len(str(places - 1)))
+        form = join("0e", e, "+0e", e, "+0e", e, "==00e", e, " and ")
+        steps = np.broadcast_to(form, (n, *form.shape)).copy()
+        term = 3 + e.shape[1]  # characters from one term's digit to the next one's
+        for column, digits in ((0, a), (term, b), (2 * term, carry), (3 * term + 2, total % 10)):
+            steps[:, :, column] = digits + ord("0")
+        steps[:, :, 3 * term + 1] = np.where(total > 9, ord("1"), BLANK)
+        left = np.logical_or.accumulate((a + b)[:, ::-1] > 0, axis=1)[:, ::-1] | (carry > 0)
+        steps[~left] = BLANK
         prompts = join("?d=", _text(a[:, :-1]), "+", _text(b[:, :-1]), "; ")
-        return prompts, join(*steps, "d==", _text(total % 10), "#")
+        return prompts, join(steps.reshape(n, -1), "d==", _text(total % 10), "#")
 
     def facts(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
         a, b = self._numbers(drawn)

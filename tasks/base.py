@@ -4,6 +4,7 @@ A problem is a prompt and the one right completion of it. A task written as a `P
 drawn (as integers) and how they are written (as characters); packing, masks, splitting and grading follow from that.
 """
 
+import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
@@ -107,6 +108,8 @@ class Task(ABC):
 class PackedTask(Task):
     """A task whose text is one problem after another. A subclass says how problems are drawn and how written."""
 
+    version = 2
+
     @abstractmethod
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """`n` random problems as integers, [n, columns]."""
@@ -133,7 +136,7 @@ class PackedTask(Task):
         codes, places, lengths, total = [], [], [], 0
         enough = rows * (length + self.max_length)  # a row drops less than one problem, cut off at its end
         while total < enough:
-            drawn = self._draw_side(rng, (enough - total) // self.max_length + 16, held_out)
+            drawn = self._draw_side(rng, int((enough - total) / self._mean_length) + 16, held_out)
             prompts, completions = self.write(drawn)
             used = np.concatenate([prompts, completions], axis=1) != BLANK
             place = np.cumsum(completions != BLANK, axis=1, dtype=np.int16)
@@ -153,6 +156,12 @@ class PackedTask(Task):
         place = place[index]
         counted = place > 0 if self.loss_on == "answer" else np.ones_like(place, dtype=bool)
         return Text(self._token_of[code[index]], counted, place)
+
+    @functools.cached_property
+    def _mean_length(self) -> float:
+        """About how many tokens a problem takes: so many problems are drawn at once that they nearly always suffice."""
+        prompts, completions = self.write(self.draw(np.random.default_rng(0), 256))
+        return np.count_nonzero(np.concatenate([prompts, completions], axis=1) != BLANK) / 256
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         found: dict[str, Problem] = {}

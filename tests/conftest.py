@@ -15,7 +15,8 @@ RECIPES = sorted((path.parent.name, path.stem) for path in (config.CONF / "recip
 TINY = [
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=2"),
     *("train.steps=6", "train.batch_size=4", "train.seq_len=64", "train.warmup=2", "train.log_every=2"),
-    *("eval.every=3", "eval.problems=8", "eval.sequences=2", "wandb.mode=disabled", "threads=1", "device=cpu"),
+    *("eval.every=3", "eval.problems=8", "eval.sequences=2", "wandb.mode=disabled"),
+    *("threads=1", "device=cpu", "train.precision=float32"),
 ]
 
 

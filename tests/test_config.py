@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rope_lab import config
 from rope_lab.config import ConfigError
-from rope_lab.train import train
+from rope_lab.train import resolve, train
 
 # overrides, and what the message has to name
 BAD = [
@@ -44,7 +44,6 @@ BAD = [
     (["task.letters=aa"], ["task.letters=aa", "different"]),
     (["task._target_=tasks.nothing.Nothing"], ["task._target_=tasks.nothing.Nothing"]),
     (["position._target_=rope_lab.positions.Nothing"], ["position._target_=rope_lab.positions.Nothing"]),
-    (["position.pairs=thirds"], ["position.pairs=thirds", "interleaved"]),
     (["position.fraction=0.3"], ["position.fraction=0.3", "even"]),
     (["model.d_model=18"], ["model.d_model=18", "model.n_heads=4"]),
     (["model.d_model=12"], ["model.d_model=12", "even"]),  # a head of 3 features under rotary
@@ -163,8 +162,8 @@ def test_a_task_without_a_recipe_has_the_defaults_and_no_paper_scale(tmp_path, m
         config.load("task=mine", "scale=paper")
 
 
-def identity(*overrides: str, device: str = "cpu") -> dict:
-    return config.identity(config.load(*overrides), device)
+def identity(*overrides: str) -> dict:
+    return config.identity(resolve(config.load("device=cpu", *overrides)))
 
 
 def test_identity_changes_with_what_changes_the_record_and_with_nothing_else():
@@ -174,13 +173,16 @@ def test_identity_changes_with_what_changes_the_record_and_with_nothing_else():
         ["wandb.mode=disabled"],
         ["out=/elsewhere"],
         ["fresh=true"],
-        ["device=cpu"],
+        ["device=auto"],
+        [f"train.precision={resolve(config.load('device=cpu')).train.precision}"],
         ["position.base=10000"],
     ):
         assert config.run_id(identity(*same)) == base, same
     others = [["seed=1"], ["position=rope"], ["train.lr=1e-3"], ["eval.problems=5"], ["task.string_length=7"]]
     others += [["model.n_layers=2"], ["position.base=500"], ["model.dropout=0.1"]]
-    ids = {config.run_id(identity(*o)) for o in others} | {config.run_id(identity(device="cuda"))}
+    ids = {config.run_id(identity(*o)) for o in others} | {
+        config.run_id(config.identity(dataclasses.replace(resolve(config.load()), device="cuda")))
+    }
     assert base not in ids
     assert len(ids) == len(others) + 1
 
@@ -190,7 +192,7 @@ def test_runs_may_be_compared_across_schemes_and_seeds_alone():
     assert config.recipe_id(identity("position=rope", "seed=4")) == base
     assert config.scheme_id(identity("position=rope", "seed=4")) == config.scheme_id(identity("position=rope"))
     assert config.scheme_id(identity("position.q=0")) != config.scheme_id(identity())
-    for other in (["train.lr=1e-3"], ["eval.problems=5"], ["task=arithmetic_addition"], ["train.precision=bfloat16"]):
+    for other in (["train.lr=1e-3"], ["eval.problems=5"], ["task=arithmetic_addition"], ["train.compile=true"]):
         assert config.recipe_id(identity(*other)) != base, other
 
 

@@ -17,7 +17,8 @@ MAY_IMPORT = {
     **{name: {"tasks.base"} for name in TASK_MODULES},
     "rope_lab": set(),
     "rope_lab.positions": set(),
-    "rope_lab.model": {"rope_lab.positions"},
+    "rope_lab.attention": set(),
+    "rope_lab.model": {"rope_lab.attention", "rope_lab.positions"},
     "rope_lab.files": set(),
     "rope_lab.config": {"rope_lab.files", "rope_lab.positions", "tasks.base"},
     "rope_lab.data": {"tasks.base"},
@@ -39,6 +40,7 @@ LIBRARIES = {"torch", "safetensors", "hydra", "omegaconf", "wandb", "numpy", "tq
 MAY_USE = {
     "tasks": {"numpy"},
     "rope_lab.positions": {"torch"},
+    "rope_lab.attention": {"torch"},
     "rope_lab.model": {"torch"},
     "rope_lab.config": {"hydra", "omegaconf"},
     "rope_lab.data": {"numpy", "torch"},

@@ -107,7 +107,7 @@ def test_the_loop_is_these_few_lines_of_plain_torch(tiny, tmp_path, decay, facto
     task = config.build_task(cfg)
     torch.set_num_threads(1)
     model = train.build_model(cfg, len(task.alphabet))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.8, 0.9), weight_decay=0.3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.8, 0.9), weight_decay=0.3, fused=True)
     losses, norms = [], []
     for k, lr in enumerate([0.005, 0.01, *(0.01 * f for f in factors)]):
         batch = data.training_batch(task, 5, k, 4, 64)
@@ -148,7 +148,7 @@ def test_every_scheme_sees_the_same_batches(tiny, tmp_path, monkeypatch):
 
 def test_dropout_drops_in_training_alone_and_anew_at_each_step(tiny, monkeypatch):
     cfg = config.load(*tiny, "model.dropout=0.5")
-    lab = train.build(cfg, torch.device("cpu"))
+    lab = train.build(cfg)
     lab.optimizer.step = lambda: None
     batch = data.training_batch(lab.task, 0, 0, 4, 64)
     monkeypatch.setattr(data, "training_batch", lambda *_: batch)
@@ -380,7 +380,7 @@ def test_a_checkpoint_of_other_settings_is_refused_and_they_are_named(tiny, tmp_
     with pytest.raises(ConfigError, match=r"of other settings: .*position\.v=1 .*train\.lr=0\.00\d \(now 0\.125\)"):
         run(other)
     for owner, name, message in (
-        (SubstringByIndex, "version", r"task_version=1 \(now 99\)"),
+        (SubstringByIndex, "version", r"task_version=2 \(now 99\)"),
         (checkpoint, "FORMAT", r"checkpoint_format=1 \(now 99\)"),
     ):
         with monkeypatch.context() as patch:
@@ -393,7 +393,7 @@ def test_a_checkpoint_of_other_settings_is_refused_and_they_are_named(tiny, tmp_
 def test_a_disk_that_gives_out_is_said_in_one_line_and_costs_nothing(tiny, tmp_path, monkeypatch):
     """The folder vanishes, as a network drive may; then it is back, and the run goes on to the bit."""
     run([*tiny, f"out={tmp_path / 'whole'}"])
-    there = tmp_path / "runs" / config.run_name(config.identity(config.load(*tiny), "cpu"))
+    there = tmp_path / "runs" / config.run_name(config.identity(config.load(*tiny)))
 
     def vanish(lab, step, update=train.update):
         if step == 4:
