@@ -23,7 +23,7 @@ from rope_lab.model import Cache, Transformer
 from tasks.base import Problem, Task
 
 SCORED = 128  # the write-up counts how many of so many problems are right
-TOKENS_PER_PASS = 2**15  # what one forward pass of an evaluation reads at most, a matter of memory alone
+READ, WRITTEN = 2**15, 2**16  # tokens that one pass reads, or one cache holds, at most: a matter of memory and speed
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, 
 
     [N] each, on the CPU.
     """
-    rows = max(1, TOKENS_PER_PASS // text.inputs_BT.shape[1])
+    rows = max(1, READ // text.inputs_BT.shape[1])
     nats, right = [], []
     for inputs_BT, targets_BT in zip(text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True):
         counted = targets_BT != IGNORED
@@ -114,7 +114,7 @@ def samples(model: Transformer, task: Task, problems: list[Problem], max_len: in
 def exact_matches(model: Transformer, task: Task, problems: list[Problem]) -> list[bool]:
     """For each problem, whether every token of the completion ranks first, given the prompt and those before it."""
     right = [False] * len(problems)
-    for chunk in _chunks([p.length for p in problems]):
+    for chunk in _chunks([p.length for p in problems], READ):
         tokens_BT = pad([task.encode(problems[i].prompt + problems[i].completion) for i in chunk])
         tokens_BT = tokens_BT.to(model.embedding.weight.device)
         place = torch.arange(1, tokens_BT.shape[1], device=tokens_BT.device)
@@ -132,7 +132,7 @@ def exact_matches(model: Transformer, task: Task, problems: list[Problem]) -> li
 def generate(model: Transformer, task: Task, prompts: list[str], longest: int, max_len: int) -> list[str]:
     """Greedy completions, each up to the task's stop character, `longest` tokens or a sequence of `max_len` tokens."""
     written = [""] * len(prompts)
-    for chunk in _chunks([len(p) + longest for p in prompts]):
+    for chunk in _chunks([len(p) + longest for p in prompts], WRITTEN):
         for i, tokens in zip(chunk, _generate(model, task, [prompts[i] for i in chunk], longest, max_len), strict=True):
             written[i] = task.decode(tokens)
     return written
@@ -170,11 +170,11 @@ def _means(keys: list[int], values: list[float]) -> dict[str, list[float]]:
     return {str(key): [len(slices[key]), float(np.mean(slices[key]))] for key in sorted(slices)}
 
 
-def _chunks(lengths: list[int]) -> list[list[int]]:
-    """Indices in order of length, cut into batches of at most `TOKENS_PER_PASS` tokens after padding."""
+def _chunks(lengths: list[int], most: int) -> list[list[int]]:
+    """Indices in order of length, cut into batches of at most `most` tokens after padding."""
     chunks: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if not chunks or lengths[i] * (len(chunks[-1]) + 1) > TOKENS_PER_PASS:
+        if not chunks or lengths[i] * (len(chunks[-1]) + 1) > most:
             chunks.append([])
         chunks[-1].append(i)
     return chunks

@@ -128,8 +128,10 @@ class Cache:
         """Room for `slots` tokens in each of `rows` rows."""
         heads, weight = model.layers[0].attention.n_heads, model.embedding.weight
         shape = (len(model.layers), rows, heads, slots, weight.shape[1] // heads)
-        dtype = torch.get_autocast_dtype(weight.device.type) if torch.is_autocast_enabled(weight.device.type) else None
-        return cls(*(torch.zeros(shape, dtype=dtype or weight.dtype, device=weight.device) for _ in "kv"))
+        kind, dtype = weight.device.type, weight.dtype
+        if kind != "cpu" and torch.is_autocast_enabled(kind):  # on a CPU one query at a time is faster in float32
+            dtype = torch.get_autocast_dtype(kind)
+        return cls(*(torch.zeros(shape, dtype=dtype, device=weight.device) for _ in "kv"))
 
 
 @dataclass(frozen=True)
@@ -150,4 +152,5 @@ class Memory:
         v_BHSK[rows, :, self.pos_BT] = v_BHTK.transpose(1, 2).to(v_BHSK.dtype)
         q_BHTK, bias = q_BHTK.to(k_BHSK.dtype), mask if mask.dtype == torch.bool else mask.to(k_BHSK.dtype)
         k_BHSK, v_BHSK = k_BHSK[:, :, : self.end], v_BHSK[:, :, : self.end]
-        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=bias).transpose(1, 2)
+        with torch.autocast(q_BHTK.device.type, enabled=False):
+            return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=bias).transpose(1, 2)

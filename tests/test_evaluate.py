@@ -166,6 +166,6 @@ def test_the_score_counts_the_first_128_by_the_write_ups_grade():
 
 def test_chunks_hold_everything_once_and_fit():
     lengths = [5, 40_000, 7, 300, 300, 20_000]
-    chunks = _chunks(lengths)
+    chunks = _chunks(lengths, 2**15)
     assert sorted(i for chunk in chunks for i in chunk) == list(range(6))
     assert all(len(c) == 1 or len(c) * max(lengths[i] for i in c) <= 2**15 for c in chunks)
