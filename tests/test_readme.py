@@ -57,7 +57,11 @@ def test_the_tree_is_the_tree():
 def test_every_promise_has_its_tests():
     page = (ROOT / "docs" / "reliability.md").read_text()
     named = set(re.findall(r"`(test_\w+)`", page))
-    there = {name for path in (ROOT / "tests").glob("test_*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)}
+    there = {
+        name
+        for path in (ROOT / "tests").glob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
+    }
     assert len(named) > 30
     assert named <= there
     for row in re.findall(r"^\| (?!promise|---).*", page, re.M):

@@ -1,0 +1,79 @@
+"""The same transformer as other libraries have it, for scripts/benchmark.py; README.md says how to install them.
+
+Each is a module from tokens [B, T] to logits [B, T, V].
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def x_transformers(vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int) -> nn.Module:
+    """x-transformers' decoder with rotary embeddings and its fused attention."""
+    from x_transformers import Decoder, TransformerWrapper
+
+    decoder = Decoder(
+        dim=d_model,
+        depth=n_layers,
+        heads=n_heads,
+        attn_dim_head=d_model // n_heads,
+        rotary_pos_emb=True,
+        attn_flash=True,
+    )
+    return TransformerWrapper(num_tokens=vocabulary, max_seq_len=seq_len, attn_layers=decoder, use_abs_pos_emb=False)
+
+
+class Llama(nn.Module):
+    """Hugging Face's Llama on scaled_dot_product_attention; its three feed-forward matrices weigh what our two do."""
+
+    def __init__(self, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        super().__init__()
+        sizes = LlamaConfig(
+            vocab_size=vocabulary,
+            hidden_size=d_model,
+            intermediate_size=round(8 / 3 * d_model),
+            num_hidden_layers=n_layers,
+            num_attention_heads=n_heads,
+            num_key_value_heads=n_heads,
+            max_position_embeddings=seq_len,
+            attn_implementation="sdpa",
+            use_cache=False,
+        )
+        self.model = LlamaForCausalLM(sizes)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        return self.model(input_ids=tokens_BT).logits
+
+
+class Labml(nn.Module):
+    """labml-nn's transformer layers around its RoPE or RoPER attention, rotary on all features."""
+
+    def __init__(self, attention: str, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
+        from labml import tracker
+
+        if not hasattr(tracker, "debug"):  # its RoPE attention calls what today's labml no longer has
+            tracker.debug = lambda *_: None
+        from labml_nn.transformers.feed_forward import FeedForward
+        from labml_nn.transformers.models import Encoder, TransformerLayer
+        from labml_nn.transformers.rope import RotaryPEMultiHeadAttention
+        from labml_nn.transformers.rope.value_pe import RotaryValuePEMultiHeadAttention
+
+        super().__init__()
+        make: Any = {
+            "rope": lambda: RotaryPEMultiHeadAttention(n_heads, d_model, 1.0),
+            "roper": lambda: RotaryValuePEMultiHeadAttention(n_heads, d_model, 1.0, 1.0),
+        }[attention]
+        feed_forward = FeedForward(d_model, 4 * d_model, dropout=0.0)
+        layer = TransformerLayer(
+            d_model=d_model, self_attn=make(), src_attn=None, feed_forward=feed_forward, dropout_prob=0.0
+        )
+        self.embedding, self.encoder = nn.Embedding(vocabulary, d_model), Encoder(layer, n_layers)
+        self.unembedding = nn.Linear(d_model, vocabulary)
+        self.register_buffer("mask_TT1", torch.ones(seq_len, seq_len, dtype=torch.bool).tril().unsqueeze(-1))
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        x_TBD = self.embedding(tokens_BT.T)
+        return self.unembedding(self.encoder(x_TBD, self.mask_TT1)).transpose(0, 1)
