@@ -11,8 +11,8 @@ from typing import Any
 from rope_lab import checkpoint, config, data, record
 from rope_lab.config import Config, ConfigError
 from rope_lab.evaluate import evaluating, generate, samples
+from rope_lab.lab import build_model
 from rope_lab.model import Transformer
-from rope_lab.train import build_model
 from tasks.base import Task
 
 

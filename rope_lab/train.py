@@ -5,42 +5,33 @@ The same command continues a run that was cut off, and returns at once from one 
 
 import dataclasses
 import importlib
-import json
 import logging
 import math
-import os
-import shutil
 import signal
 import sys
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import hydra
-import safetensors.torch
 import torch
 import torch.nn.functional as F
 from hydra.errors import CompactHydraException, HydraException
 from omegaconf import DictConfig
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 
-from rope_lab import checkpoint, config, data, files, record, sweep
+from rope_lab import config, data, record, screen, sweep
 from rope_lab.config import CONF, Config, ConfigError
-from rope_lab.evaluate import SCORED, Evaluation, evaluate, evaluating, floor, samples
-from rope_lab.model import Transformer
-from rope_lab.positions import Dims
-from tasks.base import Problem, Task
+from rope_lab.evaluate import Evaluation, evaluate, evaluating, floor, samples
+from rope_lab.lab import Lab, State, build, export, hardware, resolve, resume, save
 
 log = logging.getLogger(__name__)
 
 EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_DIVERGED = 1, 2, 3
-WEIGHTS = "weights.safetensors"
 EXAMPLES = 8  # problems whose completions are kept with the record
 SAVE_SECONDS = 300  # a checkpoint is written at each evaluation, and whenever the last one is older than this
 
@@ -51,33 +42,6 @@ class Diverged(Exception):
 
 class Unusable(Exception):
     """The run's folder can no longer be written or read: the run stops, what was written before stays good."""
-
-
-@dataclass
-class Lab:
-    """Everything a run needs, built and checked before anything is written."""
-
-    cfg: Config
-    device: torch.device
-    task: Task
-    text: data.HeldOutText  # for eval/loss
-    problems: list[Problem]  # held out, graded
-    model: Transformer
-    forward: Callable[[Tensor], Tensor]  # the model, compiled if that is asked for: what training calls
-    optimizer: torch.optim.Optimizer
-
-    def autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.cfg.train.precision == "bfloat16")
-
-
-@dataclass
-class State:
-    """How far a run is."""
-
-    step: int = 0  # optimizer steps made
-    seconds: float = 0.0  # spent training and evaluating, over all the times that the run was resumed
-    losses: list[float] = field(default_factory=list)  # of the steps since train/loss was last recorded
-    rows: list[dict[str, float]] = field(default_factory=list)  # everything that was recorded, as metrics.jsonl has it
 
 
 def train(cfg: Config) -> dict[str, Any]:
@@ -97,9 +61,9 @@ def train(cfg: Config) -> dict[str, Any]:
             return run.content
         state, before = resume(lab, run)
         run.begin(state.rows, cfg.wandb, **describe(lab, state, before))
-        say(headline(run))
+        screen.say(screen.headline(run))
         try:
-            with StopSignals() as stop, new_bar(cfg, state) as bar:
+            with StopSignals() as stop, screen.new_bar(cfg.train.steps, state.step) as bar:
                 evaluation = loop(lab, state, run, stop, bar)
         except Diverged as error:
             run.end("diverged", progress=progress(cfg, state), error=str(error))
@@ -114,7 +78,7 @@ def train(cfg: Config) -> dict[str, Any]:
                 slices = (evaluation or evaluate_now(lab)).slices
                 export(lab, run)
                 run.end("finished", progress=progress(cfg, state), slices=slices, samples=write_samples(lab))
-        say(summary(run))
+        screen.say(screen.summary(run))
         if stop.caught:
             sys.exit(128 + stop.caught)
         return run.content
@@ -205,124 +169,16 @@ def write_samples(lab: Lab) -> list[dict[str, Any]]:
         return samples(lab.model, lab.task, lab.problems[:EXAMPLES], lab.cfg.train.seq_len)
 
 
-def build(cfg: Config) -> Lab:
-    """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError where they cannot be built."""
-    device = torch.device(cfg.device)
-    if cfg.threads:
-        torch.set_num_threads(cfg.threads)
-    task = config.build_task(cfg)
-    sizes = " ".join(f"task.{key}={value}" for key, value in cfg.task.items() if key != "_target_")
-    with config.config_errors(f"{sizes}: "):
-        data.training_batch(task, cfg.seed, 0, 1, cfg.train.seq_len)
-        text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len).to(device)
-    with config.config_errors(f"eval.problems={cfg.eval.problems}: "):
-        problems = data.evaluation_problems(task, cfg.eval.problems)
-    if cfg.train.warmup > cfg.train.steps:
-        log.warning(
-            "train.warmup=%d is longer than train.steps=%d: lr is never reached", cfg.train.warmup, cfg.train.steps
-        )
-    model = build_model(cfg, len(task.alphabet)).to(device)
-    forward = model
-    if cfg.train.compile:  # it breaks its graph at the attention on CPUs, and torch then warns of its own doings
-        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
-        forward = torch.compile(model)
-    t = cfg.train
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True)
-    return Lab(cfg, device, task, text, problems, model, forward, optimizer)
-
-
-def build_model(cfg: Config, vocabulary: int) -> Transformer:
-    """The model with its initial weights: those of `cfg.seed`, the same for every scheme but for what a scheme adds."""
-    dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
-        position = config.build_position(cfg, dims)
-        torch.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
-        return Transformer(vocabulary, **dataclasses.asdict(cfg.model), position=position)
-
-
-def resolve(cfg: Config) -> Config:
-    """`cfg` with what `auto` comes to here: the device, and the precision in which that computes fastest.
-
-    Raises ConfigError where there is no such device.
-    """
-    name = cfg.device
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        name = next(kind for kind, found in there.items() if found)
-    if not there[name]:
-        raise ConfigError(f"device={name}: torch finds no such device here; use device=auto or device=cpu")
-    precision = cfg.train.precision
-    if precision == "auto":
-        precision = "bfloat16" if computes_bfloat16(name) else "float32"
-    return dataclasses.replace(cfg, device=name, train=dataclasses.replace(cfg.train, precision=precision))
-
-
-def computes_bfloat16(device: str) -> bool:
-    """Whether the device multiplies matrices of bfloat16, rather than turning them into others first."""
-    if device == "cpu":
-        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-
-
 def is_over(folder: Path) -> bool:
     """Whether the run in `folder` has come to its end, which it then says."""
     content = record.read(folder)
     if content is None or content["status"] not in ("finished", "diverged"):
         return False
-    say(f"{folder.name} has {content['status']} before; fresh=true runs it anew")
+    screen.say(f"{folder.name} has {content['status']} before; fresh=true runs it anew")
     code = content["provenance"]["code"]
     if code != record.code_hash():
         log.warning("its code was another (%s, now %s): fresh=true runs it with today's", code, record.code_hash())
     return True
-
-
-def resume(lab: Lab, run: record.Run) -> tuple[State, dict[str, Any] | None]:
-    """Loads the run's last checkpoint, if there is one; how far it was, and the provenance of what is resumed.
-
-    Raises ConfigError where none can be trusted, where it is of other settings, or where other code wrote it and
-    `other_code` does not allow that.
-    """
-    try:
-        saved = checkpoint.load(run.folder, lab.device)
-    except checkpoint.Refused as error:
-        raise ConfigError(f"{error}: fresh=true begins anew") from None
-    if saved is None:
-        return State(), None
-    if different := config.differences(saved["origin"], origin(lab)):
-        raise ConfigError(f"{run.folder}: its checkpoint is of other settings: {different}; fresh=true begins anew")
-    code = saved["provenance"]["code"]
-    if code != record.code_hash() and not lab.cfg.other_code:
-        raise ConfigError(
-            f"{run.folder} was begun by other code ({code}, now {record.code_hash()}): "
-            "fresh=true begins anew, other_code=true goes on all the same"
-        )
-    lab.model.load_state_dict(saved["model"])
-    lab.optimizer.load_state_dict(saved["optimizer"])
-    return State(**saved["state"]), run.content.get("provenance", saved["provenance"])
-
-
-def save(lab: Lab, state: State, run: record.Run) -> None:
-    """Writes a checkpoint from which run.json and metrics.jsonl too can be made again, should they be harmed."""
-    weights = {"model": lab.model.state_dict(), "optimizer": lab.optimizer.state_dict()}
-    about = {"state": dataclasses.asdict(state), "origin": origin(lab), "provenance": run.content["provenance"]}
-    checkpoint.save(run.folder, state.step, weights | about)
-
-
-def export(lab: Lab, run: record.Run) -> None:
-    """Writes the final weights as `weights.safetensors`, for other programs to load."""
-    about = {
-        "run_id": run.content["run_id"],
-        "config": json.dumps(run.content["config"]),
-        "alphabet": lab.task.alphabet,
-    }
-    weights = {name: weight.cpu().contiguous() for name, weight in lab.model.state_dict().items()}
-    files.write_whole(run.folder / WEIGHTS, safetensors.torch.save(weights, about))
-
-
-def origin(lab: Lab) -> dict[str, Any]:
-    """What a checkpoint has to agree with to be gone on from."""
-    return config.identity(lab.cfg) | {"task_version": lab.task.version, "checkpoint_format": checkpoint.FORMAT}
 
 
 @contextmanager
@@ -354,19 +210,6 @@ def describe(lab: Lab, state: State, before: dict[str, Any] | None) -> dict[str,
     }
 
 
-def hardware(device: torch.device) -> dict[str, Any]:
-    """What a run computes with: the numbers may differ in their last digits on another."""
-    backends = torch.backends
-    return {
-        "device": device.type,
-        "name": torch.cuda.get_device_name(device) if device.type == "cuda" else record.cpu_name(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "tf32": {"matmul": backends.cuda.matmul.allow_tf32, "cudnn": backends.cudnn.allow_tf32},
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-    }
-
-
 def progress(cfg: Config, state: State) -> dict[str, Any]:
     """How far a run is, in each of the units in which others may have counted."""
     sequences = state.step * cfg.train.batch_size
@@ -395,69 +238,13 @@ class StopSignals:
         self.caught = self.caught or number
 
 
-def new_bar(cfg: Config, state: State) -> tqdm:
-    """A progress bar on a terminal; silent elsewhere."""
-    return tqdm(total=cfg.train.steps, initial=state.step, disable=None, unit="step", dynamic_ncols=True)
-
-
 def report(run: record.Run, bar: tqdm, cfg: Config, state: State, metrics: dict[str, float]) -> None:
-    """Records a row of metrics and shows it: in the bar, or, where that is silent, as one line an evaluation."""
+    """Records a row of metrics and shows it."""
     far = progress(cfg, state)
-    state.rows.append({"step": state.step} | {k: v for k, v in far.items() if k != "steps"} | metrics)
-    run.log(state.rows[-1])
-    now = {"eval/loss": math.nan, "eval/accuracy": math.nan} | run.content["metrics"]
-    speed = f"{far['tokens'] / far['seconds']:,.0f}"
-    shown = {"loss": f"{now['eval/loss']:.3f}", "accuracy": f"{now['eval/accuracy']:.1%}"}
-    bar.set_postfix(shown | {"train loss": f"{now.get('train/loss', math.nan):.3f}", "tokens/s": speed}, refresh=False)
-    if bar.disable and "eval/accuracy" in metrics:
-        say(
-            f"step {state.step:>6} · {state.seconds:7.1f} s · {speed:>9} tokens/s · "
-            f"held-out loss {shown['loss']} · accuracy {shown['accuracy']}"
-        )
-
-
-def headline(run: record.Run) -> str:
-    c = run.content
-    hardware, begun = c["provenance"]["hardware"], c["progress"]["steps"]
-    return (
-        f"{c['task']} · {c['position']} · {c['scale']} · seed {c['seed']} · {c['parameters']:,} parameters · "
-        f"{hardware['name']}, {hardware['threads']} threads" + (f" · goes on from step {begun}" if begun else "")
-    )
-
-
-def summary(run: record.Run) -> str:
-    """The end of a run in a few lines: how it went and where everything lies."""
-    c, m = run.content, run.content["metrics"]
-    folder = as_typed(run.folder)
-    lines = [f"{c['status']} after {c['progress']['steps']} steps, {c['progress']['seconds']:.0f} s"]
-    if "error" in c:
-        lines.append(f"  {c['error']}")
-    if "eval/accuracy" in m:
-        lines.append(f"  accuracy  {m['eval/accuracy']:.1%} of {c['config']['eval']['problems']} held-out problems")
-    if "eval/score" in m:
-        lines.append(f"  score     {m['eval/score']} of the first {SCORED}, as the write-up counts")
-    if "eval/loss" in m:
-        lines.append(f"  loss      {m['eval/loss']:.4f} nats per answer token, held out")
-    lines += [f"  records   {folder}", f"  try it    {program('python')} -m rope_lab.sample {folder}"]
-    if run.wandb.run:
-        lines.append(f"  W&B       {program('wandb')} leet {as_typed(run.wandb.folder)}")
-    return "\n".join(lines)
-
-
-def say(text: str) -> None:
-    """Prints whole lines, in one piece even where several runs print at once."""
-    print(text + "\n", end="", flush=True)
-
-
-def as_typed(path: Path) -> str:
-    """A path as one would type it here: relative where it lies below."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def program(name: str) -> str:
-    """How one calls a program of this Python's environment here, activated or not."""
-    beside = Path(sys.executable).parent / name
-    return name if shutil.which(name) == str(beside) else as_typed(beside)
+    row = {"step": state.step} | {k: v for k, v in far.items() if k != "steps"} | metrics
+    state.rows.append(row)
+    run.log(row)
+    screen.show(bar, row, run.content["metrics"])
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")

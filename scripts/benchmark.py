@@ -32,8 +32,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rope_lab import config, data, evaluate, record, train
+from rope_lab import checkpoint, config, data, evaluate, record, train
 from rope_lab.evaluate import evaluating
+from rope_lab.lab import build, hardware, resolve
 from rope_lab.results import __main__ as results
 from rope_lab.results import rows
 
@@ -115,7 +116,7 @@ def step_of(subject: Subject, shape: Shape) -> Callable[[], None]:
     if subject.model in SCHEMES:
         settings = (f"position={subject.model}", f"train.precision={subject.precision}")
         overrides = (*shape.overrides, *settings, f"train.compile={str(subject.compiled).lower()}")
-        lab = train.build(train.resolve(config.load("wandb.mode=disabled", *overrides)))
+        lab = build(resolve(config.load("wandb.mode=disabled", *overrides)))
         steps = iter(range(10**9))
         return lambda: train.update(lab, next(steps))
     task = config.build_task(cfg)
@@ -208,7 +209,7 @@ def ratios(shape: Shape, t: dict) -> str:
         for p in ("float32", "bfloat16")
         for c in (False, True)
     }
-    ours = train.resolve(shape.cfg).train.precision
+    ours = resolve(shape.cfg).train.precision
     lines = [
         [
             "labml-nn's RoPER as shipped (float32) / ours as shipped",
@@ -274,9 +275,9 @@ def evaluation(_: list[str]) -> str:
             overrides = (f"task={task}", "wandb.mode=disabled", f"out={out}")
             with contextlib.redirect_stdout(io.StringIO()):
                 train.train(config.load(*overrides, "eval.every=10000", "eval.problems=1"))
-            lab = train.build(train.resolve(config.load(*overrides, "eval.problems=2048")))
+            lab = build(resolve(config.load(*overrides, "eval.problems=2048")))
             (folder,) = Path(out).glob("*/")
-            saved = train.checkpoint.load(folder)
+            saved = checkpoint.load(folder)
         lab.model.load_state_dict(saved["model"])
         model, made, problems, length = lab.model, lab.task, lab.problems, lab.cfg.train.seq_len
         longest = max(len(p.completion) for p in problems)
@@ -326,8 +327,8 @@ def harness(_: list[str]) -> str:
     """A quick default run against its bare steps: forward, loss, backward, clipping, optimizer, batches made before."""
     steps = 200
     settings = ("wandb.mode=disabled", f"train.steps={steps}")
-    cfg = train.resolve(config.load(*settings))
-    lab = train.build(cfg)
+    cfg = resolve(config.load(*settings))
+    lab = build(cfg)
     batches = [data.training_batch(lab.task, 0, k, cfg.train.batch_size, cfg.train.seq_len) for k in range(20)]
 
     def bare() -> None:
@@ -360,7 +361,7 @@ def length(_: list[str]) -> str:
     subjects = {}
     for batch, t in cells:
         sized = Shape("", (*shape.overrides, f"train.batch_size={batch}", f"train.seq_len={t}"))
-        subjects[batch, t] = step_of(Subject("roper", train.resolve(sized.cfg).train.precision), sized)
+        subjects[batch, t] = step_of(Subject("roper", resolve(sized.cfg).train.precision), sized)
     seconds = compare(subjects, 3, warm=1)
     lines = [[str(b), str(t), spread(seconds[b, t]), f"{median(seconds[b, t]) / (b * t) * 1e6:.1f}"] for b, t in cells]
     return table(["batch", "tokens a sequence", "ms a step", "µs a token"], lines)
@@ -437,11 +438,11 @@ SECTIONS = {f.__name__: f for f in (steps, text, evaluation, harness, length, ta
 
 def write_section(name: str, content: str, took: float) -> None:
     """Puts a section into results/benchmark.md, in the place of what it was before."""
-    hardware = train.hardware(torch.device("cpu"))
+    machine = hardware(torch.device("cpu"))
     libraries = ", ".join(f"{p} {version(p)}" for p in LIBRARIES if name == "steps" or p in LIBRARIES[:2])
     about = (
-        f"`python scripts/benchmark.py {name}` on {datetime.now(UTC):%Y-%m-%d}: {hardware['name']}, "
-        f"{torch.get_num_threads()} threads of {hardware['cores']} cores, {platform.system()}; {libraries}; "
+        f"`python scripts/benchmark.py {name}` on {datetime.now(UTC):%Y-%m-%d}: {machine['name']}, "
+        f"{torch.get_num_threads()} threads of {machine['cores']} cores, {platform.system()}; {libraries}; "
         f"code {record.code_hash()}; {took / 60:.1f} minutes."
     )
     docstring = " ".join(SECTIONS[name].__doc__.split())

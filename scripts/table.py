@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rope_lab import config, record
-from rope_lab.train import resolve
+from rope_lab.lab import resolve
 
 TASKS = ("substring_by_index", "substring_by_prefix", "arithmetic_addition")
 PAIR, REST = ("rope", "roper"), ("roper_double_rotation", "none", "sinusoidal", "learned")

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from rope_lab import config
 from rope_lab.config import ConfigError
-from rope_lab.train import resolve, train
+from rope_lab.lab import resolve
+from rope_lab.train import train
 
 # overrides, and what the message has to name
 BAD = [

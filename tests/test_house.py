@@ -34,8 +34,14 @@ MAY_IMPORT = {
 GROUPS = {f"rope_lab.results.{name}" for name in ("stats", "rows", "groups")}
 MAY_IMPORT["rope_lab.results.tables"] = MAY_IMPORT["rope_lab.results.figures"] = GROUPS
 MAY_IMPORT["rope_lab.results.__main__"] = GROUPS | {"rope_lab.results.tables", "rope_lab.results.figures"}
-MAY_IMPORT["rope_lab.train"] = {name for name in MAY_IMPORT if name not in TASK_MODULES} - {"rope_lab.results"}
-MAY_IMPORT["rope_lab.sample"] = MAY_IMPORT["rope_lab.train"] | {"rope_lab.train"}
+MAY_IMPORT["rope_lab.lab"] = {"tasks.base"} | {
+    f"rope_lab.{name}" for name in ("checkpoint", "config", "data", "files", "model", "positions", "record")
+}
+MAY_IMPORT["rope_lab.screen"] = {"rope_lab.evaluate", "rope_lab.record"}
+MAY_IMPORT["rope_lab.train"] = MAY_IMPORT["rope_lab.lab"] | {
+    f"rope_lab.{name}" for name in ("evaluate", "lab", "screen", "sweep")
+}
+MAY_IMPORT["rope_lab.sample"] = MAY_IMPORT["rope_lab.train"]
 LIBRARIES = {"torch", "safetensors", "hydra", "omegaconf", "wandb", "numpy", "tqdm", "filelock", "matplotlib", "scipy"}
 MAY_USE = {
     "tasks": {"numpy"},
@@ -51,7 +57,9 @@ MAY_USE = {
     "rope_lab.results.stats": {"numpy", "scipy"},
     "rope_lab.results.groups": {"omegaconf"},
     "rope_lab.results.figures": {"numpy", "matplotlib"},
-    "rope_lab.train": {"torch", "safetensors", "hydra", "omegaconf", "tqdm"},
+    "rope_lab.lab": {"torch", "safetensors"},
+    "rope_lab.screen": {"tqdm"},
+    "rope_lab.train": {"torch", "hydra", "omegaconf", "tqdm"},
 }
 
 

@@ -21,6 +21,7 @@ from test_config import run_command
 
 from rope_lab import checkpoint, config, data, record, sample, train
 from rope_lab.config import ConfigError
+from rope_lab.lab import build, build_model
 from tasks.substring_by_index import SubstringByIndex
 
 ROW = {"step", "sequences", "tokens", "seconds"}
@@ -90,7 +91,7 @@ def test_the_first_loss_is_that_of_a_model_that_knows_nothing(tiny, tmp_path):
     rows = rows_of(only_folder(tmp_path / "runs"))
     cfg = config.load(*tiny)
     task = config.build_task(cfg)
-    model = train.build_model(cfg, len(task.alphabet))
+    model = build_model(cfg, len(task.alphabet))
     batch = data.training_batch(task, 0, 0, 4, 64)
     chosen = batch.targets_BT != data.IGNORED
     nats = -model(batch.inputs_BT).log_softmax(-1)[chosen].gather(1, batch.targets_BT[chosen][:, None])
@@ -106,7 +107,7 @@ def test_the_loop_is_these_few_lines_of_plain_torch(tiny, tmp_path, decay, facto
     cfg = config.load(*tiny, *settings)
     task = config.build_task(cfg)
     torch.set_num_threads(1)
-    model = train.build_model(cfg, len(task.alphabet))
+    model = build_model(cfg, len(task.alphabet))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.8, 0.9), weight_decay=0.3, fused=True)
     losses, norms = [], []
     for k, lr in enumerate([0.005, 0.01, *(0.01 * f for f in factors)]):
@@ -148,7 +149,7 @@ def test_every_scheme_sees_the_same_batches(tiny, tmp_path, monkeypatch):
 
 def test_dropout_drops_in_training_alone_and_anew_at_each_step(tiny, monkeypatch):
     cfg = config.load(*tiny, "model.dropout=0.5")
-    lab = train.build(cfg)
+    lab = build(cfg)
     lab.optimizer.step = lambda: None
     batch = data.training_batch(lab.task, 0, 0, 4, 64)
     monkeypatch.setattr(data, "training_batch", lambda *_: batch)
@@ -701,7 +702,7 @@ def test_talking_to_a_trained_run_is_talking_to_its_weights(tiny, tmp_path, caps
     content = run([*tiny, "train.lr=1e-1", "train.steps=12"])
     sample.main([str(only_folder(tmp_path / "runs")), "-n", "8"])
     shown = capsys.readouterr().out
-    untrained = train.build_model(config.load(*tiny), len(config.build_task(config.load(*tiny)).alphabet))
+    untrained = build_model(config.load(*tiny), len(config.build_task(config.load(*tiny)).alphabet))
     assert all(row["prompt"] + " → " + row["written"] in shown for row in content["samples"])
     prompt = content["samples"][0]["prompt"]
     cfg = config.load(*tiny)

@@ -1,0 +1,172 @@
+"""A run's task, model and optimizer: built and checked before anything is written, saved, and resumed."""
+
+import dataclasses
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from rope_lab import checkpoint, config, data, files, record
+from rope_lab.config import Config, ConfigError
+from rope_lab.model import Transformer
+from rope_lab.positions import Dims
+from tasks.base import Problem, Task
+
+log = logging.getLogger(__name__)
+
+WEIGHTS = "weights.safetensors"
+
+
+@dataclass
+class Lab:
+    """Everything a run needs, built and checked before anything is written."""
+
+    cfg: Config
+    device: torch.device
+    task: Task
+    text: data.HeldOutText  # for eval/loss
+    problems: list[Problem]  # held out, graded
+    model: Transformer
+    forward: Callable[[Tensor], Tensor]  # the model, compiled if that is asked for: what training calls
+    optimizer: torch.optim.Optimizer
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.cfg.train.precision == "bfloat16")
+
+
+@dataclass
+class State:
+    """How far a run is."""
+
+    step: int = 0  # optimizer steps made
+    seconds: float = 0.0  # spent training and evaluating, over all the times that the run was resumed
+    losses: list[float] = field(default_factory=list)  # of the steps since train/loss was last recorded
+    rows: list[dict[str, float]] = field(default_factory=list)  # everything that was recorded, as metrics.jsonl has it
+
+
+def resolve(cfg: Config) -> Config:
+    """`cfg` with what `auto` comes to here: the device, and the precision in which that computes fastest.
+
+    Raises ConfigError where there is no such device.
+    """
+    name = cfg.device
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(kind for kind, found in there.items() if found)
+    if not there[name]:
+        raise ConfigError(f"device={name}: torch finds no such device here; use device=auto or device=cpu")
+    precision = cfg.train.precision
+    if precision == "auto":
+        precision = "bfloat16" if computes_bfloat16(name) else "float32"
+    return dataclasses.replace(cfg, device=name, train=dataclasses.replace(cfg.train, precision=precision))
+
+
+def computes_bfloat16(device: str) -> bool:
+    """Whether the device multiplies matrices of bfloat16, rather than turning them into others first."""
+    if device == "cpu":
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def build(cfg: Config) -> Lab:
+    """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError where they cannot be built."""
+    device = torch.device(cfg.device)
+    if cfg.threads:
+        torch.set_num_threads(cfg.threads)
+    task = config.build_task(cfg)
+    sizes = " ".join(f"task.{key}={value}" for key, value in cfg.task.items() if key != "_target_")
+    with config.config_errors(f"{sizes}: "):
+        data.training_batch(task, cfg.seed, 0, 1, cfg.train.seq_len)
+        text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len).to(device)
+    with config.config_errors(f"eval.problems={cfg.eval.problems}: "):
+        problems = data.evaluation_problems(task, cfg.eval.problems)
+    if cfg.train.warmup > cfg.train.steps:
+        log.warning(
+            "train.warmup=%d is longer than train.steps=%d: lr is never reached", cfg.train.warmup, cfg.train.steps
+        )
+    model = build_model(cfg, len(task.alphabet)).to(device)
+    forward = model
+    if cfg.train.compile:  # it breaks its graph at the attention on CPUs, and torch then warns of its own doings
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
+        forward = torch.compile(model)
+    t = cfg.train
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True)
+    return Lab(cfg, device, task, text, problems, model, forward, optimizer)
+
+
+def build_model(cfg: Config, vocabulary: int) -> Transformer:
+    """The model with its initial weights: those of `cfg.seed`, the same for every scheme but for what a scheme adds."""
+    dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
+        position = config.build_position(cfg, dims)
+        torch.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
+        return Transformer(vocabulary, **dataclasses.asdict(cfg.model), position=position)
+
+
+def resume(lab: Lab, run: record.Run) -> tuple[State, dict[str, Any] | None]:
+    """Loads the run's last checkpoint, if there is one; how far it was, and the provenance of what is resumed.
+
+    Raises ConfigError where none can be trusted, where it is of other settings, or where other code wrote it and
+    `other_code` does not allow that.
+    """
+    try:
+        saved = checkpoint.load(run.folder, lab.device)
+    except checkpoint.Refused as error:
+        raise ConfigError(f"{error}: fresh=true begins anew") from None
+    if saved is None:
+        return State(), None
+    if different := config.differences(saved["origin"], origin(lab)):
+        raise ConfigError(f"{run.folder}: its checkpoint is of other settings: {different}; fresh=true begins anew")
+    code = saved["provenance"]["code"]
+    if code != record.code_hash() and not lab.cfg.other_code:
+        raise ConfigError(
+            f"{run.folder} was begun by other code ({code}, now {record.code_hash()}): "
+            "fresh=true begins anew, other_code=true goes on all the same"
+        )
+    lab.model.load_state_dict(saved["model"])
+    lab.optimizer.load_state_dict(saved["optimizer"])
+    return State(**saved["state"]), run.content.get("provenance", saved["provenance"])
+
+
+def save(lab: Lab, state: State, run: record.Run) -> None:
+    """Writes a checkpoint from which run.json and metrics.jsonl too can be made again, should they be harmed."""
+    weights = {"model": lab.model.state_dict(), "optimizer": lab.optimizer.state_dict()}
+    about = {"state": dataclasses.asdict(state), "origin": origin(lab), "provenance": run.content["provenance"]}
+    checkpoint.save(run.folder, state.step, weights | about)
+
+
+def export(lab: Lab, run: record.Run) -> None:
+    """Writes the final weights as `weights.safetensors`, for other programs to load."""
+    about = {
+        "run_id": run.content["run_id"],
+        "config": json.dumps(run.content["config"]),
+        "alphabet": lab.task.alphabet,
+    }
+    weights = {name: weight.cpu().contiguous() for name, weight in lab.model.state_dict().items()}
+    files.write_whole(run.folder / WEIGHTS, safetensors.torch.save(weights, about))
+
+
+def origin(lab: Lab) -> dict[str, Any]:
+    """What a checkpoint has to agree with to be gone on from."""
+    return config.identity(lab.cfg) | {"task_version": lab.task.version, "checkpoint_format": checkpoint.FORMAT}
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """What a run computes with: the numbers may differ in their last digits on another."""
+    backends = torch.backends
+    return {
+        "device": device.type,
+        "name": torch.cuda.get_device_name(device) if device.type == "cuda" else record.cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "tf32": {"matmul": backends.cuda.matmul.allow_tf32, "cudnn": backends.cudnn.allow_tf32},
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
