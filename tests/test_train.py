@@ -645,9 +645,11 @@ def test_wandb_records_offline(tmp_path):
     assert only_folder(tmp_path / "runs").name.encode() in content
 
 
-def test_without_a_network_wandb_online_warns_and_training_goes_on(tmp_path, monkeypatch):
+@pytest.mark.parametrize("key", ["a" * 40, None])
+def test_without_a_network_or_a_key_wandb_online_warns_and_training_goes_on(tmp_path, monkeypatch, key):
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("WANDB_API_KEY", key) if key else monkeypatch.delenv("WANDB_API_KEY", raising=False)
     done = run_command([*TINY, "out=runs", "wandb.mode=online"], tmp_path)
     assert done.returncode == 0
     assert "W&B could not start" in done.stderr
