@@ -55,7 +55,7 @@ def test_the_tree_is_the_tree():
 
 
 def test_every_promise_has_its_tests():
-    page = (ROOT / "docs" / "reliability.md").read_text()
+    page = (ROOT / "docs" / "reliability.md").read_text().partition("## What is not promised")[0]
     named = set(re.findall(r"`(test_\w+)`", page))
     there = {
         name
