@@ -139,7 +139,10 @@ def generate(model: Transformer, task: Task, prompts: list[str], longest: int, m
 
 
 def _generate(model: Transformer, task: Task, prompts: list[str], longest: int, max_len: int) -> list[list[int]]:
-    """One batch: the prompts are read at once, then each row goes on from where its own prompt ends."""
+    """One batch: the prompts are read at once, then each row goes on from where its own prompt ends.
+
+    Rows that have ended are dropped when half of them have, so that few long ones do not hold up the many.
+    """
     device = model.embedding.weight.device
     stop = task.alphabet.index(task.stop) if task.stop else -1
     tokens_BT = pad([task.encode(p) for p in prompts]).to(device)
@@ -147,19 +150,24 @@ def _generate(model: Transformer, task: Task, prompts: list[str], longest: int, 
     slots = min(int(end_B.max()) + longest, max_len)
     cache = Cache.empty(model, len(prompts), slots)
 
+    row_B = torch.arange(len(prompts), device=device)  # whose turn it is in the cache
     pos_BT = torch.arange(tokens_BT.shape[1], device=device).expand_as(tokens_BT)
-    logits_BV = model(tokens_BT, pos_BT, cache)[torch.arange(len(prompts), device=device), end_B - 1]
-    written, going = [], torch.ones_like(end_B, dtype=torch.bool)
-    for _ in range(longest):
+    logits_BV = model(tokens_BT, pos_BT, cache)[row_B, end_B - 1]
+    written = torch.full((len(prompts), longest), -1, device=device)
+    going_B = torch.ones_like(end_B, dtype=torch.bool)
+    for n in range(longest):
         next_B = logits_BV.argmax(-1)
-        written.append(torch.where(going, next_B, -1))
-        going &= (next_B != stop) & (end_B < slots)
-        if not going.any():
+        written[row_B, n] = torch.where(going_B, next_B, -1)
+        going_B &= (next_B != stop) & (end_B < slots)
+        left = int(going_B.sum())
+        if left == 0:
             break
+        if left <= len(row_B) // 2:
+            cache = cache.rows(going_B)
+            row_B, next_B, end_B, going_B = (x[going_B] for x in (row_B, next_B, end_B, going_B))
         logits_BV = model(next_B[:, None], end_B.clamp(max=slots - 1)[:, None], cache)[:, 0]
         end_B = end_B + 1
-    rows = torch.stack(written, dim=1).tolist()
-    return [[t for t in row if t >= 0] for row in rows]
+    return [[t for t in row if t >= 0] for row in written.tolist()]
 
 
 def _means(keys: list[int], values: list[float]) -> dict[str, list[float]]:

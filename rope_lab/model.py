@@ -133,6 +133,10 @@ class Cache:
             dtype = torch.get_autocast_dtype(kind)
         return cls(*(torch.zeros(shape, dtype=dtype, device=weight.device) for _ in "kv"))
 
+    def rows(self, chosen_B: Tensor) -> "Cache":
+        """The cache of some of its rows, bool [B]."""
+        return Cache(self.k_LBHSK[:, chosen_B], self.v_LBHSK[:, chosen_B])
+
 
 @dataclass(frozen=True)
 class Memory:
