@@ -36,6 +36,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
 CORES = os.cpu_count() or 1
 SWAPPED = {"task": Task, "position": PositionScheme}  # groups of conf/ whose files name a class, and of which kind
+# Settings that came when runs had been kept already: at these values a run is what it was without them.
+CAME_LATER = {("model", "init"): "pytorch"}
 PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the user allows more
 
 
@@ -49,6 +51,7 @@ class Model:
     n_layers: int = MISSING
     n_heads: int = MISSING
     norm: str = MISSING
+    init: str = MISSING
     dropout: float = MISSING
 
 
@@ -127,6 +130,7 @@ CHECKS = [
     ("model.n_layers", lambda v: v >= 1, "must be at least 1"),
     ("model.n_heads", lambda v: v >= 1, "must be at least 1"),
     ("model.norm", lambda v: v in ("pre", "post"), "must be pre or post"),
+    ("model.init", lambda v: v in ("pytorch", "xavier"), "must be pytorch or xavier"),
     ("model.dropout", lambda v: 0 <= v < 1, "must be at least 0 and below 1"),
     ("train.steps", lambda v: v >= 1, "must be at least 1"),
     ("train.batch_size", lambda v: v >= 1, "must be at least 1"),
@@ -190,6 +194,9 @@ def from_record(plain: dict[str, Any], allowed_packages: Iterable[str] = ()) -> 
 
     What packages are allowed is for the reader to say, not for the record.
     """
+    for (group, key), before in CAME_LATER.items():
+        if isinstance(plain.get(group), dict):
+            plain = plain | {group: {key: before} | plain[group]}
     _check_keys(plain, Config)
     settings = {key: value for key, value in plain.items() if key != "names"}
     with _plain_errors():
@@ -278,6 +285,9 @@ def out_folder(config: Config) -> Path:
 def identity(config: Config) -> dict[str, Any]:
     """The settings of a resolved configuration that change what a run records."""
     plain = dataclasses.asdict(config)
+    for (group, key), before in CAME_LATER.items():
+        if plain[group][key] == before:
+            del plain[group][key]
     kept = {key: plain[key] for key in ("task", "position", "model", "train", "eval", "seed", "device")}
     return kept | {"names": {key: plain["names"][key] for key in ("task", "position")}}
 

@@ -16,10 +16,11 @@ from rope_lab.positions import PositionScheme
 
 
 class Transformer(nn.Module):
-    """A decoder with ReLU feed-forward layers of 4 · d_model, biases everywhere and PyTorch's own initialisation.
+    """A decoder with ReLU feed-forward layers of 4 · d_model, biases everywhere and an output matrix of its own.
 
-    Embeddings are drawn from N(0, 1) and not scaled; the output layer is a matrix of its own. `norm` says where layer
-    norms stand: `pre`, x + f(LN(x)) with one more before the output, or `post`, LN(x + f(x)).
+    norm: where layer norms stand: `pre`, x + f(LN(x)) with one more before the output, or `post`, LN(x + f(x))
+    init: `pytorch`, its own: embeddings are drawn from N(0, 1) and not scaled, the rest by nn.Linear's rule; `xavier`:
+          every matrix by the rule of Glorot and Bengio (2010), embeddings multiplied by √d_model (Vaswani et al., 2017)
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Transformer(nn.Module):
         n_layers: int,
         n_heads: int,
         norm: str,
+        init: str,
         dropout: float,
         position: PositionScheme,
     ):
@@ -38,6 +40,11 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.unembedding = nn.Linear(d_model, vocabulary)
         self.dropout = nn.Dropout(dropout)
+        self.scale = 1.0
+        if init == "xavier":
+            self.scale = d_model**0.5
+            for matrix in (p for p in self.parameters() if p.dim() == 2):
+                nn.init.xavier_uniform_(matrix)
         self.position = position
 
     def forward(self, tokens_BT: Tensor, pos: Tensor | None = None, cache: "Cache | None" = None) -> Tensor:
@@ -64,7 +71,7 @@ class Transformer(nn.Module):
             bias = self.position.bias(at, self.position.prepare(slots, dtype))
             mask = seen_B1TS if bias is None else torch.where(seen_B1TS, bias, -torch.inf)
 
-        x_BTD = self.dropout(self.position.embed(self.embedding(tokens_BT), at))
+        x_BTD = self.dropout(self.position.embed(self.scale * self.embedding(tokens_BT), at))
         for number, layer in enumerate(self.layers):
             memory = None if cache is None else Memory(cache, number, pos, end)
             x_BTD = layer(x_BTD, self.position, at, mask, memory)

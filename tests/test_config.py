@@ -32,6 +32,7 @@ BAD = [
     (["train.decay=exponential"], ["train.decay=exponential", "linear"]),
     (["train.precision=float16"], ["train.precision=float16", "bfloat16"]),
     (["model.norm=both"], ["model.norm=both", "pre or post"]),
+    (["model.init=zero"], ["model.init=zero", "xavier"]),
     (["model.dropout=1.0"], ["model.dropout=1.0"]),
     (["+foo=1"], ["foo=1", "no such setting"]),
     (["+train.stepz=5"], ["train.stepz=5", "train.steps"]),
@@ -186,6 +187,16 @@ def test_identity_changes_with_what_changes_the_record_and_with_nothing_else():
     }
     assert base not in ids
     assert len(ids) == len(others) + 1
+
+
+def test_a_setting_that_came_later_leaves_earlier_runs_what_they_were():
+    """Kept runs name recipes by these hashes: they are those of the settings of their time."""
+    assert "init" not in identity()["model"]
+    assert identity("model.init=xavier")["model"]["init"] == "xavier"
+    assert config.recipe_id(identity("train.precision=float32", "position=rope")) == "2d2b7cab9722"
+    plain = dataclasses.asdict(config.load())
+    del plain["model"]["init"]
+    assert config.from_record(plain).model.init == "pytorch"
 
 
 def test_runs_may_be_compared_across_schemes_and_seeds_alone():

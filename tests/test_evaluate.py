@@ -17,7 +17,9 @@ from tasks.substring_by_index import SubstringByIndex
 
 def make_model(task, scheme: str = "rope", seed: int = 0) -> Transformer:
     torch.manual_seed(seed)
-    return Transformer(len(task.alphabet), 32, 2, 2, "pre", 0.0, make_scheme(scheme, Dims(32, 2, 256))).double()
+    return Transformer(
+        len(task.alphabet), 32, 2, 2, "pre", "pytorch", 0.0, make_scheme(scheme, Dims(32, 2, 256))
+    ).double()
 
 
 def greedy(model, task, prompt: str, longest: int, max_len: int) -> str:

@@ -27,7 +27,7 @@ class Slopes(PositionScheme):
 def make_model(name: str, norm: str = "pre") -> Transformer:
     torch.manual_seed(1)
     scheme = Slopes(DIMS) if name == "slopes" else make_scheme(name, DIMS)
-    return Transformer(V, D, 2, HEADS, norm, 0.0, scheme).double()
+    return Transformer(V, D, 2, HEADS, norm, "pytorch", 0.0, scheme).double()
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -138,3 +138,14 @@ def test_initialisation_is_pytorchs_own():
     assert up.abs().max() <= 1 / 16
     assert abs(up.std().item() - 1 / 16 / 3**0.5) < 1e-3
     assert (model.norm.weight == 1).all()
+
+
+def test_xavier_initialisation_scales_matrices_by_both_their_sides_and_embeddings_by_the_root_of_the_width():
+    model = build_model(config.load("model.d_model=256", "model.init=xavier"), 100)
+    for matrix, sides in ((model.layers[0].up.weight, 256 + 1024), (model.embedding.weight, 256 + 100)):
+        assert matrix.abs().max() <= (6 / sides) ** 0.5
+        assert abs(matrix.std().item() / (2 / sides) ** 0.5 - 1) < 0.01
+    seen = []
+    model.layers[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    model(torch.tensor([[3]]))
+    torch.testing.assert_close(seen[0][0, 0], 16 * model.embedding.weight[3])

@@ -138,7 +138,7 @@ def logits(name: str, shift: int, max_len: int = 64) -> torch.Tensor:
     """What a random float64 model under a scheme makes of fixed tokens that stand at shift, shift + 1, …"""
     torch.manual_seed(0)
     dims = Dims(d_model=24, n_heads=3, max_len=max_len)
-    model = Transformer(11, 24, 2, 3, "pre", 0.0, make_scheme(name, dims)).double()
+    model = Transformer(11, 24, 2, 3, "pre", "pytorch", 0.0, make_scheme(name, dims)).double()
     tokens = torch.arange(20).reshape(2, 10) % 11
     return model(tokens, torch.arange(10) + shift)
 
