@@ -12,7 +12,7 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -227,7 +227,7 @@ def _checked(cfg: DictConfig, names: Names) -> Config:
         if not holds(value):
             raise ConfigError(f"{key}={_show(value)}: {remedy}")
     for group in SWAPPED:
-        setattr(config, group, _check_arguments(group, plain[group], config.allowed_packages))
+        setattr(config, group, _check_arguments(group, plain[group], SWAPPED[group], config.allowed_packages))
     if config.model.d_model % config.model.n_heads:
         raise ConfigError(
             f"model.d_model={config.model.d_model}: must be divisible by model.n_heads={config.model.n_heads}"
@@ -342,7 +342,7 @@ def _check_keys(plain: dict[str, Any], schema: type, prefix: str = "") -> None:
             raise ConfigError(f"{prefix}{key}: not set; conf/config.yaml sets it")
 
 
-def _check_arguments(group: str, node: dict[str, Any], allowed_packages: list[str]) -> dict[str, Any]:
+def _check_arguments(group: str, node: dict[str, Any], kind: type, allowed_packages: list[str]) -> dict[str, Any]:
     """`node` with whole numbers as floats where its class takes floats, so that 1 and 1.0 are the same run.
 
     Raises ConfigError where `node` names no class or one that may not be used here (then nothing of it is imported), or
@@ -362,8 +362,8 @@ def _check_arguments(group: str, node: dict[str, Any], allowed_packages: list[st
         made = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise ConfigError(f"{group}._target_={target}: {error}") from None
-    if not (inspect.isclass(made) and issubclass(made, SWAPPED[group])):
-        raise ConfigError(f"{group}._target_={target}: must be a {SWAPPED[group].__name__}")
+    if not (inspect.isclass(made) and issubclass(made, kind)):
+        raise ConfigError(f"{group}._target_={target}: must be a {kind.__name__}")
     parameters = inspect.signature(made).parameters
     takes = [name for name in parameters if name != "dims"]
     for key, value in node.items():
@@ -371,6 +371,9 @@ def _check_arguments(group: str, node: dict[str, Any], allowed_packages: list[st
             continue
         if key not in takes:
             raise ConfigError(f"{group}.{key}={_show(value)}: there is no such setting; {_nearest(key, takes, group)}")
+        if isinstance(value, dict) and parameters[key].annotation == Callable[[Dims], PositionScheme]:
+            node = node | {key: _check_arguments(f"{group}.{key}", value, PositionScheme, allowed_packages)}
+            continue
         if any(name.rpartition(".")[2].startswith("_") for name in flat({key: value})):
             raise ConfigError(f"{group}.{key}={_show(value)}: must be plain, it would be built from a class")
         if not _fits(value, parameters[key].annotation):

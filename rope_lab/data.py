@@ -9,9 +9,9 @@ from torch import Tensor
 from tasks.base import Problem, Task, Text
 
 # Streams: what random numbers are for. A stream's number is part of every recorded run: never reuse one.
-INITIAL_WEIGHTS, SCHEME_WEIGHTS, TRAINING_TEXT, DROPOUT = range(4)
+INITIAL_WEIGHTS, SCHEME_WEIGHTS, TRAINING_TEXT, DROPOUT, POSITIONS = range(5)
 EVALUATION_SEED = 20_220_622  # one for all runs: every scheme and seed meets the same problems and the same text
-EVALUATION_TEXT, EVALUATION_PROBLEMS = range(2)
+EVALUATION_TEXT, EVALUATION_PROBLEMS, EVALUATION_POSITIONS = range(3)
 
 IGNORED = -100  # a target that no loss counts
 

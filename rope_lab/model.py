@@ -62,14 +62,15 @@ class Transformer(nn.Module):
             raise ValueError(f"{end} positions are more than the {limit} that the position scheme was made for")
 
         dtype = self.embedding.weight.dtype
-        at = self.position.prepare(pos, dtype)
-        if cache is None:
-            mask = self.position.bias(at, at)
-        else:
-            slots = torch.arange(end, device=pos.device)
-            seen_B1TS = (slots <= pos[..., None]).unsqueeze(1)
-            bias = self.position.bias(at, self.position.prepare(slots, dtype))
-            mask = seen_B1TS if bias is None else torch.where(seen_B1TS, bias, -torch.inf)
+        with torch.autocast(pos.device.type, enabled=False):  # positions are told apart in full precision
+            at = self.position.prepare(pos, dtype)
+            if cache is None:
+                mask = self.position.bias(at, at)
+            else:
+                slots = torch.arange(end, device=pos.device)
+                seen_B1TS = (slots <= pos[..., None]).unsqueeze(1)
+                bias = self.position.bias(at, self.position.prepare(slots, dtype))
+                mask = seen_B1TS if bias is None else torch.where(seen_B1TS, bias, -torch.inf)
 
         x_BTD = self.dropout(self.position.embed(self.scale * self.embedding(tokens_BT), at))
         for number, layer in enumerate(self.layers):

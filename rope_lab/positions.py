@@ -7,7 +7,9 @@ queries, keys and values side by side.
 Positions are integers, [T], or [B, T] where the rows of a batch stand at different places.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -47,6 +49,9 @@ class PositionScheme(nn.Module):
         """
         return pos
 
+    def draw(self, seed: int) -> None:
+        """Draws what a scheme leaves to chance: before each training step, and the same for every evaluation."""
+
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
         """Door 1: token embeddings on their way into the first layer."""
         return x_BTD
@@ -83,6 +88,13 @@ class Sinusoidal(PositionScheme):
 
     def embed(self, x_BTD: Tensor, at: Tensor) -> Tensor:
         return (x_BTD + at).to(x_BTD.dtype)
+
+
+class SinusoidalProduct(Sinusoidal):
+    """Multiplies the embeddings by the waves, as some descriptions of RoPE have it, though that turns nothing."""
+
+    def embed(self, x_BTD: Tensor, at: Tensor) -> Tensor:
+        return (x_BTD * at).to(x_BTD.dtype)
 
 
 class Learned(PositionScheme):
@@ -128,8 +140,7 @@ class Rotary(PositionScheme):
     ):
         super().__init__(dims)
         check_base(base)
-        if not 0 < fraction <= 1:
-            raise ValueError(f"position.fraction={fraction}: must be above 0 and at most 1")
+        check_share("fraction", fraction)
         width = fraction * dims.d_head
         if round(width, 6) % 2 or dims.d_head % 2:
             raise ValueError(
@@ -137,14 +148,16 @@ class Rotary(PositionScheme):
                 f"make {width:g} of {dims.d_head} features of a head turn: rotary schemes need even numbers"
             )
         self.turns, self.o, self.base = (q, k, v), o, base
-        self.width, self.rest = round(width), dims.d_head - round(width)
+        self.width, self.pairs = round(width), dims.d_head // 2
+        self.turning = self.width // 2  # pairs, the first of them all
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
         """e^(i · turns · pos · θ) for q, k and v, [T, 3, 1, K/2, 2], and for the output, [T, 1, K/2, 2].
 
         The last dimension holds cosine and sine. None where nothing turns; [B, T, …] where `pos` is.
         """
-        angle_TC = F.pad(angles(pos, self.width, self.base), (0, self.rest // 2))
+        angle_TC = angles(pos, self.width, self.base)[..., : self.turning]
+        angle_TC = F.pad(angle_TC, (0, self.pairs - self.turning))
         angle_T3C = angle_TC.unsqueeze(-2) * torch.tensor(self.turns, device=angle_TC.device).unsqueeze(-1)
         heads = unit(angle_T3C.unsqueeze(-2)) if any(self.turns) else None
         output = unit(self.o * angle_TC.unsqueeze(-2)) if self.o else None
@@ -155,6 +168,140 @@ class Rotary(PositionScheme):
 
     def output(self, o_BTHK: Tensor, at: tuple) -> Tensor:
         return turn(o_BTHK, at[1])
+
+
+class PRope(Rotary):
+    """RoPE without its slowest waves: of the angles θᵢ the largest are kept, a share p; the others are 0.
+
+    Barbero et al. (2024): the pairs that nearly stand still carry content, and turning them slowly only blurs it.
+    """
+
+    def __init__(self, dims: Dims, p: float = 0.75, base: float = 10_000.0):
+        super().__init__(dims, q=1, k=1, base=base)
+        check_share("p", p)
+        self.turning = round(p * self.pairs)
+
+
+class XPos(Rotary):
+    """RoPE whose scores also fade with distance, faster in the features that turn faster (Sun et al., 2022).
+
+    ζᵢ = (2i/d + γ) / (1 + γ), γ = 0.4. Queries at n are multiplied by ζᵢ^(n/reach) and keys at m by ζᵢ^(−m/reach), so
+    that pair i of the score is multiplied by ζᵢ^((n−m)/reach).
+    """
+
+    def __init__(self, dims: Dims, base: float = 10_000.0, reach: float = 512.0):
+        super().__init__(dims, q=1, k=1, base=base)
+        if not 0 < reach < float("inf"):
+            raise ValueError(f"position.reach={reach}: must be a finite number of positions above 0")
+        self.zeta = (torch.arange(0, dims.d_head, 2, dtype=torch.float64) / dims.d_head + 0.4) / 1.4
+        self.reach = reach
+        self.max_len = int(-30 / self.zeta[0].log10() * reach)  # beyond it float32 cannot hold the factors
+
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, None]:
+        turned, _ = super().prepare(pos, dtype)
+        power_T1 = (pos.double() / self.reach).unsqueeze(-1)
+        zeta_TC = self.zeta.to(pos.device) ** power_T1
+        factor_T3C = torch.stack([zeta_TC, 1 / zeta_TC, torch.ones_like(zeta_TC)], dim=-2)
+        return turned * factor_T3C.unsqueeze(-2).unsqueeze(-1).to(turned.dtype), None
+
+
+class Alibi(PositionScheme):
+    """Scores fall with distance, in each head by a slope of its own (Press et al., 2022).
+
+    Slopes are 2^(−8i/n), i = 1 … n, for n heads, n a power of 2; other numbers of heads take the rest from 2n.
+    """
+
+    def __init__(self, dims: Dims):
+        super().__init__(dims)
+        n = 2 ** (dims.n_heads.bit_length() - 1)
+        exponents = [-8 * i / n for i in range(1, n + 1)] + [-4 * i / n for i in range(1, 2 * n, 2)]
+        self.slopes_H11 = 2 ** torch.tensor(exponents[: dims.n_heads]).view(-1, 1, 1)
+
+    def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
+        distance = at_T[..., :, None] - at_S[..., None, :]
+        return -self.slopes_H11.to(at_T.device) * distance.unsqueeze(-3)
+
+
+class T5Bias(PositionScheme):
+    """Adds a learned number to each score, by head and distance, in buckets that widen (Raffel et al., 2020).
+
+    Distances below buckets/2 have a bucket each, those from there to `furthest` share the other half in proportion to
+    their logarithm, and all beyond are in the last.
+    """
+
+    def __init__(self, dims: Dims, buckets: int = 32, furthest: int = 128):
+        super().__init__(dims)
+        if not 2 <= buckets < 2 * furthest:
+            raise ValueError(
+                f"position.buckets={buckets}: must be 2 or more, and position.furthest={furthest} above half"
+            )
+        self.buckets, self.furthest = buckets, furthest
+        self.table = nn.Embedding(buckets, dims.n_heads)
+        nn.init.normal_(self.table.weight, std=dims.d_model**-0.5)
+
+    def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
+        distance = (at_T[..., :, None] - at_S[..., None, :]).clamp(min=0)
+        own = self.buckets // 2
+        share = (distance.clamp(min=1) / own).log() / math.log(self.furthest / own)
+        shared = (own + (share * (self.buckets - own)).long()).clamp(max=self.buckets - 1)
+        return self.table(torch.where(distance < own, distance, shared)).movedim(-1, -3)
+
+
+class Fire(PositionScheme):
+    """Adds what a small network makes of the distance as a share of the position (Li et al., 2024, FIRE).
+
+    bias = f(ψ(n−m) / ψ(max(L, n))), ψ(x) = ln(cx + 1), with c, L and the network f: 1 → hidden → heads learned.
+    """
+
+    def __init__(self, dims: Dims, hidden: int = 32, c: float = 0.1, threshold: float = 512.0):
+        super().__init__(dims)
+        if hidden < 1 or not 0 < c < float("inf") or not 0 < threshold < float("inf"):
+            raise ValueError(
+                f"position.hidden={hidden}, position.c={c}, position.threshold={threshold}: must be numbers above 0"
+            )
+        self.network = nn.Sequential(nn.Linear(1, hidden), nn.ReLU(), nn.Linear(hidden, dims.n_heads))
+        self.c, self.share = nn.Parameter(torch.tensor(c)), nn.Parameter(torch.tensor(1.0))
+        self.threshold = threshold
+
+    def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
+        distance = (at_T[..., :, None] - at_S[..., None, :]).clamp(min=0)
+        furthest = torch.maximum(at_T, (self.share * self.threshold).abs())[..., :, None]
+        share = (self.c.abs() * distance + 1).log() / (self.c.abs() * furthest + 1).log()
+        return self.network(share.unsqueeze(-1)).movedim(-1, -3)
+
+
+class Randomized(PositionScheme):
+    """Another scheme on random positions, a sorted draw from 0 … longest − 1 for 0, 1, 2, … (Ruoss et al., 2023).
+
+    One draw serves all doors of a text; there is a new one for each training step, from the run's own random numbers,
+    and one that is always the same for evaluation.
+    """
+
+    def __init__(self, dims: Dims, scheme: Callable[[Dims], PositionScheme], longest: int = 2048):
+        super().__init__(dims)
+        if longest < dims.max_len:
+            raise ValueError(f"position.longest={longest}: must be at least train.seq_len={dims.max_len}")
+        self.scheme, self.longest, self.max_len = scheme(replace(dims, max_len=longest)), longest, dims.max_len
+        self.draw(0)
+
+    def draw(self, seed: int) -> None:
+        random = torch.Generator().manual_seed(seed)
+        self.drawn = torch.randperm(self.longest, generator=random)[: self.max_len].sort().values
+
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
+        return self.scheme.prepare(self.drawn.to(pos.device)[pos], dtype)
+
+    def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
+        return self.scheme.embed(x_BTD, at)
+
+    def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor:
+        return self.scheme.heads(qkv_BT3HK, at)
+
+    def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
+        return self.scheme.bias(at_T, at_S)
+
+    def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
+        return self.scheme.output(o_BTHK, at)
 
 
 def unit(angle: Tensor) -> Tensor:
@@ -174,6 +321,12 @@ def turn(x: Tensor, e: Tensor | None) -> Tensor:
         return torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(e)).flatten(-2)
     (a, b), (cos, sin) = pairs.unbind(-1), e.unbind(-1)
     return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
+
+
+def check_share(name: str, share: float) -> None:
+    """Raises ValueError unless `share` is one."""
+    if not 0 < share <= 1:
+        raise ValueError(f"position.{name}={share}: must be above 0 and at most 1")
 
 
 def check_base(base: float) -> None:

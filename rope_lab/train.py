@@ -123,6 +123,7 @@ def update(lab: Lab, step: int) -> tuple[float, float, float]:
     """
     cfg, t = lab.cfg, lab.cfg.train
     batch = data.training_batch(lab.task, cfg.seed, step, t.batch_size, t.seq_len).to(lab.device)
+    lab.model.position.draw(data.torch_seed(cfg.seed, data.POSITIONS, step))
     if cfg.model.dropout:
         torch.manual_seed(data.torch_seed(cfg.seed, data.DROPOUT, step))
     with lab.autocast():
@@ -156,6 +157,7 @@ def learning_rate(t: config.Train, step: int) -> float:
 
 def evaluate_now(lab: Lab) -> Evaluation:
     """How good the model is now. Raises Diverged where its loss is not finite."""
+    lab.model.position.draw(data.torch_seed(data.EVALUATION_SEED, data.EVALUATION_POSITIONS))
     with evaluating(lab.model), lab.autocast():
         evaluation = evaluate(lab.model, lab.task, lab.text, lab.problems, lab.cfg.train.seq_len)
     if not math.isfinite(evaluation.metrics["eval/loss"]):

@@ -1,11 +1,16 @@
 """The mathematics of position, in float64, against oracles that share no code with the schemes."""
 
+import math
+
 import pytest
 import torch
 from conftest import SCHEMES, make_scheme
 
+from rope_lab import config
+from rope_lab.lab import build
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, PositionScheme, Rotary, turn
+from rope_lab.train import evaluate_now, update
 
 B, T, H, K = 2, 7, 3, 8
 DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)
@@ -143,9 +148,13 @@ def logits(name: str, shift: int, max_len: int = 64) -> torch.Tensor:
     return model(tokens, torch.arange(10) + shift)
 
 
-@pytest.mark.parametrize("name", ["none", "rope", "roper"])
+RELATIVE = ["none", "rope", "roper", "value_rope", "rope_partial", "p_rope", "xpos", "alibi", "t5_bias"]
+
+
+@pytest.mark.parametrize("name", RELATIVE)
 def test_relative_schemes_do_not_notice_a_shift_of_all_positions(name):
-    torch.testing.assert_close(logits(name, 100_000), logits(name, 0), rtol=0, atol=1e-9)
+    shift = 10_000 if name == "xpos" else 100_000  # beyond 28,000 xpos says that it cannot
+    torch.testing.assert_close(logits(name, shift), logits(name, 0), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["rope", "roper"])
@@ -155,11 +164,112 @@ def test_attention_output_in_float32_does_not_notice_a_shift(name):
     torch.testing.assert_close(there, here, rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("name", sorted(set(SCHEMES) - set(RELATIVE)))
+def test_absolute_schemes_notice_a_shift(name):
+    shift = {"learned": 50, "randomized_rope": 50, "fire": 1000}.get(name, 100_000)
+    least = 1e-4 if name == "fire" else 1e-2  # whose distances are shares of the position only beyond its threshold
+    assert (logits(name, shift) - logits(name, 0)).abs().max() > least
+
+
+def test_xpos_scores_fade_with_distance_pair_by_pair():
+    """q Rᵀ R k by pairs, each times ζ to the power of the distance over the reach."""
+    qkv, pos = heads(), torch.tensor([3, 4, 7, 9, 40, 500, 1200])
+    q, k, v = make_scheme("xpos", DIMS).heads(qkv, make_scheme("xpos", DIMS).prepare(pos, torch.float64)).unbind(2)
+    assert torch.equal(v, qkv[:, :, 2])
+    for n, m in ((6, 0), (3, 2), (5, 5), (4, 1)):
+        distance, expected = int(pos[n] - pos[m]), 0.0
+        for i in range(K // 2):
+            zeta, angle = (2 * i / K + 0.4) / 1.4, distance * BASE ** (-2 * i / K)
+            (a, b), (c, d) = (qkv[0, t, j, 1, 2 * i : 2 * i + 2].tolist() for t, j in ((n, 0), (m, 1)))
+            turned = (a * c + b * d) * math.cos(angle) - (b * c - a * d) * math.sin(angle)
+            expected += turned * zeta ** (distance / 512)
+        assert (q[0, n, 1] * k[0, m, 1]).sum().item() == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(ValueError, match=r"more than the 2\d\d\d\d that the position scheme was made for"):
+        logits("xpos", 30_000)
+
+
+def test_p_rope_lets_the_slow_pairs_stand():
+    q, pos = heads()[:, :, 0], torch.arange(T) * 7
+    turned, whole = turn_queries(make_scheme("p_rope", DIMS), q, pos), turn_queries(Rotary(DIMS, q=1), q, pos)
+    assert torch.equal(turned[..., :6], whole[..., :6])
+    assert torch.equal(turned[..., 6:], q[..., 6:])
+
+
 @pytest.mark.parametrize(
-    ("name", "shift"), [("roper_double_rotation", 100_000), ("sinusoidal", 100_000), ("learned", 50)]
+    ("n_heads", "exponents"),
+    [(1, [8]), (4, [2, 4, 6, 8]), (8, [1, 2, 3, 4, 5, 6, 7, 8]), (3, [4, 8, 2]), (6, [2, 4, 6, 8, 1, 3])],
 )
-def test_absolute_schemes_notice_a_shift(name, shift):
-    assert (logits(name, shift) - logits(name, 0)).abs().max() > 1e-2
+def test_alibi_takes_distance_times_slope_from_each_score(n_heads, exponents):
+    scheme = make_scheme("alibi", Dims(8 * n_heads, n_heads, 8))
+    bias = scheme.bias(torch.tensor([5, 9]), torch.tensor([0, 5]))
+    for head, exponent in enumerate(exponents):
+        assert bias[head].tolist() == [[-5 * 2.0**-exponent, 0.0], [-9 * 2.0**-exponent, -4 * 2.0**-exponent]]
+
+
+def test_t5_buckets_widen():
+    """Sixteen distances of their own, then by logarithm to 128, then one for all."""
+    scheme = make_scheme("t5_bias", DIMS)
+    with torch.no_grad():
+        scheme.table.weight.copy_(torch.arange(32.0)[:, None].expand(32, H))
+    buckets = scheme.bias(torch.arange(400), torch.arange(400))[0, 399].flip(0).long().tolist()
+    assert buckets[:16] == list(range(16))
+    for distance in range(16, 400):
+        expected = min(31, 16 + int(math.log(distance / 16) / math.log(128 / 16) * 16 + 1e-9))
+        assert buckets[distance] == expected, distance
+    assert scheme.bias(torch.tensor([0]), torch.tensor([7]))[0].item() == 0  # the future, which nobody sees
+
+
+def test_fire_is_the_formula():
+    torch.manual_seed(0)
+    scheme = make_scheme("fire", DIMS, "position.threshold=5.0").double()
+    first, last = scheme.network[0], scheme.network[2]
+    with torch.no_grad():
+        scheme.c.fill_(0.3)
+        bias = scheme.bias(torch.arange(9), torch.arange(9))
+        for n, m in ((8, 0), (8, 7), (3, 1), (0, 0)):
+            share = math.log(0.3 * (n - m) + 1) / math.log(0.3 * max(5.0, n) + 1)
+            pairs = zip(first.weight[:, 0].tolist(), first.bias.tolist(), strict=True)
+            hidden = [max(0.0, w * share + b) for w, b in pairs]
+            for head in range(H):
+                total = sum(w * h for w, h in zip(last.weight[head].tolist(), hidden, strict=True))
+                assert bias[head, n, m].item() == pytest.approx(total + last.bias[head].item(), abs=1e-12)
+
+
+def test_random_positions_are_sorted_distinct_and_the_same_at_every_door():
+    scheme = make_scheme("randomized_rope", DIMS)
+    draws = []
+    for seed in (0, 1, 0):
+        scheme.draw(seed)
+        draws.append(scheme.drawn.tolist())
+        assert draws[-1] == sorted(set(draws[-1]))
+        assert len(draws[-1]) == DIMS.max_len
+        assert 0 <= draws[-1][0] <= draws[-1][-1] < 2048
+    assert draws[0] == draws[2] != draws[1]
+    qkv, pos = heads(), torch.arange(T)
+    inner = Rotary(DIMS, q=1, k=1)
+    expected = inner.heads(qkv, inner.prepare(torch.tensor(draws[0][:T]), torch.float64))
+    assert torch.equal(scheme.heads(qkv, scheme.prepare(pos, torch.float64)), expected)
+
+
+def test_a_run_draws_new_positions_for_each_step_and_the_same_for_every_evaluation(tiny):
+    cfg = config.load(*tiny, "position=randomized_rope")
+    lab = build(cfg)
+    seen = []
+    for action in (lambda: update(lab, 0), lambda: update(lab, 1), lambda: evaluate_now(lab), lambda: update(lab, 0)):
+        action()
+        seen.append(tuple(lab.model.position.drawn.tolist()))
+    assert seen[0] == seen[3]
+    assert len(set(seen)) == 3
+    evaluate_now(lab)
+    assert tuple(lab.model.position.drawn.tolist()) == seen[2]
+
+
+def test_the_misreading_multiplies_where_sinusoidal_adds():
+    x, pos = heads()[:, :, 0].flatten(2), torch.arange(T)
+    waves = make_scheme("sinusoidal", DIMS)
+    product = make_scheme("sinusoidal_product", DIMS)
+    added = waves.embed(torch.zeros_like(x), waves.prepare(pos, torch.float64))
+    assert torch.equal(product.embed(x, product.prepare(pos, torch.float64)), x * added)
 
 
 def test_double_rotation_notices_a_shift_in_the_attention_itself():

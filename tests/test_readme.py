@@ -32,14 +32,21 @@ def run(checkout, *arguments: str) -> None:
 
 
 def test_a_scheme_and_a_task_of_ones_own(checkout):
-    """Added as the README says, with no other file touched, they train and pass the tests that find them in conf/."""
+    """Added as the README says, with no other file touched, they train and pass the tests that find them in conf/.
+
+    The scheme is one of ours: without its class and its yaml the checkout knows nothing of it.
+    """
     scheme, task = block("Your own scheme", "python"), block("Your own task", "python")
     assert scheme.count("\n") < 20
     assert task.count("\n") < 20
-    with open(checkout / "rope_lab" / "positions.py", "a") as file:
-        file.write("\n\n" + scheme)
+    positions, yaml = checkout / "rope_lab" / "positions.py", checkout / "conf" / "position" / "alibi.yaml"
+    assert yaml.read_text() == block("Your own scheme", "yaml")
+    without = positions.read_text().replace(scheme, "")
+    assert len(without) == len(positions.read_text()) - len(scheme)
+    rest = [path.read_text() for path in checkout.glob("rope_lab/**/*.py") if path != positions]
+    assert "alibi" not in "".join([without, *rest]).lower()
+    positions.write_text(without + "\n\n" + scheme)
     (checkout / "tasks" / "reverse.py").write_text(task)
-    (checkout / "conf" / "position" / "alibi.yaml").write_text(block("Your own scheme", "yaml"))
     (checkout / "conf" / "task" / "reverse.yaml").write_text(block("Your own task", "yaml"))
     run(checkout, "-m", "rope_lab.train", *TINY, "task=reverse", "position=alibi", "out=runs")
     assert only_folder(checkout / "runs").name.startswith("reverse-alibi-s0-")
