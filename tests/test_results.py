@@ -197,6 +197,20 @@ def test_two_recipes_never_meet(out, capsys):
     assert len(list((out / "figures").glob("*curves.svg"))) == 2
 
 
+def test_each_recipe_has_its_own_figures_wherever_rows_are_kept(out, tmp_path_factory, capsys):
+    make_run(out, "roper", 7, 0.4, recipe_id="other", run_id="roper-7")
+    kept = tmp_path_factory.mktemp("elsewhere") / "precision"
+    results.main([str(out), "--keep", "--into", str(kept)])
+    sections = (kept / "README.md").read_text().split("\n## ")
+    shown = {
+        recipe: section for section in sections for recipe in ("abc123", "other") if f"recipe `{recipe}`" in section
+    }
+    for recipe, other in (("abc123", "other"), ("other", "abc123")):
+        figures = re.findall(r"\(figures/(.*?)\)", shown[recipe])
+        assert len(figures) == 3
+        assert all(recipe in name and other not in name and (kept / "figures" / name).exists() for name in figures)
+
+
 def test_what_cannot_be_read_is_named_and_nothing_crashes(out, capsys):
     (out / "foreign").mkdir()
     (out / "half").mkdir()

@@ -45,6 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--keep", action="store_true", help="add the runs to the rows kept in results/, and rebuild that"
     )
+    parser.add_argument("--into", type=Path, default=RESULTS, metavar="FOLDER", help="keep them there instead")
     parser.add_argument("--print", action="store_true", help="write nothing, only print the tables")
     given = parser.parse_args(arguments)
     folders = given.folders or [RESULTS / "runs" if any((RESULTS / "runs").glob("*/run.json")) else RESULTS]
@@ -64,11 +65,13 @@ def main(arguments: list[str] | None = None) -> None:
     ]
     runs, out = list(once.values()), folders[0]
     if given.keep:
+        out = given.into
+        out.mkdir(parents=True, exist_ok=True)
         try:
-            rows.keep(runs, RESULTS)
+            rows.keep(runs, out)
         except ValueError as error:
-            sys.exit(f"{RESULTS}: {error}; mend that first")
-        out, (runs, kept_problems) = RESULTS, rows.read(RESULTS)
+            sys.exit(f"{out}: {error}; mend that first")
+        runs, kept_problems = rows.read(out)
         problems += kept_problems
 
     published = load_published()
@@ -77,11 +80,9 @@ def main(arguments: list[str] | None = None) -> None:
     if given.print or not groups:
         return
     drawn = figures.draw(groups, published, out / "figures")
-    pictures = {
-        g.recipe_id: [f"figures/{p.name}" for p in drawn if p.name.startswith(f"{g.scale}-{g.task}-")] for g in groups
-    }
+    pictures = {recipe: [f"figures/{path.name}" for path in paths] for recipe, paths in drawn.items()}
     write(report(groups, published, problems, pictures), out / "README.md")
-    print(f"written: {os.path.relpath(out / 'README.md')} and {len(drawn)} figures beside it")
+    print(f"written: {os.path.relpath(out / 'README.md')} and {sum(map(len, drawn.values()))} figures beside it")
 
 
 if __name__ == "__main__":

@@ -36,29 +36,29 @@ COLUMN = 3.4  # inches, the width of a column of text
 MANY, BINS = 24, 8  # a fact with more than so many values is drawn in so many bins
 
 
-def draw(groups: list[Group], published: dict[str, Any], folder: Path) -> list[Path]:
-    """Draws everything there is to draw into `folder`; the files."""
+def draw(groups: list[Group], published: dict[str, Any], folder: Path) -> dict[str, list[Path]]:
+    """Draws everything there is to draw into `folder`; each recipe's files."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = []
+    files: dict[str, list[Path]] = {}
     with mpl.rc_context(STYLE):
-        for name, figure in _figures(groups, published):
+        for recipe_id, name, figure in _figures(groups, published):
             path = folder / f"{name}.svg"
             figure.savefig(path, metadata={"Date": None, "Creator": None})
-            files.append(path)
+            files.setdefault(recipe_id, []).append(path)
     return files
 
 
-def _figures(groups: list[Group], published: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
+def _figures(groups: list[Group], published: dict[str, Any]) -> Iterator[tuple[str, str, Figure]]:
     for group in groups:
         if not any(group.finished(scheme) for scheme in group.cells):
             continue
         name = f"{group.scale}-{group.task}"
         if sum(g.scale == group.scale and g.task == group.task for g in groups) > 1:
             name += f"-{group.recipe_id}"
-        yield f"{name}-curves", _curves(group, published)
-        yield f"{name}-scores", _scores(group, published)
+        yield group.recipe_id, f"{name}-curves", _curves(group, published)
+        yield group.recipe_id, f"{name}-scores", _scores(group, published)
         if any(run.slices for scheme in group.cells for run in group.finished(scheme).values()):
-            yield f"{name}-slices", _slices(group, published)
+            yield group.recipe_id, f"{name}-slices", _slices(group, published)
 
 
 def _curves(group: Group, published: dict[str, Any]) -> Figure:
