@@ -1,4 +1,11 @@
-"""Runs a whole comparison, in slices if need be: `python scripts/table.py quick|paper [--jobs N] [--minutes M]`.
+"""Runs a whole comparison, in slices if need be: `python scripts/table.py TABLE [--jobs N] [--minutes M]`.
+
+TABLE is one of
+  quick    all schemes of the write-up on its three tasks, minutes a run
+  paper    the same at the write-up's own scale, for a GPU
+  prefix   its Prefix row alone, which two cores can do; with other learning rates and another initialisation beside it
+  schemes  every scheme there is on quick Index and quick Prefix
+  turns    which of q, k, v and the output turn, in nine ways, on quick Index
 
 Say it again and it goes on: finished runs are skipped, cut-off ones resumed. The most telling runs come first, seed by
 seed, so that it can be stopped at any time. At the end it says what is missing; `python -m rope_lab.results` shows it.
@@ -28,9 +35,11 @@ class Cell:
     position: str
     seed: int
     scale: str
+    settings: tuple[str, ...] = ()
 
     def overrides(self) -> list[str]:
-        return [f"{key}={value}" for key, value in vars(self).items()]
+        named = {key: value for key, value in vars(self).items() if key != "settings"}
+        return [*(f"{key}={value}" for key, value in named.items()), *self.settings]
 
 
 def quick() -> list[Cell]:
@@ -50,7 +59,29 @@ def paper() -> list[Cell]:
     return pair + rest
 
 
-TABLES = {"quick": quick, "paper": paper}
+def prefix() -> list[Cell]:
+    """5 seeds of RoPE and RoPER, 3 or 2 of the rest; then one of both at half and double the rate, and under Xavier."""
+    task = "substring_by_prefix"
+    pair = [Cell(task, position, seed, "paper") for seed in range(5) for position in PAIR]
+    rest = [Cell(task, p, seed, "paper") for seed in range(3) for p in REST if seed < 2 or p == REST[0]]
+    others = ("train.lr=1.25e-4", "train.lr=5e-4", "model.init=xavier")
+    return pair + rest + [Cell(task, position, 0, "paper", (other,)) for other in others for position in PAIR]
+
+
+def schemes() -> list[Cell]:
+    """Every scheme of conf/position/, 5 seeds."""
+    every = sorted(path.stem for path in (config.CONF / "position").glob("*.yaml"))
+    return [Cell(task, p, seed, "quick") for seed in range(5) for task in TASKS[:2] for p in every]
+
+
+def turns() -> list[Cell]:
+    """The nine rows of Su's comparison (blog no. 10862), 5 seeds: how often q, k, v and the output turn."""
+    rows = ("1 1 0 0", "1 1 1 -1", "0 1 0 0", "0 0 1 -1", "1 1 1 0", "0 0 0 0", "0 0 0 -1", "1 0 0 0", "0 0 1 0")
+    settings = [tuple(f"position.{k}={n}" for k, n in zip("qkvo", row.split(), strict=True)) for row in rows]
+    return [Cell(TASKS[0], "rope", seed, "quick", chosen) for seed in range(5) for chosen in settings]
+
+
+TABLES = {f.__name__: f for f in (quick, paper, prefix, schemes, turns)}
 
 
 def run_all(cells: list[Cell], extra: list[str], jobs: int, minutes: float) -> None:

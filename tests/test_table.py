@@ -49,6 +49,14 @@ def test_what_is_missing_is_said(extra):
     assert "0 of 108 runs have finished" in done.stdout
 
 
+@pytest.mark.parametrize("name", table.TABLES)
+def test_every_cell_of_every_table_can_be_composed_and_is_a_run_of_its_own(name):
+    cells = table.TABLES[name]()
+    cfgs = [config.load(*cell.overrides()) for cell in cells if cell.seed == 0]
+    assert len({config.run_id(config.identity(cfg)) for cfg in cfgs}) == len(cfgs) > 5
+    assert len(set(cells)) == len(cells)
+
+
 def test_the_tables_have_the_seeds_that_they_promise():
     for make, pair, rest in ((table.quick, 8, 5), (table.paper, 10, 3)):
         cells = make()
