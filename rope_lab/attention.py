@@ -6,12 +6,15 @@ Shape letters: B batch, T time, H heads, K head width; N = B · H.
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 BLOCK = 64  # queries that meet their keys at once on a CPU: keys that none of them may see are left out
 
 
 def causal_attention(qkv_BT3HK: Tensor, bias: Tensor | None = None) -> Tensor:
-    """What each head's queries find, [B, T, H, K]; `bias` [H, T, T] or [B, H, T, T] is added to the scores."""
+    """What each head's queries find, [B, T, H, K]; `bias`, [H, T, T] or [B, H, T, T], is added to the scores."""
+    if bias is not None:
+        bias = bias.expand(*bias.shape[:-2], *2 * [qkv_BT3HK.shape[1]])
     return blockwise(qkv_BT3HK, bias) if qkv_BT3HK.device.type == "cpu" else fused(qkv_BT3HK, bias)
 
 
@@ -28,9 +31,11 @@ def fused(qkv_BT3HK: Tensor, bias: Tensor | None) -> Tensor:
 def blockwise(qkv_BT3HK: Tensor, bias: Tensor | None) -> Tensor:
     """The same on a CPU, where torch's own kernel takes up to twice as long, forward and backward.
 
-    Under autocast scores and their softmax stay in float32, and the other products are taken in bfloat16.
+    Under autocast scores and their softmax stay in float32; the other products, backward too, are taken in bfloat16.
     """
-    low = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else qkv_BT3HK.dtype
+    low = qkv_BT3HK.dtype
+    if torch.is_autocast_enabled("cpu") and low != torch.float64:
+        low = torch.get_autocast_dtype("cpu")
     with torch.autocast("cpu", enabled=False):
         return Blockwise.apply(qkv_BT3HK, bias, low)
 
@@ -62,6 +67,7 @@ class Blockwise(torch.autograd.Function):
         return o_NTK.unflatten(0, (B, H)).transpose(1, 2)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, do_BTHK: Tensor):
         (q_NTK, k_NTK, v_NTK), bias, *probabilities = ctx.saved_tensors
         B, T, H, K = do_BTHK.shape

@@ -17,7 +17,6 @@ from rope_lab.files import write_whole
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1  # of what train.py saves: raise it when that changes, and older checkpoints are refused by name
 KEPT = 2  # checkpoints: should the newest be damaged, there is one before it
 
 
@@ -50,7 +49,11 @@ def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | N
     """
     found = checkpoints(folder)
     for path in found:
-        content = path.read_bytes()
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            log.warning("%s is damaged and passed over: %s", path, error.strerror)
+            continue
         if path.stem.rpartition("-")[2] != _digest(content):
             log.warning("%s is damaged and passed over: its content is not what its name says", path)
             continue

@@ -179,14 +179,18 @@ def check_choices(overrides: Iterable[str]) -> None:
     Raises Hydra's own error where an override cannot be read.
     """
     for override in OverridesParser.create().parse_overrides(list(overrides)):
-        chosen = override.value().list if override.is_choice_sweep() else [override.value()]
         group = override.key_or_group
+        if override.is_sweep_override() and not override.is_choice_sweep():
+            continue
+        chosen = override.value().list if override.is_choice_sweep() else [override.value()]
         if not group:
             raise ConfigError(f"{override.input_line}: names no setting")
         if "." in group or group.partition("/")[0] not in ("task", "position", "scale", "recipe", "hydra"):
             continue
         if not all(isinstance(name, str | QuotedString) for name in chosen):
             raise ConfigError(f"{override.input_line}: must be the name of a file in conf/{group}/")
+        if group in SWAPPED and any("/" in str(name) for name in chosen):
+            raise ConfigError(f"{override.input_line}: must be a file in conf/{group}/ itself, not in a folder there")
 
 
 def from_record(plain: dict[str, Any], allowed_packages: Iterable[str] = ()) -> Config:
@@ -371,10 +375,12 @@ def _check_arguments(group: str, node: dict[str, Any], kind: type, allowed_packa
             continue
         if key not in takes:
             raise ConfigError(f"{group}.{key}={_show(value)}: there is no such setting; {_nearest(key, takes, group)}")
-        if isinstance(value, dict) and parameters[key].annotation == Callable[[Dims], PositionScheme]:
+        if parameters[key].annotation == Callable[[Dims], PositionScheme]:
+            if not isinstance(value, dict):
+                raise ConfigError(f"{group}.{key}={_show(value)}: must be a scheme, as in conf/position/")
             node = node | {key: _check_arguments(f"{group}.{key}", value, PositionScheme, allowed_packages)}
             continue
-        if any(name.rpartition(".")[2].startswith("_") for name in flat({key: value})):
+        if _names_a_class(value):
             raise ConfigError(f"{group}.{key}={_show(value)}: must be plain, it would be built from a class")
         if not _fits(value, parameters[key].annotation):
             raise ConfigError(f"{group}.{key}={_show(value)}: must be {_describe(parameters[key].annotation)}")
@@ -387,6 +393,13 @@ def _check_arguments(group: str, node: dict[str, Any], kind: type, allowed_packa
         )
     floats = {key for key in takes if parameters[key].annotation is float}
     return {key: float(value) if key in floats else value for key, value in node.items()}
+
+
+def _names_a_class(value: Any) -> bool:
+    """Whether Hydra would find something to build in `value`, at any depth."""
+    if isinstance(value, dict):
+        return any(str(key).startswith("_") or _names_a_class(inner) for key, inner in value.items())
+    return isinstance(value, list) and any(map(_names_a_class, value))
 
 
 def _fits(value: Any, annotation: Any) -> bool:

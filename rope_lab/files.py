@@ -9,7 +9,7 @@ from typing import Any
 def write_whole(path: Path, content: bytes | memoryview) -> None:
     """Puts a file in place so that whoever looks, also after a crash or a power cut, sees the old one or the new one.
 
-    Written beside, synced, renamed, the folder synced. Raises OSError, with the old file as it was, where it cannot be.
+    Written beside, synced, renamed, the folder synced. Raises OSError where that cannot be.
     """
     beside = path.with_name(path.name + ".tmp")
     try:
@@ -21,11 +21,16 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
     except OSError:
         beside.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Sees to it that what was renamed or removed in a folder stays so after a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def append_line(path: Path, content: dict[str, Any]) -> None:

@@ -5,8 +5,10 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import safetensors.torch
@@ -15,12 +17,14 @@ from torch import Tensor
 
 from rope_lab import checkpoint, config, data, files, record
 from rope_lab.config import Config, ConfigError
+from rope_lab.evaluate import evaluating
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims
 from tasks.base import Problem, Task
 
 log = logging.getLogger(__name__)
 
+FORMAT = 2  # of what `save` saves: raised when that changes, and checkpoints of before are refused by name
 WEIGHTS = "weights.safetensors"
 
 
@@ -37,18 +41,29 @@ class Lab:
     forward: Callable[[Tensor], Tensor]  # the model, compiled if that is asked for: what training calls
     optimizer: torch.optim.Optimizer
 
-    def autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.cfg.train.precision == "bfloat16")
-
 
 @dataclass
 class State:
     """How far a run is."""
 
     step: int = 0  # optimizer steps made
+    saved: int = 0  # of which the last checkpoint holds so many
     seconds: float = 0.0  # spent training and evaluating, over all the times that the run was resumed
     losses: list[float] = field(default_factory=list)  # of the steps since train/loss was last recorded
     rows: list[dict[str, float]] = field(default_factory=list)  # everything that was recorded, as metrics.jsonl has it
+
+
+def autocast(cfg: Config, device: torch.device) -> torch.autocast:
+    """Within it the device computes in the precision of a resolved `cfg`."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=cfg.train.precision == "bfloat16")
+
+
+@contextmanager
+def as_evaluated(model: Transformer, cfg: Config) -> Iterator[None]:
+    """Within it the model is what every evaluation of its run sees: nothing dropped out, its precision, one draw."""
+    model.position.draw(data.torch_seed(data.EVALUATION_SEED, data.EVALUATION_POSITIONS))
+    with evaluating(model), autocast(cfg, model.embedding.weight.device):
+        yield
 
 
 def resolve(cfg: Config) -> Config:
@@ -122,9 +137,10 @@ def resume(lab: Lab, run: record.Run) -> tuple[State, dict[str, Any] | None]:
     except checkpoint.Refused as error:
         raise ConfigError(f"{error}: fresh=true begins anew") from None
     if saved is None:
+        if run.content.get("checkpoint"):
+            raise ConfigError(f"{run.folder}: its checkpoints are gone: fresh=true begins anew")
         return State(), None
-    if different := config.differences(saved["origin"], origin(lab)):
-        raise ConfigError(f"{run.folder}: its checkpoint is of other settings: {different}; fresh=true begins anew")
+    check_origin(saved, lab.cfg, lab.task, run.folder)
     code = saved["provenance"]["code"]
     if code != record.code_hash() and not lab.cfg.other_code:
         raise ConfigError(
@@ -139,8 +155,9 @@ def resume(lab: Lab, run: record.Run) -> tuple[State, dict[str, Any] | None]:
 def save(lab: Lab, state: State, run: record.Run) -> None:
     """Writes a checkpoint from which run.json and metrics.jsonl too can be made again, should they be harmed."""
     weights = {"model": lab.model.state_dict(), "optimizer": lab.optimizer.state_dict()}
-    about = {"state": dataclasses.asdict(state), "origin": origin(lab), "provenance": run.content["provenance"]}
-    checkpoint.save(run.folder, state.step, weights | about)
+    whole = {"state": dataclasses.asdict(state) | {"saved": state.step}, "origin": origin(lab.cfg, lab.task)}
+    checkpoint.save(run.folder, state.step, weights | whole | {"provenance": run.content["provenance"]})
+    state.saved = state.step
 
 
 def export(lab: Lab, run: record.Run) -> None:
@@ -154,9 +171,15 @@ def export(lab: Lab, run: record.Run) -> None:
     files.write_whole(run.folder / WEIGHTS, safetensors.torch.save(weights, about))
 
 
-def origin(lab: Lab) -> dict[str, Any]:
-    """What a checkpoint has to agree with to be gone on from."""
-    return config.identity(lab.cfg) | {"task_version": lab.task.version, "checkpoint_format": checkpoint.FORMAT}
+def origin(cfg: Config, task: Task) -> dict[str, Any]:
+    """What a checkpoint has to agree with to be used."""
+    return config.identity(cfg) | {"task_version": task.version, "checkpoint_format": FORMAT}
+
+
+def check_origin(saved: dict[str, Any], cfg: Config, task: Task, folder: Path) -> None:
+    """Raises ConfigError that names every setting in which a checkpoint differs from what its run is."""
+    if different := config.differences(saved.get("origin", {}), origin(cfg, task)):
+        raise ConfigError(f"{folder}: its checkpoint is of other settings: {different}; fresh=true begins anew")
 
 
 def hardware(device: torch.device) -> dict[str, Any]:

@@ -26,12 +26,12 @@ from filelock import FileLock, Timeout
 
 from rope_lab import config
 from rope_lab.config import ROOT, ConfigError
-from rope_lab.files import append_line, read_json, write_whole
+from rope_lab.files import append_line, read_json, sync_folder, write_whole
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 60  # seconds that anything asked of W&B may take before training goes on without it
-READERS = {"sample.py"}  # modules through which no run passes, besides those in rope_lab/results/
+READERS = {"rope_lab/sample.py"}  # modules through which no run passes, besides those in rope_lab/results/
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 
 
@@ -58,7 +58,9 @@ class Run:
         self._lock.release()
 
     def clear(self) -> None:
-        """Forgets everything recorded so far."""
+        """Forgets everything recorded so far, first of all that there was a run."""
+        (self.folder / "run.json").unlink(missing_ok=True)
+        sync_folder(self.folder)
         for path in self.folder.iterdir():
             if path.name != ".lock":
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -68,8 +70,8 @@ class Run:
         """Says that the run is running and what it is; `rows`, what it has logged so far, become its metrics.jsonl."""
         for stray in self.folder.glob("*.tmp"):  # a process died while it wrote
             stray.unlink()
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        write_whole(self.folder / "metrics.jsonl", lines.encode())
+        self.rows = list(rows)
+        self._write_rows()
         self.content = {"status": "running"} | content | {"metrics": {}}
         for row in rows:
             self.content["metrics"] |= _metrics(row)
@@ -81,6 +83,7 @@ class Run:
     def log(self, row: dict[str, Any]) -> None:
         """Adds a line to metrics.jsonl, in one write, and to W&B."""
         append_line(self.folder / "metrics.jsonl", row)
+        self.rows.append(row)
         self.content["metrics"] |= _metrics(row)
         self.wandb.log(row)
 
@@ -88,8 +91,13 @@ class Run:
         """Says how the run ended."""
         self.content |= {"status": status} | content
         self.content["provenance"]["end"] = now()
+        self._write_rows()  # synced before run.json says that all is there
         self._write()
         self.wandb.finish(self.content)
+
+    def _write_rows(self) -> None:
+        lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in self.rows)
+        write_whole(self.folder / "metrics.jsonl", lines.encode())
 
     def _write(self) -> None:
         text = json.dumps(self.content, indent=2, allow_nan=False) + "\n"
@@ -100,7 +108,19 @@ def read(folder: Path) -> dict[str, Any] | None:
     """What a run's run.json says, or None where there is none or it is not one that this program has written."""
     content = read_json(folder / "run.json") or {}
     parts = {"status": str, "config": dict, "progress": dict, "metrics": dict, "provenance": dict}
-    return content if all(isinstance(content.get(name), kind) for name, kind in parts.items()) else None
+    if not all(isinstance(content.get(name), kind) for name, kind in parts.items()):
+        return None
+    within = {"code": str, "hardware": dict, "earlier": list}
+    return content if all(isinstance(content["provenance"].get(name), kind) for name, kind in within.items()) else None
+
+
+def has_curve(folder: Path, content: dict[str, Any]) -> bool:
+    """Whether the metrics of a finished run, whose run.json says `content`, are there up to its last step."""
+    try:
+        last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+        return content["status"] != "finished" or last["step"] == content["progress"]["steps"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return False
 
 
 def _metrics(row: dict[str, Any]) -> dict[str, Any]:
@@ -137,10 +157,10 @@ def code_hash() -> str:
     Taken when this module is imported, so that it is of the code that runs, whatever is edited since.
     """
     digest = hashlib.sha256()
-    for path in sorted([*(ROOT / "rope_lab").glob("*.py"), *(ROOT / "tasks").glob("*.py")]):
-        if path.name in READERS:
-            continue
-        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted([*(ROOT / "rope_lab").glob("*.py"), *(ROOT / "tasks").rglob("*.py")]):
+        name = path.relative_to(ROOT).as_posix()
+        if name not in READERS:
+            digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 

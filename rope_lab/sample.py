@@ -10,8 +10,8 @@ from typing import Any
 
 from rope_lab import checkpoint, config, data, record
 from rope_lab.config import Config, ConfigError
-from rope_lab.evaluate import evaluating, generate, samples
-from rope_lab.lab import build_model
+from rope_lab.evaluate import generate, samples
+from rope_lab.lab import as_evaluated, build_model, check_origin
 from rope_lab.model import Transformer
 from tasks.base import Task
 
@@ -33,6 +33,7 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, T
         raise ConfigError(str(error)) from None
     if saved is None:
         raise ConfigError(f"{folder}: has no checkpoint yet")
+    check_origin(saved, cfg, task, folder)
     model.load_state_dict(saved["model"])
     return cfg, task, model, content
 
@@ -71,8 +72,8 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     try:
         cfg, task, model, content = load_run(given.folder, given.allow)
-        print(f"{content['task']} · {content['position']} · seed {content['seed']} · {content['status']}")
-        with evaluating(model):
+        print(f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {content['status']}")
+        with as_evaluated(model, cfg):
             if given.prompt is None:
                 print(show_problems(cfg, task, model, given.n))
             else:

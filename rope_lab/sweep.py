@@ -12,6 +12,8 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from rope_lab.files import append_line
+
 OUTCOMES = "outcomes.jsonl"  # in the sweep's own folder, a line a job; jobs may run in several processes
 
 
@@ -38,8 +40,7 @@ def note(outcome: str) -> None:
         return
     job = HydraConfig.get()
     line = {"job": job.job.num, "overrides": " ".join(job.overrides.task), "outcome": outcome}
-    with open(Path(job.sweep.dir) / OUTCOMES, "a") as file:
-        file.write(json.dumps(line) + "\n")
+    append_line(Path(job.sweep.dir) / OUTCOMES, line)
 
 
 def threads_each() -> int | None:
@@ -56,4 +57,6 @@ def summary(path: Path) -> str:
     finished = [line for line in last.values() if line["outcome"] == "finished"]
     missing = [f"  {line['outcome']}: {line['overrides']}" for line in last.values() if line["outcome"] != "finished"]
     head = f"sweep: {len(finished)} of {len(last)} runs finished"
+    if any(line["outcome"] == "interrupted" for line in last.values()):
+        head += "; it was stopped, and what it had not begun is not listed"
     return "\n".join([head, *missing, *(["the same command goes on with what is missing"] if missing else [])])

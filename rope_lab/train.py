@@ -26,8 +26,8 @@ from tqdm import tqdm
 
 from rope_lab import config, data, record, screen, sweep
 from rope_lab.config import CONF, Config, ConfigError
-from rope_lab.evaluate import Evaluation, evaluate, evaluating, floor, samples
-from rope_lab.lab import Lab, State, build, export, hardware, resolve, resume, save
+from rope_lab.evaluate import Evaluation, evaluate, floor, samples
+from rope_lab.lab import Lab, State, as_evaluated, autocast, build, export, hardware, resolve, resume, save
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def train(cfg: Config) -> dict[str, Any]:
     if not cfg.fresh and is_over(folder):
         return record.read(folder)
     lab = build(cfg)
-    with record.Run(folder) as run, usable(folder):
+    with record.Run(folder) as run, usable(folder), StopSignals() as stop:
         if cfg.fresh:
             run.clear()
         elif is_over(folder):  # another process may have finished it while this one was building
@@ -63,25 +63,25 @@ def train(cfg: Config) -> dict[str, Any]:
         run.begin(state.rows, cfg.wandb, **describe(lab, state, before))
         screen.say(screen.headline(run))
         try:
-            with StopSignals() as stop, screen.new_bar(cfg.train.steps, state.step) as bar:
+            with screen.new_bar(cfg.train.steps, state.step) as bar:
                 evaluation = loop(lab, state, run, stop, bar)
-        except Diverged as error:
-            run.end("diverged", progress=progress(cfg, state), error=str(error))
-        except BaseException as error:
-            with suppress(OSError):  # a full disk may have been the reason
-                run.end("failed", progress=progress(cfg, state), error=f"{type(error).__name__}: {error}")
-            raise
-        else:
-            if state.step < cfg.train.steps:
-                run.end("interrupted", progress=progress(cfg, state))
-            else:
+            status, found = "interrupted", {}
+            if state.step == cfg.train.steps:
                 slices = (evaluation or evaluate_now(lab)).slices
                 export(lab, run)
-                run.end("finished", progress=progress(cfg, state), slices=slices, samples=write_samples(lab))
+                status, found = "finished", {"slices": slices, "samples": write_samples(lab)}
+        except Diverged as error:
+            status, found = "diverged", {"error": str(error)}
+        except BaseException as error:
+            with suppress(OSError):  # a full disk may have been the reason
+                about = {"progress": progress(cfg, state), "checkpoint": state.saved}
+                run.end("failed", error=f"{type(error).__name__}: {error}", **about)
+            raise
+        run.end(status, progress=progress(cfg, state), checkpoint=state.saved, **found)
         screen.say(screen.summary(run))
-        if stop.caught:
-            sys.exit(128 + stop.caught)
-        return run.content
+    if stop.caught:
+        sys.exit(128 + stop.caught)
+    return run.content
 
 
 def loop(lab: Lab, state: State, run: record.Run, stop: "StopSignals", bar: tqdm) -> Evaluation | None:
@@ -124,9 +124,8 @@ def update(lab: Lab, step: int) -> tuple[float, float, float]:
     cfg, t = lab.cfg, lab.cfg.train
     batch = data.training_batch(lab.task, cfg.seed, step, t.batch_size, t.seq_len).to(lab.device)
     lab.model.position.draw(data.torch_seed(cfg.seed, data.POSITIONS, step))
-    if cfg.model.dropout:
-        torch.manual_seed(data.torch_seed(cfg.seed, data.DROPOUT, step))
-    with lab.autocast():
+    torch.manual_seed(data.torch_seed(cfg.seed, data.DROPOUT, step))
+    with autocast(cfg, lab.device):
         logits_BTV = lab.forward(batch.inputs_BT)
     loss = F.cross_entropy(logits_BTV.flatten(0, 1).float(), batch.targets_BT.flatten(), ignore_index=data.IGNORED)
     lab.optimizer.zero_grad()
@@ -156,9 +155,11 @@ def learning_rate(t: config.Train, step: int) -> float:
 
 
 def evaluate_now(lab: Lab) -> Evaluation:
-    """How good the model is now. Raises Diverged where its loss is not finite."""
-    lab.model.position.draw(data.torch_seed(data.EVALUATION_SEED, data.EVALUATION_POSITIONS))
-    with evaluating(lab.model), lab.autocast():
+    """How good the model is now. Raises Diverged where its loss or a weight is not finite."""
+    weights = nn.utils.get_total_norm(lab.model.parameters()).item()
+    if not math.isfinite(weights):
+        raise Diverged(f"the norm of the weights is {weights:g}")
+    with as_evaluated(lab.model, cfg=lab.cfg):
         evaluation = evaluate(lab.model, lab.task, lab.text, lab.problems, lab.cfg.train.seq_len)
     if not math.isfinite(evaluation.metrics["eval/loss"]):
         raise Diverged(f"the held-out loss is {evaluation.metrics['eval/loss']:g}")
@@ -167,14 +168,14 @@ def evaluate_now(lab: Lab) -> Evaluation:
 
 def write_samples(lab: Lab) -> list[dict[str, Any]]:
     """What the model writes now for the first few problems."""
-    with evaluating(lab.model), lab.autocast():
+    with as_evaluated(lab.model, cfg=lab.cfg):
         return samples(lab.model, lab.task, lab.problems[:EXAMPLES], lab.cfg.train.seq_len)
 
 
 def is_over(folder: Path) -> bool:
     """Whether the run in `folder` has come to its end, which it then says."""
     content = record.read(folder)
-    if content is None or content["status"] not in ("finished", "diverged"):
+    if content is None or content["status"] not in ("finished", "diverged") or not record.has_curve(folder, content):
         return False
     screen.say(f"{folder.name} has {content['status']} before; fresh=true runs it anew")
     code = content["provenance"]["code"]
@@ -208,6 +209,7 @@ def describe(lab: Lab, state: State, before: dict[str, Any] | None) -> dict[str,
         "floor": floor(lab.text),
         "parameters": sum(p.numel() for p in lab.model.parameters()),
         "progress": progress(cfg, state),
+        "checkpoint": state.saved,
         "provenance": record.provenance(hardware(lab.device), before),
     }
 
@@ -271,13 +273,21 @@ def main(cfg: DictConfig) -> None:
     except Exception as error:
         sweep.note(f"failed, {type(error).__name__}: {error}")
         raise
+    except SystemExit:
+        sweep.note("interrupted")
+        raise
     sweep.note(content["status"])
     if content["status"] == "diverged" and not sweep.is_sweep():
         sys.exit(EXIT_DIVERGED)
 
 
 def command_line() -> None:
-    """Hydra's command line, but for a mistake that Hydra would answer with a traceback."""
+    """Hydra's command line, but for a mistake that Hydra would answer with a traceback.
+
+    Outside of a run, which has a way of its own to end, a signal ends the process, and with it what it has launched.
+    """
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     with suppress(HydraException):  # Hydra says it again, and better
         try:
             config.check_choices(word for word in sys.argv[1:] if "=" in word and not word.startswith("-"))

@@ -20,6 +20,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from hydra.errors import HydraException
+
 from rope_lab import config, record
 from rope_lab.lab import resolve
 
@@ -143,12 +145,15 @@ def main() -> None:
     if given.jobs < 1:
         parser.error(f"--jobs {given.jobs}: must be at least 1")
     cells = TABLES[given.table]()
+    for override in given.overrides:
+        if override.lstrip("+~").partition("=")[0] in ("task", "position", "seed", "scale"):
+            parser.error(f"{override}: the table says which runs there are")
     try:
         if not given.list:
             run_all(cells, given.overrides, given.jobs, given.minutes)
         contents = {cell: content_of(cell, given.overrides) for cell in cells}
-    except config.ConfigError as error:
-        sys.exit(str(error))
+    except (config.ConfigError, HydraException) as error:
+        sys.exit(str(error).splitlines()[0])
     missing = [cell for cell, content in contents.items() if not content or content["status"] != "finished"]
     for cell in missing:
         content = contents[cell]

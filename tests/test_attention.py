@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rope_lab.attention import BLOCK, blockwise, fused
+from rope_lab.attention import BLOCK, blockwise, causal_attention, fused
 
 B, H, K = 2, 3, 4
 
@@ -35,6 +35,15 @@ def test_a_bias_that_needs_no_gradient():
     torch.testing.assert_close(blockwise(qkv, bias), fused(qkv, bias), rtol=1e-4, atol=1e-5)
     blockwise(qkv, bias).sum().backward()
     assert qkv.grad is not None
+
+
+@pytest.mark.parametrize("shape", [(H, 70, 1), (H, 1, 70), (H, 1, 1), (1, 70, 70), (B, 1, 70, 70)])
+def test_a_bias_that_is_the_same_along_the_way_is_spread_out(shape):
+    """And lets nobody see the future."""
+    qkv = torch.randn(B, 70, 3, H, K, dtype=torch.float64)
+    bias = torch.randn(shape, dtype=torch.float64)
+    whole = bias.expand(*shape[:-2], 70, 70).clone()
+    torch.testing.assert_close(causal_attention(qkv, bias), fused(qkv, whole), rtol=0, atol=1e-12)
 
 
 def test_under_autocast_the_scores_stay_in_float32():

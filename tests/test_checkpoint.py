@@ -81,10 +81,29 @@ def test_what_is_in_place_is_whole_and_synced_before_it_is_seen(tmp_path, monkey
     """The order of a safe write: the file's own sync, the rename, the folder's sync."""
     done = []
     for call, real in (("fsync", os.fsync), ("replace", os.replace)):
-        monkeypatch.setattr(os, call, lambda *a, call=call, real=real: done.append(call) or real(*a))
+        monkeypatch.setattr(
+            os, call, lambda *a, call=call, real=real: done.append((call, contents_of(tmp_path))) or real(*a)
+        )
     files.write_whole(tmp_path / "file", b"content")
-    assert done == ["fsync", "replace", "fsync"]
-    assert (tmp_path / "file").read_bytes() == b"content"
+    beside, inplace = {"file.tmp": b"content"}, {"file": b"content"}
+    assert done == [("fsync", beside), ("replace", beside), ("fsync", inplace)]
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_checkpoint_that_cannot_be_read_is_passed_over(folder, monkeypatch, caplog):
+    newest, read = checkpoint.checkpoints(folder)[0], Path.read_bytes
+
+    def bad_sector(path):
+        if path == newest:
+            raise OSError(5, "Input/output error")
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", bad_sector)
+    assert checkpoint.load(folder)["step"] == 20
+    assert "is damaged and passed over: Input/output error" in caplog.text
 
 
 def test_damaged_checkpoints_of_this_and_later_steps_make_room_for_a_new_one(folder):

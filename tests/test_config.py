@@ -74,6 +74,14 @@ BAD = [
     (["task._target_=rope_lab.record.Run"], ["rope_lab.record.Run", "must be a Task"]),
     (["task._target_=rope_lab.record.subprocess.run"], ["rope_lab.record.subprocess"]),
     (["task.letters={_target_:os.system,command:ls}"], ["task.letters", "must be plain"]),
+    (["task.letters=[{_target_:os.system,command:ls}]"], ["task.letters", "must be plain"]),
+    (["task.letters=[[{a:{_partial_:true}}]]"], ["task.letters", "must be plain"]),
+    (["position=randomized_rope", "position.scheme=rope"], ["position.scheme=rope", "must be a scheme"]),
+    (["position=randomized_rope", "position.scheme=null"], ["position.scheme=null", "must be a scheme"]),
+    (["position=randomized_rope", "position.scheme._target_=os.system"], ["position.scheme._target_", "[os]"]),
+    (["position=randomized_rope", "position.longest=5"], ["position.longest=5", "train.seq_len"]),
+    (["position=../position/rope"], ["position=../position/rope", "conf/position/ itself"]),
+    (["position=learned", "train.seq_len=0"], ["train.seq_len=0"]),
     (["wandb.mode=on"], ["wandb.mode=on", "offline"]),
 ]
 
@@ -250,8 +258,12 @@ def test_nothing_that_a_run_folder_says_runs_code(stranger, tiny, tmp_path):
         evil = json.loads(json.dumps(content))
         evil["config"][group] = {"_target_": target, "_partial_": True}
         evil["config"]["allowed_packages"] = ["stranger", "os", "subprocess"]
+        nested = {"_target_": "rope_lab.positions.Randomized", "_partial_": True, "longest": 2048}
+        if target == "subprocess.run":  # a class of ours that is handed the stranger's, in a list
+            evil["config"][group] = content["config"][group]
+            evil["config"]["position"] = nested | {"scheme": [{"_target_": "stranger.Strange"}]}
         (folder / "run.json").write_text(json.dumps(evil))
-        with pytest.raises(SystemExit, match=r"_target_=.*allowed_packages="):
+        with pytest.raises(SystemExit, match=r"_target_=.*allowed_packages=|must be a scheme"):
             sample.main([str(folder)])
         assert not stranger.exists()
 

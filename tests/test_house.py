@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "rope_lab.evaluate": {"rope_lab.data", "rope_lab.model", "tasks.base"},
     "rope_lab.checkpoint": {"rope_lab.files"},
     "rope_lab.record": {"rope_lab.config", "rope_lab.files"},
-    "rope_lab.sweep": set(),
+    "rope_lab.sweep": {"rope_lab.files"},
     "rope_lab.results": set(),
     "rope_lab.results.stats": set(),
     "rope_lab.results.rows": {"rope_lab.files"},
@@ -33,14 +33,14 @@ MAY_IMPORT = {
 }
 GROUPS = {f"rope_lab.results.{name}" for name in ("stats", "rows", "groups")}
 MAY_IMPORT["rope_lab.results.tables"] = MAY_IMPORT["rope_lab.results.figures"] = GROUPS
-MAY_IMPORT["rope_lab.results.__main__"] = GROUPS | {"rope_lab.results.tables", "rope_lab.results.figures"}
+MAY_IMPORT["rope_lab.results.__main__"] = (
+    GROUPS | {"rope_lab.files"} | {f"rope_lab.results.{name}" for name in ("tables", "figures")}
+)
 MAY_IMPORT["rope_lab.lab"] = {"tasks.base"} | {
-    f"rope_lab.{name}" for name in ("checkpoint", "config", "data", "files", "model", "positions", "record")
+    f"rope_lab.{name}" for name in ("checkpoint", "config", "data", "evaluate", "files", "model", "positions", "record")
 }
 MAY_IMPORT["rope_lab.screen"] = {"rope_lab.evaluate", "rope_lab.record"}
-MAY_IMPORT["rope_lab.train"] = MAY_IMPORT["rope_lab.lab"] | {
-    f"rope_lab.{name}" for name in ("evaluate", "lab", "screen", "sweep")
-}
+MAY_IMPORT["rope_lab.train"] = MAY_IMPORT["rope_lab.lab"] | {f"rope_lab.{name}" for name in ("lab", "screen", "sweep")}
 MAY_IMPORT["rope_lab.sample"] = MAY_IMPORT["rope_lab.train"]
 LIBRARIES = {"torch", "safetensors", "hydra", "omegaconf", "wandb", "numpy", "tqdm", "filelock", "matplotlib", "scipy"}
 MAY_USE = {

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import shutil
 from pathlib import Path
@@ -195,6 +196,25 @@ def test_two_recipes_never_meet(out, capsys):
     assert text.count("## Substring by Index, scale quick") == 2
     assert "RoPER ends 39.0 problems right of 128 better" in text
     assert len(list((out / "figures").glob("*curves.svg"))) == 2
+
+
+def test_a_record_cannot_write_elsewhere(out, tmp_path, capsys):
+    """Names become names of files: one that leads out of the folder is no name."""
+    make_run(out, "rope", 9, 0.5, scale="../../escaped", run_id="rope-9")
+    results.main([str(out)])
+    assert "scale is '../../escaped'); left out" in capsys.readouterr().out
+    assert not list(tmp_path.parent.glob("escaped*"))
+
+
+def test_a_full_disk_leaves_the_kept_rows_as_they_were(out, tmp_path_factory, monkeypatch, capsys):
+    kept = tmp_path_factory.mktemp("kept")
+    results.main([str(out), "--keep", "--into", str(kept)])
+    before = (kept / "rows.csv").read_bytes()
+    make_run(out, "rope", 9, 0.5, run_id="rope-9")
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(SystemExit, match=r"cannot be written \(No space left on device\); what was kept there stays"):
+        results.main([str(out), "--keep", "--into", str(kept)])
+    assert (kept / "rows.csv").read_bytes() == before
 
 
 def test_each_recipe_has_its_own_figures_wherever_rows_are_kept(out, tmp_path_factory, capsys):

@@ -19,7 +19,7 @@ import torch
 from conftest import SCHEMES, TINY, only_folder
 from test_config import run_command
 
-from rope_lab import checkpoint, config, data, record, sample, train
+from rope_lab import checkpoint, config, data, lab, record, sample, train
 from rope_lab.config import ConfigError
 from rope_lab.lab import build, build_model
 from tasks.substring_by_index import SubstringByIndex
@@ -149,15 +149,15 @@ def test_every_scheme_sees_the_same_batches(tiny, tmp_path, monkeypatch):
 
 def test_dropout_drops_in_training_alone_and_anew_at_each_step(tiny, monkeypatch):
     cfg = config.load(*tiny, "model.dropout=0.5")
-    lab = build(cfg)
-    lab.optimizer.step = lambda: None
-    batch = data.training_batch(lab.task, 0, 0, 4, 64)
+    made = build(cfg)
+    made.optimizer.step = lambda: None
+    batch = data.training_batch(made.task, 0, 0, 4, 64)
     monkeypatch.setattr(data, "training_batch", lambda *_: batch)
-    losses = [train.update(lab, step)[0] for step in (0, 0, 1)]
+    losses = [train.update(made, step)[0] for step in (0, 0, 1)]
     assert losses[0] == losses[1] != losses[2]
-    assert train.evaluate_now(lab).metrics == train.evaluate_now(lab).metrics
-    assert train.write_samples(lab) == train.write_samples(lab)
-    assert lab.model.training
+    assert train.evaluate_now(made).metrics == train.evaluate_now(made).metrics
+    assert train.write_samples(made) == train.write_samples(made)
+    assert made.model.training
 
 
 @pytest.mark.parametrize("extra", [[], ["model.dropout=0.2", "train.warmup=5", "train.decay=cosine", "seed=7"]])
@@ -274,7 +274,7 @@ def test_the_code_of_a_run_is_what_was_imported_whatever_is_edited_since():
 def test_a_model_that_is_not_finite_at_an_evaluation_has_diverged(tiny, tmp_path):
     content = run([*tiny, "train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=1"])
     assert content["status"] == "diverged"
-    assert "the held-out loss is nan" in content["error"]
+    assert content["error"] in ("the held-out loss is nan", "the norm of the weights is inf")
     folder = only_folder(tmp_path / "runs")
     assert "NaN" not in (folder / "run.json").read_text() + (folder / "metrics.jsonl").read_text()
 
@@ -349,6 +349,73 @@ def test_a_damaged_record_is_made_whole_again_from_the_checkpoint(tiny, tmp_path
     assert [earlier["command"] for earlier in content["provenance"]["earlier"]] == ["python -m rope_lab.train"]
 
 
+@pytest.mark.parametrize("damage", ["", "[]", "cut", None])
+def test_the_curve_of_a_finished_run_is_made_whole_again_too(tiny, tmp_path, damage):
+    whole = run(tiny)
+    folder = only_folder(tmp_path / "runs")
+    curve = (folder / "metrics.jsonl").read_text()
+    (folder / "metrics.jsonl").unlink()
+    if damage is not None:
+        (folder / "metrics.jsonl").write_text(curve[: len(curve) // 2] if damage == "cut" else damage)
+    again = run(tiny)
+    assert (again["status"], again["metrics"]) == ("finished", whole["metrics"])
+    assert (folder / "metrics.jsonl").read_text() == curve
+
+
+def test_beginning_anew_forgets_first_that_there_was_a_run(tiny, tmp_path, monkeypatch):
+    """Whatever `fresh=true` is cut off in, nothing is left that says that it has finished."""
+    run(tiny)
+    folder = only_folder(tmp_path / "runs")
+    with monkeypatch.context() as patch:
+        unlink = Path.unlink
+        patch.setattr(Path, "unlink", lambda self, **k: unlink(self, **k) if self.name == "run.json" else 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run([*tiny, "fresh=true"])
+    assert not (folder / "run.json").exists()
+    assert run(tiny)["status"] == "finished"
+
+
+def test_checkpoints_that_are_gone_are_not_made_up_for_in_silence(tiny, tmp_path, monkeypatch):
+    folder = stopped_run(tiny, tmp_path, monkeypatch)
+    for path in checkpoint.checkpoints(folder):
+        path.unlink()
+    with pytest.raises(ConfigError, match="its checkpoints are gone: fresh=true begins anew"):
+        run(tiny)
+
+
+@pytest.mark.parametrize("where", ["write_samples", "export", "evaluate_now"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_outside_of_a_step_harms_nothing(tiny, tmp_path, monkeypatch, where, number):
+    """At the first or the last things that a run does: it ends in order, and the next call finds what it should."""
+    real = getattr(train, where)
+
+    def interrupted(*arguments):
+        os.kill(os.getpid(), number)
+        return real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, where, interrupted)
+        with pytest.raises(SystemExit) as exit:
+            run(tiny)
+    assert exit.value.code == 128 + number
+    content = record.read(only_folder(tmp_path / "runs"))
+    assert content["status"] == ("interrupted" if where == "evaluate_now" else "finished")
+    assert run(tiny)["status"] == "finished"
+
+
+def test_a_weight_that_nothing_shows_is_found_at_the_end(tiny, monkeypatch):
+    def poison(lab, step, update=train.update):
+        result = update(lab, step)
+        if step == 5:
+            with torch.no_grad():
+                lab.model.layers[0].up.bias[0] = -torch.inf
+        return result
+
+    monkeypatch.setattr(train, "update", poison)
+    content = run(tiny)
+    assert (content["status"], content["error"]) == ("diverged", "the norm of the weights is inf")
+
+
 def test_the_checkpoint_before_is_gone_on_from_where_the_last_is_damaged(tiny, tmp_path, monkeypatch, caplog):
     run([*tiny, f"out={tmp_path / 'whole'}"])
     folder = stopped_run(tiny, tmp_path, monkeypatch)
@@ -382,7 +449,7 @@ def test_a_checkpoint_of_other_settings_is_refused_and_they_are_named(tiny, tmp_
         run(other)
     for owner, name, message in (
         (SubstringByIndex, "version", r"task_version=2 \(now 99\)"),
-        (checkpoint, "FORMAT", r"checkpoint_format=1 \(now 99\)"),
+        (lab, "FORMAT", r"checkpoint_format=2 \(now 99\)"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, 99)
@@ -685,22 +752,31 @@ def test_wandb_that_does_not_answer_is_not_waited_for(tiny, tmp_path, monkeypatc
     assert with_it == rows_of(only_folder(tmp_path / "disabled"))
 
 
-def test_wandb_failing_in_the_middle_changes_nothing(tiny, tmp_path, caplog):
-    from rope_lab.record import Wandb
+def test_wandb_failing_in_the_middle_changes_nothing(tiny, tmp_path, monkeypatch, caplog):
+    logged = []
 
-    class Failing:
-        def log(self, *_, **__):
+    def log(row, **_):
+        logged.append(row)
+        if len(logged) == 3:
             raise RuntimeError("gone")
 
-    beside = Wandb.__new__(Wandb)
-    beside.run = Failing()
-    beside.log({"step": 1})
-    beside.log({"step": 2})
-    beside.finish({"status": "finished"})
-    assert caplog.text.count("W&B failed and is left out from here on") == 1
+    def nothing(*_, **__):
+        pass
+
+    answer = types.SimpleNamespace(log=log, finish=nothing, define_metric=nothing, summary={})
+    failing = types.SimpleNamespace(init=lambda **_: answer, Settings=nothing, Table=nothing, teardown=nothing)
+    monkeypatch.setitem(sys.modules, "wandb", failing)
+    run([*tiny, "wandb.mode=offline"])
+    assert len(logged) == 3
+    assert caplog.text.count("W&B failed and is left out from here on, metrics.jsonl goes on: gone") == 1
+    with_it = rows_of(only_folder(tmp_path / "runs"))
+    run([*tiny, f"out={tmp_path / 'disabled'}"])
+    assert with_it == rows_of(only_folder(tmp_path / "disabled"))
 
 
-def test_talking_to_a_trained_run_is_talking_to_its_weights(tiny, tmp_path, capsys):
+@pytest.mark.parametrize("extra", [[], ["position=randomized_rope"], ["train.precision=bfloat16"]])
+def test_talking_to_a_trained_run_is_talking_to_its_weights(tiny, tmp_path, capsys, extra):
+    tiny = [*tiny, *extra]
     content = run([*tiny, "train.lr=1e-1", "train.steps=12"])
     sample.main([str(only_folder(tmp_path / "runs")), "-n", "8"])
     shown = capsys.readouterr().out

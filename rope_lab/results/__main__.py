@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from rope_lab.files import write_whole
 from rope_lab.results import figures, rows, tables
 from rope_lab.results.groups import Group, group, load_published
 
@@ -34,7 +35,7 @@ def write(text: str, path: Path) -> None:
     if BEGIN not in old or END not in old:
         raise SystemExit(f"{path} has no marks {BEGIN} and {END} to write between")
     before, after = old.partition(BEGIN)[0], old.partition(END)[2]
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+    write_whole(path, f"{before}{BEGIN}\n\n{text}\n{END}{after}".encode())
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -71,6 +72,8 @@ def main(arguments: list[str] | None = None) -> None:
             rows.keep(runs, out)
         except ValueError as error:
             sys.exit(f"{out}: {error}; mend that first")
+        except OSError as error:
+            sys.exit(f"{out}: cannot be written ({error.strerror}); what was kept there stays as it was")
         runs, kept_problems = rows.read(out)
         problems += kept_problems
 

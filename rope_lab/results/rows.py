@@ -5,12 +5,14 @@ slices. Numbers are cut to six digits when they are first read, so that both way
 """
 
 import csv
+import io
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from rope_lab.files import flat
+from rope_lab.files import flat, write_whole
 
 ROWS, CURVES = "rows.csv", "curves.jsonl"
 SIZES = ("train.steps", "train.batch_size", "train.seq_len", "eval.problems")  # settings that every run has
@@ -76,7 +78,7 @@ def read(folder: Path) -> tuple[list[RunRow], list[str]]:
                 problems.append(f"{path.name}: {cut} lines of metrics.jsonl cannot be read and are left out")
         except FileNotFoundError:
             problems.append(f"{path.name}: is no run's folder, it has no run.json; left out")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problems.append(f"{path.name}: its run.json cannot be read ({type(error).__name__}: {error}); left out")
     if not folders:
         problems.append(f"{folder}: there are no runs")
@@ -106,7 +108,7 @@ def read_run(folder: Path) -> tuple[RunRow, int]:
             row = {k: v for k, v in json.loads(line).items() if "/" in k or k == "step"}
             step = row.pop("step")
             _check_numbers("metrics.jsonl", step, *row.values())
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             cut += 1
             continue
         for name, value in row.items():
@@ -133,17 +135,17 @@ def keep(runs: list[RunRow], folder: Path) -> None:
         raise ValueError("; ".join(problems))
     merged = {run.source.run_id: run for run in [*before, *runs]}
     order = sorted(merged.values(), key=lambda run: _order(run.source))
-    with open(folder / ROWS, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*(f.name for f in fields(Source)), "metric", "value"])
-        for run in order:
-            for metric, value in sorted(run.metrics.items()) or [("", "")]:
-                writer.writerow([*asdict(run.source).values(), metric, value])
-    with open(folder / CURVES, "w") as file:
-        for run in order:
-            rest = {f.name: getattr(run, f.name) for f in fields(RunRow) if f.name not in ("source", "metrics")}
-            named = {"run_id": run.source.run_id, "run": describe(run.source)}
-            file.write(json.dumps(named | rest, separators=(",", ":")) + "\n")
+    table, curves = io.StringIO(), []
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow([*(f.name for f in fields(Source)), "metric", "value"])
+    for run in order:
+        for metric, value in sorted(run.metrics.items()) or [("", "")]:
+            writer.writerow([*asdict(run.source).values(), metric, value])
+        rest = {f.name: getattr(run, f.name) for f in fields(RunRow) if f.name not in ("source", "metrics")}
+        named = {"run_id": run.source.run_id, "run": describe(run.source)}
+        curves.append(json.dumps(named | rest, separators=(",", ":")) + "\n")
+    write_whole(folder / ROWS, table.getvalue().encode())
+    write_whole(folder / CURVES, "".join(curves).encode())
 
 
 def read_kept(folder: Path) -> tuple[list[RunRow], list[str]]:
@@ -189,6 +191,9 @@ def _checked(run: RunRow) -> RunRow:
             _check_numbers(field.name, value)
         if not isinstance(value, (int, float) if kind is float else kind):
             raise TypeError(f"{field.name} is {value!r}")
+    for name in ("task", "scale", "position", "recipe_id", "run_id"):  # they become the names of files
+        if not re.fullmatch(r"[\w-]+", getattr(run.source, name)):
+            raise TypeError(f"{name} is {getattr(run.source, name)!r}")
     _check_numbers("a metric", *run.metrics.values())
     for name, value in run.metrics.items():
         if name.endswith("accuracy") and not 0 <= value <= 1:
