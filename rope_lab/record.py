@@ -115,10 +115,12 @@ def read(folder: Path) -> dict[str, Any] | None:
 
 
 def has_curve(folder: Path, content: dict[str, Any]) -> bool:
-    """Whether the metrics of a finished run, whose run.json says `content`, are there up to its last step."""
+    """Whether the metrics of a run, whose run.json says `content`, are there up to its last step if it has finished."""
+    if content["status"] != "finished":
+        return True
     try:
         last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
-        return content["status"] != "finished" or last["step"] == content["progress"]["steps"]
+        return last["step"] == content["progress"]["steps"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return False
 
