@@ -23,7 +23,8 @@ from rope_lab.model import Cache, Transformer
 from tasks.base import Problem, Task
 
 SCORED = 128  # the write-up counts how many of so many problems are right
-READ, WRITTEN = 2**15, 2**16  # tokens that one pass reads, or one cache holds, at most: a matter of memory and speed
+READ = 2**14  # tokens that one pass reads at most: what it works out on the way should stay near the processor
+CACHED = 2**30  # bytes of keys and values that completions written side by side take at most
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ def exact_matches(model: Transformer, task: Task, problems: list[Problem]) -> li
 def generate(model: Transformer, task: Task, prompts: list[str], longest: int, max_len: int) -> list[str]:
     """Greedy completions, each up to the task's stop character, `longest` tokens or a sequence of `max_len` tokens."""
     written = [""] * len(prompts)
-    for chunk in _chunks([len(p) + longest for p in prompts], WRITTEN):
+    token = Cache.empty(model, 1, 1).k_LBHSK.nbytes * 2
+    for chunk in _chunks([len(p) + longest for p in prompts], CACHED // token):
         for i, tokens in zip(chunk, _generate(model, task, [prompts[i] for i in chunk], longest, max_len), strict=True):
             written[i] = task.decode(tokens)
     return written
