@@ -169,6 +169,7 @@ def products_of(shape: Shape, precision: str) -> tuple[Callable[[], None], float
 
 def steps(names: list[str]) -> str:
     """Training steps, ours against peers, with memory and the share of what matrix products reach."""
+    torch._dynamo.config.recompile_limit = 64  # every model here compiles the same functions anew
     parts = []
     for shape in SHAPES:
         if names and shape.name not in names:
