@@ -1,30 +1,103 @@
-"""Causal attention: softmax(q kᵀ / √K + bias) v, each token seeing those up to itself.
+"""Causal attention, each token seeing those up to itself: softmax attention and linear attention.
 
-Shape letters: B batch, T time, H heads, K head width; N = B · H.
+Either can go on from a memory of what was read before, where the T tokens at hand are the last of S.
+
+Shape letters: B batch, T time (queries), S time (keys and values), H heads, K head width, C chunks, N = B · H.
 """
+
+from dataclasses import dataclass
+from typing import Protocol, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-BLOCK = 64  # queries that meet their keys at once on a CPU: keys that none of them may see are left out
+BLOCK = 64  # queries that meet their keys at once: on a CPU in softmax attention, everywhere in linear attention
 
 
-def causal_attention(qkv_BT3HK: Tensor, bias: Tensor | None = None) -> Tensor:
-    """What each head's queries find, [B, T, H, K]; `bias`, [H, T, T] or [B, H, T, T], is added to the scores."""
+class Memory(Protocol):
+    """What one layer keeps of the `length` tokens that it has read."""
+
+    length: int
+
+    def rows(self, chosen_B: Tensor) -> Self:
+        """That of some of its rows, bool [B]."""
+        ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+@dataclass
+class KeysAndValues:
+    """The memory of softmax attention: `length` keys and values, in buffers with room for more, [B, H, slots, K]."""
+
+    k_BHSK: Tensor
+    v_BHSK: Tensor
+    length: int = 0
+
+    def add(self, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
+        """Puts T more into their slots; all so far."""
+        begin, self.length = self.length, self.length + k_BHTK.shape[2]
+        self.k_BHSK[:, :, begin : self.length] = k_BHTK
+        self.v_BHSK[:, :, begin : self.length] = v_BHTK
+        return self.k_BHSK[:, :, : self.length], self.v_BHSK[:, :, : self.length]
+
+    def rows(self, chosen_B: Tensor) -> "KeysAndValues":
+        return KeysAndValues(self.k_BHSK[chosen_B], self.v_BHSK[chosen_B], self.length)
+
+    @property
+    def nbytes(self) -> int:
+        return self.k_BHSK.nbytes + self.v_BHSK.nbytes
+
+
+@dataclass
+class Sums:
+    """The memory of linear attention: Σᵢ k̃ᵢ vᵢᵀ, [B, H, K, K], and Σᵢ φ(kᵢ), [B, H, K]; it does not grow."""
+
+    kv_BHKK: Tensor
+    k_BHK: Tensor
+    length: int = 0
+
+    def rows(self, chosen_B: Tensor) -> "Sums":
+        return Sums(self.kv_BHKK[chosen_B], self.k_BHK[chosen_B], self.length)
+
+    @property
+    def nbytes(self) -> int:
+        return self.kv_BHKK.nbytes + self.k_BHK.nbytes
+
+
+def softmax_attention(qkv_BT3HK: Tensor, bias: Tensor | None = None, memory: KeysAndValues | None = None) -> Tensor:
+    """softmax(q kᵀ / √K + bias) v, [B, T, H, K]; `bias`, [H, T, S], is added to the scores."""
+    T, read = qkv_BT3HK.shape[1], 0 if memory is None else memory.length
     if bias is not None:
-        bias = bias.expand(*bias.shape[:-2], *2 * [qkv_BT3HK.shape[1]])
-    return blockwise(qkv_BT3HK, bias) if qkv_BT3HK.device.type == "cpu" else fused(qkv_BT3HK, bias)
+        bias = bias.expand(*bias.shape[:-2], T, read + T)
+    if not read:
+        if memory is not None:
+            memory.add(*qkv_BT3HK[:, :, 1:].permute(2, 0, 3, 1, 4))
+        return blockwise(qkv_BT3HK, bias) if qkv_BT3HK.device.type == "cpu" else fused(qkv_BT3HK, bias)
+    q_BHTK, k_BHTK, v_BHTK = qkv_BT3HK.permute(2, 0, 3, 1, 4)
+    k_BHSK, v_BHSK = memory.add(k_BHTK, v_BHTK)
+    with torch.autocast(q_BHTK.device.type, enabled=False):
+        return scaled_dot_product(q_BHTK.to(k_BHSK.dtype), k_BHSK, v_BHSK, bias)
 
 
 def fused(qkv_BT3HK: Tensor, bias: Tensor | None) -> Tensor:
     """The same by torch's own kernels."""
-    q_BHTK, k_BHTK, v_BHTK = qkv_BT3HK.permute(2, 0, 3, 1, 4)
-    if bias is not None:
-        bias = bias.masked_fill(_future(bias.shape[-1], bias.device), -torch.inf).to(q_BHTK.dtype)
-    o_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, attn_mask=bias, is_causal=bias is None)
-    return o_BHTK.transpose(1, 2)
+    return scaled_dot_product(*qkv_BT3HK.permute(2, 0, 3, 1, 4), bias)
+
+
+def scaled_dot_product(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias: Tensor | None) -> Tensor:
+    """torch's own kernels, told that the T queries are the last of S."""
+    T, S = q_BHTK.shape[2], k_BHSK.shape[2]
+    causal = bias is None and T == S
+    if not causal and T > 1:
+        bias = (torch.zeros(T, S, device=q_BHTK.device) if bias is None else bias).masked_fill(
+            _future(T, S, q_BHTK.device), -torch.inf
+        )
+    mask = None if bias is None else bias.to(q_BHTK.dtype)
+    return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=causal).transpose(1, 2)
 
 
 @torch.compiler.disable
@@ -60,7 +133,7 @@ class Blockwise(torch.autograd.Function):
             scores = torch.bmm(q_NTK[:, begin:end], k_NTK[:, :end].transpose(1, 2))
             if bias is not None:
                 scores.unflatten(0, (B, H)).add_(bias[..., begin:end, :end])
-            scores[:, :, begin:].masked_fill_(_future(end - begin), -torch.inf)
+            scores[:, :, begin:].masked_fill_(_future(end - begin, end - begin), -torch.inf)
             probabilities.append(scores.softmax(-1).to(low))
             torch.bmm(probabilities[-1], v_NTK[:, :end], out=o_NTK[:, begin:end])
         ctx.save_for_backward(qkv_low, bias, *probabilities)
@@ -88,10 +161,42 @@ class Blockwise(torch.autograd.Function):
         return d_3NTK.unflatten(1, (B, H)).permute(1, 3, 0, 2, 4), dbias, None
 
 
+def positive(qkv_BT3HK: Tensor) -> Tensor:
+    """φ(x) = elu(x) + 1 of queries and keys, values as they are (Katharopoulos et al., 2020)."""
+    return torch.cat([F.elu(qkv_BT3HK[:, :, :2]) + 1, qkv_BT3HK[:, :, 2:]], dim=2)
+
+
+def linear_attention(turned_BT3HK: Tensor, positive_BT3HK: Tensor, memory: Sums | None = None) -> Tensor:
+    """oₙ = Σᵢ (q̃ₙᵀ k̃ᵢ) ṽᵢ / Σᵢ φ(qₙ)ᵀ φ(kᵢ), i ≤ n, [B, T, H, K] (Su et al., 2021, equation 19).
+
+    φ(q) and φ(k) are in `positive`; q̃, k̃ and ṽ, what a scheme has turned these and the values into, are in `turned`.
+    The numerator is Σ over the tokens of a block, as a product masked like softmax attention, and q̃ₙᵀ Σ k̃ᵢ ṽᵢᵀ over all
+    blocks before it: time and memory grow in proportion to T. In float32 or wider, autocast or not.
+    """
+    T = turned_BT3HK.shape[1]
+    dtype = torch.promote_types(turned_BT3HK.dtype, torch.float32)
+    with torch.autocast(turned_BT3HK.device.type, enabled=False):
+        block = min(BLOCK, T)
+        padded = F.pad(turned_BT3HK.to(dtype), (0, 0, 0, 0, 0, 0, 0, -T % block))
+        q, k, v = padded.permute(2, 0, 3, 1, 4).unflatten(3, (-1, block))  # [B, H, C, block, K] each
+        of_block = k.transpose(-1, -2) @ v
+        begin = torch.zeros_like(of_block[:, :, 0]) if memory is None else memory.kv_BHKK
+        before = torch.cat([begin.unsqueeze(2), of_block[:, :, :-1]], dim=2).cumsum(dim=2)
+        o_BTHK = ((q @ k.transpose(-1, -2)).tril() @ v + q @ before).flatten(2, 3)[:, :, :T].transpose(1, 2)
+
+        phi_q, phi_k = positive_BT3HK[:, :, :2].to(dtype).unbind(2)
+        sum_BTHK = phi_k.cumsum(dim=1)
+        if memory is not None:
+            sum_BTHK = sum_BTHK + memory.k_BHK.unsqueeze(1)
+            memory.kv_BHKK, memory.k_BHK = before[:, :, -1] + of_block[:, :, -1], sum_BTHK[:, -1]
+            memory.length += T
+        return o_BTHK / (phi_q * sum_BTHK).sum(-1, keepdim=True)
+
+
 def _blocks(length: int) -> list[tuple[int, int]]:
     return [(begin, min(begin + BLOCK, length)) for begin in range(0, length, BLOCK)]
 
 
-def _future(length: int, device: torch.device | None = None) -> Tensor:
-    """Where a key comes after its query, bool [T, T]."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).triu(1)
+def _future(T: int, S: int, device: torch.device | None = None) -> Tensor:
+    """Where a key comes after its query, for the last T queries of S: bool [T, S]."""
+    return torch.ones(T, S, dtype=torch.bool, device=device).triu(S - T + 1)

@@ -37,7 +37,7 @@ CONF = ROOT / "conf"
 CORES = os.cpu_count() or 1
 SWAPPED = {"task": Task, "position": PositionScheme}  # groups of conf/ whose files name a class, and of which kind
 # Settings that came when runs had been kept already: at these values a run is what it was without them.
-CAME_LATER = {("model", "init"): "pytorch"}
+CAME_LATER = {("model", "init"): "pytorch", ("model", "attention"): "softmax"}
 PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the user allows more
 
 
@@ -47,6 +47,7 @@ class ConfigError(ValueError):
 
 @dataclass
 class Model:
+    attention: str = MISSING
     d_model: int = MISSING
     n_layers: int = MISSING
     n_heads: int = MISSING
@@ -126,6 +127,7 @@ class Config(Settings):
 
 # key, what must hold of its value, what to say where it does not
 CHECKS = [
+    ("model.attention", lambda v: v in ("softmax", "linear"), "must be softmax or linear"),
     ("model.d_model", lambda v: v >= 1, "must be at least 1"),
     ("model.n_layers", lambda v: v >= 1, "must be at least 1"),
     ("model.n_heads", lambda v: v >= 1, "must be at least 1"),

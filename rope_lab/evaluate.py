@@ -7,6 +7,7 @@ the task grades more than the whole (a right sum after wrong steps).
 Shape letters: B batch, T time, V vocabulary.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rope_lab.data import IGNORED, HeldOutText, pad
-from rope_lab.model import Cache, Transformer
+from rope_lab.model import Transformer
 from tasks.base import Problem, Task
 
 SCORED = 128  # the write-up counts how many of so many problems are right
@@ -133,43 +134,44 @@ def exact_matches(model: Transformer, task: Task, problems: list[Problem]) -> li
 def generate(model: Transformer, task: Task, prompts: list[str], longest: int, max_len: int) -> list[str]:
     """Greedy completions, each up to the task's stop character, `longest` tokens or a sequence of `max_len` tokens."""
     written = [""] * len(prompts)
-    token = Cache.empty(model, 1, 1).k_LBHSK.nbytes * 2
-    for chunk in _chunks([len(p) + longest for p in prompts], CACHED // token):
+    slots = max(map(len, prompts), default=0) + longest
+    bytes_of_token = sum(memory.nbytes for memory in model.new_cache(1, slots)) / slots
+    for chunk in _chunks([len(p) for p in prompts], CACHED / bytes_of_token, room=longest, spread=longest):
         for i, tokens in zip(chunk, _generate(model, task, [prompts[i] for i in chunk], longest, max_len), strict=True):
             written[i] = task.decode(tokens)
     return written
 
 
-def _generate(model: Transformer, task: Task, prompts: list[str], longest: int, max_len: int) -> list[list[int]]:
-    """One batch: the prompts are read at once, then each row goes on from where its own prompt ends.
+def _generate(model: Transformer, task: Task, prompts: list[str], longest: int, max_len: int) -> list[np.ndarray]:
+    """One batch, all rows one token after the other at the same place: of its prompt while that lasts, then its own.
 
-    Rows that have ended are dropped when half of them have, so that few long ones do not hold up the many.
+    What the prompts have in common in length is read at once. Rows that have ended are dropped when half of them have,
+    so that few long ones do not hold up the many.
     """
     device = model.embedding.weight.device
     stop = task.alphabet.index(task.stop) if task.stop else -1
-    tokens_BT = pad([task.encode(p) for p in prompts]).to(device)
+    text_BT = F.pad(pad([task.encode(p) for p in prompts]), (0, longest), value=-1).to(device)
     end_B = torch.tensor([len(p) for p in prompts], device=device)
-    slots = min(int(end_B.max()) + longest, max_len)
-    cache = Cache.empty(model, len(prompts), slots)
+    begin, slots = int(end_B.min()), min(int(end_B.max()) + longest, max_len)
+    cache = model.new_cache(len(prompts), slots)
 
-    row_B = torch.arange(len(prompts), device=device)  # whose turn it is in the cache
-    pos_BT = torch.arange(tokens_BT.shape[1], device=device).expand_as(tokens_BT)
-    logits_BV = model(tokens_BT, pos_BT, cache)[row_B, end_B - 1]
-    written = torch.full((len(prompts), longest), -1, device=device)
-    going_B = torch.ones_like(end_B, dtype=torch.bool)
-    for n in range(longest):
-        next_B = logits_BV.argmax(-1)
-        written[row_B, n] = torch.where(going_B, next_B, -1)
-        going_B &= (next_B != stop) & (end_B < slots)
+    row_B, prompt_B = torch.arange(len(prompts), device=device), end_B  # rows that have not been dropped
+    logits_BV = model(text_BT[:, :begin], cache=cache)[:, -1]
+    going_B = torch.ones_like(row_B, dtype=torch.bool)
+    for t in range(begin, slots + 1):
+        own_B = prompt_B <= t
+        next_B = torch.where(own_B, logits_BV.argmax(-1), text_BT[row_B, t])
+        text_BT[row_B, t] = torch.where(going_B, next_B, -1)
+        going_B &= ~own_B | ((next_B != stop) & (t + 1 < prompt_B + longest))
         left = int(going_B.sum())
-        if left == 0:
+        if left == 0 or t == slots:
             break
         if left <= len(row_B) // 2:
-            cache = cache.rows(going_B)
-            row_B, next_B, end_B, going_B = (x[going_B] for x in (row_B, next_B, end_B, going_B))
-        logits_BV = model(next_B[:, None], end_B.clamp(max=slots - 1)[:, None], cache)[:, 0]
-        end_B = end_B + 1
-    return [[t for t in row if t >= 0] for row in written.tolist()]
+            cache = [memory.rows(going_B) for memory in cache]
+            row_B, prompt_B, next_B, going_B = (x[going_B] for x in (row_B, prompt_B, next_B, going_B))
+        logits_BV = model(next_B[:, None], cache=cache)[:, 0]
+    written = [row[end:] for row, end in zip(text_BT.cpu().numpy(), end_B.tolist(), strict=True)]
+    return [row[: np.argmax(np.append(row, -1) < 0)] for row in written]
 
 
 def _means(keys: list[int], values: list[float]) -> dict[str, list[float]]:
@@ -180,11 +182,15 @@ def _means(keys: list[int], values: list[float]) -> dict[str, list[float]]:
     return {str(key): [len(slices[key]), float(np.mean(slices[key]))] for key in sorted(slices)}
 
 
-def _chunks(lengths: list[int], most: int) -> list[list[int]]:
-    """Indices in order of length, cut into batches of at most `most` tokens after padding."""
+def _chunks(lengths: list[int], most: float, room: int = 0, spread: float = math.inf) -> list[list[int]]:
+    """Indices in order of length, cut into batches of at most `most` tokens after padding, `room` at each row's end.
+
+    No length in a batch is `spread` more than another.
+    """
     chunks: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if not chunks or lengths[i] * (len(chunks[-1]) + 1) > most:
+        full = not chunks or (lengths[i] + room) * (len(chunks[-1]) + 1) > most
+        if full or lengths[i] - lengths[chunks[-1][0]] >= spread:
             chunks.append([])
         chunks[-1].append(i)
     return chunks

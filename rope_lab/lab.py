@@ -123,7 +123,8 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
         torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
         position = config.build_position(cfg, dims)
         torch.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
-        return Transformer(vocabulary, **dataclasses.asdict(cfg.model), position=position)
+        with config.config_errors():
+            return Transformer(vocabulary, **dataclasses.asdict(cfg.model), position=position)
 
 
 def resume(lab: Lab, run: record.Run) -> tuple[State, dict[str, Any] | None]:

@@ -3,8 +3,7 @@
 Position can enter at four doors. A scheme overrides those that it uses; the model calls them all and knows no scheme.
 
 Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head width; 3 stands for
-queries, keys and values side by side.
-Positions are integers, [T], or [B, T] where the rows of a batch stand at different places.
+queries, keys and values side by side. Positions are integers, [T].
 """
 
 import math
@@ -61,7 +60,7 @@ class PositionScheme(nn.Module):
         return qkv_BT3HK
 
     def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
-        """Door 3: what is added to the attention scores of every layer, [H, T, S] or [B, H, T, S], or None."""
+        """Door 3: what is added to the attention scores of every layer, [H, T, S], or None."""
         return None
 
     def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
@@ -154,7 +153,7 @@ class Rotary(PositionScheme):
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
         """e^(i · turns · pos · θ) for q, k and v, [T, 3, 1, K/2, 2], and for the output, [T, 1, K/2, 2].
 
-        The last dimension holds cosine and sine. None where nothing turns; [B, T, …] where `pos` is.
+        The last dimension holds cosine and sine. None where nothing turns.
         """
         angle_TC = angles(pos, self.width, self.base)[..., : self.turning]
         angle_TC = F.pad(angle_TC, (0, self.pairs - self.turning))
@@ -218,8 +217,7 @@ class Alibi(PositionScheme):
         self.slopes_H11 = 2 ** torch.tensor(exponents[: dims.n_heads]).view(-1, 1, 1)
 
     def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
-        distance = at_T[..., :, None] - at_S[..., None, :]
-        return -self.slopes_H11.to(at_T.device) * distance.unsqueeze(-3)
+        return -self.slopes_H11.to(at_T.device) * (at_T[:, None] - at_S)
 
 
 class T5Bias(PositionScheme):
@@ -240,7 +238,7 @@ class T5Bias(PositionScheme):
         nn.init.normal_(self.table.weight, std=dims.d_model**-0.5)
 
     def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
-        distance = (at_T[..., :, None] - at_S[..., None, :]).clamp(min=0)
+        distance = (at_T[:, None] - at_S).clamp(min=0)
         own = self.buckets // 2
         share = (distance.clamp(min=1) / own).log() / math.log(self.furthest / own)
         shared = (own + (share * (self.buckets - own)).long()).clamp(max=self.buckets - 1)
@@ -264,8 +262,8 @@ class Fire(PositionScheme):
         self.threshold = threshold
 
     def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
-        distance = (at_T[..., :, None] - at_S[..., None, :]).clamp(min=0)
-        furthest = torch.maximum(at_T, (self.share * self.threshold).abs())[..., :, None]
+        distance = (at_T[:, None] - at_S).clamp(min=0)
+        furthest = torch.maximum(at_T, (self.share * self.threshold).abs())[:, None]
         share = (self.c.abs() * distance + 1).log() / (self.c.abs() * furthest + 1).log()
         return self.network(share.unsqueeze(-1)).movedim(-1, -3)
 

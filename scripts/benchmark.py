@@ -38,7 +38,8 @@ from rope_lab.results import __main__ as results
 from rope_lab.results import rows
 
 PAGE = config.ROOT / "results" / "benchmark.md"
-SCHEMES = ("none", "sinusoidal", "learned", "rope", "roper", "roper_double_rotation")
+BIASED = ("alibi", "t5_bias", "fire")
+SCHEMES = ("none", "sinusoidal", "learned", "rope", "roper", "roper_double_rotation", *BIASED)
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def products_of(shape: Shape, precision: str) -> tuple[Callable[[], None], float
 
 
 def steps(names: list[str]) -> str:
-    """Training steps, ours against peers, with memory and the share of what matrix products reach."""
+    """Training steps, ours against peers, and the share of the speed of matrix products that they reach."""
     torch._dynamo.config.recompile_limit = 64  # every model here compiles the same functions anew
     parts = []
     for shape in SHAPES:
@@ -186,16 +187,14 @@ def steps(names: list[str]) -> str:
         for subject in SUBJECTS:
             _, linear, whole = products[subject.precision]
             share = (whole / t[subject]) / (linear / t[subject.precision])
-            weighed = not subject.compiled and (subject.model in ("rope", "roper") or subject.precision == "float32")
-            memory = peak(subject, shape) if weighed else ""
-            lines.append([str(subject), spread(seconds[subject]), f"{share:.0%}", memory])
+            lines.append([str(subject), spread(seconds[subject]), f"{share:.0%}"])
         cfg = shape.cfg
         rates = ", ".join(f"{products[p][1] / t[p] / 1e9:.0f} GFLOP/s in {p}" for p in products)
         parts.append(
             f"### {shape.name}: {cfg.train.batch_size} × {cfg.train.seq_len} tokens, width {cfg.model.d_model}, "
             f"{cfg.model.n_layers} layers, {cfg.model.n_heads} heads\n\n"
             f"Matrix products of its linear layers alone: {rates}.\n\n"
-            + table(["model", "ms a step", "share of matrix products", "peak memory, MiB"], lines)
+            + table(["model", "ms a step", "share of matrix products"], lines)
             + "\n\n"
             + ratios(shape, t)
         )
@@ -230,24 +229,41 @@ def ratios(shape: Shape, t: dict) -> str:
             ]
             for p, c in best
         ),
+        *([f"our {name} / our RoPE, {ours}", t[Subject(name, ours)] / t[Subject("rope", ours)]] for name in BIASED),
     ]
     return table(["ratio", shape.name], [[name, f"{value:.2f}"] for name, value in lines])
 
 
+def memory(_: list[str]) -> str:
+    """What two training steps need beyond what the imported libraries do, each in a process of its own."""
+    subjects = [
+        *(Subject(scheme, precision) for scheme in ("rope", "roper") for precision in ("bfloat16", "float32")),
+        *(Subject(peer, precision) for peer in PEERS for precision in ("bfloat16", "float32")),
+    ]
+    lines = [[str(subject), *(peak(subject, shape) for shape in SHAPES)] for subject in subjects]
+    return table(["peak memory, MiB", *(shape.name for shape in SHAPES)], lines)
+
+
 def peak(subject: Subject, shape: Shape) -> str:
-    """MiB that two steps need beyond what the imported libraries do, measured in a process of their own."""
-    asked = json.dumps([dataclasses.asdict(subject), shape.name])
+    asked = json.dumps([dataclasses.asdict(subject), dataclasses.asdict(shape)])
     done = subprocess.run([sys.executable, __file__, "--peak", asked], capture_output=True, text=True)
     return done.stdout.split()[-1] if done.returncode == 0 else "failed"
 
 
 def measure_peak(asked: str) -> None:
-    subject, name = json.loads(asked)
-    (shape,) = (shape for shape in SHAPES if shape.name == name)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    step = step_of(Subject(**subject), shape)
+    subject, shape = json.loads(asked)
+    before = most_memory()
+    step = step_of(Subject(**subject), Shape(**shape))
     step(), step()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+    print((most_memory() - before) // 1024)
+
+
+def most_memory() -> int:
+    """KiB that this process has had at most; where Linux tells, without what its parent had when it was started."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(re.search(r"VmHWM:\s*(\d+)", status.read_text())[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform == "darwin" else 1)
 
 
 def text(_: list[str]) -> str:
@@ -354,16 +370,20 @@ def harness(_: list[str]) -> str:
 
 
 def length(_: list[str]) -> str:
-    """What a RoPER step of the 0.6M model costs by length and by batch."""
-    shape = SHAPES[1]
-    cells = [*((4, t) for t in (128, 256, 512, 1024, 2048, 4096)), *((b, 512) for b in (1, 16, 64))]
-    subjects = {}
-    for batch, t in cells:
-        sized = Shape("", (*shape.overrides, f"train.batch_size={batch}", f"train.seq_len={t}"))
-        subjects[batch, t] = step_of(Subject("roper", resolve(sized.cfg).train.precision), sized)
-    seconds = compare(subjects, 3, warm=1)
-    lines = [[str(b), str(t), spread(seconds[b, t]), f"{median(seconds[b, t]) / (b * t) * 1e6:.1f}"] for b, t in cells]
-    return table(["batch", "tokens a sequence", "ms a step", "µs a token"], lines)
+    """What a RoPER step of the 0.6M model costs by length and by batch, under softmax and under linear attention."""
+    lines = []
+    for kinds, batch, t in [
+        *((("softmax", "linear"), 2, t) for t in (128, 512, 2048, 4096, 8192)),
+        *((("softmax",), b, 512) for b in (1, 4, 16, 64)),
+    ]:
+        size = (f"train.batch_size={batch}", f"train.seq_len={t}")
+        shapes = {kind: Shape("", (*SHAPES[1].overrides, f"model.attention={kind}", *size)) for kind in kinds}
+        subject = Subject("roper", resolve(SHAPES[1].cfg).train.precision)
+        seconds = compare({kind: step_of(subject, shape) for kind, shape in shapes.items()}, 5)
+        for kind, s in seconds.items():
+            token = f"{median(s) / (batch * t) * 1e6:.1f}"
+            lines.append([kind, str(batch), str(t), spread(s), token, peak(subject, shapes[kind])])
+    return table(["attention", "batch", "tokens a sequence", "ms a step", "µs a token", "peak memory, MiB"], lines)
 
 
 def tables(_: list[str]) -> str:
@@ -432,7 +452,7 @@ def show_table(folder: Path) -> None:
 
 
 LIBRARIES = ("torch", "numpy", "x-transformers", "transformers", "labml-nn")
-SECTIONS = {f.__name__: f for f in (steps, text, evaluation, harness, length, tables)}
+SECTIONS = {f.__name__: f for f in (steps, memory, text, evaluation, harness, length, tables)}
 
 
 def write_section(name: str, content: str, took: float) -> None:

@@ -1,19 +1,28 @@
-"""Causal attention: both ways to compute it agree with each other, forward and backward."""
+"""Causal attention: every way to compute it agrees with the formula or with another way, forward and backward."""
 
 import pytest
 import torch
 
-from rope_lab.attention import BLOCK, blockwise, causal_attention, fused
+from rope_lab.attention import (
+    BLOCK,
+    KeysAndValues,
+    Sums,
+    blockwise,
+    fused,
+    linear_attention,
+    positive,
+    softmax_attention,
+)
 
 B, H, K = 2, 3, 4
 
 
 def make_bias(kind: str, length: int) -> torch.Tensor | None:
-    shape = {"none": None, "heads": (H, length, length), "rows": (B, H, length, length)}[kind]
+    shape = {"none": None, "heads": (H, length, length)}[kind]
     return None if shape is None else torch.randn(shape, dtype=torch.float64, requires_grad=True)
 
 
-@pytest.mark.parametrize("kind", ["none", "heads", "rows"])
+@pytest.mark.parametrize("kind", ["none", "heads"])
 @pytest.mark.parametrize("length", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 17])
 def test_blocks_change_nothing(length, kind):
     torch.manual_seed(length)
@@ -37,13 +46,13 @@ def test_a_bias_that_needs_no_gradient():
     assert qkv.grad is not None
 
 
-@pytest.mark.parametrize("shape", [(H, 70, 1), (H, 1, 70), (H, 1, 1), (1, 70, 70), (B, 1, 70, 70)])
+@pytest.mark.parametrize("shape", [(H, 70, 1), (H, 1, 70), (H, 1, 1), (1, 70, 70)])
 def test_a_bias_that_is_the_same_along_the_way_is_spread_out(shape):
     """And lets nobody see the future."""
     qkv = torch.randn(B, 70, 3, H, K, dtype=torch.float64)
     bias = torch.randn(shape, dtype=torch.float64)
     whole = bias.expand(*shape[:-2], 70, 70).clone()
-    torch.testing.assert_close(causal_attention(qkv, bias), fused(qkv, whole), rtol=0, atol=1e-12)
+    torch.testing.assert_close(softmax_attention(qkv, bias), fused(qkv, whole), rtol=0, atol=1e-12)
 
 
 def test_under_autocast_the_scores_stay_in_float32():
@@ -65,3 +74,82 @@ def test_under_autocast_gradients_are_those_of_float32_up_to_rounding():
         rounded = blockwise(qkv, None).float().square().sum()
     (gradient,) = torch.autograd.grad(rounded, qkv)
     assert (gradient - exact).norm() < 0.01 * exact.norm()
+
+
+@pytest.mark.parametrize("steps", [[70], [1] * 5, [64, 1, 1], [10, 60, 7]])
+@pytest.mark.parametrize("biased", [False, True])
+def test_softmax_attention_goes_on_from_what_it_has_read(steps, biased):
+    total = sum(steps)
+    qkv = torch.randn(B, total, 3, H, K, dtype=torch.float64)
+    bias = torch.randn(H, total, total, dtype=torch.float64) if biased else None
+    memory, parts, begin = KeysAndValues(*torch.zeros(2, B, H, total + 3, K, dtype=torch.float64)), [], 0
+    for n in steps:
+        end = begin + n
+        parts.append(softmax_attention(qkv[:, begin:end], None if bias is None else bias[:, begin:end, :end], memory))
+        begin = end
+    torch.testing.assert_close(torch.cat(parts, dim=1), softmax_attention(qkv, bias), rtol=0, atol=1e-12)
+
+
+def turned(qkv: torch.Tensor) -> torch.Tensor:
+    """As a scheme might: every token's queries, keys and values by a matrix of their own."""
+    matrices = torch.randn(qkv.shape[1], 3, 1, K, K, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    return (matrices @ qkv.unsqueeze(-1)).squeeze(-1)
+
+
+def quadratic(turned: torch.Tensor, plain: torch.Tensor) -> torch.Tensor:
+    """The formula of linear attention, token by token."""
+    (q, k, v), (phi_q, phi_k, _) = turned.unbind(2), plain.unbind(2)
+    o = torch.zeros_like(v)
+    for n in range(o.shape[1]):
+        above = sum((q[:, n] * k[:, i]).sum(-1, keepdim=True) * v[:, i] for i in range(n + 1))
+        below = sum((phi_q[:, n] * phi_k[:, i]).sum(-1, keepdim=True) for i in range(n + 1))
+        o[:, n] = above / below
+    return o
+
+
+@pytest.mark.parametrize("length", [1, 2, BLOCK - 1, BLOCK, 2 * BLOCK + 17])
+def test_linear_attention_is_its_formula(length):
+    torch.manual_seed(length)
+    raw = torch.randn(B, length, 3, H, K, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(B, length, H, K, dtype=torch.float64)
+    results = []
+    for attention in (linear_attention, quadratic):
+        plain = positive(raw)
+        o = attention(turned(plain), plain)
+        results.append((o, *torch.autograd.grad((o * weights).sum(), raw)))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_features_are_positive_and_values_are_left_alone():
+    qkv = torch.tensor([-3.0, 0.0, 2.0]).view(1, 1, 1, 1, 3).expand(1, 1, 3, 1, 3)
+    q, k, v = positive(qkv).unbind(2)
+    expected = torch.tensor([torch.tensor(-3.0).exp(), 1.0, 3.0])
+    for x, right in ((q, expected), (k, expected), (v, torch.tensor([-3.0, 0.0, 2.0]))):
+        torch.testing.assert_close(x.flatten(), right.flatten())
+
+
+@pytest.mark.parametrize("steps", [[1] * 5, [64, 1, 1], [10, 100, 7]])
+def test_linear_attention_goes_on_from_its_sums(steps):
+    plain = positive(torch.randn(B, sum(steps), 3, H, K, dtype=torch.float64))
+    whole, parts = turned(plain), []
+    memory = Sums(*(torch.zeros(B, H, *shape, dtype=torch.float64) for shape in ((K, K), (K,))))
+    for n in steps:
+        here = slice(memory.length, memory.length + n)
+        parts.append(linear_attention(whole[:, here], plain[:, here], memory))
+    torch.testing.assert_close(torch.cat(parts, dim=1), linear_attention(whole, plain), rtol=0, atol=1e-10)
+
+
+def test_linear_attention_takes_no_more_memory_for_a_token_of_a_longer_text():
+    """What autograd keeps for the backward pass, in numbers a token."""
+
+    def kept(length: int) -> float:
+        sizes = {}
+        plain = positive(torch.randn(1, length, 3, 1, K, requires_grad=True))
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x: sizes.update({x.untyped_storage().data_ptr(): x.untyped_storage().nbytes()}) or x, lambda x: x
+        ):
+            linear_attention(plain, plain)
+        return sum(sizes.values()) / length
+
+    assert kept(64 * BLOCK) <= 1.1 * kept(8 * BLOCK)

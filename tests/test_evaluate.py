@@ -15,11 +15,10 @@ from tasks.arithmetic_addition import ArithmeticAddition
 from tasks.substring_by_index import SubstringByIndex
 
 
-def make_model(task, scheme: str = "rope", seed: int = 0) -> Transformer:
-    torch.manual_seed(seed)
-    return Transformer(
-        len(task.alphabet), 32, 2, 2, "pre", "pytorch", 0.0, make_scheme(scheme, Dims(32, 2, 256))
-    ).double()
+def make_model(task, scheme: str = "rope", attention: str = "softmax") -> Transformer:
+    torch.manual_seed(0)
+    position = make_scheme(scheme, Dims(32, 2, 256))
+    return Transformer(len(task.alphabet), attention, 32, 2, 2, "pre", "pytorch", 0.0, position).double()
 
 
 def greedy(model, task, prompt: str, longest: int, max_len: int) -> str:
@@ -64,11 +63,13 @@ def test_a_completion_is_right_if_each_of_its_tokens_is(wrong_at):
     assert exact_matches(model, task, problems) == expected
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_generation_with_a_cache_is_greedy_decoding(scheme):
-    """Ragged prompts in one batch, some of which stop early."""
+@pytest.mark.parametrize(
+    ("scheme", "attention"), [*((s, "softmax") for s in SCHEMES), ("rope", "linear"), ("roper", "linear")]
+)
+def test_generation_with_a_cache_is_greedy_decoding(scheme, attention):
+    """Prompts of different lengths in one batch, some of which stop early."""
     task = SubstringByIndex(6)
-    model = make_model(task, scheme)
+    model = make_model(task, scheme, attention)
     with torch.no_grad():
         model.unembedding.bias[task.alphabet.index("#")] += 0.2
     prompts = [p.prompt[: 3 + 2 * i] for i, p in enumerate(data.evaluation_problems(task, 8))]
@@ -171,3 +172,5 @@ def test_chunks_hold_everything_once_and_fit():
     chunks = _chunks(lengths, 2**15)
     assert sorted(i for chunk in chunks for i in chunk) == list(range(6))
     assert all(len(c) == 1 or len(c) * max(lengths[i] for i in c) <= 2**15 for c in chunks)
+    assert _chunks([3, 5, 4, 12, 6], 1000, spread=3) == [[0, 2, 1], [4], [3]]
+    assert _chunks([10, 10, 10], 60, room=20) == [[0, 1], [2]]

@@ -8,7 +8,7 @@ from conftest import SCHEMES, make_scheme
 
 from rope_lab import config
 from rope_lab.lab import build_model
-from rope_lab.model import Cache, Transformer
+from rope_lab.model import Transformer
 from rope_lab.positions import Dims, PositionScheme
 
 V, D, HEADS = 11, 24, 3
@@ -16,25 +16,31 @@ DIMS = Dims(D, HEADS, max_len=32)
 
 
 class Slopes(PositionScheme):
-    """A scheme for the third door, which none of conf/ uses yet: scores fall with distance (as in ALiBi)."""
+    """A scheme for the third door with numbers of its own: scores fall with distance (as in ALiBi)."""
 
     def bias(self, at_T, at_S):
-        distance = at_T[..., :, None] - at_S[..., None, :]
         slope = torch.tensor([0.5, 0.25, 0.125], dtype=torch.float64)[:, None, None]
-        return -slope * (distance.unsqueeze(-3) if distance.dim() == 3 else distance)
+        return -slope * (at_T[:, None] - at_S)
 
 
-def make_model(name: str, norm: str = "pre") -> Transformer:
+BIASED = ("alibi", "fire", "t5_bias")
+EVERY = [
+    *((name, "softmax") for name in (*SCHEMES, "slopes")),
+    *((name, "linear") for name in SCHEMES if name not in BIASED),
+]
+
+
+def make_model(name: str, attention: str = "softmax", norm: str = "pre") -> Transformer:
     torch.manual_seed(1)
     scheme = Slopes(DIMS) if name == "slopes" else make_scheme(name, DIMS)
-    return Transformer(V, D, 2, HEADS, norm, "pytorch", 0.0, scheme).double()
+    return Transformer(V, attention, D, 2, HEADS, norm, "pytorch", 0.0, scheme).double()
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("name", [*SCHEMES, "slopes"])
-def test_no_token_sees_the_future(name, norm):
+@pytest.mark.parametrize(("name", "attention"), EVERY)
+def test_no_token_sees_the_future(name, attention, norm):
     """The gradient of the logits at t reaches every embedding up to t and none after it."""
-    model = make_model(name, norm)
+    model = make_model(name, attention, norm)
     tokens = torch.arange(10)[None] % V
     seen = []
     model.embedding.register_forward_hook(lambda module, inputs, output: seen.append(output) or output.retain_grad())
@@ -47,31 +53,24 @@ def test_no_token_sees_the_future(name, norm):
         assert (reach[t + 1 :] == 0).all()
 
 
-@pytest.mark.parametrize("name", [*SCHEMES, "slopes"])
-def test_a_cache_changes_nothing(name):
-    """Ragged prompts read at once, then one token at a time: the logits of each row's own full forward pass."""
-    model = make_model(name)
-    rows = [torch.randint(V, (n,), generator=torch.Generator().manual_seed(n)) for n in (16, 9, 12)]
-    prompt_lengths = [7, 3, 5]
-    full = [model(row[None])[0] for row in rows]
-
-    prompts = torch.zeros(3, 7, dtype=torch.long)
-    for i, (row, n) in enumerate(zip(rows, prompt_lengths, strict=True)):
-        prompts[i, :n] = row[:n]
-        prompts[i, n:] = V - 1  # whatever stands in the padding must not matter
-    cache = Cache.empty(model, rows=3, slots=16)
+@pytest.mark.parametrize(("name", "attention"), EVERY)
+def test_a_cache_changes_nothing(name, attention):
+    """Some tokens at once, then one at a time, then only for some rows: the logits of one full forward pass."""
+    model = make_model(name, attention)
+    tokens = torch.randint(V, (3, 16), generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
-        logits = model(prompts, torch.arange(7).expand(3, 7), cache)
-        for i, n in enumerate(prompt_lengths):
-            torch.testing.assert_close(logits[i, :n], full[i][:n], rtol=0, atol=1e-12)
-        at = torch.tensor(prompt_lengths)
-        for _ in range(6):
-            step = torch.stack([row[min(p, len(row) - 1)] for row, p in zip(rows, at.tolist(), strict=True)])
-            logits = model(step[:, None], at[:, None], cache)[:, 0]
-            for i, p in enumerate(at.tolist()):
-                if p < len(rows[i]):
-                    torch.testing.assert_close(logits[i], full[i][p], rtol=0, atol=1e-12)
-            at = at + 1
+        full, cache, chosen = model(tokens), model.new_cache(rows=3, slots=16), torch.tensor([True, False, True])
+        torch.testing.assert_close(model(tokens[:, :5], cache=cache), full[:, :5], rtol=0, atol=1e-12)
+        for t in range(5, 16):
+            if t == 9:
+                cache, tokens, full = [memory.rows(chosen) for memory in cache], tokens[chosen], full[chosen]
+            torch.testing.assert_close(model(tokens[:, t : t + 1], cache=cache)[:, 0], full[:, t], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [*BIASED, "slopes"])
+def test_linear_attention_refuses_what_needs_scores(name):
+    with pytest.raises(ValueError, match=r"model.attention=linear: .* adds to attention scores"):
+        make_model(name, "linear")
 
 
 def attention_by_hand(layer, x, bias=0.0):
@@ -87,7 +86,7 @@ def attention_by_hand(layer, x, bias=0.0):
 @pytest.mark.parametrize("name", ["none", "slopes"])
 def test_the_whole_model_written_out(name, norm):
     """Norms where the docstring says, a residual around each part, ReLU, and door 3 added to the scores."""
-    model = make_model(name, norm)
+    model = make_model(name, norm=norm)
     tokens = torch.arange(6)[None] % V
     slopes = torch.tensor([0.5, 0.25, 0.125], dtype=torch.float64)[:, None, None]
     distance = torch.arange(6)[:, None] - torch.arange(6)

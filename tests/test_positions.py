@@ -143,7 +143,7 @@ def logits(name: str, shift: int, max_len: int = 64) -> torch.Tensor:
     """What a random float64 model under a scheme makes of fixed tokens that stand at shift, shift + 1, …"""
     torch.manual_seed(0)
     dims = Dims(d_model=24, n_heads=3, max_len=max_len)
-    model = Transformer(11, 24, 2, 3, "pre", "pytorch", 0.0, make_scheme(name, dims)).double()
+    model = Transformer(11, "softmax", 24, 2, 3, "pre", "pytorch", 0.0, make_scheme(name, dims)).double()
     tokens = torch.arange(20).reshape(2, 10) % 11
     return model(tokens, torch.arange(10) + shift)
 
@@ -302,23 +302,6 @@ def test_tables_stay_wide_when_the_model_is_narrowed(name):
 
 def tables(prepared) -> list[torch.Tensor]:
     return [prepared] if torch.is_tensor(prepared) else [table for table in prepared if table is not None]
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_rows_may_stand_at_places_of_their_own(name):
-    """Positions [B, T] give each row what positions [T] give it alone."""
-    scheme = make_scheme(name, DIMS).double()
-    qkv = heads()
-    x = torch.randn(B, T, DIMS.d_model, dtype=torch.float64)
-    pos_BT = torch.stack([torch.arange(T), torch.arange(T) + 30])
-    at = scheme.prepare(pos_BT, torch.float64)
-    together = (scheme.embed(x, at), scheme.heads(qkv, at), scheme.output(qkv[:, :, 2], at))
-    for row in range(B):
-        at = scheme.prepare(pos_BT[row], torch.float64)
-        one = slice(row, row + 1)
-        alone = (scheme.embed(x[one], at), scheme.heads(qkv[one], at), scheme.output(qkv[one, :, 2], at))
-        for a, b in zip(together, alone, strict=True):
-            torch.testing.assert_close(a[one], b, rtol=0, atol=0)
 
 
 def test_a_position_beyond_a_learned_table_is_a_clear_error():
