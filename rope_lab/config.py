@@ -37,7 +37,12 @@ CONF = ROOT / "conf"
 CORES = os.cpu_count() or 1
 SWAPPED = {"task": Task, "position": PositionScheme}  # groups of conf/ whose files name a class, and of which kind
 # Settings that came when runs had been kept already: at these values a run is what it was without them.
-CAME_LATER = {("model", "init"): "pytorch", ("model", "attention"): "softmax"}
+CAME_LATER = {
+    ("model", "init"): "pytorch",
+    ("model", "attention"): "softmax",
+    ("eval", "lengths"): [],
+    ("task", "shortest"): None,
+}
 PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the user allows more
 
 
@@ -78,6 +83,7 @@ class Eval:
     every: int = MISSING
     problems: int = MISSING
     sequences: int = MISSING
+    lengths: list[int] = MISSING
 
 
 @dataclass
@@ -149,6 +155,7 @@ CHECKS = [
     ("eval.every", lambda v: v >= 1, "must be a number of steps, at least 1"),
     ("eval.problems", lambda v: v >= 1, "must be at least 1"),
     ("eval.sequences", lambda v: v >= 1, "must be at least 1"),
+    ("eval.lengths", lambda v: sorted(set(v)) == v, "must rise, eval.lengths=[13,26] for example"),
     ("seed", lambda v: v >= 0, "must be 0 or more"),
     ("device", lambda v: v in ("auto", "cpu", "cuda", "mps"), "must be auto, cpu, cuda or mps"),
     ("threads", lambda v: v is None or 1 <= v <= CORES, f"must be 1 to {CORES}, the cores there are, or null"),
@@ -201,7 +208,7 @@ def from_record(plain: dict[str, Any], allowed_packages: Iterable[str] = ()) -> 
     What packages are allowed is for the reader to say, not for the record.
     """
     for (group, key), before in CAME_LATER.items():
-        if isinstance(plain.get(group), dict):
+        if isinstance(plain.get(group), dict) and group not in SWAPPED:
             plain = plain | {group: {key: before} | plain[group]}
     _check_keys(plain, Config)
     settings = {key: value for key, value in plain.items() if key != "names"}
@@ -292,8 +299,8 @@ def identity(config: Config) -> dict[str, Any]:
     """The settings of a resolved configuration that change what a run records."""
     plain = dataclasses.asdict(config)
     for (group, key), before in CAME_LATER.items():
-        if plain[group][key] == before:
-            del plain[group][key]
+        if plain[group].get(key, before) == before:
+            plain[group].pop(key, None)
     kept = {key: plain[key] for key in ("task", "position", "model", "train", "eval", "seed", "device")}
     return kept | {"names": {key: plain["names"][key] for key in ("task", "position")}}
 

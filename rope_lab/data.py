@@ -41,6 +41,20 @@ class HeldOutText(Batch):
     floor_BT: Tensor
 
 
+@dataclass(frozen=True)
+class Longer:
+    """Held-out problems of some lengths, and, where a row of text is one document, text of the greatest of them."""
+
+    problems: dict[int, list[Problem]]
+    text: HeldOutText | None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that a model reads of the longest of them."""
+        read = [p.length - 1 for problems in self.problems.values() for p in problems]
+        return max([*read, 0 if self.text is None else self.text.inputs_BT.shape[1]], default=0)
+
+
 def generator(seed: int, stream: int, k: int = 0) -> np.random.Generator:
     """The random numbers of step `k` of a stream."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, k)))
@@ -68,6 +82,18 @@ def evaluation_text(task: Task, rows: int, seq_len: int) -> HeldOutText:
 def evaluation_problems(task: Task, n: int) -> list[Problem]:
     """The first `n` of one list of held-out problems, the same for every run."""
     return task.problems(generator(EVALUATION_SEED, EVALUATION_PROBLEMS), n)
+
+
+def longer(task: Task, lengths: list[int], problems: int, rows: int, device: torch.device) -> Longer:
+    """`problems` held-out problems of each of `lengths`, and `rows` rows of text, for every run the same.
+
+    Raises ValueError where the task has none of such a length.
+    """
+    tasks = {n: task.of_length(n) for n in lengths}
+    text = None
+    if lengths and task.one_document:
+        text = evaluation_text(tasks[lengths[-1]], rows, lengths[-1]).to(device)
+    return Longer({n: evaluation_problems(tasks[n], problems) for n in lengths}, text)
 
 
 def pad(rows: list[np.ndarray]) -> Tensor:

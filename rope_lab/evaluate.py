@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rope_lab.data import IGNORED, HeldOutText, pad
+from rope_lab.data import IGNORED, HeldOutText, Longer, pad
 from rope_lab.model import Transformer
 from tasks.base import Problem, Task
 
@@ -101,6 +101,22 @@ def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int)
         for i, completion in zip(wrong, written, strict=True):
             completions[i] = completion
     return [task.grade(p, c) for p, c in zip(problems, completions, strict=True)]
+
+
+def by_length(model: Transformer, task: Task, longer: Longer) -> dict[str, dict[str, list[float]]]:
+    """Slices, within `evaluating`: `length`, for each length [how many problems, the share that are right], and, where
+    text is made that long, `length_loss`: [how many tokens stand between the length before and this, their mean loss
+    in nats above the ideal predictor's]."""
+    slices = {
+        "length": {str(n): [len(p), float(np.mean(exact_matches(model, task, p)))] for n, p in longer.problems.items()}
+    }
+    if longer.text is not None:
+        counted = longer.text.targets_BT.cpu() != IGNORED
+        nats_N, _, _ = text_losses(model, longer.text)
+        above_N = (nats_N - longer.text.floor_BT[counted]).tolist()
+        length_N = np.searchsorted(list(longer.problems), torch.nonzero(counted)[:, 1].numpy(), side="right")
+        slices["length_loss"] = _means(np.array(list(longer.problems))[length_N].tolist(), above_N)
+    return slices
 
 
 def samples(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, Any]]:

@@ -37,6 +37,7 @@ class Lab:
     task: Task
     text: data.HeldOutText  # for eval/loss
     problems: list[Problem]  # held out, graded
+    longer: data.Longer  # held out, of eval.lengths, graded at the end
     model: Transformer
     forward: Callable[[Tensor], Tensor]  # the model, compiled if that is asked for: what training calls
     optimizer: torch.optim.Optimizer
@@ -59,9 +60,13 @@ def autocast(cfg: Config, device: torch.device) -> torch.autocast:
 
 
 @contextmanager
-def as_evaluated(model: Transformer, cfg: Config) -> Iterator[None]:
-    """Within it the model is what every evaluation of its run sees: nothing dropped out, its precision, one draw."""
-    model.position.draw(data.torch_seed(data.EVALUATION_SEED, data.EVALUATION_POSITIONS))
+def as_evaluated(model: Transformer, cfg: Config, length: int | None = None) -> Iterator[None]:
+    """Within it the model is what every evaluation of its run sees: nothing dropped out, its precision, one draw.
+
+    length: tokens that it is going to read at most; None: train.seq_len
+    """
+    seed = data.torch_seed(data.EVALUATION_SEED, data.EVALUATION_POSITIONS)
+    model.position.draw(seed, length or cfg.train.seq_len)
     with evaluating(model), autocast(cfg, model.embedding.weight.device):
         yield
 
@@ -102,18 +107,23 @@ def build(cfg: Config) -> Lab:
         text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len).to(device)
     with config.config_errors(f"eval.problems={cfg.eval.problems}: "):
         problems = data.evaluation_problems(task, cfg.eval.problems)
+    with config.config_errors(f"eval.lengths={cfg.eval.lengths}: "):
+        longer = data.longer(task, cfg.eval.lengths, cfg.eval.problems, cfg.eval.sequences, device)
     if cfg.train.warmup > cfg.train.steps:
         log.warning(
             "train.warmup=%d is longer than train.steps=%d: lr is never reached", cfg.train.warmup, cfg.train.steps
         )
     model = build_model(cfg, len(task.alphabet)).to(device)
+    lengths = f"train.seq_len={cfg.train.seq_len}, eval.lengths={cfg.eval.lengths}"
+    with config.config_errors(f"{lengths}, position={cfg.names.position}: "):
+        model.position.draw(0, max(longer.tokens, cfg.train.seq_len))
     forward = model
     if cfg.train.compile:  # it breaks its graph at the attention on CPUs, and torch then warns of its own doings
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
         forward = torch.compile(model)
     t = cfg.train
     optimizer = torch.optim.AdamW(model.parameters(), betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True)
-    return Lab(cfg, device, task, text, problems, model, forward, optimizer)
+    return Lab(cfg, device, task, text, problems, longer, model, forward, optimizer)
 
 
 def build_model(cfg: Config, vocabulary: int) -> Transformer:
@@ -151,6 +161,28 @@ def resume(lab: Lab, run: record.Run) -> tuple[State, dict[str, Any] | None]:
     lab.model.load_state_dict(saved["model"])
     lab.optimizer.load_state_dict(saved["optimizer"])
     return State(**saved["state"]), run.content.get("provenance", saved["provenance"])
+
+
+def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, Transformer, dict[str, Any]]:
+    """A run's configuration, task, model with its last weights, and run.json. Raises ConfigError.
+
+    No code of other packages than rope_lab, tasks and `allowed_packages` runs, whatever the folder says.
+    """
+    content = record.read(folder)
+    if content is None:
+        raise ConfigError(f"{folder}: is no run's folder, it has no readable run.json")
+    cfg = config.from_record(content["config"], allowed_packages)
+    task = config.build_task(cfg)
+    model = build_model(cfg, len(task.alphabet))
+    try:
+        saved = checkpoint.load(folder)
+    except checkpoint.Refused as error:
+        raise ConfigError(str(error)) from None
+    if saved is None:
+        raise ConfigError(f"{folder}: has no checkpoint yet")
+    check_origin(saved, cfg, task, folder)
+    model.load_state_dict(saved["model"])
+    return cfg, task, model, content
 
 
 def save(lab: Lab, state: State, run: record.Run) -> None:

@@ -37,6 +37,7 @@ class PositionScheme(nn.Module):
     """
 
     max_len: int | None = None  # positions from here on are an error; None: there is no end
+    turned: str = ""  # of q, k, v and o (the output), what is turned; `still` can leave it out
 
     def __init__(self, dims: Dims):
         super().__init__()
@@ -48,8 +49,11 @@ class PositionScheme(nn.Module):
         """
         return pos
 
-    def draw(self, seed: int) -> None:
-        """Draws what a scheme leaves to chance: before each training step, and the same for every evaluation."""
+    def draw(self, seed: int, length: int) -> None:
+        """Draws what a scheme leaves to chance, for texts of up to `length` tokens: before each training step, and the
+        same for every evaluation. Raises ValueError where the scheme cannot serve texts that long."""
+        if self.max_len is not None and length > self.max_len:
+            raise ValueError(f"{length} positions are more than the {self.max_len} that the position scheme has")
 
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
         """Door 1: token embeddings on their way into the first layer."""
@@ -147,6 +151,7 @@ class Rotary(PositionScheme):
                 f"make {width:g} of {dims.d_head} features of a head turn: rotary schemes need even numbers"
             )
         self.turns, self.o, self.base = (q, k, v), o, base
+        self.turned = "".join(part for part, n in zip("qkvo", (q, k, v, o), strict=True) if n)
         self.width, self.pairs = round(width), dims.d_head // 2
         self.turning = self.width // 2  # pairs, the first of them all
 
@@ -167,6 +172,14 @@ class Rotary(PositionScheme):
 
     def output(self, o_BTHK: Tensor, at: tuple) -> Tensor:
         return turn(o_BTHK, at[1])
+
+    def still(self, at: tuple, parts: str, pairs: slice) -> tuple[Tensor | None, Tensor | None]:
+        """What `prepare` gave, but that in each of `parts` some pairs are multiplied by one."""
+        heads, output = (None if e is None else e.clone() for e in at)
+        for part in parts:
+            e = output if part == "o" else heads[:, "qkv".index(part)]
+            e[..., pairs, 0], e[..., pairs, 1] = 1.0, 0.0
+        return heads, output
 
 
 class PRope(Rotary):
@@ -279,12 +292,15 @@ class Randomized(PositionScheme):
         super().__init__(dims)
         if longest < dims.max_len:
             raise ValueError(f"position.longest={longest}: must be at least train.seq_len={dims.max_len}")
-        self.scheme, self.longest, self.max_len = scheme(replace(dims, max_len=longest)), longest, dims.max_len
-        self.draw(0)
+        self.scheme, self.longest = scheme(replace(dims, max_len=longest)), longest
+        self.draw(0, dims.max_len)
 
-    def draw(self, seed: int) -> None:
+    def draw(self, seed: int, length: int) -> None:
+        if length > self.longest:
+            raise ValueError(f"position.longest={self.longest}: must be at least {length}, the positions to be drawn")
         random = torch.Generator().manual_seed(seed)
-        self.drawn = torch.randperm(self.longest, generator=random)[: self.max_len].sort().values
+        self.drawn = torch.randperm(self.longest, generator=random)[:length].sort().values
+        self.max_len = length
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
         return self.scheme.prepare(self.drawn.to(pos.device)[pos], dtype)

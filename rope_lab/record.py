@@ -31,7 +31,7 @@ from rope_lab.files import append_line, read_json, sync_folder, write_whole
 log = logging.getLogger(__name__)
 
 PATIENCE = 60  # seconds that anything asked of W&B may take before training goes on without it
-READERS = {"rope_lab/sample.py"}  # modules through which no run passes, besides those in rope_lab/results/
+READERS = {"rope_lab/sample.py", "rope_lab/probe.py"}  # no run passes through them, nor through rope_lab/results/
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 
 

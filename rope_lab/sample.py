@@ -6,36 +6,13 @@ With a prompt, the model completes it; without one, it completes a few held-out 
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
-from rope_lab import checkpoint, config, data, record
+from rope_lab import config, data
 from rope_lab.config import Config, ConfigError
 from rope_lab.evaluate import generate, samples
-from rope_lab.lab import as_evaluated, build_model, check_origin
+from rope_lab.lab import as_evaluated, load_run
 from rope_lab.model import Transformer
 from tasks.base import Task
-
-
-def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, Transformer, dict[str, Any]]:
-    """A run's configuration, task, model with its last weights, and run.json. Raises ConfigError.
-
-    No code of other packages than rope_lab, tasks and `allowed_packages` runs, whatever the folder says.
-    """
-    content = record.read(folder)
-    if content is None:
-        raise ConfigError(f"{folder}: is no run's folder, it has no readable run.json")
-    cfg = config.from_record(content["config"], allowed_packages)
-    task = config.build_task(cfg)
-    model = build_model(cfg, len(task.alphabet))
-    try:
-        saved = checkpoint.load(folder)
-    except checkpoint.Refused as error:
-        raise ConfigError(str(error)) from None
-    if saved is None:
-        raise ConfigError(f"{folder}: has no checkpoint yet")
-    check_origin(saved, cfg, task, folder)
-    model.load_state_dict(saved["model"])
-    return cfg, task, model, content
 
 
 def complete(cfg: Config, task: Task, model: Transformer, prompt: str) -> str:

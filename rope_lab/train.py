@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from rope_lab import config, data, record, screen, sweep
 from rope_lab.config import CONF, Config, ConfigError
-from rope_lab.evaluate import Evaluation, evaluate, floor, samples
+from rope_lab.evaluate import Evaluation, by_length, evaluate, floor, samples
 from rope_lab.lab import Lab, State, as_evaluated, autocast, build, export, hardware, resolve, resume, save
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def train(cfg: Config) -> dict[str, Any]:
                 evaluation = loop(lab, state, run, stop, bar)
             status, found = "interrupted", {}
             if state.step == cfg.train.steps:
-                slices = (evaluation or evaluate_now(lab)).slices
+                slices = (evaluation or evaluate_now(lab)).slices | evaluate_lengths(lab)
                 export(lab, run)
                 status, found = "finished", {"slices": slices, "samples": write_samples(lab)}
         except Diverged as error:
@@ -123,7 +123,7 @@ def update(lab: Lab, step: int) -> tuple[float, float, float]:
     """
     cfg, t = lab.cfg, lab.cfg.train
     batch = data.training_batch(lab.task, cfg.seed, step, t.batch_size, t.seq_len).to(lab.device)
-    lab.model.position.draw(data.torch_seed(cfg.seed, data.POSITIONS, step))
+    lab.model.position.draw(data.torch_seed(cfg.seed, data.POSITIONS, step), t.seq_len)
     torch.manual_seed(data.torch_seed(cfg.seed, data.DROPOUT, step))
     with autocast(cfg, lab.device):
         logits_BTV = lab.forward(batch.inputs_BT)
@@ -164,6 +164,14 @@ def evaluate_now(lab: Lab) -> Evaluation:
     if not math.isfinite(evaluation.metrics["eval/loss"]):
         raise Diverged(f"the held-out loss is {evaluation.metrics['eval/loss']:g}")
     return evaluation
+
+
+def evaluate_lengths(lab: Lab) -> dict[str, dict[str, list[float]]]:
+    """What the model makes of problems of eval.lengths, as slices."""
+    if not lab.cfg.eval.lengths:
+        return {}
+    with as_evaluated(lab.model, lab.cfg, max(lab.longer.tokens, lab.cfg.train.seq_len)):
+        return by_length(lab.model, lab.task, lab.longer)
 
 
 def write_samples(lab: Lab) -> list[dict[str, Any]]:

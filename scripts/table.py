@@ -6,6 +6,8 @@ TABLE is one of
   prefix   its Prefix row alone, which two cores can do; with other learning rates and another initialisation beside it
   schemes  every scheme there is on quick Index and quick Prefix
   turns    which of q, k, v and the output turn, in nine ways, on quick Index
+  linear   linear attention under none, RoPE and RoPER on quick Index and quick Prefix
+  lengths  eight schemes trained on a range of lengths of Index and Addition, and asked for longer ones
 
 Say it again and it goes on: finished runs are skipped, cut-off ones resumed. The most telling runs come first, seed by
 seed, so that it can be stopped at any time. At the end it says what is missing; `python -m rope_lab.results` shows it.
@@ -83,7 +85,20 @@ def turns() -> list[Cell]:
     return [Cell(TASKS[0], "rope", seed, "quick", chosen) for seed in range(5) for chosen in settings]
 
 
-TABLES = {f.__name__: f for f in (quick, paper, prefix, schemes, turns)}
+def linear() -> list[Cell]:
+    """Linear attention, 5 seeds."""
+    setting = ("model.attention=linear",)
+    return [Cell(t, p, seed, "quick", setting) for seed in range(5) for t in TASKS[:2] for p in ("none", *PAIR)]
+
+
+def lengths() -> list[Cell]:
+    """Index and Addition, 3 seeds."""
+    others = ("none", "sinusoidal", "alibi", "t5_bias", "rope_partial", "randomized_rope")
+    tasks = ("substring_by_index", "arithmetic_addition")
+    return [Cell(task, p, seed, "length") for seed in range(3) for task in tasks for p in (*PAIR, *others)]
+
+
+TABLES = {f.__name__: f for f in (quick, paper, prefix, schemes, turns, linear, lengths)}
 
 
 def run_all(cells: list[Cell], extra: list[str], jobs: int, minutes: float) -> None:

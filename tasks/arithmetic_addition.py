@@ -6,14 +6,15 @@ lowest first, adds a digit of each number and the carry, as long as either numbe
 
 import numpy as np
 
-from tasks.base import BLANK, LossOn, PackedTask, Problem, check_at_least, decimal, join, show
+from tasks.base import BLANK, LossOn, PackedTask, Problem, check_at_least, check_range, decimal, join, show
 
 
 class ArithmeticAddition(PackedTask):
     """Add two numbers step by step.
 
-    digits:  the most digits a number has; how many it has is uniform over 1 … digits, its first digit is not 0
-    loss_on: what training counts: `all` tokens, or those of the `answer` (everything after `; `)
+    digits:   the most digits a number has; how many it has is uniform, and its first digit is not 0
+    shortest: the fewest digits it has; None: 1
+    loss_on:  what training counts: `all` tokens, or those of the `answer` (everything after `; `)
 
     A pair of numbers belongs, in either order, wholly to training or wholly to evaluation.
     """
@@ -22,14 +23,23 @@ class ArithmeticAddition(PackedTask):
     grades = ("accuracy", "sum_accuracy")
     score = "sum_accuracy"
 
-    def __init__(self, digits: int = 8, loss_on: LossOn = "answer"):
+    def __init__(self, digits: int = 8, loss_on: LossOn = "answer", shortest: int | None = None):
         super().__init__(loss_on)
         check_at_least(1, digits=digits)
+        self.lengths = check_range(shortest, digits, least=1)
         self.digits = digits
+
+    def of_length(self, n: int) -> "ArithmeticAddition":
+        """Numbers of `n` digits, both."""
+        check_at_least(1, digits=n)
+        task = ArithmeticAddition(max(n, self.digits), self.loss_on)
+        task.lengths = (n, n)
+        return task
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Both numbers' digits, lowest place first, 0 beyond the highest: [n, 2 · digits]."""
-        lengths = rng.integers(1, self.digits + 1, size=(n, 2, 1))
+        shortest, longest = self.lengths
+        lengths = rng.integers(shortest, longest + 1, size=(n, 2, 1))
         place = np.arange(self.digits)
         lowest = np.where(place == lengths - 1, 1, 0)
         drawn = rng.integers(lowest, 10, size=(n, 2, self.digits))

@@ -6,6 +6,7 @@ drawn (as integers) and how they are written (as characters); packing, masks, sp
 
 import functools
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,6 +54,7 @@ class Task(ABC):
     grades:     the names of what `grade` tells; where there is more than `accuracy`, completions have to be generated
     score:      the grade by which the write-up counts a problem as right
     max_length: no problem (prompt and completion) has more tokens than this
+    one_document: a row of text is one document, in which everything before counts, and not problem after problem
     version:    raised when the same generator gives other text or problems: checkpoints of another are refused
     """
 
@@ -62,6 +64,7 @@ class Task(ABC):
     grades: tuple[str, ...] = ("accuracy",)
     score: str = "accuracy"
     max_length: int
+    one_document: bool = False
 
     def __init__(self, loss_on: LossOn = "answer"):
         if loss_on not in ("all", "answer"):
@@ -81,6 +84,14 @@ class Task(ABC):
 
         Raises ValueError where the task has not so many.
         """
+
+    def of_length(self, n: int) -> "Task":
+        """The same task, in the same format, with problems all of length `n`, in a unit of its own (letters, digits).
+
+        Problems that are also problems of this task stay on their side of the wall. Raises ValueError where there are
+        none of that length.
+        """
+        raise ValueError(f"{type(self).__name__} does not say what a longer problem is")
 
     def floor(self, tokens: np.ndarray) -> np.ndarray:
         """What the ideal predictor loses at each token of an answer in rows of text, in nats: float64 [rows, length].
@@ -133,29 +144,40 @@ class PackedTask(Task):
         return prompts.shape[1] + completions.shape[1]
 
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
-        codes, places, lengths, total = [], [], [], 0
-        enough = rows * (length + self.max_length)  # a row drops less than one problem, cut off at its end
+        codes, places, ends = (np.empty(0, dtype) for dtype in (np.uint8, np.int16, np.int64))
+        begin, cut = 0, []
+        for code, place, lengths in self._written(rng, rows, length, held_out):
+            ends = np.concatenate([ends, len(codes) + np.cumsum(lengths)])
+            codes, places = np.concatenate([codes, code]), np.concatenate([places, place])
+            while len(cut) < rows and begin + length <= len(codes):  # each row begins where a problem begins
+                cut.append(begin)
+                begin = ends[np.searchsorted(ends, begin + length)]
+            if len(cut) == rows:
+                break
+        index = np.array(cut)[:, None] + np.arange(length)
+        place = places[index]
+        counted = place > 0 if self.loss_on == "answer" else np.ones_like(place, dtype=bool)
+        return Text(self._token_of[codes[index]], counted, place)
+
+    def _written(
+        self, rng: np.random.Generator, rows: int, length: int, held_out: bool
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Problem after problem, in parts: characters and places of all, and how many of them each problem has.
+
+        All of it is enough for the rows in any case, the first part mostly.
+        """
+        enough, total = rows * (length + self.max_length), 0  # a row drops less than one problem, cut off at its end
+        first = int(rows * (length / self._mean_length + 1))
         while total < enough:
             drawn = self._draw_side(rng, int((enough - total) / self._mean_length) + 16, held_out)
-            prompts, completions = self.write(drawn)
-            used = np.concatenate([prompts, completions], axis=1) != BLANK
-            place = np.cumsum(completions != BLANK, axis=1, dtype=np.int16)
-            place = np.concatenate([np.zeros_like(prompts, dtype=np.int16), place], axis=1)
-            codes.append(np.concatenate([prompts, completions], axis=1)[used])
-            places.append(place[used])
-            lengths.append(used.sum(axis=1))
-            total += len(codes[-1])
-        code, place = np.concatenate(codes), np.concatenate(places)
-        ends = np.cumsum(np.concatenate(lengths))
-
-        begin, cut = 0, np.empty(rows, dtype=np.int64)
-        for row in range(rows):  # each row begins where a problem begins
-            cut[row] = begin
-            begin = ends[np.searchsorted(ends, begin + length)]
-        index = cut[:, None] + np.arange(length)
-        place = place[index]
-        counted = place > 0 if self.loss_on == "answer" else np.ones_like(place, dtype=bool)
-        return Text(self._token_of[code[index]], counted, place)
+            for part in (drawn[:first], drawn[first:]):
+                prompts, completions = self.write(part)
+                codes = np.concatenate([prompts, completions], axis=1)
+                place = np.cumsum(completions != BLANK, axis=1, dtype=np.int16)
+                place = np.concatenate([np.zeros_like(prompts, dtype=np.int16), place], axis=1)
+                used = codes != BLANK
+                yield codes[used], place[used], used.sum(axis=1)
+                total += np.count_nonzero(used)
 
     @functools.cached_property
     def _mean_length(self) -> float:
@@ -234,6 +256,14 @@ def check_at_least(least: int, **sizes: int) -> None:
     for name, size in sizes.items():
         if size < least:
             raise ValueError(f"{name}={size}: must be at least {least}")
+
+
+def check_range(shortest: int | None, longest: int, least: int) -> tuple[int, int]:
+    """`shortest` (`least` where it is None) and `longest`. Raises ValueError unless 1 ≤ shortest ≤ longest."""
+    shortest = least if shortest is None else shortest
+    if not 1 <= shortest <= longest:
+        raise ValueError(f"shortest={shortest}: must be 1 to {longest}, the longest")
+    return shortest, longest
 
 
 def show(task: Task, length: int = 110) -> None:

@@ -26,6 +26,7 @@ class SubstringByPrefix(Task):
     """
 
     stop = None
+    one_document = True
 
     def __init__(
         self,
@@ -55,7 +56,15 @@ class SubstringByPrefix(Task):
         self.gap_max = gap_max
         self.context = context
         self.max_length = context
+        self.last_copy = False  # problems ask for any of a text's copies, or for its last
         check_at_least(first_length + gap_max + 1 + copy_length, context=context)
+
+    def of_length(self, n: int) -> "SubstringByPrefix":
+        """Copies that end within the last few tokens of a context of `n`: the last ones that fit."""
+        sizes = (self.letters, self.first_length, self.copy_length, self.gap_min, self.gap_max)
+        task = SubstringByPrefix(*sizes, n, self.loss_on)
+        task.last_copy = True
+        return task
 
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
         d = self._documents(rng, rows, length, held_out)
@@ -88,7 +97,7 @@ class SubstringByPrefix(Task):
             before = len(found)
             d = self._documents(rng, 64, self.context, held_out=True)
             copies = (d.begin + np.arange(1, d.begin.shape[1] + 1) + self.copy_length <= self.context).sum(axis=1)
-            for row, copy in enumerate(rng.integers(copies)):
+            for row, copy in enumerate(copies - 1 if self.last_copy else rng.integers(copies)):
                 problem = self._problem(d, row, copy)
                 if problem is not None:
                     found.setdefault(problem.prompt, problem)

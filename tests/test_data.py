@@ -26,6 +26,9 @@ def test_a_batch_depends_on_seed_and_number_alone(task):
 
 
 GOLDEN = {
+    ("arithmetic_addition", "length"): "29fb125257201ed8",
+    ("substring_by_index", "length"): "9deb3a65a7ba892b",
+    ("substring_by_prefix", "length"): "3d93c22635669843",
     ("arithmetic_addition", "paper"): "3d1949defced72bc",
     ("arithmetic_addition", "quick"): "f790061a107a78fa",
     ("substring_by_index", "paper"): "0221c6e199f79d33",

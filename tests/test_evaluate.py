@@ -1,5 +1,6 @@
 """Evaluation, held against a model that is made to answer and against generation token by token."""
 
+from itertools import pairwise
 from statistics import mean
 
 import pytest
@@ -8,11 +9,12 @@ from conftest import SCHEMES, TASKS, make_scheme
 from torch import nn
 
 from rope_lab import config, data
-from rope_lab.evaluate import _chunks, evaluate, exact_matches, generate, grade
+from rope_lab.evaluate import _chunks, by_length, evaluate, exact_matches, generate, grade
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims
 from tasks.arithmetic_addition import ArithmeticAddition
 from tasks.substring_by_index import SubstringByIndex
+from tasks.substring_by_prefix import SubstringByPrefix
 
 
 def make_model(task, scheme: str = "rope", attention: str = "softmax") -> Transformer:
@@ -174,3 +176,29 @@ def test_chunks_hold_everything_once_and_fit():
     assert all(len(c) == 1 or len(c) * max(lengths[i] for i in c) <= 2**15 for c in chunks)
     assert _chunks([3, 5, 4, 12, 6], 1000, spread=3) == [[0, 2, 1], [4], [3]]
     assert _chunks([10, 10, 10], 60, room=20) == [[0, 1], [2]]
+
+
+def test_lengths_are_graded_each_by_itself():
+    task = SubstringByIndex(6)
+    longer = data.longer(task, [3, 9], 10, 2, torch.device("cpu"))
+    texts = [p.prompt + p.completion for problems in longer.problems.values() for p in problems]
+    model = Oracle(task, texts, {text: len(text) - 1 for text in texts[:4]})
+    assert by_length(model, task, longer) == {"length": {"3": [10, 0.6], "9": [10, 1.0]}}
+    assert longer.tokens == max(map(len, texts)) - 1
+
+
+def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_length_and_the_next():
+    task = SubstringByPrefix(first_length=4, copy_length=4, gap_max=3, context=20)
+    model, lengths = make_model(task), [20, 40, 70]
+    longer = data.longer(task, lengths, 5, 3, torch.device("cpu"))
+    slices = by_length(model, task, longer)
+    assert slices["length"].keys() == slices["length_loss"].keys() == {"20", "40", "70"}
+    log_probabilities = model(longer.text.inputs_BT).log_softmax(-1)
+    for begin, end in pairwise([0, *lengths]):
+        above = [
+            -log_probabilities[row, t, target].item() - longer.text.floor_BT[row, t].item()
+            for row in range(3)
+            for t in range(begin, end)
+            if (target := int(longer.text.targets_BT[row, t])) != data.IGNORED
+        ]
+        assert slices["length_loss"][str(end)] == [len(above), pytest.approx(mean(above), rel=1e-6)]

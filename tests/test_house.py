@@ -42,6 +42,7 @@ MAY_IMPORT["rope_lab.lab"] = {"tasks.base"} | {
 MAY_IMPORT["rope_lab.screen"] = {"rope_lab.evaluate", "rope_lab.record"}
 MAY_IMPORT["rope_lab.train"] = MAY_IMPORT["rope_lab.lab"] | {f"rope_lab.{name}" for name in ("lab", "screen", "sweep")}
 MAY_IMPORT["rope_lab.sample"] = MAY_IMPORT["rope_lab.train"]
+MAY_IMPORT["rope_lab.probe"] = MAY_IMPORT["rope_lab.train"] | {"rope_lab.results.figures", "rope_lab.results.tables"}
 LIBRARIES = {"torch", "safetensors", "hydra", "omegaconf", "wandb", "numpy", "tqdm", "filelock", "matplotlib", "scipy"}
 MAY_USE = {
     "tasks": {"numpy"},
@@ -59,6 +60,7 @@ MAY_USE = {
     "rope_lab.results.figures": {"numpy", "matplotlib"},
     "rope_lab.lab": {"torch", "safetensors"},
     "rope_lab.screen": {"tqdm"},
+    "rope_lab.probe": {"torch", "matplotlib"},
     "rope_lab.train": {"torch", "hydra", "omegaconf", "tqdm"},
 }
 

@@ -23,7 +23,13 @@ class Slopes(PositionScheme):
         return -slope * (at_T[:, None] - at_S)
 
 
-BIASED = ("alibi", "fire", "t5_bias")
+def is_biased(name: str) -> bool:
+    scheme = make_scheme(name, DIMS)
+    at = scheme.prepare(torch.arange(2), torch.float32)
+    return scheme.bias(at, at) is not None
+
+
+BIASED = [name for name in SCHEMES if is_biased(name)]
 EVERY = [
     *((name, "softmax") for name in (*SCHEMES, "slopes")),
     *((name, "linear") for name in SCHEMES if name not in BIASED),

@@ -239,7 +239,7 @@ def test_random_positions_are_sorted_distinct_and_the_same_at_every_door():
     scheme = make_scheme("randomized_rope", DIMS)
     draws = []
     for seed in (0, 1, 0):
-        scheme.draw(seed)
+        scheme.draw(seed, DIMS.max_len)
         draws.append(scheme.drawn.tolist())
         assert draws[-1] == sorted(set(draws[-1]))
         assert len(draws[-1]) == DIMS.max_len

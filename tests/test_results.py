@@ -310,6 +310,18 @@ def test_a_task_that_was_not_published(tmp_path, capsys):
     assert "| mine | 0.550 [" in text
 
 
+def test_accuracy_by_length(tmp_path, capsys):
+    for seed, share in enumerate((0.5, 0.75)):
+        slices = {"index": {"0": [9, 0.5]}, "length": {"13": [100, share], "26": [100, share / 4]}}
+        make_run(tmp_path, "rope", seed, 0.5, slices=slices)
+        make_run(tmp_path, "roper", seed, 0.5)
+    text = shown(capsys, tmp_path)
+    assert re.search(r"letters in the string\s*\| 13 \(trained\)\s*\| 26\s*\|", text)
+    assert re.search(r"\| RoPE\s*\| 62.5 \(50–75\)\s*\| 15.6 \(12–19\)\s*\|", text)
+    assert re.search(r"\| RoPER\s*\| –\s*\| –\s*\|", text)
+    assert (tmp_path / "figures" / "quick-substring_by_index-lengths.svg").exists()
+
+
 def test_milestones_never_reached_have_no_median():
     assert tables._milestone([math.inf, 50.0, 100.0]) == "2 of 3, 100"
     assert tables._milestone([math.inf, math.inf, 100.0]) == "1 of 3"

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Container
 from dataclasses import replace
 from itertools import pairwise
 
@@ -61,14 +62,14 @@ def parse_addition(problem: str, digits: int) -> tuple[tuple[int, int], slice]:
     return (int(a), int(b)), slice(problem.index("; ") + 2, len(problem))
 
 
-def parse_index(problem: str, length: int, letters: str) -> tuple[tuple[str, int], slice]:
+def parse_index(problem: str, lengths: Container[int], letters: str) -> tuple[tuple[str, int], slice]:
     match = re.fullmatch(r"\?s='([^']*)'; s\[(\d+):\]=='([^']*)'#", problem)
     assert match, problem
     string, index, suffix = match[1], int(match[2]), match[3]
-    assert len(string) == length
+    assert len(string) in lengths
     assert set(string) <= set(letters)
     assert match[2] == str(index)
-    assert 0 <= index < length
+    assert 0 <= index < len(string)
     assert suffix == string[index:]
     return (string, index), slice(match.start(3), len(problem))
 
@@ -104,6 +105,69 @@ def test_addition_text_is_right_to_the_letter(seed, digits, held_out):
         check_packed(row, marks, place, lambda problem: parse_addition(problem, digits)[1])
 
 
+def text_of(problem: Problem) -> str:
+    return problem.prompt + problem.completion
+
+
+@examples
+@given(seed=seeds, digits=st.integers(1, 12), n=st.integers(1, 33))
+def test_addition_of_a_given_length(seed, digits, n):
+    for problem in ArithmeticAddition(digits).of_length(n).problems(rng(seed), 3):
+        numbers, _ = parse_addition(text_of(problem), n)
+        assert {len(str(number)) for number in numbers} == {n}
+
+
+@examples
+@given(seed=seeds, length=st.integers(1, 20), n=st.integers(2, 60))
+def test_index_of_a_given_length(seed, length, n):
+    for problem in SubstringByIndex(length).of_length(n).problems(rng(seed), 3):
+        parse_index(text_of(problem), {n}, SubstringByIndex().letters)
+
+
+@examples
+@given(seed=seeds, n=st.integers(60, 700))
+def test_prefix_of_a_given_length(seed, n):
+    """Its last copy that fits: no other one would, whatever the gap before it."""
+    task = SubstringByPrefix()
+    for problem in task.of_length(n).problems(rng(seed), 3):
+        text = text_of(problem)
+        parse_prefix(text, task)
+        assert n - (task.gap_max + 1 + task.copy_length) < len(text) <= n
+
+
+@pytest.mark.parametrize(
+    ("task", "n"), [(ArithmeticAddition(3), 2), (SubstringByIndex(6), 6), (SubstringByIndex(6, shortest=2), 3)]
+)
+def test_problems_of_a_length_stay_on_their_side_of_the_wall(task, n):
+    trained = "".join(task.decode(row) for row in task.text(rng(), 3000, 120).tokens)
+    problems = task.of_length(n).problems(rng(1), 30)
+    assert not [p for p in problems if p.prompt in trained]
+
+
+@examples
+@given(seed=seeds, length=st.integers(2, 20), data=st.data())
+def test_index_text_of_a_range_of_lengths(seed, length, data):
+    shortest = data.draw(st.integers(1, length))
+    task, lengths, seen = SubstringByIndex(length, shortest=shortest), range(shortest, length + 1), set()
+    for row, marks, place in rows_of(task, seed, 12, 3 * task.max_length):
+        check_packed(row, marks, place, lambda p: parse_index(p, lengths, task.letters)[1])
+        seen |= {problem.index("'; s") - 4 for problem in problems_of(row)}
+    assert len(seen) > 1 or shortest == length
+
+
+def test_addition_text_of_a_range_of_digits():
+    task = ArithmeticAddition(4, shortest=3)
+    numbers = [parse_addition(problem, 4)[0] for row, *_ in rows_of(task, 0, 50, 300) for problem in problems_of(row)]
+    assert {len(str(n)) for pair in numbers for n in pair} == {3, 4}
+
+
+@pytest.mark.parametrize("shortest", [0, 5])
+@pytest.mark.parametrize("make", [ArithmeticAddition, SubstringByIndex])
+def test_a_range_without_lengths_is_a_clear_error(make, shortest):
+    with pytest.raises(ValueError, match=f"shortest={shortest}: must be 1 to 4"):
+        make(4, shortest=shortest)
+
+
 @examples
 @given(seed=seeds, length=st.integers(2, 40), letters=st.sampled_from(["ab", "abcdefghijklmnopqrstuvwxyz", "SxY_z"]))
 def test_index_text_is_right_to_the_letter(seed, length, letters):
@@ -111,7 +175,7 @@ def test_index_text_is_right_to_the_letter(seed, length, letters):
     if len(letters) ** length < 1000:
         return
     for row, marks, place in rows_of(task, seed, 3, 3 * task.max_length):
-        check_packed(row, marks, place, lambda problem: parse_index(problem, length, letters)[1])
+        check_packed(row, marks, place, lambda problem: parse_index(problem, {length}, letters)[1])
 
 
 def check_packed(row: str, marks: str, place: np.ndarray, parse) -> None:
@@ -166,7 +230,7 @@ def test_the_write_ups_own_examples_parse():
     ):
         parse_addition(problem, 8)
     for problem in ("?s='dyjeofuxvejmg'; s[8:]=='vejmg'#", "?s='syoktpufifxes'; s[0:]=='syoktpufifxes'#"):
-        parse_index(problem, 13, "abcdefghijklmnopqrstuvwxyz")
+        parse_index(problem, {13}, "abcdefghijklmnopqrstuvwxyz")
     with pytest.raises(AssertionError):
         parse_addition("?d=95+5; 5e0+5e0+0e0==10e0 and 9e1+0e1+1e1==10e1 and d==100#", 8)
 
@@ -225,7 +289,7 @@ def problem_key(task: Task, problem: str):
     if isinstance(task, ArithmeticAddition):
         return tuple(sorted(parse_addition(problem, task.digits)[0]))
     if isinstance(task, SubstringByIndex):
-        return parse_index(problem, task.string_length, task.letters)[0][0]
+        return parse_index(problem, range(1, task.string_length + 1), task.letters)[0][0]
     return problem[: task.first_length]
 
 
@@ -389,7 +453,7 @@ def test_problems_of_the_packed_tasks_parse_and_their_facts_are_right():
         digits = {"digits_a": len(str(a)), "digits_b": len(str(b)), "digits": len(str(max(a, b)))}
         assert problem.facts == {**digits, "carries": carries}
     for problem in SubstringByIndex().problems(rng(), 200):
-        (string, index), answer = parse_index(problem.prompt + problem.completion, 13, "abcdefghijklmnopqrstuvwxyz")
+        (string, index), answer = parse_index(problem.prompt + problem.completion, {13}, "abcdefghijklmnopqrstuvwxyz")
         assert len(problem.prompt) == answer.start
         assert problem.facts == {"index": index, "suffix_length": len(string) - index}
 

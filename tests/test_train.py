@@ -806,3 +806,26 @@ def test_talking_to_a_run(tiny, tmp_path, capsys):
         with pytest.raises(SystemExit) as exit:
             sample.main(arguments)
         assert message in str(exit.value.code)
+
+
+def test_problems_of_other_lengths_are_graded_at_the_end(tiny):
+    content = train.train(config.load(*tiny, "task.string_length=6", "eval.lengths=[6,12]", "position=randomized_rope"))
+    assert {n: count for n, (count, _) in content["slices"]["length"].items()} == {"6": 8, "12": 8}
+    context = train.train(config.load(*tiny, "task=substring_by_prefix", "eval.lengths=[64,128]"))
+    assert context["slices"]["length_loss"].keys() == {"64", "128"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["position=learned", "eval.lengths=[13,60]"], "position=learned: .* positions are more than the 64"),
+        (["position=randomized_rope", "position.longest=100", "eval.lengths=[60]"], "position.longest=100: must be at"),
+        (["task=substring_by_prefix", "eval.lengths=[20]"], "eval.lengths=.*20.*: context=20: must be at least"),
+        (["eval.lengths=[0]"], "eval.lengths=.*0.*: string_length=0: must be at least 1"),
+        (["eval.lengths=[26,13]"], "must rise"),
+        (["model.attention=linear", "position=alibi"], "model.attention=linear: Alibi adds to attention scores"),
+    ],
+)
+def test_lengths_and_attention_that_cannot_be_are_one_clear_message(tiny, settings, message):
+    with pytest.raises(config.ConfigError, match=message):
+        train.train(config.load(*tiny, *settings))

@@ -56,9 +56,13 @@ def _figures(groups: list[Group], published: dict[str, Any]) -> Iterator[tuple[s
         if sum(g.scale == group.scale and g.task == group.task for g in groups) > 1:
             name += f"-{group.recipe_id}"
         yield group.recipe_id, f"{name}-curves", _curves(group, published)
+        if not group.facts["higher_is_better"]:
+            yield group.recipe_id, f"{name}-charts", _charts(group, published)
         yield group.recipe_id, f"{name}-scores", _scores(group, published)
         if any(run.slices for scheme in group.cells for run in group.finished(scheme).values()):
             yield group.recipe_id, f"{name}-slices", _slices(group, published)
+        if group.lengths:
+            yield group.recipe_id, f"{name}-lengths", _lengths(group, published)
 
 
 def _curves(group: Group, published: dict[str, Any]) -> Figure:
@@ -82,6 +86,30 @@ def _curves(group: Group, published: dict[str, Any]) -> Figure:
     tokens.set_xlabel("million tokens")
     tokens.spines["top"].set_visible(True)
     handles, labels = ax.get_legend_handles_labels()
+    _legend(figure, handles[::-1], labels[::-1])
+    return _titled(figure, group)
+
+
+def _charts(group: Group, published: dict[str, Any]) -> Figure:
+    """The write-up's two charts, every run and means over seeds, against tokens: in full, and the second half."""
+    metric = group.facts["metric"]
+    per_step = group.settings["train.batch_size"] * group.settings["train.seq_len"] / 1e6
+    figure = Figure(figsize=(2 * COLUMN, 4.4), layout="constrained")
+    for row, panels in enumerate(figure.subplots(2, 2, sharex="col")):
+        for column, ax in enumerate(panels):
+            for scheme in reversed(group.cells):
+                curves = [_curve(run, metric, group) for run in group.finished(scheme).values()]
+                if not curves:
+                    continue
+                tokens, values = per_step * np.asarray(curves[0][0]), np.asarray([values for _, values in curves])
+                shown = tokens >= column * tokens[-1] / 2
+                lines = values.mean(axis=0, keepdims=True) if row else values
+                ax.plot(tokens[shown], lines[:, shown].T, color=color(published, scheme), lw=1.4 if row else 0.7)
+                ax.plot([], [], color=color(published, scheme), lw=1.4, label=title(published, scheme))
+            ax.set(ylabel=group.facts["unit"], title=("every run", "means")[row] + (", second half" if column else ""))
+            if row:
+                ax.set(xlabel="million tokens")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
     _legend(figure, handles[::-1], labels[::-1])
     return _titled(figure, group)
 
@@ -114,7 +142,7 @@ def _slices(group: Group, published: dict[str, Any]) -> Figure:
     runs = {scheme: list(group.finished(scheme).values()) for scheme in group.cells}
     some = next(run for there in runs.values() for run in there if run.slices)
     has_floor = some.floor.get("loss", 0) > 0
-    facts = [fact for fact in some.slices if fact != "place" or has_floor]
+    facts = [fact for fact in some.slices if fact not in ("length", "length_loss") and (fact != "place" or has_floor)]
     figure, axes = _panels(len(facts))
     for ax, fact in zip(axes, facts, strict=True):
         edges = _edges(some.slices[fact])
@@ -137,6 +165,29 @@ def _slices(group: Group, published: dict[str, Any]) -> Figure:
     handles, labels = axes[0].get_legend_handles_labels()
     order = sorted(range(len(labels)), key=lambda i: labels[i] == "Bayes floor")
     _legend(figure, *([list(x)[i] for i in reversed(order)] for x in (handles, labels)))
+    return _titled(figure, group)
+
+
+def _lengths(group: Group, published: dict[str, Any]) -> Figure:
+    """Problems right, and loss above the floor where there is one, by length; lengths of training are shaded."""
+    kinds = [kind for kind in ("length", "length_loss") if any(kind in run.slices for run in group.all_finished())]
+    figure, axes = _panels(len(kinds))
+    for ax, kind in zip(axes, kinds, strict=True):
+        for scheme in reversed(group.cells):
+            points = [run.slices[kind] for run in group.finished(scheme).values() if kind in run.slices]
+            for pairs in points:
+                x, y = list(map(int, pairs)), [mean for _, mean in pairs.values()]
+                ax.plot(x, y, color=color(published, scheme), lw=0.5, alpha=0.35)
+            if points:
+                middle = [median(pairs[n][1] for pairs in points) for n in points[0]]
+                label = title(published, scheme)
+                ax.plot(x, middle, "o-", ms=2.5, color=color(published, scheme), lw=1.4, label=label)
+        ax.axvspan(0, group.trained_length, color="black", alpha=0.06, lw=0)
+        ax.set(xlabel=group.facts["length"]["title"], xlim=(0, None))
+        ax.set(ylabel="share of problems right" if kind == "length" else "nats above the Bayes floor")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    handles, labels = axes[0].get_legend_handles_labels()
+    _legend(figure, handles[::-1], labels[::-1])
     return _titled(figure, group)
 
 

@@ -40,6 +40,20 @@ class Group:
         cell = self.cells.get(scheme, {})
         return {seed: run for seed, run in cell.items() if run.source.status == "finished" and metric in run.metrics}
 
+    def all_finished(self) -> list[RunRow]:
+        """Every run that `finished` gives of any scheme."""
+        return [run for scheme in self.cells for run in self.finished(scheme).values()]
+
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths of problems that finished runs were graded on besides their own."""
+        return sorted({int(n) for run in self.all_finished() for n in run.slices.get("length", {})})
+
+    @property
+    def trained_length(self) -> int:
+        """The longest problems of training, counted as `lengths` are; 0 where that is not known."""
+        return self.settings.get(self.facts["length"]["trained"], 0)
+
     def values(self, scheme: str) -> dict[int, float]:
         """Seed → what the run ended with, in the unit of the write-up."""
         metric, times = self.facts["metric"], self.facts["times"]
@@ -184,6 +198,7 @@ def _unpublished(task: str) -> dict[str, Any]:
     milestones = [{"name": "95% right", "metric": "eval/accuracy", "at_least": 0.95}]
     return {
         "title": task,
+        "length": {"title": "length", "trained": None},
         "metric": "eval/accuracy",
         "unit": "share of problems right",
         "times": 1,

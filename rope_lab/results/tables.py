@@ -88,6 +88,24 @@ def schemes(group: Group, published: dict[str, Any]) -> str:
     return markdown(head, rows)
 
 
+def lengths(group: Group, published: dict[str, Any]) -> str:
+    """Problems right by length, in percent: the mean over seeds, the least and the most."""
+    if not group.lengths:
+        return ""
+    trained = group.trained_length
+    head = [group.facts["length"]["title"], *(f"{n}{' (trained)' if n <= trained else ''}" for n in group.lengths)]
+    rows = []
+    for scheme in group.cells:
+        row = [title(published, scheme)]
+        for n in group.lengths:
+            runs = (run.slices.get("length", {}) for run in group.finished(scheme).values())
+            shares = [100 * there[str(n)][1] for there in runs if str(n) in there]
+            spread = f" ({min(shares):.0f}–{max(shares):.0f})" if len(shares) > 1 else ""
+            row.append(f"{sum(shares) / len(shares):.1f}{spread}" if shares else "–")
+        rows.append(row)
+    return "Problems of given lengths right, in percent: mean over seeds (least–most).\n\n" + markdown(head, rows)
+
+
 def details(group: Group, published: dict[str, Any]) -> str:
     """What one has to know of a group to believe it: deviations, what is missing, where the runs come from."""
     s = group.settings

@@ -1,0 +1,214 @@
+"""What a trained run uses its positions for: `python -m rope_lab.probe FOLDER [PROBE…]`.
+
+Evaluates the run as it is, and with one thing changed at a time. PROBE is one of
+  shift=N        all positions are N further on
+  window=N       attention sees the last N tokens only, the token itself among them
+  still=PARTS    what turns PARTS (of q, k, v and o, the output) is left out: still=v, still=vo
+  still=PARTS:P  the same for pair P of each head's features alone, or for pairs P-P: still=qk:0, still=vo:4-7
+Without one, all that the scheme has a part for. Teacher-forced, on the run's own held-out text and problems. The table
+is printed; it and a figure are written beside the run, or into another folder.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from rope_lab import config, data, record
+from rope_lab.config import ConfigError
+from rope_lab.evaluate import exact_matches, text_losses
+from rope_lab.files import write_whole
+from rope_lab.lab import as_evaluated, load_run
+from rope_lab.model import Transformer
+from rope_lab.positions import PositionScheme
+from rope_lab.results.figures import STYLE
+from rope_lab.results.tables import markdown
+
+BANDS = 8  # a head with more pairs is probed in so many bands of neighbouring pairs
+
+
+class Changed(PositionScheme):
+    """A scheme with one thing changed."""
+
+    def __init__(
+        self,
+        scheme: PositionScheme,
+        shift: int = 0,
+        window: int | None = None,
+        change: Callable[[Any], Any] = lambda at: at,
+    ):
+        torch.nn.Module.__init__(self)
+        self.scheme, self.shift, self.window, self.change = scheme, shift, window, change
+
+    def draw(self, seed: int, length: int) -> None:
+        self.scheme.draw(seed, length + self.shift)
+
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, Any]:
+        return pos, self.change(self.scheme.prepare(pos + self.shift, dtype))
+
+    def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
+        return self.scheme.embed(x_BTD, at[1])
+
+    def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor:
+        return self.scheme.heads(qkv_BT3HK, at[1])
+
+    def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
+        bias = self.scheme.bias(at_T[1], at_S[1])
+        if self.window is None:
+            return bias
+        distance_1TS = (at_T[0][:, None] - at_S[0]).unsqueeze(0)
+        return torch.where(distance_1TS < self.window, 0.0 if bias is None else bias, -torch.inf)
+
+    def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
+        return self.scheme.output(o_BTHK, at[1])
+
+
+def changed(probe: str, model: Transformer) -> Changed:
+    """The model's scheme with what `probe` says. Raises ConfigError where it says nothing, or nothing of this model."""
+    scheme = model.position
+    kind, _, what = probe.partition("=")
+    if kind == "shift" and what.isdecimal():
+        return Changed(scheme, shift=int(what))
+    if kind == "window" and what.isdecimal() and int(what):
+        if model.layers[0].attention.linear:
+            raise ConfigError(f"{probe}: linear attention has no scores that could be left out")
+        return Changed(scheme, window=int(what))
+    match = re.fullmatch(r"([qkvo]+)(?::(\d+)(?:-(\d+))?)?", what)
+    if kind != "still" or not match:
+        raise ConfigError(f"{probe}: must be shift=N, window=N, still=PARTS or still=PARTS:PAIRS, still=vo:4-7 for one")
+    if not set(match[1]) <= set(scheme.turned):
+        has = f"turns {', '.join(scheme.turned)} alone" if scheme.turned else "turns nothing"
+        raise ConfigError(f"{probe}: {type(scheme).__name__} has no such part, it {has}")
+    first, last = (int(match[2]), int(match[3] or match[2])) if match[2] else (0, scheme.pairs - 1)
+    if not first <= last < scheme.pairs:
+        raise ConfigError(f"{probe}: a head of this model has the pairs 0-{scheme.pairs - 1}")
+    return Changed(scheme, change=lambda at: scheme.still(at, match[1], slice(first, last + 1)))
+
+
+def all_probes(model: Transformer, seq_len: int) -> list[str]:
+    """Every probe that the model has a part for, at a few sizes."""
+    probes = [f"shift={n}" for n in (1, 10, 100, 1000)]
+    if not model.layers[0].attention.linear:
+        probes += [f"window={2**n}" for n in range(1, seq_len.bit_length()) if 2**n < seq_len]
+    turning = model.position.turned
+    groups = [group for group in ("qk", "v", "o", "vo") if set(group) <= set(turning)]
+    probes += [f"still={group}" for group in groups]
+    if not turning:
+        return probes
+    pairs = model.position.pairs
+    edges = [round(i * pairs / min(BANDS, pairs)) for i in range(min(BANDS, pairs) + 1)]
+    for group in (group for group in ("qk", "vo") if group in groups):
+        probes += [f"still={group}:{a}" + (f"-{b - 1}" if b - a > 1 else "") for a, b in pairwise(edges)]
+    return probes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a probe left of a run: loss in nats per answer token, share of problems right; or why it cannot be."""
+
+    probe: str
+    loss: float | None = None
+    accuracy: float | None = None
+    cannot: str = ""
+
+
+def outcome(probe: str, model: Transformer, cfg: config.Config, task, text, problems) -> Outcome:
+    """The run's held-out loss and accuracy under a probe, or as it is where `probe` is empty."""
+    trained = model.position
+    if probe:
+        model.position = changed(probe, model)
+    try:
+        with as_evaluated(model, cfg):
+            nats_N, _, _ = text_losses(model, text)
+            right = exact_matches(model, task, problems)
+    except ValueError as error:  # learned positions end
+        return Outcome(probe, cannot=str(error))
+    finally:
+        model.position = trained
+    return Outcome(probe, nats_N.mean().item(), sum(right) / len(right))
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """The outcomes as Markdown, the run as it is first, the others with what they cost."""
+    whole = outcomes[0]
+    rows = [["as it is", f"{whole.loss:.4f}", "", f"{whole.accuracy:.1%}", ""]]
+    for o in outcomes[1:]:
+        if o.cannot:
+            rows.append([o.probe, "–", o.cannot, "–", ""])
+            continue
+        costs = f"{o.loss - whole.loss:+.4f}", f"{100 * (o.accuracy - whole.accuracy):+.1f} points"
+        rows.append([o.probe, f"{o.loss:.4f}", costs[0], f"{o.accuracy:.1%}", costs[1]])
+    return markdown(["probe", "nats per answer token", "change", "problems right", "change"], rows)
+
+
+def figure(outcomes: list[Outcome], title: str) -> Figure:
+    """What each probe makes of loss and accuracy, beside the run as it is (dashed)."""
+    shown = [o for o in outcomes[1:] if not o.cannot]
+    drawn = Figure(figsize=(5.4, 0.16 * len(shown) + 0.9), layout="constrained")
+    panels = {"loss": "nats per answer token", "accuracy": "share of problems right"}
+    for ax, (key, label) in zip(drawn.subplots(1, 2, sharey=True), panels.items(), strict=True):
+        ax.axvline(getattr(outcomes[0], key), color="black", lw=0.8, ls="--")
+        for row, o in enumerate(shown):
+            ax.plot([getattr(outcomes[0], key), getattr(o, key)], [row, row], color="#0072B2", lw=1.2)
+            ax.plot(getattr(o, key), row, "o", ms=3, color="#0072B2")
+        ax.set(xlabel=label, yticks=range(len(shown)), yticklabels=[o.probe for o in shown])
+        ax.set_ylim(len(shown) - 0.5, -0.5)
+    drawn.suptitle(title, fontsize=8)
+    return drawn
+
+
+def write(outcomes: list[Outcome], content: dict[str, Any], folder: Path, name: str) -> list[Path]:
+    """Writes what was found: `name`.json, with where it comes from, `name`.md and `name`.svg."""
+    about = {key: content[key] for key in ("task", "position", "scale", "seed", "run_id", "recipe_id")}
+    about |= {"run_code": content["provenance"]["code"], "code": record.code_hash()}
+    title = f"{about['task']} · {about['position']} · seed {about['seed']} ({about['scale']})"
+    paths = [folder / f"{name}.{kind}" for kind in ("json", "md", "svg")]
+    write_whole(paths[0], (json.dumps(about | {"outcomes": [asdict(o) for o in outcomes]}, indent=1) + "\n").encode())
+    write_whole(paths[1], f"# {title}\n\n{table(outcomes)}\n".encode())
+    if all(o.cannot for o in outcomes[1:]):
+        return paths[:2]
+    with mpl.rc_context(STYLE):
+        figure(outcomes, title).savefig(paths[2], metadata={"Date": None, "Creator": None})
+    return paths
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m rope_lab.probe", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder")
+    parser.add_argument("probes", nargs="*", metavar="PROBE")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="write there, under the name of the run")
+    parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package whose code may run")
+    given = parser.parse_args(arguments)
+    try:
+        cfg, task, model, content = load_run(given.folder, given.allow)
+        probes = given.probes or all_probes(model, cfg.train.seq_len)
+        for probe in probes:
+            changed(probe, model)
+        text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len)
+        problems = data.evaluation_problems(task, cfg.eval.problems)
+        outcomes = [outcome(probe, model, cfg, task, text, problems) for probe in ("", *probes)]
+        print(table(outcomes))
+        folder, name = (given.into, given.folder.resolve().name) if given.into else (given.folder, "probes")
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = write(outcomes, content, folder, name)
+    except ConfigError as error:
+        sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"{error.filename}: cannot be written ({error.strerror})")
+    print(f"written: {', '.join(map(str, paths))}")
+
+
+if __name__ == "__main__":
+    main()

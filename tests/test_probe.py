@@ -1,0 +1,131 @@
+"""Probes: each does to the model what it says, and one that cannot be is one clear message."""
+
+import json
+
+import pytest
+import torch
+from conftest import SCHEMES, make_scheme, only_folder
+
+from rope_lab import config, probe
+from rope_lab.config import ConfigError
+from rope_lab.model import Transformer
+from rope_lab.positions import Dims, Rotary
+from rope_lab.train import train
+
+V, DIMS = 11, Dims(24, 3, max_len=32)
+TOKENS = torch.randint(V, (2, 20), generator=torch.Generator().manual_seed(1))
+
+
+def make_model(scheme, layers: int = 2, attention: str = "softmax") -> Transformer:
+    torch.manual_seed(0)
+    scheme = make_scheme(scheme, DIMS) if isinstance(scheme, str) else scheme
+    return Transformer(V, attention, 24, layers, 3, "pre", "pytorch", 0.0, scheme).double()
+
+
+def probed(name: str, what: str, **model) -> torch.Tensor:
+    made = make_model(name, **model)
+    made.position = probe.changed(what, made)
+    return made(TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "same_as"),
+    [
+        ("rope", "still=qk", {}),
+        ("roper", "still=vo", {"q": 1, "k": 1}),
+        ("roper", "still=v", {"q": 1, "k": 1, "o": -1}),
+        ("roper", "still=o", {"q": 1, "k": 1, "v": 1}),
+        ("roper_double_rotation", "still=qko", {"v": 2}),
+    ],
+)
+def test_what_is_left_out_does_not_turn(name, what, same_as):
+    expected = make_model(Rotary(DIMS, **same_as))(TOKENS)
+    torch.testing.assert_close(probed(name, what), expected, rtol=0, atol=1e-12)
+    assert (make_model(name)(TOKENS) - expected).abs().max() > 1e-3
+
+
+def test_pairs_left_out_are_those_named():
+    """The slowest pair of four is what p-RoPE leaves out at p = 3/4."""
+    expected = make_model("p_rope")(TOKENS)
+    torch.testing.assert_close(probed("rope", "still=qk:3"), expected, rtol=0, atol=1e-12)
+    every = probed("rope", "still=qk:0-3")
+    torch.testing.assert_close(every, probed("rope", "still=qk"), rtol=0, atol=0)
+    assert (probed("rope", "still=qk:1-2") - every).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_shift_moves_every_position(name):
+    made = make_model(name)
+    if name in ("learned", "randomized_rope"):
+        made.position.draw(0, 32)
+    expected = made(TOKENS[:, :10], torch.arange(10) + 7)
+    made.position = probe.changed("shift=7", made)
+    torch.testing.assert_close(made(TOKENS[:, :10]), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["none", "rope", "alibi"])
+def test_a_window_hides_what_is_before_it_and_nothing_else(name):
+    made = make_model(name, layers=1)
+    embedded = []
+    made.embedding.register_forward_hook(lambda m, i, output: embedded.append(output) or output.retain_grad())
+    made.position = probe.changed("window=5", made)
+    made(TOKENS)[0, 12].square().sum().backward()
+    reach = embedded[0].grad[0].abs().sum(-1)
+    assert (reach[8:13] > 1e-9).all()
+    assert (reach[:8] == 0).all()
+    assert (reach[13:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "message"),
+    [
+        ("alibi", "still=qk", "still=qk: Alibi has no such part, it turns nothing"),
+        ("rope", "still=v", "still=v: Rotary has no such part, it turns q, k alone"),
+        ("rope", "still=qk:4", "a head of this model has the pairs 0-3"),
+        ("rope", "still=qk:2-1", "a head of this model has the pairs 0-3"),
+        ("rope", "still=x", "must be shift=N"),
+        ("rope", "window=0", "must be shift=N"),
+        ("rope", "noise", "must be shift=N"),
+    ],
+)
+def test_a_probe_without_its_part_is_one_clear_message(name, what, message):
+    with pytest.raises(ConfigError, match=message):
+        probe.changed(what, make_model(name))
+
+
+def test_linear_attention_has_no_window():
+    with pytest.raises(ConfigError, match="window=4: linear attention has no scores"):
+        probe.changed("window=4", make_model("rope", attention="linear"))
+    assert not [p for p in probe.all_probes(make_model("rope", attention="linear"), 64) if p.startswith("window")]
+
+
+def test_the_command_line(tiny, tmp_path, capsys):
+    content = train(config.load(*tiny, "position=roper"))
+    folder = only_folder(tmp_path / "runs")
+    probe.main([str(folder)])
+    shown = capsys.readouterr().out
+    found = json.loads((folder / "probes.json").read_text())
+    whole, *others = found["outcomes"]
+    assert whole["loss"] == pytest.approx(content["metrics"]["eval/loss"], rel=1e-6)
+    assert whole["accuracy"] == pytest.approx(content["metrics"]["eval/accuracy"])
+    assert [o["probe"] for o in others] == probe.all_probes(make_model("roper"), 64)
+    assert all(o["probe"] in shown for o in others)
+    assert (folder / "probes.svg").stat().st_size > 1000
+    probe.main([str(folder), "still=vo", "--into", str(tmp_path / "kept")])
+    assert {p.suffix for p in (tmp_path / "kept").iterdir()} == {".json", ".md", ".svg"}
+    assert all(p.stem == folder.name for p in (tmp_path / "kept").iterdir())
+
+
+def test_positions_that_end_are_said_to_end(tiny, tmp_path, capsys):
+    train(config.load(*tiny, "position=learned"))
+    probe.main([str(only_folder(tmp_path / "runs")), "shift=100"])
+    assert "164 positions are more than the 64" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("what", [["still=vo"], ["nonsense"], ["window=4", "still=qkvo:0"]])
+def test_a_wrong_probe_ends_before_anything_is_evaluated(tiny, tmp_path, what):
+    train(config.load(*tiny, "position=rope"))
+    with pytest.raises(SystemExit) as ended:
+        probe.main([str(only_folder(tmp_path / "runs")), *what])
+    assert what[-1] in str(ended.value)
+    assert not (only_folder(tmp_path / "runs") / "probes.json").exists()
