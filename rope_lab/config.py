@@ -41,6 +41,7 @@ CAME_LATER = {
     ("model", "init"): "pytorch",
     ("model", "attention"): "softmax",
     ("eval", "lengths"): [],
+    ("eval", "problems_at_end"): None,
     ("task", "shortest"): None,
 }
 PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the user allows more
@@ -84,6 +85,7 @@ class Eval:
     problems: int = MISSING
     sequences: int = MISSING
     lengths: list[int] = MISSING
+    problems_at_end: int | None = None
 
 
 @dataclass
@@ -155,6 +157,7 @@ CHECKS = [
     ("eval.every", lambda v: v >= 1, "must be a number of steps, at least 1"),
     ("eval.problems", lambda v: v >= 1, "must be at least 1"),
     ("eval.sequences", lambda v: v >= 1, "must be at least 1"),
+    ("eval.problems_at_end", lambda v: v is None or v >= 1, "must be at least eval.problems, or null"),
     ("eval.lengths", lambda v: sorted(set(v)) == v, "must rise, eval.lengths=[13,26] for example"),
     ("seed", lambda v: v >= 0, "must be 0 or more"),
     ("device", lambda v: v in ("auto", "cpu", "cuda", "mps"), "must be auto, cpu, cuda or mps"),

@@ -36,7 +36,7 @@ class Lab:
     device: torch.device
     task: Task
     text: data.HeldOutText  # for eval/loss
-    problems: list[Problem]  # held out, graded
+    problems: list[Problem]  # held out, graded: the first eval.problems of them, at the end all
     longer: data.Longer  # held out, of eval.lengths, graded at the end
     model: Transformer
     forward: Callable[[Tensor], Tensor]  # the model, compiled if that is asked for: what training calls
@@ -105,8 +105,13 @@ def build(cfg: Config) -> Lab:
     with config.config_errors(f"{sizes}: "):
         data.training_batch(task, cfg.seed, 0, 1, cfg.train.seq_len)
         text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len).to(device)
-    with config.config_errors(f"eval.problems={cfg.eval.problems}: "):
-        problems = data.evaluation_problems(task, cfg.eval.problems)
+    most, name = cfg.eval.problems_at_end or cfg.eval.problems, "eval.problems"
+    if cfg.eval.problems_at_end:
+        name = "eval.problems_at_end"
+    with config.config_errors(f"{name}={most}: "):
+        if most < cfg.eval.problems:
+            raise ValueError(f"must be at least eval.problems={cfg.eval.problems}, or null")
+        problems = data.evaluation_problems(task, most)
     with config.config_errors(f"eval.lengths={cfg.eval.lengths}: "):
         longer = data.longer(task, cfg.eval.lengths, cfg.eval.problems, cfg.eval.sequences, device)
     if cfg.train.warmup > cfg.train.steps:

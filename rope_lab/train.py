@@ -67,7 +67,7 @@ def train(cfg: Config) -> dict[str, Any]:
                 evaluation = loop(lab, state, run, stop, bar)
             status, found = "interrupted", {}
             if state.step == cfg.train.steps:
-                slices = (evaluation or evaluate_now(lab)).slices | evaluate_lengths(lab)
+                slices = (evaluation or evaluate_now(lab, at_end=True)).slices | evaluate_lengths(lab)
                 export(lab, run)
                 status, found = "finished", {"slices": slices, "samples": write_samples(lab)}
         except Diverged as error:
@@ -104,7 +104,7 @@ def loop(lab: Lab, state: State, run: record.Run, stop: "StopSignals", bar: tqdm
             state.losses = []
         due = state.step % cfg.eval.every == 0 or last
         if due:
-            evaluation = evaluate_now(lab)
+            evaluation = evaluate_now(lab, at_end=last)
             metrics |= evaluation.metrics
         state.seconds = time.monotonic() - began
         bar.update()
@@ -154,13 +154,14 @@ def learning_rate(t: config.Train, step: int) -> float:
     return t.lr * {"none": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[t.decay]
 
 
-def evaluate_now(lab: Lab) -> Evaluation:
-    """How good the model is now. Raises Diverged where its loss or a weight is not finite."""
+def evaluate_now(lab: Lab, at_end: bool = False) -> Evaluation:
+    """How good the model is now, or, `at_end`, has become. Raises Diverged where its loss or a weight is not finite."""
     weights = nn.utils.get_total_norm(lab.model.parameters()).item()
     if not math.isfinite(weights):
         raise Diverged(f"the norm of the weights is {weights:g}")
     with as_evaluated(lab.model, cfg=lab.cfg):
-        evaluation = evaluate(lab.model, lab.task, lab.text, lab.problems, lab.cfg.train.seq_len)
+        problems = lab.problems if at_end else lab.problems[: lab.cfg.eval.problems]
+        evaluation = evaluate(lab.model, lab.task, lab.text, problems, lab.cfg.train.seq_len)
     if not math.isfinite(evaluation.metrics["eval/loss"]):
         raise Diverged(f"the held-out loss is {evaluation.metrics['eval/loss']:g}")
     return evaluation

@@ -3,6 +3,7 @@
 TABLE is one of
   quick    all schemes of the write-up on its three tasks, minutes a run
   paper    the same at the write-up's own scale, for a GPU
+  reduced  its Index and Addition rows as near to that as two cores come, a quarter of an hour a run
   prefix   its Prefix row alone, which two cores can do; with other learning rates and another initialisation beside it
   schemes  every scheme there is on quick Index and quick Prefix
   turns    which of q, k, v and the output turn, in nine ways, on quick Index
@@ -63,6 +64,18 @@ def paper() -> list[Cell]:
     return pair + rest
 
 
+def reduced() -> list[Cell]:
+    """Index, then Addition: 8 seeds of RoPE and RoPER, 5 of the double rotation and 2 of the rest, seed by seed."""
+    counts = {"rope": 8, "roper": 8, "roper_double_rotation": 5, "none": 2, "sinusoidal": 2, "learned": 2}
+    return [
+        Cell(task, position, seed, "reduced")
+        for task in ("substring_by_index", "arithmetic_addition")
+        for seed in range(8)
+        for position, count in counts.items()
+        if seed < count
+    ]
+
+
 def prefix() -> list[Cell]:
     """5 seeds of RoPE and RoPER, 3 or 2 of the rest; then one of both at half and double the rate, and under Xavier."""
     task = "substring_by_prefix"
@@ -98,7 +111,7 @@ def lengths() -> list[Cell]:
     return [Cell(task, p, seed, "length") for seed in range(3) for task in tasks for p in (*PAIR, *others)]
 
 
-TABLES = {f.__name__: f for f in (quick, paper, prefix, schemes, turns, linear, lengths)}
+TABLES = {f.__name__: f for f in (quick, paper, reduced, prefix, schemes, turns, linear, lengths)}
 
 
 def run_all(cells: list[Cell], extra: list[str], jobs: int, minutes: float) -> None:

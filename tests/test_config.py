@@ -199,13 +199,25 @@ def test_identity_changes_with_what_changes_the_record_and_with_nothing_else():
 
 def test_a_setting_that_came_later_leaves_earlier_runs_what_they_were():
     """Kept runs name recipes by these hashes: they are those of the settings of their time."""
-    for group, key in (("model", "init"), ("model", "attention"), ("eval", "lengths"), ("task", "shortest")):
+    for group, key in (
+        ("model", "init"),
+        ("model", "attention"),
+        ("eval", "lengths"),
+        ("eval", "problems_at_end"),
+        ("task", "shortest"),
+    ):
         assert key not in identity()[group]
     assert identity("task.shortest=5")["task"]["shortest"] == 5
     assert identity("model.init=xavier")["model"]["init"] == "xavier"
     assert config.recipe_id(identity("train.precision=float32", "position=rope")) == "2d2b7cab9722"
     plain = dataclasses.asdict(config.load())
-    del plain["model"]["init"], plain["model"]["attention"], plain["eval"]["lengths"], plain["task"]["shortest"]
+    del (
+        plain["model"]["init"],
+        plain["model"]["attention"],
+        plain["eval"]["lengths"],
+        plain["eval"]["problems_at_end"],
+        plain["task"]["shortest"],
+    )
     old = config.from_record(plain)
     assert (old.model.init, old.model.attention, old.eval.lengths) == ("pytorch", "softmax", [])
     assert config.identity(resolve(old)) == identity()

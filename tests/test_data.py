@@ -32,6 +32,8 @@ GOLDEN = {
     ("arithmetic_addition", "paper"): "3d1949defced72bc",
     ("arithmetic_addition", "quick"): "f790061a107a78fa",
     ("substring_by_index", "paper"): "0221c6e199f79d33",
+    ("arithmetic_addition", "reduced"): "eff90dbbdf583545",
+    ("substring_by_index", "reduced"): "f868c245f073064c",
     ("substring_by_index", "quick"): "95c44aaeb8ebb12c",
     ("substring_by_prefix", "paper"): "810aecdb4f53b6ca",
     ("substring_by_prefix", "quick"): "3d93c22635669843",

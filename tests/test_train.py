@@ -808,6 +808,13 @@ def test_talking_to_a_run(tiny, tmp_path, capsys):
         assert message in str(exit.value.code)
 
 
+def test_more_problems_are_graded_at_the_end(tiny):
+    content = train.train(config.load(*tiny, "eval.problems_at_end=20"))
+    assert sum(count for count, _ in content["slices"]["index"].values()) == 20
+    with pytest.raises(config.ConfigError, match=r"problems_at_end=5: must be at least eval\.problems=8"):
+        train.train(config.load(*tiny, "eval.problems_at_end=5"))
+
+
 def test_problems_of_other_lengths_are_graded_at_the_end(tiny):
     content = train.train(config.load(*tiny, "task.string_length=6", "eval.lengths=[6,12]", "position=randomized_rope"))
     assert {n: count for n, (count, _) in content["slices"]["length"].items()} == {"6": 8, "12": 8}

@@ -66,6 +66,7 @@ def schemes(group: Group, published: dict[str, Any]) -> str:
     head = ["scheme", f"mean, {facts['unit']}", "worst removed", "every seed"]
     head += [f"{m['name']}: seeds, median step" for m in facts["milestones"]]
     head += ["above the floor"] if floor else []
+    head += ["with every step right"] if "eval/sum_accuracy" in facts["metric"] else []
     head += ["first 128"] if facts["times"] == 128 else []
     head += [f"against {title(published, baseline)}", "p (Holm)", "sign-flip p (least)", "pairs"]
     rows = []
@@ -80,6 +81,9 @@ def schemes(group: Group, published: dict[str, Any]) -> str:
         row.append(" ".join(f"{value:.{digits}f}" for value in values.values()))
         row += [_milestone(group.milestone_steps(scheme, m)) for m in facts["milestones"]]
         row += [f"{t_interval(list(values.values())).mean - floor:.{digits}f}"] if floor else []
+        if "eval/sum_accuracy" in facts["metric"]:
+            whole = [run.metrics.get("eval/accuracy", math.nan) for run in group.finished(scheme).values()]
+            row.append(_number(facts["times"] * sum(whole) / len(whole), digits))
         if facts["times"] == 128:
             scores = [run.metrics.get("eval/score", math.nan) for run in group.finished(scheme).values()]
             row.append(_number(sum(scores) / len(scores), 2))
@@ -112,7 +116,7 @@ def details(group: Group, published: dict[str, Any]) -> str:
     steps, batch, length = s["train.steps"], s["train.batch_size"], s["train.seq_len"]
     lines = [
         f"- recipe `{group.recipe_id}`: {steps:,} optimizer steps = {steps * batch:,} sequences = "
-        f"{steps * batch * length:,} tokens; {s['eval.problems']:,} held-out problems"
+        f"{steps * batch * length:,} tokens; {graded(group):,} held-out problems"
     ]
     sources = [run.source for cell in group.cells.values() for run in cell.values()]
     seeds = "; ".join(f"{title(published, scheme)} {numbers(list(cell))}" for scheme, cell in group.cells.items())
@@ -127,7 +131,7 @@ def details(group: Group, published: dict[str, Any]) -> str:
         lines.append(f"- Bayes floor on the held-out text: {floor:.4f} nats per counted letter")
     accuracies = [(scheme, run) for scheme in group.cells for run in group.finished(scheme).values()]
     if accuracies and "eval/accuracy" in group.facts["metric"]:
-        n = s["eval.problems"]
+        n = graded(group)
         half = (
             max(high - low for low, high in (wilson(round(r.metrics["eval/accuracy"] * n), n) for _, r in accuracies))
             / 2
@@ -140,6 +144,11 @@ def details(group: Group, published: dict[str, Any]) -> str:
         lines.append(f"- {what}: {', '.join(values)}")
     lines += [f"- **{warning}**" for warning in group.warnings(published)]
     return "\n".join(lines)
+
+
+def graded(group: Group) -> int:
+    """How many problems a finished run was graded on."""
+    return group.settings.get("eval.problems_at_end") or group.settings["eval.problems"]
 
 
 def group_floor(group: Group) -> float:
