@@ -29,6 +29,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from rope_lab.files import flat
+from rope_lab.later import CAME_LATER
 from rope_lab.positions import Dims, PositionScheme
 from tasks.base import Task
 
@@ -36,14 +37,6 @@ ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
 CORES = os.cpu_count() or 1
 SWAPPED = {"task": Task, "position": PositionScheme}  # groups of conf/ whose files name a class, and of which kind
-# Settings that came when runs had been kept already: at these values a run is what it was without them.
-CAME_LATER = {
-    ("model", "init"): "pytorch",
-    ("model", "attention"): "softmax",
-    ("eval", "lengths"): [],
-    ("eval", "problems_at_end"): None,
-    ("task", "shortest"): None,
-}
 PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the user allows more
 
 

@@ -20,7 +20,8 @@ MAY_IMPORT = {
     "rope_lab.attention": set(),
     "rope_lab.model": {"rope_lab.attention", "rope_lab.positions"},
     "rope_lab.files": set(),
-    "rope_lab.config": {"rope_lab.files", "rope_lab.positions", "tasks.base"},
+    "rope_lab.later": set(),
+    "rope_lab.config": {"rope_lab.files", "rope_lab.later", "rope_lab.positions", "tasks.base"},
     "rope_lab.data": {"tasks.base"},
     "rope_lab.evaluate": {"rope_lab.data", "rope_lab.model", "tasks.base"},
     "rope_lab.checkpoint": {"rope_lab.files"},
@@ -29,7 +30,7 @@ MAY_IMPORT = {
     "rope_lab.results": set(),
     "rope_lab.results.stats": set(),
     "rope_lab.results.rows": {"rope_lab.files"},
-    "rope_lab.results.groups": {"rope_lab.results.rows", "rope_lab.results.stats"},
+    "rope_lab.results.groups": {"rope_lab.later", "rope_lab.results.rows", "rope_lab.results.stats"},
 }
 GROUPS = {f"rope_lab.results.{name}" for name in ("stats", "rows", "groups")}
 MAY_IMPORT["rope_lab.results.tables"] = MAY_IMPORT["rope_lab.results.figures"] = GROUPS

@@ -191,9 +191,10 @@ def test_pairs_of_different_code_are_not_compared(out, capsys):
 
 def test_two_recipes_never_meet(out, capsys):
     for seed in range(3):
-        make_run(out, "roper", seed, 0.1, recipe_id="other", run_id=f"o{seed}")
+        make_run(out, "roper", seed, 0.1, recipe_id="other", run_id=f"o{seed}", config__model={"init": "xavier"})
     text = shown(capsys, out)
-    assert text.count("## Substring by Index, scale quick") == 2
+    headings = re.findall("^## (.*)", text, re.M)
+    assert headings == ["Substring by Index, scale quick", "Substring by Index, model.init=xavier, scale quick"]
     assert "RoPER ends 39.0 problems right of 128 better" in text
     assert len(list((out / "figures").glob("*curves.svg"))) == 2
 

@@ -21,7 +21,7 @@ def report(groups: list[Group], published: dict, problems: list[str], pictures: 
     """Everything that the rows say, as Markdown; `pictures`, the figures of each group's recipe."""
     parts = [tables.comparison(groups, published)]
     for g in groups:
-        parts.append(f"## {g.facts['title']}, scale {g.scale}")
+        parts.append(f"## {g.title}, scale {g.scale}")
         parts += [tables.schemes(g, published), tables.lengths(g, published), tables.details(g, published)]
         parts += [f"![{Path(p).stem}]({p})" for p in pictures.get(g.recipe_id, [])]
     if problems:

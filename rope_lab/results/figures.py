@@ -232,5 +232,5 @@ def _legend(figure: Figure, handles: list, labels: list[str]) -> None:
 
 
 def _titled(figure: Figure, group: Group) -> Figure:
-    figure.suptitle(f"{group.facts['title']} ({group.scale})", fontsize=8)
+    figure.suptitle(f"{group.title} ({group.scale})", fontsize=8)
     return figure

@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from rope_lab.later import CAME_LATER
 from rope_lab.results.rows import RunRow, describe
 from rope_lab.results.stats import PairedDifference, paired_difference
 
@@ -19,8 +20,9 @@ SPARE_COLORS = ("#000000", "#F0E442", "#882255", "#44AA99", "#999933", "#AA4499"
 class Group:
     """The runs of one task and recipe.
 
-    cells:  scheme → seed → the run, finished or not
-    facts:  what results/published.yaml says of the task: title, metric, unit, milestones, …
+    cells:   scheme → seed → the run, finished or not
+    facts:   what results/published.yaml says of the task: title, metric, unit, milestones, …
+    variant: the settings in which it is unlike the recipe of most runs of that task and scale; nothing for that itself
     """
 
     task: str
@@ -28,6 +30,12 @@ class Group:
     recipe_id: str
     cells: dict[str, dict[int, RunRow]]
     facts: dict[str, Any]
+    variant: str = ""
+
+    @property
+    def title(self) -> str:
+        """The task, and the variant of its recipe."""
+        return ", ".join(filter(None, [self.facts["title"], self.variant]))
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -137,13 +145,32 @@ def group(runs: list[RunRow], published: dict[str, Any]) -> list[Group]:
         s = run.source
         cells[s.task, s.scale, s.recipe_id][names[s.run_id]][s.seed] = run
     tasks, scales = list(published["tasks"]), published["scales"]
-    order = sorted(cells, key=lambda key: (_rank(scales, key[1]), _rank(tasks, key[0]), key[2]))
+    variants = _variants(cells)
+    order = sorted(cells, key=lambda key: (_rank(scales, key[1]), _rank(tasks, key[0]), variants[key], key[2]))
     return [
         Group(
-            *key, cells=_in_order(cells[key], published), facts=published["tasks"].get(key[0]) or _unpublished(key[0])
+            *key,
+            cells=_in_order(cells[key], published),
+            facts=published["tasks"].get(key[0]) or _unpublished(key[0]),
+            variant=variants[key],
         )
         for key in order
     ]
+
+
+def _variants(cells: dict[tuple, dict[str, dict[int, RunRow]]]) -> dict[tuple, str]:
+    """For each task, scale and recipe: the settings in which it is unlike the recipe of most runs."""
+    later = {".".join(key): before for key, before in CAME_LATER.items()}
+    settings = {
+        key: later | next(iter(next(iter(schemes.values())).values())).settings for key, schemes in cells.items()
+    }
+    variants = {}
+    for key in cells:
+        alike = [other for other in cells if other[:2] == key[:2]]
+        usual = settings[max(alike, key=lambda other: sum(map(len, cells[other].values())))]
+        unlike = {k: v for k, v in settings[key].items() if usual.get(k) != v}
+        variants[key] = ", ".join(f"{k}={v}" for k, v in sorted(unlike.items()))
+    return variants
 
 
 def scheme_names(runs: list[RunRow]) -> dict[str, str]:

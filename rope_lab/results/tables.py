@@ -23,7 +23,7 @@ def comparison(groups: list[Group], published: dict[str, Any]) -> str:
         adjusted = holm([d.p if d else math.nan for d in differences])
         rows, words = [], []
         for group, difference, p in zip(there, differences, adjusted, strict=True):
-            row = [group.facts["title"], group.facts["unit"]]
+            row = [group.title, group.facts["unit"]]
             row += [" / ".join(group.facts["published"].get(s, ["–"])) for s in (baseline, contender)]
             row += [
                 _interval(t_interval(list(v.values())), group) if (v := group.values(s)) else "–"
@@ -40,7 +40,7 @@ def comparison(groups: list[Group], published: dict[str, Any]) -> str:
 
 def in_words(group: Group, difference: PairedDifference | None, p: float, baseline: str, contender: str) -> str:
     """One sentence that says what the numbers of a comparison allow to say."""
-    where = f"**{group.facts['title']}** ({group.scale}): "
+    where = f"**{group.title}** ({group.scale}): "
     if difference is None:
         return where + f"no seed has finished under both {baseline} and {contender}, so they cannot be compared."
     d, digits = difference.difference, group.facts["digits"]
