@@ -159,17 +159,18 @@ def group(runs: list[RunRow], published: dict[str, Any]) -> list[Group]:
 
 
 def _variants(cells: dict[tuple, dict[str, dict[int, RunRow]]]) -> dict[tuple, str]:
-    """For each task, scale and recipe: the settings in which it is unlike the recipe of most runs."""
+    """For each task, scale and recipe: the settings in which it is unlike the recipe of most runs, or of as many."""
     later = {".".join(key): before for key, before in CAME_LATER.items()}
     settings = {
         key: later | next(iter(next(iter(schemes.values())).values())).settings for key, schemes in cells.items()
     }
     variants = {}
     for key in cells:
-        alike = [other for other in cells if other[:2] == key[:2]]
-        usual = settings[max(alike, key=lambda other: sum(map(len, cells[other].values())))]
-        unlike = {k: v for k, v in settings[key].items() if usual.get(k) != v}
-        variants[key] = ", ".join(f"{k}={v}" for k, v in sorted(unlike.items()))
+        alike = [other for other in cells if other[:2] == key[:2] and other != key]
+        runs = {other: sum(map(len, cells[other].values())) for other in [key, *alike]}
+        usual = [other for other in alike if runs[other] == max(runs.values())]
+        unlike = {k for other in usual for k, v in settings[key].items() if settings[other].get(k) != v}
+        variants[key] = ", ".join(f"{k}={settings[key][k]}" for k in sorted(unlike))
     return variants
 
 
