@@ -162,8 +162,10 @@ class Blockwise(torch.autograd.Function):
 
 
 def positive(qkv_BT3HK: Tensor) -> Tensor:
-    """φ(x) = elu(x) + 1 of queries and keys, values as they are (Katharopoulos et al., 2020)."""
-    return torch.cat([F.elu(qkv_BT3HK[:, :, :2]) + 1, qkv_BT3HK[:, :, 2:]], dim=2)
+    """φ(x) = elu(x) + 1 of queries and keys, values as they are (Katharopoulos et al., 2020), in float32 or wider."""
+    x = qkv_BT3HK[:, :, :2].to(torch.promote_types(qkv_BT3HK.dtype, torch.float32))
+    phi = x.clamp(max=0).exp() + x.clamp(min=0)  # elu(x) + 1 itself is 0 from x = −17 on, and a sum of zeros divides
+    return torch.cat([phi, qkv_BT3HK[:, :, 2:]], dim=2)
 
 
 def linear_attention(turned_BT3HK: Tensor, positive_BT3HK: Tensor, memory: Sums | None = None) -> Tensor:

@@ -9,8 +9,8 @@ Shape letters: B batch, T time, V vocabulary.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,16 +103,23 @@ def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int)
     return [task.grade(p, c) for p, c in zip(problems, completions, strict=True)]
 
 
-def by_length(model: Transformer, task: Task, longer: Longer) -> dict[str, dict[str, list[float]]]:
-    """Slices, within `evaluating`: `length`, for each length [how many problems, the share that are right], and, where
-    text is made that long, `length_loss`: [how many tokens stand between the length before and this, their mean loss
-    in nats above the ideal predictor's]."""
-    slices = {
-        "length": {str(n): [len(p), float(np.mean(exact_matches(model, task, p)))] for n, p in longer.problems.items()}
-    }
+def by_length(
+    model: Transformer, task: Task, longer: Longer, reading: Callable[[int], AbstractContextManager]
+) -> dict[str, dict[str, list[float]]]:
+    """Slices, each found within `reading` as many tokens as it takes.
+
+    length:      for each length, [how many problems, the share that are right]
+    length_loss: where text is made that long, [how many tokens stand between the length before and this, their mean
+                 loss in nats above the ideal predictor's]
+    """
+    slices: dict[str, dict[str, list[float]]] = {"length": {}}
+    for n, problems in longer.problems.items():
+        with reading(max(p.length - 1 for p in problems)):
+            slices["length"][str(n)] = [len(problems), float(np.mean(exact_matches(model, task, problems)))]
     if longer.text is not None:
         counted = longer.text.targets_BT.cpu() != IGNORED
-        nats_N, _, _ = text_losses(model, longer.text)
+        with reading(longer.text.inputs_BT.shape[1]):
+            nats_N, _, _ = text_losses(model, longer.text)
         above_N = (nats_N - longer.text.floor_BT[counted]).tolist()
         length_N = np.searchsorted(list(longer.problems), torch.nonzero(counted)[:, 1].numpy(), side="right")
         slices["length_loss"] = _means(np.array(list(longer.problems))[length_N].tolist(), above_N)
@@ -166,8 +173,9 @@ def _generate(model: Transformer, task: Task, prompts: list[str], longest: int, 
     """
     device = model.embedding.weight.device
     stop = task.alphabet.index(task.stop) if task.stop else -1
-    text_BT = F.pad(pad([task.encode(p) for p in prompts]), (0, longest), value=-1).to(device)
     end_B = torch.tensor([len(p) for p in prompts], device=device)
+    text_BT = F.pad(pad([task.encode(p) for p in prompts]), (0, longest)).to(device)
+    text_BT[torch.arange(text_BT.shape[1], device=device) >= end_B[:, None]] = -1
     begin, slots = int(end_B.min()), min(int(end_B.max()) + longest, max_len)
     cache = model.new_cache(len(prompts), slots)
 

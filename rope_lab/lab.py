@@ -60,13 +60,13 @@ def autocast(cfg: Config, device: torch.device) -> torch.autocast:
 
 
 @contextmanager
-def as_evaluated(model: Transformer, cfg: Config, length: int | None = None) -> Iterator[None]:
+def as_evaluated(model: Transformer, cfg: Config, length: int = 0) -> Iterator[None]:
     """Within it the model is what every evaluation of its run sees: nothing dropped out, its precision, one draw.
 
-    length: tokens that it is going to read at most; None: train.seq_len
+    length: tokens that it is going to read at most, where that is more than train.seq_len
     """
     seed = data.torch_seed(data.EVALUATION_SEED, data.EVALUATION_POSITIONS)
-    model.position.draw(seed, length or cfg.train.seq_len)
+    model.position.draw(seed, max(length, cfg.train.seq_len))
     with evaluating(model), autocast(cfg, model.embedding.weight.device):
         yield
 

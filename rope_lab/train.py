@@ -171,8 +171,7 @@ def evaluate_lengths(lab: Lab) -> dict[str, dict[str, list[float]]]:
     """What the model makes of problems of eval.lengths, as slices."""
     if not lab.cfg.eval.lengths:
         return {}
-    with as_evaluated(lab.model, lab.cfg, max(lab.longer.tokens, lab.cfg.train.seq_len)):
-        return by_length(lab.model, lab.task, lab.longer)
+    return by_length(lab.model, lab.task, lab.longer, lambda tokens: as_evaluated(lab.model, lab.cfg, tokens))
 
 
 def write_samples(lab: Lab) -> list[dict[str, Any]]:

@@ -170,7 +170,7 @@ class PackedTask(Task):
         first = int(rows * (length / self._mean_length + 1))
         while total < enough:
             drawn = self._draw_side(rng, int((enough - total) / self._mean_length) + 16, held_out)
-            for part in (drawn[:first], drawn[first:]):
+            for part in filter(len, (drawn[:first], drawn[first:])):
                 prompts, completions = self.write(part)
                 codes = np.concatenate([prompts, completions], axis=1)
                 place = np.cumsum(completions != BLANK, axis=1, dtype=np.int16)
@@ -261,8 +261,8 @@ def check_at_least(least: int, **sizes: int) -> None:
 def check_range(shortest: int | None, longest: int, least: int) -> tuple[int, int]:
     """`shortest` (`least` where it is None) and `longest`. Raises ValueError unless 1 ≤ shortest ≤ longest."""
     shortest = least if shortest is None else shortest
-    if not 1 <= shortest <= longest:
-        raise ValueError(f"shortest={shortest}: must be 1 to {longest}, the longest")
+    if type(shortest) is not int or not 1 <= shortest <= longest:
+        raise ValueError(f"shortest={shortest}: must be a whole number from 1 to {longest}, the longest")
     return shortest, longest
 
 

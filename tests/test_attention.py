@@ -129,6 +129,16 @@ def test_features_are_positive_and_values_are_left_alone():
         torch.testing.assert_close(x.flatten(), right.flatten())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_linear_attention_of_features_far_below_nothing_is_the_mean_of_values(dtype):
+    qkv = torch.full((1, 3, 3, 1, 4), -30.0, dtype=dtype)
+    qkv[0, :, 2] = torch.arange(3, dtype=dtype).view(3, 1, 1)
+    plain = positive(qkv)
+    with torch.autocast("cpu", torch.bfloat16):
+        o = linear_attention(plain, plain)
+    torch.testing.assert_close(o[0, :, 0, 0], torch.tensor([0.0, 0.5, 1.0]))
+
+
 @pytest.mark.parametrize("steps", [[1] * 5, [64, 1, 1], [10, 100, 7]])
 def test_linear_attention_goes_on_from_its_sums(steps):
     plain = positive(torch.randn(B, sum(steps), 3, H, K, dtype=torch.float64))

@@ -295,7 +295,7 @@ WORDS += ["???", "'", "\\", "${oc.env:NOPE}", "9" * 30, "é", "a,b", "~", "${mod
 def test_whatever_is_set_to_whatever_is_either_right_or_said_in_one_line():
     """Keys with words of all kinds: a configuration, a ConfigError of one line, or Hydra's own short message."""
     random, outcomes = Random(0), []
-    for override in random.sample([f"{key}={word}" for key in KEYS for word in WORDS], 120):
+    for override in random.sample([f"{key}={word}" for key in KEYS for word in WORDS], 200):
         try:
             config.load(override)
         except (ConfigError, HydraException) as error:

@@ -1,5 +1,6 @@
 """Evaluation, held against a model that is made to answer and against generation token by token."""
 
+from contextlib import nullcontext
 from itertools import pairwise
 from statistics import mean
 
@@ -78,6 +79,20 @@ def test_generation_with_a_cache_is_greedy_decoding(scheme, attention):
     written = generate(model, task, prompts, longest=30, max_len=40)
     assert written == [greedy(model, task, p, 30, 40) for p in prompts]
     assert len({len(w) for w in written}) > 1
+
+
+@pytest.mark.parametrize("attention", ["softmax", "linear"])
+def test_what_ends_early_ends_however_long_other_prompts_are(attention):
+    """Rows are dropped while longer prompts are still being read, and nothing stands after a stop."""
+    task = SubstringByIndex(6)
+    model = make_model(task, "rope", attention)
+    with torch.no_grad():
+        model.unembedding.bias[task.alphabet.index("#")] += 1.5
+    text = "".join(p.prompt + p.completion for p in data.evaluation_problems(task, 2))
+    prompts = [text[: 1 + n % 48] for n in range(0, 480, 7)]
+    written = generate(model, task, prompts, longest=50, max_len=80)
+    assert written == [greedy(model, task, p, 50, 80) for p in prompts]
+    assert sum(w.endswith("#") for w in written) > 40
 
 
 def test_exact_match_under_teacher_forcing_is_exact_match_of_generation():
@@ -178,12 +193,24 @@ def test_chunks_hold_everything_once_and_fit():
     assert _chunks([10, 10, 10], 60, room=20) == [[0, 1], [2]]
 
 
+def at_once(tokens: int) -> nullcontext:
+    return nullcontext()
+
+
+def test_every_length_is_read_with_as_many_positions_as_it_takes():
+    """So that what a scheme draws for one length does not depend on the others that are asked for."""
+    task, read = SubstringByIndex(6), []
+    longer = data.longer(task, [3, 9], 10, 2, torch.device("cpu"))
+    by_length(make_model(task), task, longer, lambda tokens: read.append(tokens) or nullcontext())
+    assert read == [max(p.length for p in problems) - 1 for problems in longer.problems.values()]
+
+
 def test_lengths_are_graded_each_by_itself():
     task = SubstringByIndex(6)
     longer = data.longer(task, [3, 9], 10, 2, torch.device("cpu"))
     texts = [p.prompt + p.completion for problems in longer.problems.values() for p in problems]
     model = Oracle(task, texts, {text: len(text) - 1 for text in texts[:4]})
-    assert by_length(model, task, longer) == {"length": {"3": [10, 0.6], "9": [10, 1.0]}}
+    assert by_length(model, task, longer, at_once) == {"length": {"3": [10, 0.6], "9": [10, 1.0]}}
     assert longer.tokens == max(map(len, texts)) - 1
 
 
@@ -191,7 +218,7 @@ def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_lengt
     task = SubstringByPrefix(first_length=4, copy_length=4, gap_max=3, context=20)
     model, lengths = make_model(task), [20, 40, 70]
     longer = data.longer(task, lengths, 5, 3, torch.device("cpu"))
-    slices = by_length(model, task, longer)
+    slices = by_length(model, task, longer, at_once)
     assert slices["length"].keys() == slices["length_loss"].keys() == {"20", "40", "70"}
     log_probabilities = model(longer.text.inputs_BT).log_softmax(-1)
     for begin, end in pairwise([0, *lengths]):
