@@ -317,7 +317,7 @@ def test_accuracy_by_length(tmp_path, capsys):
         make_run(tmp_path, "rope", seed, 0.5, slices=slices)
         make_run(tmp_path, "roper", seed, 0.5)
     text = shown(capsys, tmp_path)
-    assert re.search(r"letters in the string\s*\| 13 \(trained\)\s*\| 26\s*\|", text)
+    assert re.search(r"letters in the string\s*\| 13\s*\| 26 \(longer\)\s*\|", text)
     assert re.search(r"\| RoPE\s*\| 62.5 \(50–75\)\s*\| 15.6 \(12–19\)\s*\|", text)
     assert re.search(r"\| RoPER\s*\| –\s*\| –\s*\|", text)
     assert (tmp_path / "figures" / "quick-substring_by_index-lengths.svg").exists()

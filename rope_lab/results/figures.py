@@ -169,7 +169,7 @@ def _slices(group: Group, published: dict[str, Any]) -> Figure:
 
 
 def _lengths(group: Group, published: dict[str, Any]) -> Figure:
-    """Problems right, and loss above the floor where there is one, by length; lengths of training are shaded."""
+    """Problems right, and loss above the floor where there is one, by length; shaded up to the longest of training."""
     kinds = [kind for kind in ("length", "length_loss") if any(kind in run.slices for run in group.all_finished())]
     figure, axes = _panels(len(kinds))
     for ax, kind in zip(axes, kinds, strict=True):

@@ -97,7 +97,7 @@ def lengths(group: Group, published: dict[str, Any]) -> str:
     if not group.lengths:
         return ""
     trained = group.trained_length
-    head = [group.facts["length"]["title"], *(f"{n}{' (trained)' if n <= trained else ''}" for n in group.lengths)]
+    head = [group.facts["length"]["title"], *(f"{n}{' (longer)' if n > trained else ''}" for n in group.lengths)]
     rows = []
     for scheme in group.cells:
         row = [title(published, scheme)]
@@ -107,7 +107,10 @@ def lengths(group: Group, published: dict[str, Any]) -> str:
             spread = f" ({min(shares):.0f}–{max(shares):.0f})" if len(shares) > 1 else ""
             row.append(f"{sum(shares) / len(shares):.1f}{spread}" if shares else "–")
         rows.append(row)
-    return "Problems of given lengths right, in percent: mean over seeds (least–most).\n\n" + markdown(head, rows)
+    return (
+        "Problems of given lengths right, in percent: mean over seeds (least–most); longer: than any of training.\n\n"
+        + markdown(head, rows)
+    )
 
 
 def details(group: Group, published: dict[str, Any]) -> str:
