@@ -54,7 +54,7 @@ def evaluating(model: Transformer) -> Iterator[None]:
 
 
 def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[Problem], max_len: int) -> Evaluation:
-    """Evaluates the model, within `evaluating`; `max_len`: the longest sequence, in tokens, that may be generated."""
+    """Evaluates the model, within `evaluating`; `max_len`: tokens that it reads at most where it generates."""
     nats_N, right_N, place_N = text_losses(model, text)
     metrics = {"loss": nats_N.mean().item(), "token_accuracy": right_N.double().mean().item()}
     grades = grade(model, task, problems, max_len)
@@ -155,7 +155,10 @@ def exact_matches(model: Transformer, task: Task, problems: list[Problem]) -> li
 
 
 def generate(model: Transformer, task: Task, prompts: list[str], longest: int, max_len: int) -> list[str]:
-    """Greedy completions, each up to the task's stop character, `longest` tokens or a sequence of `max_len` tokens."""
+    """Greedy completions of prompts of 1 to `max_len` tokens, each up to the task's stop character or `longest` tokens.
+
+    The model reads no more than `max_len` tokens, so that what stands after as many is the last that it writes.
+    """
     written = [""] * len(prompts)
     slots = max(map(len, prompts), default=0) + longest
     bytes_of_token = sum(memory.nbytes for memory in model.new_cache(1, slots)) / slots

@@ -53,7 +53,10 @@ class PositionScheme(nn.Module):
         """Draws what a scheme leaves to chance, for texts of up to `length` tokens: before each training step, and the
         same for every evaluation. Raises ValueError where the scheme cannot serve texts that long."""
         if self.max_len is not None and length > self.max_len:
-            raise ValueError(f"{length} positions are more than the {self.max_len} that the position scheme has")
+            raise ValueError(
+                f"{length} positions are more than the {self.max_len} that the position scheme has: "
+                "take shorter texts or another scheme"
+            )
 
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
         """Door 1: token embeddings on their way into the first layer."""
@@ -174,11 +177,11 @@ class Rotary(PositionScheme):
         return turn(o_BTHK, at[1])
 
     def still(self, at: tuple, parts: str, pairs: slice) -> tuple[Tensor | None, Tensor | None]:
-        """What `prepare` gave, but that in each of `parts` some pairs are multiplied by one."""
+        """What `prepare` gave, but that in each of `parts` some pairs do not turn: of e only its length is left."""
         heads, output = (None if e is None else e.clone() for e in at)
         for part in parts:
             e = output if part == "o" else heads[:, "qkv".index(part)]
-            e[..., pairs, 0], e[..., pairs, 1] = 1.0, 0.0
+            e[..., pairs, 0], e[..., pairs, 1] = e[..., pairs, :].norm(dim=-1), 0.0
         return heads, output
 
 
@@ -292,12 +295,18 @@ class Randomized(PositionScheme):
         super().__init__(dims)
         if longest < dims.max_len:
             raise ValueError(f"position.longest={longest}: must be at least train.seq_len={dims.max_len}")
-        self.scheme, self.longest = scheme(replace(dims, max_len=longest)), longest
+        self.dims, self.longest = dims, longest
+        self.scheme = scheme(replace(dims, max_len=longest))
         self.draw(0, dims.max_len)
+
+    def around(self, scheme: PositionScheme) -> "Randomized":
+        """The same draws for `scheme`, which is made already."""
+        return Randomized(self.dims, lambda dims: scheme, self.longest)
 
     def draw(self, seed: int, length: int) -> None:
         if length > self.longest:
             raise ValueError(f"position.longest={self.longest}: must be at least {length}, the positions to be drawn")
+        self.scheme.draw(seed, self.longest)
         random = torch.Generator().manual_seed(seed)
         self.drawn = torch.randperm(self.longest, generator=random)[:length].sort().values
         self.max_len = length

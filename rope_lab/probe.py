@@ -5,8 +5,8 @@ Evaluates the run as it is, and with one thing changed at a time. PROBE is one o
   window=N       attention sees the last N tokens only, the token itself among them
   still=PARTS    what turns PARTS (of q, k, v and o, the output) is left out: still=v, still=vo
   still=PARTS:P  the same for pair P of each head's features alone, or for pairs P-P: still=qk:0, still=vo:4-7
-Without one, all that the scheme has a part for. Teacher-forced, on the run's own held-out text and problems. The table
-is printed; it and a figure are written beside the run, or into another folder.
+Teacher-forced, on the run's own held-out text and problems. The table is printed. Without a PROBE, all that the scheme
+has a part for are made, and the table and a figure are written beside the run; `--into FOLDER` writes them there.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from rope_lab.evaluate import exact_matches, text_losses
 from rope_lab.files import write_whole
 from rope_lab.lab import as_evaluated, load_run
 from rope_lab.model import Transformer
-from rope_lab.positions import PositionScheme
+from rope_lab.positions import PositionScheme, Randomized
 from rope_lab.results.figures import STYLE
 from rope_lab.results.tables import markdown
 
@@ -73,26 +73,40 @@ class Changed(PositionScheme):
         return self.scheme.output(o_BTHK, at[1])
 
 
-def changed(probe: str, model: Transformer) -> Changed:
+def changed(probe: str, model: Transformer) -> PositionScheme:
     """The model's scheme with what `probe` says. Raises ConfigError where it says nothing, or nothing of this model."""
-    scheme = model.position
     kind, _, what = probe.partition("=")
-    if kind == "shift" and what.isdecimal():
-        return Changed(scheme, shift=int(what))
-    if kind == "window" and what.isdecimal() and int(what):
+    number = int(what) if re.fullmatch(r"[0-9]{1,9}", what) else None
+    if kind == "shift" and number is not None:
+        return _within(model.position, lambda scheme: Changed(scheme, shift=number))
+    if kind == "window" and number:
         if model.layers[0].attention.linear:
             raise ConfigError(f"{probe}: linear attention has no scores that could be left out")
-        return Changed(scheme, window=int(what))
-    match = re.fullmatch(r"([qkvo]+)(?::(\d+)(?:-(\d+))?)?", what)
+        return Changed(model.position, window=number)
+    match = re.fullmatch(r"([qkvo]+)(?::([0-9]+)(?:-([0-9]+))?)?", what)
     if kind != "still" or not match:
-        raise ConfigError(f"{probe}: must be shift=N, window=N, still=PARTS or still=PARTS:PAIRS, still=vo:4-7 for one")
+        raise ConfigError(
+            f"{probe}: must be shift=N or window=N with N below 10⁹, still=PARTS or still=PARTS:PAIRS, still=vo:4-7 say"
+        )
+    scheme = _turning(model)
     if not set(match[1]) <= set(scheme.turned):
         has = f"turns {', '.join(scheme.turned)} alone" if scheme.turned else "turns nothing"
         raise ConfigError(f"{probe}: {type(scheme).__name__} has no such part, it {has}")
-    first, last = (int(match[2]), int(match[3] or match[2])) if match[2] else (0, scheme.pairs - 1)
-    if not first <= last < scheme.pairs:
-        raise ConfigError(f"{probe}: a head of this model has the pairs 0-{scheme.pairs - 1}")
-    return Changed(scheme, change=lambda at: scheme.still(at, match[1], slice(first, last + 1)))
+    first, last = (int(match[2]), int(match[3] or match[2])) if match[2] else (0, scheme.turning - 1)
+    if not first <= last < scheme.turning:
+        raise ConfigError(f"{probe}: the pairs of a head that turn in this model are 0-{scheme.turning - 1}")
+    pairs = slice(first, last + 1)
+    return _within(model.position, lambda scheme: Changed(scheme, change=lambda at: scheme.still(at, match[1], pairs)))
+
+
+def _within(scheme: PositionScheme, change: Callable[[PositionScheme], PositionScheme]) -> PositionScheme:
+    """`change` made to a scheme, or to what stands on its random positions."""
+    return scheme.around(change(scheme.scheme)) if isinstance(scheme, Randomized) else change(scheme)
+
+
+def _turning(model: Transformer) -> PositionScheme:
+    """The scheme that turns, if any does."""
+    return model.position.scheme if isinstance(model.position, Randomized) else model.position
 
 
 def all_probes(model: Transformer, seq_len: int) -> list[str]:
@@ -100,12 +114,12 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
     probes = [f"shift={n}" for n in (1, 10, 100, 1000)]
     if not model.layers[0].attention.linear:
         probes += [f"window={2**n}" for n in range(1, seq_len.bit_length()) if 2**n < seq_len]
-    turning = model.position.turned
-    groups = [group for group in ("qk", "v", "o", "vo") if set(group) <= set(turning)]
+    scheme = _turning(model)
+    groups = [group for group in ("qk", "v", "o", "vo") if set(group) <= set(scheme.turned)]
     probes += [f"still={group}" for group in groups]
-    if not turning:
+    if not groups:
         return probes
-    pairs = model.position.pairs
+    pairs = scheme.turning
     edges = [round(i * pairs / min(BANDS, pairs)) for i in range(min(BANDS, pairs) + 1)]
     for group in (group for group in ("qk", "vo") if group in groups):
         probes += [f"still={group}:{a}" + (f"-{b - 1}" if b - a > 1 else "") for a, b in pairwise(edges)]
@@ -200,6 +214,8 @@ def main(arguments: list[str] | None = None) -> None:
         problems = data.evaluation_problems(task, cfg.eval.problems)
         outcomes = [outcome(probe, model, cfg, task, text, problems) for probe in ("", *probes)]
         print(table(outcomes))
+        if given.probes and not given.into:  # a few must not take the place of all
+            return
         folder, name = (given.into, given.folder.resolve().name) if given.into else (given.folder, "probes")
         folder.mkdir(parents=True, exist_ok=True)
         paths = write(outcomes, content, folder, name)

@@ -218,6 +218,7 @@ def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_lengt
     task = SubstringByPrefix(first_length=4, copy_length=4, gap_max=3, context=20)
     model, lengths = make_model(task), [20, 40, 70]
     longer = data.longer(task, lengths, 5, 3, torch.device("cpu"))
+    assert longer.tokens == 70  # the text's, no problem is quite as long
     slices = by_length(model, task, longer, at_once)
     assert slices["length"].keys() == slices["length_loss"].keys() == {"20", "40", "70"}
     log_probabilities = model(longer.text.inputs_BT).log_softmax(-1)

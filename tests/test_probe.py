@@ -36,6 +36,8 @@ def probed(name: str, what: str, **model) -> torch.Tensor:
         ("roper", "still=v", {"q": 1, "k": 1, "o": -1}),
         ("roper", "still=o", {"q": 1, "k": 1, "v": 1}),
         ("roper_double_rotation", "still=qko", {"v": 2}),
+        ("rope_partial", "still=qk", {}),
+        ("p_rope", "still=qk", {}),
     ],
 )
 def test_what_is_left_out_does_not_turn(name, what, same_as):
@@ -53,11 +55,40 @@ def test_pairs_left_out_are_those_named():
     assert (probed("rope", "still=qk:1-2") - every).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize(("name", "turning"), [("rope", 4), ("rope_partial", 2), ("p_rope", 3), ("randomized_rope", 4)])
+def test_all_probes_leave_out_each_pair_that_turns(name, turning):
+    made = make_model(name)
+    expected = [f"still=qk:{pair}" for pair in range(turning)]
+    assert [p for p in probe.all_probes(made, 64) if ":" in p] == expected
+    with pytest.raises(ConfigError, match=f"the pairs of a head that turn in this model are 0-{turning - 1}"):
+        probe.changed(f"still=qk:{turning}", made)
+
+
+def test_without_its_turns_xpos_still_fades():
+    """Scores of pair i are multiplied by ζᵢ^(distance/512), and nothing is turned."""
+    scheme = make_scheme("xpos", DIMS)
+    pos, qkv = torch.tensor([0, 100]), torch.ones(1, 2, 3, 3, 8, dtype=torch.float64)
+    at = scheme.still(scheme.prepare(pos, torch.float64), "qk", slice(0, 4))
+    q, k, _ = scheme.heads(qkv, at)[0, :, :, 0].unbind(1)
+    expected = [((2 * (i // 2) / 8 + 0.4) / 1.4) ** (100 / 512) for i in range(8)]
+    assert (q[1] * k[0]).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_random_positions_stay_as_they_were_drawn():
+    """A shift moves what was drawn, and what turns is found behind the draw."""
+    made, bare = make_model("randomized_rope"), make_model("rope")
+    made.position.draw(3, 32)
+    drawn = made.position.drawn[:20]
+    for what, expected in (("shift=7", bare(TOKENS, drawn + 7)), ("still=qk", make_model("none")(TOKENS))):
+        model = make_model("randomized_rope")
+        model.position = probe.changed(what, model)
+        model.position.draw(3, 32)
+        torch.testing.assert_close(model(TOKENS), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(set(SCHEMES) - {"randomized_rope"}))
 def test_a_shift_moves_every_position(name):
     made = make_model(name)
-    if name in ("learned", "randomized_rope"):
-        made.position.draw(0, 32)
     expected = made(TOKENS[:, :10], torch.arange(10) + 7)
     made.position = probe.changed("shift=7", made)
     torch.testing.assert_close(made(TOKENS[:, :10]), expected, rtol=0, atol=1e-12)
@@ -81,8 +112,10 @@ def test_a_window_hides_what_is_before_it_and_nothing_else(name):
     [
         ("alibi", "still=qk", "still=qk: Alibi has no such part, it turns nothing"),
         ("rope", "still=v", "still=v: Rotary has no such part, it turns q, k alone"),
-        ("rope", "still=qk:4", "a head of this model has the pairs 0-3"),
-        ("rope", "still=qk:2-1", "a head of this model has the pairs 0-3"),
+        ("rope", "still=qk:4", "the pairs of a head that turn in this model are 0-3"),
+        ("rope", "still=qk:2-1", "the pairs of a head that turn in this model are 0-3"),
+        ("rope", "shift=1000000000", "with N below 10⁹"),
+        ("rope", "window=1000000000", "with N below 10⁹"),
         ("rope", "still=x", "must be shift=N"),
         ("rope", "window=0", "must be shift=N"),
         ("rope", "noise", "must be shift=N"),
@@ -111,6 +144,10 @@ def test_the_command_line(tiny, tmp_path, capsys):
     assert [o["probe"] for o in others] == probe.all_probes(make_model("roper"), 64)
     assert all(o["probe"] in shown for o in others)
     assert (folder / "probes.svg").stat().st_size > 1000
+    before = (folder / "probes.json").read_bytes()
+    probe.main([str(folder), "still=vo"])
+    assert "still=vo" in capsys.readouterr().out
+    assert (folder / "probes.json").read_bytes() == before
     probe.main([str(folder), "still=vo", "--into", str(tmp_path / "kept")])
     assert {p.suffix for p in (tmp_path / "kept").iterdir()} == {".json", ".md", ".svg"}
     assert all(p.stem == folder.name for p in (tmp_path / "kept").iterdir())

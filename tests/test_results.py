@@ -92,8 +92,8 @@ def test_published_beside_measured_and_the_paired_interval(out, capsys):
     scheme_row = next(line for line in text.splitlines() if line.startswith("| RoPER |"))
     assert "102.4 124.2 96.0 96.0" in scheme_row  # every seed
     assert "| 107.5 |" in scheme_row  # without the worst of them: (0.80 + 0.97 + 0.75) / 3 × 128
-    assert "| 4 of 4, 100 |" in scheme_row  # half right at the third evaluation at the latest
-    assert "| 1 of 4 |" in scheme_row  # 95% right
+    assert "| 4 of 4, 100 (100 100 100 100) |" in scheme_row  # half right at the third evaluation at the latest
+    assert "| 1 of 4 (– 100 – –) |" in scheme_row  # 95% right
 
 
 def test_what_is_within_noise_is_said_to_be(tmp_path, capsys):
@@ -125,6 +125,8 @@ def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_facto
     assert {p.name for p in first} >= {"rows.csv", "curves.jsonl", "README.md", "quick-substring_by_index-curves.svg"}
     results.main([str(kept)])
     assert {p.relative_to(kept): p.read_bytes() for p in kept.rglob("*") if p.is_file()} == first
+    rows.keep(rows.read(kept)[0], kept)  # whole numbers too are read as they were written
+    assert (kept / "rows.csv").read_bytes() == first[Path("rows.csv")]
     results.main([str(out), "--keep"])  # keeping the same runs again changes nothing
     assert {p.relative_to(kept): p.read_bytes() for p in kept.rglob("*") if p.is_file()} == first
     header, *lines = first[Path("rows.csv")].decode().splitlines()
@@ -179,6 +181,12 @@ def test_a_run_unlike_the_others_is_shown_with_what_it_does(out, capsys, changes
     text = shown(capsys, out, "--print")
     assert said in text
     assert "| 4 |" in next(line for line in text.splitlines() if line.startswith("| Substring by Index | problems"))
+
+
+def test_schemes_that_lack_the_same_seeds_are_named_together(out, capsys):
+    make_run(out, "none", 0, 0.1)
+    make_run(out, "learned", 0, 0.1)
+    assert "learned, none lack seeds 1–3 that RoPE has: compared over the 1 that both have" in shown(capsys, out)
 
 
 def test_pairs_of_different_code_are_not_compared(out, capsys):
@@ -324,8 +332,9 @@ def test_accuracy_by_length(tmp_path, capsys):
 
 
 def test_milestones_never_reached_have_no_median():
-    assert tables._milestone([math.inf, 50.0, 100.0]) == "2 of 3, 100"
-    assert tables._milestone([math.inf, math.inf, 100.0]) == "1 of 3"
+    assert tables._milestone([math.inf, 50.0, 100.0]) == "2 of 3, 100 (– 50 100)"
+    assert tables._milestone([math.inf, math.inf, 100.0]) == "1 of 3 (– – 100)"
+    assert tables._milestone([math.inf]) == "0 of 1"
 
 
 def test_the_loss_above_the_floor(tmp_path, capsys):
@@ -355,8 +364,20 @@ def test_figures_draw_every_seed_and_the_median(out):
     ends = {line.get_label(): line.get_ydata()[-1] for line in ax.lines if not line.get_label().startswith("_")}
     assert len(ax.lines) == 4 + 4 + 2
     assert ends == {"RoPE": pytest.approx(128 * 0.525), "RoPER": pytest.approx(128 * 0.775)}
-    dots = figures._scores(group(runs, PUBLISHED)[0], PUBLISHED).axes[0].lines[0].get_xdata()
-    assert list(dots) == pytest.approx([128 * a for a in ROPE])
+    scores = figures._scores(group(runs, PUBLISHED)[0], PUBLISHED).axes[0]
+    assert [label.get_text() for label in scores.get_yticklabels()] == ["RoPER", "RoPE"]  # the best first
+    assert list(scores.lines[0].get_xdata()) == pytest.approx([128 * a for a in ROPER])
+
+
+def test_where_less_is_better_the_least_comes_first_and_the_floor_is_drawn(tmp_path):
+    for scheme, accuracy in (("rope", 0.5), ("roper", 0.4), ("none", 0.7)):
+        make_run(tmp_path, scheme, 0, accuracy, task="substring_by_prefix", floor={"loss": 0.2, "place": {}})
+    make_run(tmp_path, "learned", 0, 0.5, task="substring_by_prefix", status="diverged")
+    prefix = group(rows.read(tmp_path)[0], PUBLISHED)[0]
+    labels = [label.get_text() for label in figures._scores(prefix, PUBLISHED).axes[0].get_yticklabels()]
+    assert labels == ["none", "RoPE", "RoPER", "learned"]
+    for ax in [*figures._charts(prefix, PUBLISHED).axes, figures._curves(prefix, PUBLISHED).axes[0]]:
+        assert [list(line.get_ydata()) for line in ax.lines if line.get_label() == "Bayes floor"] == [[0.2, 0.2]]
 
 
 def test_bins_hold_every_problem_once():

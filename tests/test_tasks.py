@@ -145,6 +145,21 @@ def test_problems_of_a_length_stay_on_their_side_of_the_wall(task, n):
     assert not [p for p in problems if p.prompt[: p.prompt.index("; ") + 2] in trained]
 
 
+def test_a_string_is_trained_on_with_every_index_or_with_none():
+    task = SubstringByIndex(6, "abc")
+    trained = {string for row, *_ in rows_of(task, 0, 200, 300) for string in re.findall(r"\?s='(\w{6})'", row)}
+    held_out = [p.prompt.split("'")[1] for p in task.problems(rng(1), 30)]
+    assert len(trained) > 500
+    assert not trained & set(held_out)
+    assert len(set(held_out)) < len(held_out)  # some with more than one index
+
+
+@pytest.mark.parametrize("make", [ArithmeticAddition, SubstringByIndex, SubstringByPrefix])
+def test_a_task_of_a_given_length_counts_what_the_task_counts(make):
+    for loss_on in ("all", "answer"):
+        assert make(loss_on=loss_on).of_length(60).loss_on == loss_on
+
+
 @examples
 @given(seed=seeds, length=st.integers(2, 20), data=st.data())
 def test_index_text_of_a_range_of_lengths(seed, length, data):

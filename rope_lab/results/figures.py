@@ -3,6 +3,7 @@
 A scheme has the same colour in all of them, every seed is drawn, and files are the same to the byte for the same rows.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -68,7 +69,7 @@ def _figures(groups: list[Group], published: dict[str, Any]) -> Iterator[tuple[s
 def _curves(group: Group, published: dict[str, Any]) -> Figure:
     """Every seed thin, the median over seeds bold, against steps and, above, against tokens."""
     metric = group.facts["metric"]
-    figure, axes = _panels(1, height=2.8)
+    figure, axes = _panels(1, height=2.6)
     ax = axes[0]
     for scheme in reversed(group.cells):  # the first in the table ends on top
         runs = list(group.finished(scheme).values())
@@ -79,7 +80,7 @@ def _curves(group: Group, published: dict[str, Any]) -> Figure:
             steps = _curve(runs[0], metric, group)[0]
             middle = [median(column) for column in zip(*(_curve(run, metric, group)[1] for run in runs), strict=True)]
             ax.plot(steps, middle, color=color(published, scheme), lw=1.6, label=title(published, scheme))
-    _floor(ax, next(iter(runs.floor.get("loss") for s in group.cells for runs in group.finished(s).values()), None))
+    _floor(ax, group.floor)
     ax.set(xlabel="optimizer steps", ylabel=f"{group.facts['unit']}")
     per_step = group.settings["train.batch_size"] * group.settings["train.seq_len"] / 1e6
     tokens = ax.secondary_xaxis("top", functions=(lambda x: x * per_step, lambda x: x / per_step))
@@ -106,6 +107,7 @@ def _charts(group: Group, published: dict[str, Any]) -> Figure:
                 lines = values.mean(axis=0, keepdims=True) if row else values
                 ax.plot(tokens[shown], lines[:, shown].T, color=color(published, scheme), lw=1.4 if row else 0.7)
                 ax.plot([], [], color=color(published, scheme), lw=1.4, label=title(published, scheme))
+            _floor(ax, group.floor)
             ax.set(ylabel=group.facts["unit"], title=("every run", "means")[row] + (", second half" if column else ""))
             if row:
                 ax.set(xlabel="million tokens")
@@ -115,10 +117,12 @@ def _charts(group: Group, published: dict[str, Any]) -> Figure:
 
 
 def _scores(group: Group, published: dict[str, Any]) -> Figure:
-    """A dot for every seed; the bar is their mean."""
+    """A dot for every seed, the bar their mean; the best scheme first."""
     figure, axes = _panels(1, height=0.25 * len(group.cells) + 0.7)
     ax = axes[0]
-    schemes = list(group.cells)
+    means = {scheme: np.mean(list(values.values())) for scheme in group.cells if (values := group.values(scheme))}
+    schemes = sorted(means, key=means.__getitem__, reverse=group.facts["higher_is_better"])
+    schemes += [scheme for scheme in group.cells if scheme not in means]
     for row, scheme in enumerate(schemes):
         values = list(group.values(scheme).values())
         spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else [0.0]
@@ -126,7 +130,7 @@ def _scores(group: Group, published: dict[str, Any]) -> Figure:
             values, row + np.asarray(spread[: len(values)]), "o", ms=3, mew=0, alpha=0.8, color=color(published, scheme)
         )
         if values:
-            ax.plot([np.mean(values)] * 2, [row - 0.32, row + 0.32], color=color(published, scheme), lw=1.6)
+            ax.plot([means[scheme]] * 2, [row - 0.32, row + 0.32], color=color(published, scheme), lw=1.6)
     ax.set(yticks=range(len(schemes)), yticklabels=[title(published, s) for s in schemes], xlabel=group.facts["unit"])
     ax.set_ylim(len(schemes) - 0.5, -0.5)
     for scheme, values in group.facts["published"].items():
@@ -217,7 +221,7 @@ def _curve(run: RunRow, metric: str, group: Group) -> tuple[list[float], list[fl
     return steps, [group.facts["times"] * v for v in values]
 
 
-def _floor(ax: Axes, nats: float | None) -> None:
+def _floor(ax: Axes, nats: float) -> None:
     if nats:
         ax.axhline(nats, color="black", lw=0.8, ls="--", label="Bayes floor")
 
@@ -228,7 +232,11 @@ def _panels(n: int, height: float = 2.3) -> tuple[Figure, list[Axes]]:
 
 
 def _legend(figure: Figure, handles: list, labels: list[str]) -> None:
-    figure.legend(handles, labels, loc="outside lower center", ncols=3 if len(figure.axes) < 2 else len(labels))
+    """Below the panels, which keep their height, in as many columns as are no wider than the figure."""
+    column = 0.35 + 0.05 * max(map(len, labels), default=0)  # inches
+    columns = min(len(labels), max(1, int(figure.get_figwidth() / column))) or 1
+    figure.set_figheight(figure.get_figheight() + 0.16 * math.ceil(len(labels) / columns))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def _titled(figure: Figure, group: Group) -> Figure:

@@ -53,6 +53,11 @@ class Group:
         return [run for scheme in self.cells for run in self.finished(scheme).values()]
 
     @property
+    def floor(self) -> float:
+        """The ideal predictor's loss on the held-out text, in nats per counted token."""
+        return next((run.floor.get("loss", 0.0) for cell in self.cells.values() for run in cell.values()), 0.0)
+
+    @property
     def lengths(self) -> list[int]:
         """The lengths of problems that finished runs were graded on besides their own."""
         return sorted({int(n) for run in self.all_finished() for n in run.slices.get("length", {})})
@@ -100,6 +105,7 @@ class Group:
     def warnings(self, published: dict[str, Any]) -> list[str]:
         """What is missing, not counted or not alike among the runs, and what that does to the result."""
         lines, baseline = [], published["baseline"]
+        lacks: dict[str, list[str]] = defaultdict(list)  # what is lacking → the schemes that lack it
         for scheme, cell in self.cells.items():
             for run in cell.values():
                 if run not in self.finished(scheme).values():
@@ -109,18 +115,18 @@ class Group:
                     )
             if baseline in self.cells and scheme != baseline:
                 here, there = set(self.finished(scheme)), set(self.finished(baseline))
-                for name, without, missing in ((scheme, baseline, there - here), (baseline, scheme, here - there)):
+                for name, other, missing in ((scheme, baseline, there - here), (baseline, scheme, here - there)):
                     if missing:
-                        lines.append(
-                            f"{title(published, name)} lacks {seeds(missing)} that {title(published, without)} "
-                            f"has: compared over the {len(here & there)} that both have"
-                        )
+                        what = f"{seeds(missing)} that {title(published, other)} has: compared over the "
+                        lacks[f"{what}{len(here & there)} that both have"].append(title(published, name))
                 unlike = sorted((here & there) - set(self.pairs(scheme, baseline)))
                 if unlike:
                     lines.append(
                         f"{title(published, scheme)} and {title(published, baseline)} were run by different code at "
                         f"{seeds(unlike)}: these pairs are not compared"
                     )
+        for what, names in lacks.items():
+            lines.append(f"{', '.join(names)} {'lacks' if len(names) == 1 else 'lack'} {what}")
         runs = [run.source for cell in self.cells.values() for run in cell.values()]
         for what, values in (
             ("code", Counter(run.code for run in runs)),

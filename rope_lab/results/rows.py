@@ -139,8 +139,8 @@ def keep(runs: list[RunRow], folder: Path) -> None:
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow([*(f.name for f in fields(Source)), "metric", "value"])
     for run in order:
-        for metric, value in sorted(run.metrics.items()) or [("", "")]:
-            writer.writerow([*asdict(run.source).values(), metric, value])
+        values = [(metric, float(value)) for metric, value in sorted(run.metrics.items())]
+        writer.writerows([*asdict(run.source).values(), *value] for value in values or [("", "")])
         rest = {f.name: getattr(run, f.name) for f in fields(RunRow) if f.name not in ("source", "metrics")}
         named = {"run_id": run.source.run_id, "run": describe(run.source)}
         curves.append(json.dumps(named | rest, separators=(",", ":")) + "\n")

@@ -62,9 +62,9 @@ def schemes(group: Group, published: dict[str, Any]) -> str:
     others = [s for s in group.cells if s != baseline]
     differences = {s: group.difference(s, baseline) for s in others}
     adjusted = dict(zip(others, holm([d.p if d else math.nan for d in differences.values()]), strict=True))
-    floor = group_floor(group)
+    floor = group.floor
     head = ["scheme", f"mean, {facts['unit']}", "worst removed", "every seed"]
-    head += [f"{m['name']}: seeds, median step" for m in facts["milestones"]]
+    head += [f"{m['name']}: seeds, median step (each)" for m in facts["milestones"]]
     head += ["above the floor"] if floor else []
     head += ["with every step right"] if "eval/sum_accuracy" in facts["metric"] else []
     head += ["first 128"] if facts["times"] == 128 else []
@@ -129,7 +129,7 @@ def details(group: Group, published: dict[str, Any]) -> str:
         lines.append(
             "- differs from the write-up in " + "; ".join(deviations) if deviations else "- the write-up's own set-up"
         )
-    floor = group_floor(group)
+    floor = group.floor
     if floor:
         lines.append(f"- Bayes floor on the held-out text: {floor:.4f} nats per counted letter")
     accuracies = [(scheme, run) for scheme in group.cells for run in group.finished(scheme).values()]
@@ -152,11 +152,6 @@ def details(group: Group, published: dict[str, Any]) -> str:
 def graded(group: Group) -> int:
     """How many problems a finished run was graded on."""
     return group.settings.get("eval.problems_at_end") or group.settings["eval.problems"]
-
-
-def group_floor(group: Group) -> float:
-    """The ideal predictor's loss on the group's held-out text, in nats per counted token."""
-    return next((run.floor.get("loss", 0.0) for cell in group.cells.values() for run in cell.values()), 0.0)
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
@@ -196,7 +191,8 @@ def _milestone(steps: list[float]) -> str:
     reached = [s for s in steps if math.isfinite(s)]
     middle = median(steps)
     when = f", {middle:,.0f}" if math.isfinite(middle) else ""
-    return f"{len(reached)} of {len(steps)}{when}"
+    each = f" ({' '.join(f'{s:.0f}' if math.isfinite(s) else '–' for s in steps)})" if reached else ""
+    return f"{len(reached)} of {len(steps)}{when}{each}"
 
 
 def _number(value: float, digits: int) -> str:
