@@ -5,6 +5,7 @@ TABLE is one of
   paper    the same at the write-up's own scale, for a GPU
   reduced  its Index and Addition rows as near to that as two cores come, a quarter of an hour a run
   prefix   its Prefix row alone, which two cores can do; with other learning rates and another initialisation beside it
+  literal  the same by the letter of the write-up, 65,000 optimizer steps, for a GPU
   schemes  every scheme there is on quick Index and quick Prefix
   turns    which of q, k, v and the output turn, in nine ways, on quick Index
   linear   linear attention under none, RoPE and RoPER on quick Index and quick Prefix
@@ -85,6 +86,12 @@ def prefix() -> list[Cell]:
     return pair + rest + [Cell(task, position, 0, "paper", (other,)) for other in others for position in PAIR]
 
 
+def literal() -> list[Cell]:
+    """One seed of RoPE and RoPER."""
+    settings = ("train.steps=65000", "eval.every=1000")
+    return [Cell("substring_by_prefix", position, 0, "paper", settings) for position in PAIR]
+
+
 def schemes() -> list[Cell]:
     """Every scheme of conf/position/, 5 seeds."""
     every = sorted(path.stem for path in (config.CONF / "position").glob("*.yaml"))
@@ -93,9 +100,10 @@ def schemes() -> list[Cell]:
 
 def turns() -> list[Cell]:
     """The nine rows of Su's comparison (blog no. 10862), 5 seeds: how often q, k, v and the output turn."""
-    rows = ("1 1 0 0", "1 1 1 -1", "0 1 0 0", "0 0 1 -1", "1 1 1 0", "0 0 0 0", "0 0 0 -1", "1 0 0 0", "0 0 1 0")
-    settings = [tuple(f"position.{k}={n}" for k, n in zip("qkvo", row.split(), strict=True)) for row in rows]
-    return [Cell(TASKS[0], "rope", seed, "quick", chosen) for seed in range(5) for chosen in settings]
+    named = [(scheme, ()) for scheme in (*PAIR, "value_rope", "none")]
+    turned = ("q=0", "k=0", "v=1", "q=0 k=0 v=1", "q=0 k=0 o=-1")  # unlike RoPE, which has q=1 k=1 v=0 o=0
+    others = [("rope", tuple(f"position.{setting}" for setting in row.split())) for row in turned]
+    return [Cell(TASKS[0], scheme, seed, "quick", row) for seed in range(5) for scheme, row in named + others]
 
 
 def linear() -> list[Cell]:
@@ -111,7 +119,7 @@ def lengths() -> list[Cell]:
     return [Cell(task, p, seed, "length") for seed in range(3) for task in tasks for p in (*PAIR, *others)]
 
 
-TABLES = {f.__name__: f for f in (quick, paper, reduced, prefix, schemes, turns, linear, lengths)}
+TABLES = {f.__name__: f for f in (quick, paper, reduced, prefix, literal, schemes, turns, linear, lengths)}
 
 
 def run_all(cells: list[Cell], extra: list[str], jobs: int, minutes: float) -> None:

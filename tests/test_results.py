@@ -331,6 +331,43 @@ def test_accuracy_by_length(tmp_path, capsys):
     assert (tmp_path / "figures" / "quick-substring_by_index-lengths.svg").exists()
 
 
+def test_what_is_left_of_a_difference_as_long_after_a_milestone(tmp_path, capsys):
+    """Two schemes of which one does 20 steps later all that the other does: nothing is left."""
+    for seed in range(3):
+        for scheme, late in (("rope", 20), ("roper", 0)):
+            folder = make_run(tmp_path, scheme, seed, 0.5, task="substring_by_prefix")
+            lines = [{"step": s, "train/loss": 2 - (s - late) / 40} for s in range(0, 100, 10)]
+            lines += [{"step": s, "eval/loss": 2 - seed - (s - late) / 40} for s in STEPS]
+            (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (prefix,) = group(rows.read(tmp_path)[0], PUBLISHED)
+    (milestone,) = prefix.facts["milestones"]
+    assert prefix.milestone_steps("rope", milestone) == dict.fromkeys(range(3), 60)
+    assert prefix.milestone_steps("roper", milestone) == dict.fromkeys(range(3), 40)
+    difference = prefix.difference_since("roper", "rope", milestone).difference
+    assert (difference.mean, difference.n) == (pytest.approx(0), 3)
+    make_run(tmp_path, "rope", 3, 0.5, task="substring_by_prefix")  # never takes off
+    make_run(tmp_path, "roper", 3, 0.9, task="substring_by_prefix")
+    assert re.search(r"As long after each run takes off .* is [+-]0\.0000 .* over 3 pairs", shown(capsys, tmp_path))
+
+
+def test_what_turns_stands_beside_what_was_published_of_it(tmp_path, capsys):
+    turned = {scheme: row["turned"] for scheme, row in PUBLISHED["turns"]["loss"].items()}
+    for number, scheme in enumerate(turned):
+        name, _, changes = scheme.partition(" ")
+        settings = {"_target_": name, **({"q": 1, "k": 1, "v": 0, "o": 0} if name == "rope" else {})}
+        settings |= {key: int(n) for key, n in re.findall(r"(\w)=(-?\d)", changes)}
+        for seed in range(2 - bool(changes)):
+            make_run(tmp_path, name, seed, number / 10, config__position=settings, run_id=f"{number}-{seed}")
+    lines = shown(capsys, tmp_path, "--print").partition("What turns; published: Su (2025")[2].splitlines()
+    rows_shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")][2:11]
+    assert [row[0] for row in rows_shown] == ["q, k", "q, k, v, o", "k", "v, o", "q, k, v", "nothing", "o", "q", "v"]
+    assert [row[1] for row in rows_shown][::4] == ["2.712", "2.783", "2.856"]
+    assert [row[2].split()[0] for row in rows_shown] == [f"{12.8 * number:.1f}" for number in range(9)]
+    (tmp_path / "none-s0-5-0" / "run.json").unlink()
+    (tmp_path / "none-s1-5-1" / "run.json").unlink()
+    assert "What turns" not in shown(capsys, tmp_path, "--print")
+
+
 def test_milestones_never_reached_have_no_median():
     assert tables._milestone([math.inf, 50.0, 100.0]) == "2 of 3, 100 (– 50 100)"
     assert tables._milestone([math.inf, math.inf, 100.0]) == "1 of 3 (– – 100)"

@@ -22,7 +22,7 @@ def report(groups: list[Group], published: dict, problems: list[str], pictures: 
     parts = [tables.comparison(groups, published)]
     for g in groups:
         parts.append(f"## {g.title}, scale {g.scale}")
-        parts += [tables.schemes(g, published), tables.lengths(g, published), tables.details(g, published)]
+        parts += [make(g, published) for make in (tables.schemes, tables.turns, tables.lengths, tables.details)]
         parts += [f"![{Path(p).stem}]({p})" for p in pictures.get(g.recipe_id, [])]
     if problems:
         parts.append("## Not counted\n\n" + "\n".join(f"- **{p}**" for p in problems))

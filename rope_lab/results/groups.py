@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from omegaconf import OmegaConf
 
 from rope_lab.later import CAME_LATER
@@ -85,14 +86,38 @@ class Group:
         a, b = self.values(scheme), self.values(other)
         return paired_difference([a[s] for s in seeds], [b[s] for s in seeds])
 
-    def milestone_steps(self, scheme: str, milestone: dict[str, Any]) -> list[float]:
-        """For each finished run, the first step at which the milestone was reached, infinite where it was not."""
-        reached = []
-        for run in self.finished(scheme).values():
+    def milestone_steps(self, scheme: str, milestone: dict[str, Any]) -> dict[int, float]:
+        """Seed → the first step at which its run reached the milestone, infinite where it did not."""
+        reached = {}
+        for seed, run in self.finished(scheme).items():
             steps, values = run.curves.get(milestone["metric"], [[], []])
             hits = (s for s, v in zip(steps, values, strict=True) if _reaches(v, milestone))
-            reached.append(next(hits, float("inf")))
+            reached[seed] = next(hits, float("inf"))
         return reached
+
+    def difference_since(self, scheme: str, other: str, milestone: dict[str, Any]) -> PairedDifference | None:
+        """`scheme` against `other`, each as long after the milestone as both runs of a pair still went on.
+
+        Read off between two evaluations where it falls there; over the pairs of which both runs reached the milestone.
+        """
+        a, b = self.milestone_steps(scheme, milestone), self.milestone_steps(other, milestone)
+        seeds = [seed for seed in self.pairs(scheme, other) if max(a[seed], b[seed]) < float("inf")]
+        if not seeds:
+            return None
+        late = {seed: max(a[seed], b[seed]) for seed in seeds}
+        ours, theirs = (
+            [
+                self._value_at(self.cells[s][seed], self.settings["train.steps"] - late[seed] + at[seed])
+                for seed in seeds
+            ]
+            for s, at in ((scheme, a), (other, b))
+        )
+        return paired_difference(ours, theirs)
+
+    def _value_at(self, run: RunRow, step: float) -> float:
+        """What counts, in the unit of the write-up, at a step of a run."""
+        steps, values = run.curves[self.facts["metric"]]
+        return self.facts["times"] * float(np.interp(step, steps, values))
 
     def deviations(self) -> list[str]:
         """Each setting in which the runs differ from what the write-up says of its own."""
@@ -195,6 +220,8 @@ def scheme_names(runs: list[RunRow]) -> dict[str, str]:
 
 def title(published: dict[str, Any], scheme: str) -> str:
     """How a scheme is called in tables and figures."""
+    if scheme in published["schemes"]:
+        return published["schemes"][scheme]["title"]
     name, _, variant = scheme.partition(" ")
     return " ".join(filter(None, [published["schemes"].get(name, {}).get("title", name), variant]))
 
@@ -246,7 +273,7 @@ def _unpublished(task: str) -> dict[str, Any]:
 
 def _in_order(cells: dict[str, dict[int, RunRow]], published: dict[str, Any]) -> dict[str, dict[int, RunRow]]:
     schemes = list(published["schemes"])
-    names = sorted(cells, key=lambda name: (_rank(schemes, name.partition(" ")[0]), name))
+    names = sorted(cells, key=lambda name: (_rank(schemes, name if name in schemes else name.partition(" ")[0]), name))
     return {name: dict(sorted(cells[name].items())) for name in names}
 
 

@@ -32,6 +32,7 @@ def comparison(groups: list[Group], published: dict[str, Any]) -> str:
             row += _difference(difference, p, group)
             rows.append(row)
             words.append("- " + in_words(group, difference, p, *names))
+            words += [f"  {line}" for line in since_milestones(group, baseline, contender, *names)]
         head = ["task", "unit", *(f"published {n}" for n in names), *(f"measured {n}" for n in names)]
         head += [f"{names[1]} − {names[0]}", "p (Holm)", "sign-flip p (least)", "pairs"]
         parts.append(f"### scale: {scale}\n\n{markdown(head, rows)}\n\n" + "\n".join(words))
@@ -53,6 +54,22 @@ def in_words(group: Group, difference: PairedDifference | None, p: float, baseli
     if p < ALPHA:
         return where + f"{ahead} ({how}), which is beyond noise."
     return where + f"no difference beyond noise: {ahead} ({how})."
+
+
+def since_milestones(group: Group, baseline: str, contender: str, *names: str) -> list[str]:
+    """A sentence on what of the difference is left as long after a milestone, which one may reach before the other."""
+    lines = []
+    for milestone in (m for m in group.facts["milestones"] if m.get("since")):
+        found = group.difference_since(contender, baseline, milestone)
+        if found is None:
+            continue
+        d, digits = found.difference, group.facts["digits"]
+        how = f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})" if d.n > 1 else ""
+        lines.append(
+            f"As long after each run {milestone['name']}, {names[1]} − {names[0]} is {d.mean:+.{digits}f}{how} "
+            f"over {d.n} pair{'s' if d.n > 1 else ''}."
+        )
+    return lines
 
 
 def schemes(group: Group, published: dict[str, Any]) -> str:
@@ -79,7 +96,7 @@ def schemes(group: Group, published: dict[str, Any]) -> str:
         worst = without_worst(list(values.values()), facts["higher_is_better"])
         row += [_interval(t_interval(list(values.values())), group), _number(worst, digits)]
         row.append(" ".join(f"{value:.{digits}f}" for value in values.values()))
-        row += [_milestone(group.milestone_steps(scheme, m)) for m in facts["milestones"]]
+        row += _milestones(group, scheme)
         row += [f"{t_interval(list(values.values())).mean - floor:.{digits}f}"] if floor else []
         if "eval/sum_accuracy" in facts["metric"]:
             whole = [run.metrics.get("eval/accuracy", math.nan) for run in group.finished(scheme).values()]
@@ -90,6 +107,20 @@ def schemes(group: Group, published: dict[str, Any]) -> str:
         row += _difference(differences.get(scheme), adjusted.get(scheme, math.nan), group)
         rows.append(row)
     return markdown(head, rows)
+
+
+def turns(group: Group, published: dict[str, Any]) -> str:
+    """What comes of turning some of q, k, v and the output o, beside what was published of it."""
+    source, losses = published["turns"]["source"], published["turns"]["loss"]
+    if not all(group.values(scheme) for scheme in losses):
+        return ""
+    head = ["turned", "published", f"mean, {group.facts['unit']}"]
+    head += [f"{m['name']}: seeds, median step (each)" for m in group.facts["milestones"]]
+    rows = []
+    for scheme, row in losses.items():
+        measured = _interval(t_interval(list(group.values(scheme).values())), group)
+        rows.append([row["turned"], f"{row['loss']:.3f}", measured, *_milestones(group, scheme)])
+    return f"What turns; published: {source}.\n\n{markdown(head, rows)}"
 
 
 def lengths(group: Group, published: dict[str, Any]) -> str:
@@ -185,6 +216,10 @@ def _difference(difference: PairedDifference | None, adjusted: float, group: Gro
         f"{difference.p_signs:.2g} ({difference.p_signs_least:.2g})",
         str(d.n),
     ]
+
+
+def _milestones(group: Group, scheme: str) -> list[str]:
+    return [_milestone(list(group.milestone_steps(scheme, m).values())) for m in group.facts["milestones"]]
 
 
 def _milestone(steps: list[float]) -> str:
