@@ -170,6 +170,10 @@ class Rotary(PositionScheme):
         output = unit(self.o * angle_TC.unsqueeze(-2)) if self.o else None
         return tuple(None if e is None else e.to(pos.device, wide(dtype)) for e in (heads, output))
 
+    def waves(self) -> list[float]:
+        """Of each pair that turns, the positions 2π/θᵢ in which it turns once."""
+        return (2 * math.pi / angles(torch.tensor(1), self.width, self.base)[: self.turning]).tolist()
+
     def heads(self, qkv_BT3HK: Tensor, at: tuple) -> Tensor:
         return turn(qkv_BT3HK, at[0])
 

@@ -34,6 +34,7 @@ from rope_lab.positions import PositionScheme, Randomized
 from rope_lab.results.figures import STYLE
 from rope_lab.results.tables import markdown
 
+STILL = re.compile(r"still=([qkvo]+)(?::([0-9]+)(?:-([0-9]+))?)?")
 BANDS = 8  # a head with more pairs is probed in so many bands of neighbouring pairs
 
 
@@ -83,8 +84,8 @@ def changed(probe: str, model: Transformer) -> PositionScheme:
         if model.layers[0].attention.linear:
             raise ConfigError(f"{probe}: linear attention has no scores that could be left out")
         return Changed(model.position, window=number)
-    match = re.fullmatch(r"([qkvo]+)(?::([0-9]+)(?:-([0-9]+))?)?", what)
-    if kind != "still" or not match:
+    match = STILL.fullmatch(probe)
+    if not match:
         raise ConfigError(
             f"{probe}: must be shift=N or window=N with N below 10⁹, still=PARTS or still=PARTS:PAIRS, still=vo:4-7 say"
         )
@@ -92,11 +93,25 @@ def changed(probe: str, model: Transformer) -> PositionScheme:
     if not set(match[1]) <= set(scheme.turned):
         has = f"turns {', '.join(scheme.turned)} alone" if scheme.turned else "turns nothing"
         raise ConfigError(f"{probe}: {type(scheme).__name__} has no such part, it {has}")
-    first, last = (int(match[2]), int(match[3] or match[2])) if match[2] else (0, scheme.turning - 1)
-    if not first <= last < scheme.turning:
+    pairs = _pairs(match, scheme)
+    if not pairs.start < pairs.stop <= scheme.turning:
         raise ConfigError(f"{probe}: the pairs of a head that turn in this model are 0-{scheme.turning - 1}")
-    pairs = slice(first, last + 1)
     return _within(model.position, lambda scheme: Changed(scheme, change=lambda at: scheme.still(at, match[1], pairs)))
+
+
+def waves(probe: str, model: Transformer) -> tuple[float, float] | None:
+    """The shortest and the longest wave that `probe` leaves out, in positions; None where it does not choose any."""
+    match, scheme = STILL.fullmatch(probe), _turning(model)
+    if not match or match[2] is None:
+        return None
+    left_out = scheme.waves()[_pairs(match, scheme)]
+    return left_out[0], left_out[-1]
+
+
+def _pairs(match: re.Match, scheme: PositionScheme) -> slice:
+    """The pairs that `still` names, or all that turn."""
+    first = int(match[2] or 0)
+    return slice(first, int(match[3] or match[2] or scheme.turning - 1) + 1)
 
 
 def _within(scheme: PositionScheme, change: Callable[[PositionScheme], PositionScheme]) -> PositionScheme:
@@ -128,12 +143,24 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a probe left of a run: loss in nats per answer token, share of problems right; or why it cannot be."""
+    """What a probe left of a run: loss in nats per answer token, share of problems right; or why it cannot be.
+
+    waves: of the pairs that were left out, the shortest and the longest wave, in positions
+    """
 
     probe: str
     loss: float | None = None
     accuracy: float | None = None
     cannot: str = ""
+    waves: tuple[float, float] | None = None
+
+    @property
+    def label(self) -> str:
+        """The probe, with its waves."""
+        if self.waves is None:
+            return self.probe
+        first, last = (f"{wave:,.3g}" if wave < 1000 else f"{wave:,.0f}" for wave in self.waves)
+        return f"{self.probe} (a turn in {first}{f' to {last}' if first != last else ''})"
 
 
 def outcome(probe: str, model: Transformer, cfg: config.Config, task, text, problems) -> Outcome:
@@ -149,7 +176,7 @@ def outcome(probe: str, model: Transformer, cfg: config.Config, task, text, prob
         return Outcome(probe, cannot=str(error))
     finally:
         model.position = trained
-    return Outcome(probe, nats_N.mean().item(), sum(right) / len(right))
+    return Outcome(probe, nats_N.mean().item(), sum(right) / len(right), waves=waves(probe, model))
 
 
 def table(outcomes: list[Outcome]) -> str:
@@ -158,11 +185,11 @@ def table(outcomes: list[Outcome]) -> str:
     rows = [["as it is", f"{whole.loss:.4f}", "", f"{whole.accuracy:.1%}", ""]]
     for o in outcomes[1:]:
         if o.cannot:
-            rows.append([o.probe, "–", o.cannot, "–", ""])
+            rows.append([o.label, "–", o.cannot, "–", ""])
             continue
         costs = f"{o.loss - whole.loss:+.4f}", f"{100 * (o.accuracy - whole.accuracy):+.1f} points"
-        rows.append([o.probe, f"{o.loss:.4f}", costs[0], f"{o.accuracy:.1%}", costs[1]])
-    return markdown(["probe", "nats per answer token", "change", "problems right", "change"], rows)
+        rows.append([o.label, f"{o.loss:.4f}", costs[0], f"{o.accuracy:.1%}", costs[1]])
+    return markdown(["probe (positions)", "nats per answer token", "change", "problems right", "change"], rows)
 
 
 def figure(outcomes: list[Outcome], title: str) -> Figure:
@@ -175,7 +202,7 @@ def figure(outcomes: list[Outcome], title: str) -> Figure:
         for row, o in enumerate(shown):
             ax.plot([getattr(outcomes[0], key), getattr(o, key)], [row, row], color="#0072B2", lw=1.2)
             ax.plot(getattr(o, key), row, "o", ms=3, color="#0072B2")
-        ax.set(xlabel=label, yticks=range(len(shown)), yticklabels=[o.probe for o in shown])
+        ax.set(xlabel=label, yticks=range(len(shown)), yticklabels=[o.label for o in shown])
         ax.set_ylim(len(shown) - 0.5, -0.5)
     drawn.suptitle(title, fontsize=8)
     return drawn

@@ -64,6 +64,16 @@ def test_all_probes_leave_out_each_pair_that_turns(name, turning):
         probe.changed(f"still=qk:{turning}", made)
 
 
+def test_the_waves_left_out_are_told():
+    """2π · 10000^(2i/8) positions for pair i of four."""
+    rope = make_model("rope")
+    assert probe.waves("still=qk:0", rope) == pytest.approx((6.283185, 6.283185))
+    assert probe.waves("still=qk:1-3", rope) == pytest.approx((62.83185, 6283.185))
+    assert probe.waves("still=qk", rope) is probe.waves("shift=3", rope) is None
+    assert probe.Outcome("still=qk:1-3", waves=(62.8, 6283.2)).label == "still=qk:1-3 (a turn in 62.8 to 6,283)"
+    assert probe.Outcome("still=qk:0", waves=(6.28, 6.28)).label == "still=qk:0 (a turn in 6.28)"
+
+
 def test_without_its_turns_xpos_still_fades():
     """Scores of pair i are multiplied by ζᵢ^(distance/512), and nothing is turned."""
     scheme = make_scheme("xpos", DIMS)
