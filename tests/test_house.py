@@ -57,7 +57,7 @@ MAY_USE = {
     "rope_lab.record": {"filelock", "wandb"},
     "rope_lab.sweep": {"hydra", "omegaconf"},
     "rope_lab.results.stats": {"numpy", "scipy"},
-    "rope_lab.results.groups": {"omegaconf"},
+    "rope_lab.results.groups": {"numpy", "omegaconf"},
     "rope_lab.results.figures": {"numpy", "matplotlib"},
     "rope_lab.lab": {"torch", "safetensors"},
     "rope_lab.screen": {"tqdm"},
