@@ -28,8 +28,8 @@ quick-table: $(READY) ## run the quick comparison (108 runs, over an hour on 2 c
 paper-table: $(READY) ## the same at the write-up's own scale, for a GPU; in slices with ARGS='--minutes 9'
 	cd $(ROOT) && $(VENV)/bin/python scripts/table.py paper wandb.mode=disabled $(ARGS) ; $(RUN) rope_lab.results
 
-figures: $(READY) ## rebuild results/README.md and its figures from the rows that are kept there
-	cd $(ROOT) && $(RUN) rope_lab.results results
+figures: $(READY) ## rebuild the tables and figures in results/ from the rows that are kept there
+	cd $(ROOT) && for kept in results/rows.csv results/*/rows.csv; do $(RUN) rope_lab.results $$(dirname $$kept) || exit; done
 
 test: $(READY) ## run the tests
 	cd $(ROOT) && $(RUN) pytest
