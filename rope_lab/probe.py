@@ -28,10 +28,11 @@ from rope_lab import config, data, record
 from rope_lab.config import ConfigError
 from rope_lab.evaluate import exact_matches, text_losses
 from rope_lab.files import write_whole
-from rope_lab.lab import as_evaluated, load_run
+from rope_lab.lab import as_evaluated, hardware, load_run
 from rope_lab.model import Transformer
 from rope_lab.positions import PositionScheme, Randomized
 from rope_lab.results.figures import STYLE
+from rope_lab.results.rows import origin
 from rope_lab.results.tables import markdown
 
 STILL = re.compile(r"still=([qkvo]+)(?::([0-9]+)(?:-([0-9]+))?)?")
@@ -211,11 +212,13 @@ def figure(outcomes: list[Outcome], title: str) -> Figure:
 def write(outcomes: list[Outcome], content: dict[str, Any], folder: Path, name: str) -> list[Path]:
     """Writes what was found: `name`.json, with where it comes from, `name`.md and `name`.svg."""
     about = {key: content[key] for key in ("task", "position", "scale", "seed", "run_id", "recipe_id")}
-    about |= {"run_code": content["provenance"]["code"], "code": record.code_hash()}
+    about |= {"run": origin(content["provenance"])}
+    about |= {"probe": origin(record.provenance(hardware(torch.device("cpu")), None))}
     title = f"{about['task']} · {about['position']} · seed {about['seed']} ({about['scale']})"
     paths = [folder / f"{name}.{kind}" for kind in ("json", "md", "svg")]
     write_whole(paths[0], (json.dumps(about | {"outcomes": [asdict(o) for o in outcomes]}, indent=1) + "\n").encode())
-    write_whole(paths[1], f"# {title}\n\n{table(outcomes)}\n".encode())
+    origins = "\n".join(f"- {what}: {', '.join(map(str, about[what].values()))}" for what in ("run", "probe"))
+    write_whole(paths[1], f"# {title}\n\n{table(outcomes)}\n\n{origins}\n".encode())
     if all(o.cannot for o in outcomes[1:]):
         return paths[:2]
     with mpl.rc_context(STYLE):

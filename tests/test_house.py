@@ -43,7 +43,9 @@ MAY_IMPORT["rope_lab.lab"] = {"tasks.base"} | {
 MAY_IMPORT["rope_lab.screen"] = {"rope_lab.evaluate", "rope_lab.record"}
 MAY_IMPORT["rope_lab.train"] = MAY_IMPORT["rope_lab.lab"] | {f"rope_lab.{name}" for name in ("lab", "screen", "sweep")}
 MAY_IMPORT["rope_lab.sample"] = MAY_IMPORT["rope_lab.train"]
-MAY_IMPORT["rope_lab.probe"] = MAY_IMPORT["rope_lab.train"] | {"rope_lab.results.figures", "rope_lab.results.tables"}
+MAY_IMPORT["rope_lab.probe"] = MAY_IMPORT["rope_lab.train"] | {
+    f"rope_lab.results.{name}" for name in ("figures", "rows", "tables")
+}
 LIBRARIES = {"torch", "safetensors", "hydra", "omegaconf", "wandb", "numpy", "tqdm", "filelock", "matplotlib", "scipy"}
 MAY_USE = {
     "tasks": {"numpy"},

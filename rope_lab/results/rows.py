@@ -89,16 +89,11 @@ def read_run(folder: Path) -> tuple[RunRow, int]:
     """A run from its folder, and how many lines of its metrics could not be read."""
     content = json.loads((folder / "run.json").read_text())
     provenance, progress, config = content["provenance"], content["progress"], content["config"]
-    commit = (provenance["git"]["commit"] or "")[:12] + ("+" if provenance["git"]["dirty"] else "")
     source = Source(
         **{k: content[k] for k in ("task", "scale", "recipe_id", "position", "seed", "run_id", "status", "parameters")},
         **{k: progress[k] for k in ("steps", "sequences", "tokens")},
         seconds=_short(progress["seconds"]),
-        code=provenance["code"],
-        commit=commit,
-        torch=provenance["versions"]["torch"],
-        hardware=provenance["hardware"]["name"],
-        threads=provenance["hardware"]["threads"],
+        **origin(provenance),
     )
     curves: dict[str, list[list[float]]] = {}
     cut = 0
@@ -126,6 +121,17 @@ def read_run(folder: Path) -> tuple[RunRow, int]:
         floor=_short(content.get("floor", {})),
     )
     return _checked(run), cut
+
+
+def origin(provenance: dict[str, Any]) -> dict[str, Any]:
+    """What one has to know of a run to repeat it to the bit; the commit of a changed checkout ends in +."""
+    return {
+        "code": provenance["code"],
+        "commit": (provenance["git"]["commit"] or "")[:12] + ("+" if provenance["git"]["dirty"] else ""),
+        "torch": provenance["versions"]["torch"],
+        "hardware": provenance["hardware"]["name"],
+        "threads": provenance["hardware"]["threads"],
+    }
 
 
 def keep(runs: list[RunRow], folder: Path) -> None:
