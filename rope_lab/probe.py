@@ -6,7 +6,8 @@ Evaluates the run as it is, and with one thing changed at a time. PROBE is one o
   still=PARTS    what turns PARTS (of q, k, v and o, the output) is left out: still=v, still=vo
   still=PARTS:P  the same for pair P of each head's features alone, or for pairs P-P: still=qk:0, still=vo:4-7
 Teacher-forced, on the run's own held-out text and problems. The table is printed. Without a PROBE, all that the scheme
-has a part for are made, and the table and a figure are written beside the run; `--into FOLDER` writes them there.
+has a part for are made, and the table and a figure are written beside the run; `--into FOLDER` writes them there. Given
+a .json that was written so, it makes the table and the figure anew.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import matplotlib as mpl
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
+from tqdm import tqdm
 
 from rope_lab import config, data, record
 from rope_lab.config import ConfigError
@@ -209,16 +211,22 @@ def figure(outcomes: list[Outcome], title: str) -> Figure:
     return drawn
 
 
-def write(outcomes: list[Outcome], content: dict[str, Any], folder: Path, name: str) -> list[Path]:
-    """Writes what was found: `name`.json, with where it comes from, `name`.md and `name`.svg."""
+def report(content: dict[str, Any], outcomes: list[Outcome]) -> dict[str, Any]:
+    """What was found of the run whose run.json is `content`, and what one has to know to find it again."""
     about = {key: content[key] for key in ("task", "position", "scale", "seed", "run_id", "recipe_id")}
     about |= {"run": origin(content["provenance"])}
     about |= {"probe": origin(record.provenance(hardware(torch.device("cpu")), None))}
-    title = f"{about['task']} · {about['position']} · seed {about['seed']} ({about['scale']})"
-    paths = [folder / f"{name}.{kind}" for kind in ("json", "md", "svg")]
-    write_whole(paths[0], (json.dumps(about | {"outcomes": [asdict(o) for o in outcomes]}, indent=1) + "\n").encode())
-    origins = "\n".join(f"- {what}: {', '.join(map(str, about[what].values()))}" for what in ("run", "probe"))
-    write_whole(paths[1], f"# {title}\n\n{table(outcomes)}\n\n{origins}\n".encode())
+    return about | {"outcomes": [asdict(o) for o in outcomes]}
+
+
+def write(found: dict[str, Any], stem: Path) -> list[Path]:
+    """Writes a report as `stem`.json, .md and .svg."""
+    outcomes = [Outcome(**o) for o in found["outcomes"]]
+    title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
+    lines = [f"- {what}: " + ", ".join(f"{k} {v}" for k, v in found[what].items()) for what in ("run", "probe")]
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("json", "md", "svg")]
+    write_whole(paths[0], (json.dumps(found, indent=1) + "\n").encode())
+    write_whole(paths[1], "\n".join([f"# {title}", "", table(outcomes), "", *lines, ""]).encode())
     if all(o.cannot for o in outcomes[1:]):
         return paths[:2]
     with mpl.rc_context(STYLE):
@@ -226,33 +234,45 @@ def write(outcomes: list[Outcome], content: dict[str, Any], folder: Path, name: 
     return paths
 
 
+def rebuild(path: Path) -> None:
+    """Makes the table and the figure of a report anew. Raises ConfigError where there is none in `path`."""
+    try:
+        write(json.loads(path.read_text()), path.with_suffix(""))
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {error})") from None
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m rope_lab.probe", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or a .json written before")
     parser.add_argument("probes", nargs="*", metavar="PROBE")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="write there, under the name of the run")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package whose code may run")
     given = parser.parse_args(arguments)
     try:
+        if given.folder.suffix == ".json":
+            rebuild(given.folder)
+            return
         cfg, task, model, content = load_run(given.folder, given.allow)
         probes = given.probes or all_probes(model, cfg.train.seq_len)
         for probe in probes:
             changed(probe, model)
         text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len)
         problems = data.evaluation_problems(task, cfg.eval.problems)
-        outcomes = [outcome(probe, model, cfg, task, text, problems) for probe in ("", *probes)]
+        each = tqdm(["", *probes], unit="probe", leave=False, disable=None)
+        outcomes = [outcome(probe, model, cfg, task, text, problems) for probe in each]
         print(table(outcomes))
         if given.probes and not given.into:  # a few must not take the place of all
             return
-        folder, name = (given.into, given.folder.resolve().name) if given.into else (given.folder, "probes")
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = write(outcomes, content, folder, name)
+        stem = given.into / given.folder.resolve().name if given.into else given.folder / "probes"
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        paths = write(report(content, outcomes), stem)
     except ConfigError as error:
         sys.exit(str(error))
     except OSError as error:
-        sys.exit(f"{error.filename}: cannot be written ({error.strerror})")
+        sys.exit(f"{error.filename}: {error.strerror}")
     print(f"written: {', '.join(map(str, paths))}")
 
 

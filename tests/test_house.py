@@ -63,7 +63,7 @@ MAY_USE = {
     "rope_lab.results.figures": {"numpy", "matplotlib"},
     "rope_lab.lab": {"torch", "safetensors"},
     "rope_lab.screen": {"tqdm"},
-    "rope_lab.probe": {"torch", "matplotlib"},
+    "rope_lab.probe": {"torch", "matplotlib", "tqdm"},
     "rope_lab.train": {"torch", "hydra", "omegaconf", "tqdm"},
 }
 

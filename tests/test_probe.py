@@ -163,6 +163,20 @@ def test_the_command_line(tiny, tmp_path, capsys):
     probe.main([str(folder), "still=vo", "--into", str(tmp_path / "kept")])
     assert {p.suffix for p in (tmp_path / "kept").iterdir()} == {".json", ".md", ".svg"}
     assert all(p.stem == folder.name for p in (tmp_path / "kept").iterdir())
+    kept = {p: p.read_bytes() for p in (tmp_path / "kept").iterdir()}
+    for path in [path for path in kept if path.suffix != ".json"]:
+        path.unlink()
+    probe.main([str(tmp_path / "kept" / f"{folder.name}.json")])
+    assert {p: p.read_bytes() for p in (tmp_path / "kept").iterdir()} == kept
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"outcomes": [{"prob": 3}]}'])
+def test_what_is_no_report_is_one_clear_message(tmp_path, content):
+    (tmp_path / "x.json").write_text(content)
+    for path in ("x.json", "y.json"):
+        with pytest.raises(SystemExit, match=f"{path}: holds no probes"):
+            probe.main([str(tmp_path / path)])
+    assert (tmp_path / "x.json").read_text() == content
 
 
 def test_positions_that_end_are_said_to_end(tiny, tmp_path, capsys):
