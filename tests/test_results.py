@@ -413,6 +413,8 @@ def test_where_less_is_better_the_least_comes_first_and_the_floor_is_drawn(tmp_p
     prefix = group(rows.read(tmp_path)[0], PUBLISHED)[0]
     labels = [label.get_text() for label in figures._scores(prefix, PUBLISHED).axes[0].get_yticklabels()]
     assert labels == ["none", "RoPE", "RoPER", "learned"]
+    second_half = figures._charts(prefix, PUBLISHED).axes[1]  # losses of RoPE and RoPER there: 0.5 to 0.8
+    assert second_half.get_ylim() == pytest.approx((0.2 - 0.03, 0.8 + 0.03))
     for ax in [*figures._charts(prefix, PUBLISHED).axes, figures._curves(prefix, PUBLISHED).axes[0]]:
         assert [list(line.get_ydata()) for line in ax.lines if line.get_label() == "Bayes floor"] == [[0.2, 0.2]]
 

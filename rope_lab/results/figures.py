@@ -92,12 +92,16 @@ def _curves(group: Group, published: dict[str, Any]) -> Figure:
 
 
 def _charts(group: Group, published: dict[str, Any]) -> Figure:
-    """The write-up's two charts, every run and means over seeds, against tokens: in full, and the second half."""
-    metric = group.facts["metric"]
+    """The write-up's two charts, every run and means over seeds, against tokens: in full, and the second half.
+
+    Of the second half, as much is shown as the write-up's own two schemes take up.
+    """
+    metric, pair = group.facts["metric"], (published["baseline"], published["contender"])
     per_step = group.settings["train.batch_size"] * group.settings["train.seq_len"] / 1e6
     figure = Figure(figsize=(2 * COLUMN, 4.4), layout="constrained")
     for row, panels in enumerate(figure.subplots(2, 2, sharex="col")):
         for column, ax in enumerate(panels):
+            span = [group.floor] if group.floor else []
             for scheme in reversed(group.cells):
                 curves = [_curve(run, metric, group) for run in group.finished(scheme).values()]
                 if not curves:
@@ -107,7 +111,12 @@ def _charts(group: Group, published: dict[str, Any]) -> Figure:
                 lines = values.mean(axis=0, keepdims=True) if row else values
                 ax.plot(tokens[shown], lines[:, shown].T, color=color(published, scheme), lw=1.4 if row else 0.7)
                 ax.plot([], [], color=color(published, scheme), lw=1.4, label=title(published, scheme))
+                if scheme in pair:
+                    span += [values[:, shown].min(), values[:, shown].max()]
             _floor(ax, group.floor)
+            if column and len(span) > 1:
+                margin = 0.05 * (max(span) - min(span))
+                ax.set_ylim(min(span) - margin, max(span) + margin)
             ax.set(ylabel=group.facts["unit"], title=("every run", "means")[row] + (", second half" if column else ""))
             if row:
                 ax.set(xlabel="million tokens")
