@@ -38,6 +38,7 @@ class PositionScheme(nn.Module):
 
     max_len: int | None = None  # positions from here on are an error; None: there is no end
     turned: str = ""  # of q, k, v and o (the output), what is turned; `still` can leave it out
+    turning: int = 0  # of the pairs of a head's features, how many turn: the first of them all
 
     def __init__(self, dims: Dims):
         super().__init__()
@@ -156,7 +157,7 @@ class Rotary(PositionScheme):
         self.turns, self.o, self.base = (q, k, v), o, base
         self.turned = "".join(part for part, n in zip("qkvo", (q, k, v, o), strict=True) if n)
         self.width, self.pairs = round(width), dims.d_head // 2
-        self.turning = self.width // 2  # pairs, the first of them all
+        self.turning = self.width // 2
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
         """e^(i · turns · pos · θ) for q, k and v, [T, 3, 1, K/2, 2], and for the output, [T, 1, K/2, 2].
@@ -199,6 +200,7 @@ class PRope(Rotary):
         super().__init__(dims, q=1, k=1, base=base)
         check_share("p", p)
         self.turning = round(p * self.pairs)
+        self.turned = "qk" if self.turning else ""
 
 
 class XPos(Rotary):

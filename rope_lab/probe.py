@@ -133,14 +133,14 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
     if not model.layers[0].attention.linear:
         probes += [f"window={2**n}" for n in range(1, seq_len.bit_length()) if 2**n < seq_len]
     scheme = _turning(model)
-    groups = [group for group in ("qk", "v", "o", "vo") if set(group) <= set(scheme.turned)]
-    probes += [f"still={group}" for group in groups]
-    if not groups:
+    scores, values = ("".join(part for part in parts if part in scheme.turned) for parts in ("qk", "vo"))
+    if not scheme.turned:
         return probes
-    pairs = scheme.turning
-    edges = [round(i * pairs / min(BANDS, pairs)) for i in range(min(BANDS, pairs) + 1)]
-    for group in (group for group in ("qk", "vo") if group in groups):
-        probes += [f"still={group}:{a}" + (f"-{b - 1}" if b - a > 1 else "") for a, b in pairwise(edges)]
+    bands = min(BANDS, scheme.turning)
+    probes += [f"still={parts}" for parts in dict.fromkeys([scores, *values, values]) if parts]
+    edges = [round(i * scheme.turning / bands) for i in range(bands + 1)]
+    for parts in filter(None, (scores, values)):
+        probes += [f"still={parts}:{a}" + (f"-{b - 1}" if b - a > 1 else "") for a, b in pairwise(edges)]
     return probes
 
 
@@ -213,7 +213,8 @@ def figure(outcomes: list[Outcome], title: str) -> Figure:
 
 def report(content: dict[str, Any], outcomes: list[Outcome]) -> dict[str, Any]:
     """What was found of the run whose run.json is `content`, and what one has to know to find it again."""
-    about = {key: content[key] for key in ("task", "position", "scale", "seed", "run_id", "recipe_id")}
+    about = {key: content[key] for key in ("task", "position", "scale", "seed", "run_id", "recipe_id", "status")}
+    about |= {"steps": content["progress"]["steps"]}
     about |= {"run": origin(content["provenance"])}
     about |= {"probe": origin(record.provenance(hardware(torch.device("cpu")), None))}
     return about | {"outcomes": [asdict(o) for o in outcomes]}
@@ -223,6 +224,8 @@ def write(found: dict[str, Any], stem: Path) -> list[Path]:
     """Writes a report as `stem`.json, .md and .svg."""
     outcomes = [Outcome(**o) for o in found["outcomes"]]
     title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
+    if found.get("status", "finished") != "finished":
+        title += f", {found['status']} at step {found['steps']:,}"
     lines = [f"- {what}: " + ", ".join(f"{k} {v}" for k, v in found[what].items()) for what in ("run", "probe")]
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("json", "md", "svg")]
     write_whole(paths[0], (json.dumps(found, indent=1) + "\n").encode())
@@ -238,7 +241,7 @@ def rebuild(path: Path) -> None:
     """Makes the table and the figure of a report anew. Raises ConfigError where there is none in `path`."""
     try:
         write(json.loads(path.read_text()), path.with_suffix(""))
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {error})") from None
 
 
@@ -253,14 +256,18 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     try:
         if given.folder.suffix == ".json":
+            if given.probes or given.into:
+                parser.error("a .json is only drawn anew, in its place: it takes no PROBE and no --into")
             rebuild(given.folder)
             return
         cfg, task, model, content = load_run(given.folder, given.allow)
+        if content["status"] != "finished":
+            print(f"this run is {content['status']} at step {content['progress']['steps']:,}", file=sys.stderr)
         probes = given.probes or all_probes(model, cfg.train.seq_len)
         for probe in probes:
             changed(probe, model)
         text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len)
-        problems = data.evaluation_problems(task, cfg.eval.problems)
+        problems = data.evaluation_problems(task, cfg.eval.problems_at_end or cfg.eval.problems)
         each = tqdm(["", *probes], unit="probe", leave=False, disable=None)
         outcomes = [outcome(probe, model, cfg, task, text, problems) for probe in each]
         print(table(outcomes))

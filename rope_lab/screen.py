@@ -47,7 +47,9 @@ def summary(run: Run) -> str:
     if "error" in c:
         lines.append(f"  {c['error']}")
     if "eval/accuracy" in m:
-        lines.append(f"  accuracy  {m['eval/accuracy']:.1%} of {c['config']['eval']['problems']} held-out problems")
+        graded = c["config"]["eval"]
+        n = (c["status"] == "finished" and graded.get("problems_at_end")) or graded["problems"]
+        lines.append(f"  accuracy  {m['eval/accuracy']:.1%} of {n:,} held-out problems")
     if "eval/score" in m:
         lines.append(f"  score     {m['eval/score']} of the first {SCORED}, as the write-up counts")
     if "eval/loss" in m:

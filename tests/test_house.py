@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "rope_lab.results": set(),
     "rope_lab.results.stats": set(),
     "rope_lab.results.rows": {"rope_lab.files"},
-    "rope_lab.results.groups": {"rope_lab.later", "rope_lab.results.rows", "rope_lab.results.stats"},
+    "rope_lab.results.groups": {"rope_lab.files", "rope_lab.later", "rope_lab.results.rows", "rope_lab.results.stats"},
 }
 GROUPS = {f"rope_lab.results.{name}" for name in ("stats", "rows", "groups")}
 MAY_IMPORT["rope_lab.results.tables"] = MAY_IMPORT["rope_lab.results.figures"] = GROUPS

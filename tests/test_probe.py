@@ -6,10 +6,10 @@ import pytest
 import torch
 from conftest import SCHEMES, make_scheme, only_folder
 
-from rope_lab import config, probe
+from rope_lab import config, data, probe
 from rope_lab.config import ConfigError
 from rope_lab.model import Transformer
-from rope_lab.positions import Dims, Rotary
+from rope_lab.positions import Dims, PRope, Rotary
 from rope_lab.train import train
 
 V, DIMS = 11, Dims(24, 3, max_len=32)
@@ -62,6 +62,31 @@ def test_all_probes_leave_out_each_pair_that_turns(name, turning):
     assert [p for p in probe.all_probes(made, 64) if ":" in p] == expected
     with pytest.raises(ConfigError, match=f"the pairs of a head that turn in this model are 0-{turning - 1}"):
         probe.changed(f"still=qk:{turning}", made)
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        ({"q": 1}, ["still=q"]),
+        ({"v": 1}, ["still=v"]),
+        ({"k": 1, "v": 2, "o": -1}, ["still=k", "still=v", "still=o", "still=vo"]),
+        ({}, []),
+    ],
+)
+def test_all_probes_leave_out_each_part_that_turns(turns, expected):
+    probes = [p for p in probe.all_probes(make_model(Rotary(DIMS, **turns)), 64) if p.startswith("still")]
+    assert [p for p in probes if ":" not in p] == expected
+    scores, values = "".join(filter("qk".__contains__, turns)), "".join(filter("vo".__contains__, turns))
+    assert [p for p in probes if ":" in p] == [
+        f"still={parts}:{i}" for parts in (scores, values) if parts for i in range(4)
+    ]
+
+
+def test_where_no_wave_is_left_nothing_turns():
+    bare = make_model(PRope(DIMS, p=0.01))
+    assert not [p for p in probe.all_probes(bare, 64) if p.startswith("still")]
+    with pytest.raises(ConfigError, match="PRope has no such part, it turns nothing"):
+        probe.changed("still=qk", bare)
 
 
 def test_the_waves_left_out_are_told():
@@ -170,7 +195,34 @@ def test_the_command_line(tiny, tmp_path, capsys):
     assert {p: p.read_bytes() for p in (tmp_path / "kept").iterdir()} == kept
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"outcomes": [{"prob": 3}]}'])
+def test_the_problems_are_those_of_the_runs_end(tiny, tmp_path, monkeypatch):
+    train(config.load(*tiny, "position=rope", "eval.problems_at_end=20"))
+    asked, draw = [], data.evaluation_problems
+    monkeypatch.setattr(data, "evaluation_problems", lambda task, n: asked.append(n) or draw(task, n))
+    probe.main([str(only_folder(tmp_path / "runs")), "still=qk"])
+    assert asked == [20]
+
+
+def test_a_run_that_did_not_end_is_said_not_to_have(tiny, tmp_path, capsys):
+    train(config.load(*tiny, "position=rope"))
+    folder = only_folder(tmp_path / "runs")
+    content = json.loads((folder / "run.json").read_text())
+    probe.main([str(folder), "shift=1"])
+    assert capsys.readouterr().err == ""
+    content["status"], content["progress"]["steps"] = "interrupted", 1234
+    (folder / "run.json").write_text(json.dumps(content))
+    probe.main([str(folder)])
+    assert capsys.readouterr().err == "this run is interrupted at step 1,234\n"
+    assert (folder / "probes.md").read_text().splitlines()[0].endswith("interrupted at step 1,234")
+
+
+def test_a_report_is_only_drawn_anew(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        probe.main([str(tmp_path / "x.json"), "shift=5"])
+    assert "it takes no PROBE and no --into" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"outcomes": [{"prob": 3}]}', '{"outcomes": []}'])
 def test_what_is_no_report_is_one_clear_message(tmp_path, content):
     (tmp_path / "x.json").write_text(content)
     for path in ("x.json", "y.json"):

@@ -50,6 +50,8 @@ def test_a_scheme_and_a_task_of_ones_own(checkout):
     (checkout / "conf" / "task" / "reverse.yaml").write_text(block("Your own task", "yaml"))
     run(checkout, "-m", "rope_lab.train", *TINY, "task=reverse", "position=alibi", "out=runs")
     assert only_folder(checkout / "runs").name.startswith("reverse-alibi-s0-")
+    run(checkout, "-m", "rope_lab.results", "runs")
+    assert "## reverse, scale quick" in (checkout / "runs" / "README.md").read_text()
     generic = ["tests/test_model.py", "tests/test_data.py", "-k", "alibi or reverse", "-p", "no:cacheprovider"]
     run(checkout, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(checkout), *generic)
 

@@ -9,19 +9,29 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from omegaconf import OmegaConf
 from test_config import walk
 
 from rope_lab.results import __main__ as results
 from rope_lab.results import figures, rows, stats, tables
-from rope_lab.results.groups import group, load_published, numbers
+from rope_lab.results.groups import POSITIONS, group, load_published, numbers
 
 PUBLISHED = load_published()
 STEPS = [0, 50, 100]
 
 
+def shipped(scheme: str) -> dict:
+    """The settings of conf/position/, or some where there are none."""
+    path = POSITIONS / f"{scheme}.yaml"
+    return OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {"_target_": "Mine", "q": 1}
+
+
 def make_run(out: Path, scheme: str, seed: int, last: float, **changes) -> Path:
     """A run folder of substring_by_index that ends with accuracy `last`."""
-    settings = {"train": {"steps": 100, "batch_size": 4, "seq_len": 64}, "eval": {"problems": 512, "every": 50}}
+    settings = {
+        "train": {"steps": 100, "batch_size": 4, "seq_len": 64, "decay": "none"},
+        "eval": {"problems": 512, "every": 50},
+    }
     content = {
         "status": "finished",
         "run_id": f"{scheme}-{seed}",
@@ -31,8 +41,7 @@ def make_run(out: Path, scheme: str, seed: int, last: float, **changes) -> Path:
         "scale": "quick",
         "seed": seed,
         "parameters": 1000,
-        "config": settings
-        | {"task": {"string_length": 13}, "model": {"d_model": 16}, "position": {"_target_": "R", "q": 1}},
+        "config": settings | {"task": {"string_length": 13}, "model": {"d_model": 16}, "position": shipped(scheme)},
         "progress": {"steps": 100, "sequences": 400, "tokens": 25600, "seconds": 1.5},
         "metrics": {"eval/accuracy": last, "eval/score": round(128 * last), "eval/loss": 1 - last},
         "slices": {"index": {"0": [200, last], "1": [312, last]}, "place": {"1": [10, 0.5]}},
@@ -161,6 +170,8 @@ def test_missing_rows_are_named(out, tmp_path_factory, monkeypatch, capsys):
         results.main([str(out), "--keep"])
     (kept / "curves.jsonl").write_text("")
     assert "the line of substring_by_index quick rope seed 0 (run rope-0) is missing" in shown(capsys, kept, "--print")
+    (kept / "curves.jsonl").unlink()
+    assert "has no curves.jsonl, without which" in shown(capsys, kept, "--print")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +184,7 @@ def test_missing_rows_are_named(out, tmp_path_factory, monkeypatch, capsys):
         ({"provenance__hardware__name": "GPU"}, "not one hardware: CPU, 1 threads (8 runs); GPU, 1 threads (1 runs)"),
         ({}, "RoPER lacks seed 9 that RoPE has: compared over the 4 that both have"),
         ({"recipe_id": "other"}, "recipe `other`"),
-        ({"config__position": {"_target_": "R", "q": 2}}, "| RoPE (q=2) |"),
+        ({"config__position": shipped("rope") | {"q": 2}}, "| RoPE (q=2) |"),
     ],
 )
 def test_a_run_unlike_the_others_is_shown_with_what_it_does(out, capsys, changes, said):
@@ -186,7 +197,7 @@ def test_a_run_unlike_the_others_is_shown_with_what_it_does(out, capsys, changes
 def test_schemes_that_lack_the_same_seeds_are_named_together(out, capsys):
     make_run(out, "none", 0, 0.1)
     make_run(out, "learned", 0, 0.1)
-    assert "learned, none lack seeds 1–3 that RoPE has: compared over the 1 that both have" in shown(capsys, out)
+    assert "learned; none lack seeds 1–3 that RoPE has: compared over the 1 that both have" in shown(capsys, out)
 
 
 def test_pairs_of_different_code_are_not_compared(out, capsys):
@@ -204,7 +215,51 @@ def test_two_recipes_never_meet(out, capsys):
     headings = re.findall("^## (.*)", text, re.M)
     assert headings == ["Substring by Index, scale quick", "Substring by Index, model.init=xavier, scale quick"]
     assert "RoPER ends 39.0 problems right of 128 better" in text
-    assert len(list((out / "figures").glob("*curves.svg"))) == 2
+    names = {"quick-substring_by_index-curves.svg", "quick-substring_by_index-other-curves.svg"}
+    assert {path.name for path in (out / "figures").glob("*curves.svg")} == names
+    for folder in out.glob("roper-s?-o?"):
+        shutil.rmtree(folder)
+    (out / "figures" / "mine.svg").write_text("drawn by hand")
+    shown(capsys, out)
+    assert {path.name for path in (out / "figures").glob("*.svg") if "other" in path.name} == set()  # none of before
+    assert (out / "figures" / "mine.svg").exists()
+
+
+def test_what_was_tried_besides_stands_beside_nothing_published_and_changes_no_p(out, capsys):
+    def row(task: str) -> list[str]:
+        line = next(line for line in shown(capsys, out, "--print").splitlines() if line.startswith(f"| {task} |"))
+        return [cell.strip() for cell in line.strip("|").split("|")]
+
+    before = row("Substring by Index")
+    for seed in range(3):
+        for scheme in ("rope", "roper"):
+            changes = {"recipe_id": "other", "run_id": f"o{scheme}{seed}", "config__model": {"init": "xavier"}}
+            make_run(out, scheme, seed, 0.1 + seed / 100 + seed**2 / 1000 * (scheme == "rope"), **changes)
+    assert row("Substring by Index") == before
+    besides = row("Substring by Index, model.init=xavier")
+    assert besides[2:4] == ["–", "–"]
+    assert float(besides[7]) == pytest.approx(0.2998, abs=0.005)  # 0, −0.001, −0.004: t(2) = 1.387
+
+
+def test_the_write_ups_own_set_up_is_only_what_it_is(tmp_path, capsys):
+    own = {section: {} for section in ("task", "model", "train")}
+    for key, value in PUBLISHED["tasks"]["substring_by_index"]["setup"].items():
+        section, name = key.split(".")
+        own[section][name] = value
+    for lr, seeds in ((1e-3, range(3)), (2e-3, [0])):
+        for seed in seeds:
+            changes = {"config__task": own["task"], "config__model": own["model"]}
+            changes |= {
+                "config__train": own["train"] | {"lr": lr},
+                "recipe_id": f"{lr}"[2:],
+                "run_id": f"{lr}-{seed}"[2:],
+            }
+            make_run(tmp_path, "rope", seed, 0.5, **changes)
+    lines = [line for line in shown(capsys, tmp_path, "--print").splitlines() if "own set-up" in line]
+    assert lines == ["- the write-up's own set-up", "- the write-up's own set-up, but for train.lr=0.002"]
+    for each, marks in zip(group(rows.read(tmp_path)[0], PUBLISHED), (1, 0), strict=True):
+        ax = figures._scores(each, PUBLISHED).axes[0]
+        assert [text.get_text() for text in ax.texts] == ["published"] * marks
 
 
 def test_a_record_cannot_write_elsewhere(out, tmp_path, capsys):
@@ -234,10 +289,10 @@ def test_each_recipe_has_its_own_figures_wherever_rows_are_kept(out, tmp_path_fa
     shown = {
         recipe: section for section in sections for recipe in ("abc123", "other") if f"recipe `{recipe}`" in section
     }
-    for recipe, other in (("abc123", "other"), ("other", "abc123")):
-        figures = re.findall(r"\(figures/(.*?)\)", shown[recipe])
-        assert len(figures) == 3
-        assert all(recipe in name and other not in name and (kept / "figures" / name).exists() for name in figures)
+    for recipe, infix in (("abc123", ""), ("other", "other-")):
+        expected = [f"quick-substring_by_index-{infix}{kind}.svg" for kind in ("curves", "scores", "slices")]
+        assert re.findall(r"\(figures/(.*?)\)", shown[recipe]) == expected
+        assert all((kept / "figures" / name).exists() for name in expected)
 
 
 def test_what_cannot_be_read_is_named_and_nothing_crashes(out, capsys):
@@ -295,6 +350,27 @@ def test_damaged_run_folders_are_named_and_crash_nothing(out, tmp_path, capsys, 
     assert named > 500
 
 
+@pytest.mark.parametrize("lines", [slice(0, 2), slice(0, 0)])
+def test_lost_lines_of_a_curve_are_lost_to_that_scheme_alone(out, capsys, lines):
+    path = next(out.glob("rope-s2*")) / "metrics.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[lines]))
+    shown(capsys, out)
+    index = group(rows.read(out)[0], PUBLISHED)[0]
+    assert index.curves("rope")[0] == (STEPS[:2] if lines.stop else STEPS)
+    assert index.curves("rope")[1].shape == ((4, 2) if lines.stop else (3, 3))
+    assert index.curves("roper")[1][1] == pytest.approx([0, 128 * 0.97 / 2, 128 * 0.97])
+
+
+def test_a_finished_run_is_not_replaced_by_one_that_is_not(out, tmp_path_factory, capsys):
+    kept, again = tmp_path_factory.mktemp("kept"), tmp_path_factory.mktemp("again")
+    results.main([str(out), "--keep", "--into", str(kept)])
+    before = (kept / "rows.csv").read_bytes()
+    make_run(again, "rope", 2, 0.1, status="interrupted")
+    with pytest.raises(SystemExit, match="rope seed 2 is kept finished, and is interrupted in what is given"):
+        results.main([str(again), "--keep", "--into", str(kept)])
+    assert (kept / "rows.csv").read_bytes() == before
+
+
 def test_one_seed_alone(tmp_path, capsys):
     make_run(tmp_path, "rope", 0, 0.5)
     make_run(tmp_path, "roper", 0, 0.75)
@@ -314,9 +390,23 @@ def test_a_task_that_was_not_published(tmp_path, capsys):
     for seed in range(2):
         make_run(tmp_path, "rope", seed, 0.5, task="mine")
         make_run(tmp_path, "mine", seed, 0.5 + seed / 10, task="mine")
+    for folder in tmp_path.glob("mine-*"):  # it says nothing of its problems
+        content = json.loads((folder / "run.json").read_text())
+        lengths = {"4": [100, 0.5], "8": [100, 0.25]}
+        (folder / "run.json").write_text(
+            json.dumps(content | {"slices": {"place": {"1": [9, 0.5]}, "length": lengths}})
+        )
     text = shown(capsys, tmp_path)
     assert "## mine, scale quick" in text
     assert "| mine | 0.550 [" in text
+    assert "| length | 4 | 8 |" in text  # it is not known how long those of training were
+    assert "longer" not in text
+
+
+def test_a_task_without_facts_has_no_slices(tmp_path, capsys):
+    make_run(tmp_path, "rope", 0, 0.5, task="mine", slices={"place": {"1": [9, 0.5]}})
+    shown(capsys, tmp_path)
+    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"quick-mine-curves", "quick-mine-scores"}
 
 
 def test_accuracy_by_length(tmp_path, capsys):
@@ -345,18 +435,25 @@ def test_what_is_left_of_a_difference_as_long_after_a_milestone(tmp_path, capsys
     assert prefix.milestone_steps("roper", milestone) == dict.fromkeys(range(3), 40)
     difference = prefix.difference_since("roper", "rope", milestone).difference
     assert (difference.mean, difference.n) == (pytest.approx(0), 3)
+    assert (difference.low, difference.high) == pytest.approx((0, 0), abs=1e-9)  # seed by seed, which end at 0 to 2
     make_run(tmp_path, "rope", 3, 0.5, task="substring_by_prefix")  # never takes off
     make_run(tmp_path, "roper", 3, 0.9, task="substring_by_prefix")
-    assert re.search(r"As long after each run takes off .* is [+-]0\.0000 .* over 3 pairs", shown(capsys, tmp_path))
+    folder = make_run(tmp_path, "rope", 4, 0.5, task="substring_by_prefix")
+    (folder / "metrics.jsonl").unlink()
+    make_run(tmp_path, "roper", 4, 0.9, task="substring_by_prefix")
+    words = r"As long after each run takes off .* is [+-]0\.0000 .* over 3 pairs"
+    assert re.search(words, shown(capsys, tmp_path))
+    for path in tmp_path.glob("*/run.json"):
+        path.write_text(path.read_text().replace('"decay": "none"', '"decay": "linear"'))
+    assert not re.search(words, shown(capsys, tmp_path))
 
 
 def test_what_turns_stands_beside_what_was_published_of_it(tmp_path, capsys):
     turned = {scheme: row["turned"] for scheme, row in PUBLISHED["turns"]["loss"].items()}
     for number, scheme in enumerate(turned):
         name, _, changes = scheme.partition(" ")
-        settings = {"_target_": name, **({"q": 1, "k": 1, "v": 0, "o": 0} if name == "rope" else {})}
-        settings |= {key: int(n) for key, n in re.findall(r"(\w)=(-?\d)", changes)}
-        for seed in range(2 - bool(changes)):
+        settings = shipped(name) | {key: int(n) for key, n in re.findall(r"(\w)=(-?\d)", changes)}
+        for seed in range(2 + bool(changes)):  # the plain settings are those of conf/, however few have them
             make_run(tmp_path, name, seed, number / 10, config__position=settings, run_id=f"{number}-{seed}")
     lines = shown(capsys, tmp_path, "--print").partition("What turns; published: Su (2025")[2].splitlines()
     rows_shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")][2:11]

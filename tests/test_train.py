@@ -808,8 +808,9 @@ def test_talking_to_a_run(tiny, tmp_path, capsys):
         assert message in str(exit.value.code)
 
 
-def test_more_problems_are_graded_at_the_end(tiny):
+def test_more_problems_are_graded_at_the_end(tiny, capsys):
     content = train.train(config.load(*tiny, "eval.problems_at_end=20"))
+    assert "% of 20 held-out problems" in capsys.readouterr().out
     assert sum(count for count, _ in content["slices"]["index"].values()) == 20
     with pytest.raises(config.ConfigError, match=r"problems_at_end=5: must be at least eval\.problems=8"):
         train.train(config.load(*tiny, "eval.problems_at_end=5"))

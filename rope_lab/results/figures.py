@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rope_lab.results.groups import Group, color, title
-from rope_lab.results.rows import RunRow
 
 STYLE = {
     "font.size": 8,
@@ -34,51 +33,51 @@ STYLE = {
     "savefig.pad_inches": 0.03,
 }
 COLUMN = 3.4  # inches, the width of a column of text
+KINDS = ("curves", "charts", "scores", "slices", "lengths")
 MANY, BINS = 24, 8  # a fact with more than so many values is drawn in so many bins
 
 
 def draw(groups: list[Group], published: dict[str, Any], folder: Path) -> dict[str, list[Path]]:
-    """Draws everything there is to draw into `folder`; each recipe's files."""
+    """Draws all there is to draw into `folder`, where no figure of an earlier time stays; each recipe's files."""
     folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob("*.svg"):
+        if path.stem.rpartition("-")[2] in KINDS:
+            path.unlink()
     files: dict[str, list[Path]] = {}
     with mpl.rc_context(STYLE):
-        for recipe_id, name, figure in _figures(groups, published):
-            path = folder / f"{name}.svg"
-            figure.savefig(path, metadata={"Date": None, "Creator": None})
-            files.setdefault(recipe_id, []).append(path)
+        for group in groups:
+            stem = f"{group.scale}-{group.task}"
+            if group.variant or (folder / f"{stem}-curves.svg").exists():
+                stem += f"-{group.recipe_id}"
+            for kind, figure in _figures(group, published):
+                path = folder / f"{stem}-{kind}.svg"
+                figure.savefig(path, metadata={"Date": None, "Creator": None})
+                files.setdefault(group.recipe_id, []).append(path)
     return files
 
 
-def _figures(groups: list[Group], published: dict[str, Any]) -> Iterator[tuple[str, str, Figure]]:
-    for group in groups:
-        if not any(group.finished(scheme) for scheme in group.cells):
-            continue
-        name = f"{group.scale}-{group.task}"
-        if sum(g.scale == group.scale and g.task == group.task for g in groups) > 1:
-            name += f"-{group.recipe_id}"
-        yield group.recipe_id, f"{name}-curves", _curves(group, published)
-        if not group.facts["higher_is_better"]:
-            yield group.recipe_id, f"{name}-charts", _charts(group, published)
-        yield group.recipe_id, f"{name}-scores", _scores(group, published)
-        if any(run.slices for scheme in group.cells for run in group.finished(scheme).values()):
-            yield group.recipe_id, f"{name}-slices", _slices(group, published)
-        if group.lengths:
-            yield group.recipe_id, f"{name}-lengths", _lengths(group, published)
+def _figures(group: Group, published: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
+    if not group.all_finished():
+        return
+    yield "curves", _curves(group, published)
+    if not group.facts["higher_is_better"]:
+        yield "charts", _charts(group, published)
+    yield "scores", _scores(group, published)
+    if facts := _sliced(group):
+        yield "slices", _slices(group, published, facts)
+    if group.lengths:
+        yield "lengths", _lengths(group, published)
 
 
 def _curves(group: Group, published: dict[str, Any]) -> Figure:
     """Every seed thin, the median over seeds bold, against steps and, above, against tokens."""
-    metric = group.facts["metric"]
     figure, axes = _panels(1, height=2.6)
     ax = axes[0]
     for scheme in reversed(group.cells):  # the first in the table ends on top
-        runs = list(group.finished(scheme).values())
-        for run in runs:
-            steps, values = _curve(run, metric, group)
-            ax.plot(steps, values, color=color(published, scheme), lw=0.5, alpha=0.45)
-        if runs:
-            steps = _curve(runs[0], metric, group)[0]
-            middle = [median(column) for column in zip(*(_curve(run, metric, group)[1] for run in runs), strict=True)]
+        steps, values = group.curves(scheme)
+        if steps:
+            ax.plot(steps, values.T, color=color(published, scheme), lw=0.5, alpha=0.45)
+            middle = np.median(values, axis=0)
             ax.plot(steps, middle, color=color(published, scheme), lw=1.6, label=title(published, scheme))
     _floor(ax, group.floor)
     ax.set(xlabel="optimizer steps", ylabel=f"{group.facts['unit']}")
@@ -96,17 +95,17 @@ def _charts(group: Group, published: dict[str, Any]) -> Figure:
 
     Of the second half, as much is shown as the write-up's own two schemes take up.
     """
-    metric, pair = group.facts["metric"], (published["baseline"], published["contender"])
+    pair = (published["baseline"], published["contender"])
     per_step = group.settings["train.batch_size"] * group.settings["train.seq_len"] / 1e6
     figure = Figure(figsize=(2 * COLUMN, 4.4), layout="constrained")
     for row, panels in enumerate(figure.subplots(2, 2, sharex="col")):
         for column, ax in enumerate(panels):
             span = [group.floor] if group.floor else []
             for scheme in reversed(group.cells):
-                curves = [_curve(run, metric, group) for run in group.finished(scheme).values()]
-                if not curves:
+                steps, values = group.curves(scheme)
+                if not steps:
                     continue
-                tokens, values = per_step * np.asarray(curves[0][0]), np.asarray([values for _, values in curves])
+                tokens = per_step * np.asarray(steps)
                 shown = tokens >= column * tokens[-1] / 2
                 lines = values.mean(axis=0, keepdims=True) if row else values
                 ax.plot(tokens[shown], lines[:, shown].T, color=color(published, scheme), lw=1.4 if row else 0.7)
@@ -144,23 +143,27 @@ def _scores(group: Group, published: dict[str, Any]) -> Figure:
     ax.set_ylim(len(schemes) - 0.5, -0.5)
     for scheme, values in group.facts["published"].items():
         number = float(values[0].split()[0])
-        if scheme in schemes and not group.deviations():
+        if scheme in schemes and not group.deviations() and not group.variant:
             ax.plot(number, schemes.index(scheme), "|", ms=12, mew=0.8, color="black")
             ax.annotate("published", (number, schemes.index(scheme) - 0.36), ha="center", va="bottom", fontsize=5)
     return _titled(figure, group)
 
 
-def _slices(group: Group, published: dict[str, Any]) -> Figure:
-    """Accuracy by each fact of the problems, and, where there is a floor, loss by place in the answer."""
+def _sliced(group: Group) -> list[str]:
+    """The facts by which there is something to draw: those of the problems, and the place where there is a floor."""
+    facts = next((list(run.slices) for run in group.all_finished() if run.slices), [])
+    return [fact for fact in facts if fact not in ("length", "length_loss") and (fact != "place" or group.floor > 0)]
+
+
+def _slices(group: Group, published: dict[str, Any], facts: list[str]) -> Figure:
+    """Accuracy by each of `facts`; loss by place in the answer."""
     runs = {scheme: list(group.finished(scheme).values()) for scheme in group.cells}
-    some = next(run for there in runs.values() for run in there if run.slices)
-    has_floor = some.floor.get("loss", 0) > 0
-    facts = [fact for fact in some.slices if fact not in ("length", "length_loss") and (fact != "place" or has_floor)]
+    some = next(run for run in group.all_finished() if run.slices)
     figure, axes = _panels(len(facts))
     for ax, fact in zip(axes, facts, strict=True):
         edges = _edges(some.slices[fact])
         for scheme in reversed(runs):
-            points = [_binned(run.slices[fact], edges) for run in runs[scheme] if run.slices]
+            points = [_binned(run.slices[fact], edges) for run in runs[scheme] if fact in run.slices]
             if points:
                 where = sorted({x for point in points for x in point})
                 for point in points:
@@ -195,7 +198,7 @@ def _lengths(group: Group, published: dict[str, Any]) -> Figure:
                 middle = [median(pairs[n][1] for pairs in points) for n in points[0]]
                 label = title(published, scheme)
                 ax.plot(x, middle, "o-", ms=2.5, color=color(published, scheme), lw=1.4, label=label)
-        ax.axvspan(0, group.trained_length, color="black", alpha=0.06, lw=0)
+        ax.axvspan(0, group.trained_length or 0, color="black", alpha=0.06, lw=0)
         ax.set(xlabel=group.facts["length"]["title"], xlim=(0, None))
         ax.set(ylabel="share of problems right" if kind == "length" else "nats above the Bayes floor")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -223,11 +226,6 @@ def _binned(pairs: dict[str, list[float]], edges: np.ndarray) -> dict[float, flo
         float(centres[b]): float((counts[bins == b] * means[bins == b]).sum() / counts[bins == b].sum())
         for b in np.unique(bins)
     }
-
-
-def _curve(run: RunRow, metric: str, group: Group) -> tuple[list[float], list[float]]:
-    steps, values = run.curves[metric]
-    return steps, [group.facts["times"] * v for v in values]
 
 
 def _floor(ax: Axes, nats: float) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf
 
+from rope_lab.files import flat
 from rope_lab.later import CAME_LATER
 from rope_lab.results.rows import RunRow, describe
 from rope_lab.results.stats import PairedDifference, paired_difference
 
-PUBLISHED = Path(__file__).resolve().parent.parent.parent / "results" / "published.yaml"
+ROOT = Path(__file__).resolve().parent.parent.parent
+PUBLISHED, POSITIONS = ROOT / "results" / "published.yaml", ROOT / "conf" / "position"
 SPARE_COLORS = ("#000000", "#F0E442", "#882255", "#44AA99", "#999933", "#AA4499", "#666666", "#117733")
 
 
@@ -64,9 +66,17 @@ class Group:
         return sorted({int(n) for run in self.all_finished() for n in run.slices.get("length", {})})
 
     @property
-    def trained_length(self) -> int:
-        """The longest problems of training, counted as `lengths` are; 0 where that is not known."""
-        return self.settings.get(self.facts["length"]["trained"], 0)
+    def trained_length(self) -> int | None:
+        """The longest problems of training, counted as `lengths` are; None where that is not known."""
+        return self.settings.get(self.facts["length"]["trained"])
+
+    def curves(self, scheme: str) -> tuple[list[float], np.ndarray]:
+        """The steps at which all finished runs were evaluated, and what counts at each: [runs, steps]."""
+        metric, times = self.facts["metric"], self.facts["times"]
+        runs = [run.curves[metric] for run in self.finished(scheme).values() if metric in run.curves]
+        curves = [dict(zip(steps, values, strict=True)) for steps, values in runs]
+        steps = sorted(set(curves[0]).intersection(*curves)) if curves else []
+        return steps, np.array([[times * curve[step] for step in steps] for curve in curves])
 
     def values(self, scheme: str) -> dict[int, float]:
         """Seed → what the run ended with, in the unit of the write-up."""
@@ -101,23 +111,21 @@ class Group:
         Read off between two evaluations where it falls there; over the pairs of which both runs reached the milestone.
         """
         a, b = self.milestone_steps(scheme, milestone), self.milestone_steps(other, milestone)
-        seeds = [seed for seed in self.pairs(scheme, other) if max(a[seed], b[seed]) < float("inf")]
+        whole = [seed for seed in self.pairs(scheme, other) if all(self._curve(s, seed) for s in (scheme, other))]
+        seeds = [seed for seed in whole if max(a[seed], b[seed]) < float("inf")]
         if not seeds:
             return None
         late = {seed: max(a[seed], b[seed]) for seed in seeds}
+        last = self.settings["train.steps"]
         ours, theirs = (
-            [
-                self._value_at(self.cells[s][seed], self.settings["train.steps"] - late[seed] + at[seed])
-                for seed in seeds
-            ]
+            [self.facts["times"] * np.interp(last - late[seed] + at[seed], *self._curve(s, seed)) for seed in seeds]
             for s, at in ((scheme, a), (other, b))
         )
         return paired_difference(ours, theirs)
 
-    def _value_at(self, run: RunRow, step: float) -> float:
-        """What counts, in the unit of the write-up, at a step of a run."""
-        steps, values = run.curves[self.facts["metric"]]
-        return self.facts["times"] * float(np.interp(step, steps, values))
+    def _curve(self, scheme: str, seed: int) -> list[list[float]]:
+        """Steps and values of what counts; nothing where the record has none."""
+        return self.cells[scheme][seed].curves.get(self.facts["metric"], [])
 
     def deviations(self) -> list[str]:
         """Each setting in which the runs differ from what the write-up says of its own."""
@@ -151,7 +159,7 @@ class Group:
                         f"{seeds(unlike)}: these pairs are not compared"
                     )
         for what, names in lacks.items():
-            lines.append(f"{', '.join(names)} {'lacks' if len(names) == 1 else 'lack'} {what}")
+            lines.append(f"{'; '.join(names)} {'lacks' if len(names) == 1 else 'lack'} {what}")
         runs = [run.source for cell in self.cells.values() for run in cell.values()]
         for what, values in (
             ("code", Counter(run.code for run in runs)),
@@ -206,13 +214,20 @@ def _variants(cells: dict[tuple, dict[str, dict[int, RunRow]]]) -> dict[tuple, s
 
 
 def scheme_names(runs: list[RunRow]) -> dict[str, str]:
-    """run_id → scheme. Where one name stands for several settings, the rarer ones are told apart by what differs."""
-    variants = defaultdict(Counter)
+    """run_id → scheme: its name, and in what it is unlike conf/position/<name>.yaml.
+
+    Where there is no such file, in what it is unlike most runs of that name.
+    """
+    settings = defaultdict(Counter)
     for run in runs:
-        variants[run.source.position][json.dumps(run.position_settings, sort_keys=True)] += 1
+        settings[run.source.position][json.dumps(run.position_settings, sort_keys=True)] += 1
+    plain = {name: json.loads(counted.most_common(1)[0][0]) for name, counted in settings.items()}
+    for name in plain:
+        if (path := POSITIONS / f"{name}.yaml").exists():
+            plain[name] = flat(OmegaConf.to_container(OmegaConf.load(path)))
     names = {}
     for run in runs:
-        usual = json.loads(variants[run.source.position].most_common(1)[0][0])
+        usual = plain[run.source.position]
         differing = [f"{k}={v}" for k, v in sorted(run.position_settings.items()) if usual.get(k) != v]
         names[run.source.run_id] = run.source.position + (f" ({', '.join(differing)})" if differing else "")
     return names

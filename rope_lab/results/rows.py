@@ -136,10 +136,16 @@ def origin(provenance: dict[str, Any]) -> dict[str, Any]:
 
 def keep(runs: list[RunRow], folder: Path) -> None:
     """Adds `runs` to the kept rows in `folder`, in the place of what is kept of the same runs."""
-    before, problems = read_kept(folder) if (folder / ROWS).exists() else ([], [])
+    there = any((folder / name).exists() for name in (ROWS, CURVES))
+    before, problems = read_kept(folder) if there else ([], [])
     if problems:
         raise ValueError("; ".join(problems))
-    merged = {run.source.run_id: run for run in [*before, *runs]}
+    merged = {run.source.run_id: run for run in before}
+    for run in runs:
+        kept = merged.get(run.source.run_id)
+        if kept and kept.source.status == "finished" != run.source.status:
+            raise ValueError(f"{describe(run.source)} is kept finished, and is {run.source.status} in what is given")
+        merged[run.source.run_id] = run
     order = sorted(merged.values(), key=lambda run: _order(run.source))
     table, curves = io.StringIO(), []
     writer = csv.writer(table, lineterminator="\n")
@@ -157,6 +163,9 @@ def keep(runs: list[RunRow], folder: Path) -> None:
 def read_kept(folder: Path) -> tuple[list[RunRow], list[str]]:
     """The runs that are kept in `folder`, and what is wrong with the files."""
     problems, sources, metrics = [], {}, {}
+    for name in (ROWS, CURVES):
+        if not (folder / name).exists():
+            return [], [f"{folder}: has no {name}, without which the other file of its rows cannot be read"]
     types = {f.name: f.type for f in fields(Source)}
     with open(folder / ROWS, newline="") as file:
         for number, row in enumerate(csv.DictReader(file), start=2):

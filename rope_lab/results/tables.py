@@ -20,11 +20,18 @@ def comparison(groups: list[Group], published: dict[str, Any]) -> str:
         if not there:
             continue
         differences = [g.difference(contender, baseline) for g in there]
-        adjusted = holm([d.p if d else math.nan for d in differences])
+        own, besides = (  # two families: the tasks under their own recipes, and what was tried besides
+            iter(
+                holm([d.p if d else math.nan for g, d in zip(there, differences, strict=True) if bool(g.variant) == v])
+            )
+            for v in (False, True)
+        )
+        adjusted = [next(besides if g.variant else own) for g in there]
         rows, words = [], []
         for group, difference, p in zip(there, differences, adjusted, strict=True):
             row = [group.title, group.facts["unit"]]
-            row += [" / ".join(group.facts["published"].get(s, ["–"])) for s in (baseline, contender)]
+            published_here = {} if group.variant else group.facts["published"]
+            row += [" / ".join(published_here.get(s, ["–"])) for s in (baseline, contender)]
             row += [
                 _interval(t_interval(list(v.values())), group) if (v := group.values(s)) else "–"
                 for s in (baseline, contender)
@@ -57,8 +64,13 @@ def in_words(group: Group, difference: PairedDifference | None, p: float, baseli
 
 
 def since_milestones(group: Group, baseline: str, contender: str, *names: str) -> list[str]:
-    """A sentence on what of the difference is left as long after a milestone, which one may reach before the other."""
-    lines = []
+    """A sentence on what of the difference is left as long after a milestone, which one may reach before the other.
+
+    None where the learning rate falls, since it has then fallen less for the one that was there first.
+    """
+    lines: list[str] = []
+    if group.settings.get("train.decay") != "none":
+        return lines
     for milestone in (m for m in group.facts["milestones"] if m.get("since")):
         found = group.difference_since(contender, baseline, milestone)
         if found is None:
@@ -128,7 +140,8 @@ def lengths(group: Group, published: dict[str, Any]) -> str:
     if not group.lengths:
         return ""
     trained = group.trained_length
-    head = [group.facts["length"]["title"], *(f"{n}{' (longer)' if n > trained else ''}" for n in group.lengths)]
+    longer = [n for n in group.lengths if trained is not None and n > trained]
+    head = [group.facts["length"]["title"], *(f"{n} (longer)" if n in longer else f"{n}" for n in group.lengths)]
     rows = []
     for scheme in group.cells:
         row = [title(published, scheme)]
@@ -138,10 +151,8 @@ def lengths(group: Group, published: dict[str, Any]) -> str:
             spread = f" ({min(shares):.0f}–{max(shares):.0f})" if len(shares) > 1 else ""
             row.append(f"{sum(shares) / len(shares):.1f}{spread}" if shares else "–")
         rows.append(row)
-    return (
-        "Problems of given lengths right, in percent: mean over seeds (least–most); longer: than any of training.\n\n"
-        + markdown(head, rows)
-    )
+    words = "Problems of given lengths right, in percent: mean over seeds (least–most)"
+    return f"{words}{'; longer: than any of training' if longer else ''}.\n\n{markdown(head, rows)}"
 
 
 def details(group: Group, published: dict[str, Any]) -> str:
@@ -157,9 +168,8 @@ def details(group: Group, published: dict[str, Any]) -> str:
     lines.append(f"- seeds: {seeds}")
     if group.facts["setup"]:
         deviations = group.deviations()
-        lines.append(
-            "- differs from the write-up in " + "; ".join(deviations) if deviations else "- the write-up's own set-up"
-        )
+        own = "the write-up's own set-up" + (f", but for {group.variant}" if group.variant else "")
+        lines.append("- differs from the write-up in " + "; ".join(deviations) if deviations else f"- {own}")
     floor = group.floor
     if floor:
         lines.append(f"- Bayes floor on the held-out text: {floor:.4f} nats per counted letter")
