@@ -332,9 +332,9 @@ def damage(content: dict, random: Random) -> str:
 
 
 def test_damaged_run_folders_are_named_and_crash_nothing(out, tmp_path, capsys, monkeypatch):
-    """2,000 of them, 50 at a time beside good ones: a table comes out, and kept rows are read back as they were."""
+    """1,000 of them, 50 at a time beside good ones: a table comes out."""
     random, named = Random(0), 0
-    for _ in range(40):
+    for _ in range(20):
         folders = [make_run(tmp_path, random.choice(["rope", "none"]), 100 + i, 0.5) for i in range(50)]
         for folder in folders:
             content = json.loads((folder / "run.json").read_text())
@@ -347,7 +347,7 @@ def test_damaged_run_folders_are_named_and_crash_nothing(out, tmp_path, capsys, 
         named += text.count("left out")
         for folder in folders:
             shutil.rmtree(folder)
-    assert named > 500
+    assert named > 250
 
 
 @pytest.mark.parametrize("lines", [slice(0, 2), slice(0, 0)])

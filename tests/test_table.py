@@ -3,6 +3,8 @@
 import importlib.util
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 from conftest import TINY
@@ -31,9 +33,15 @@ def test_each_cell_is_run_once_and_not_again(extra, tmp_path):
     assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "runs").glob("*/run.json"))] == written
 
 
-def test_when_the_time_is_up_runs_save_themselves(extra):
-    long = [*extra, "train.steps=100000", "eval.every=50000"]
-    table.run_all(CELLS, long, jobs=1, minutes=0.15)
+def test_when_the_time_is_up_runs_save_themselves(extra, tmp_path, monkeypatch):
+    """It is up once the first run has been evaluated, however long that takes."""
+    long = [*extra, "train.steps=100000", "eval.every=50"]
+
+    def seconds_gone() -> float:
+        return 600.0 if any((tmp_path / "runs").glob("*/checkpoint-*")) else 0.0
+
+    monkeypatch.setattr(table, "time", SimpleNamespace(monotonic=seconds_gone, sleep=time.sleep))
+    table.run_all(CELLS, long, jobs=1, minutes=5)
     first, second = (table.content_of(cell, long) for cell in CELLS)
     assert first["status"] == "interrupted"
     assert first["progress"]["steps"] > 0
@@ -41,12 +49,13 @@ def test_when_the_time_is_up_runs_save_themselves(extra):
 
 
 def test_what_is_missing_is_said(extra):
-    command = [sys.executable, str(config.ROOT / "scripts" / "table.py"), "quick", "--list", *extra]
+    command = [sys.executable, str(config.ROOT / "scripts" / "table.py"), "literal", "--list", *extra]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stdout.count("missing: ") == 108
-    assert "missing: task=substring_by_index position=rope seed=0 scale=quick (not begun)" in done.stdout
-    assert "0 of 108 runs have finished" in done.stdout
+    assert done.stdout.count("missing: ") == 2
+    cell = "task=substring_by_prefix position=roper seed=0 scale=paper train.steps=65000 eval.every=1000"
+    assert f"missing: {cell} (not begun)" in done.stdout
+    assert "0 of 2 runs have finished" in done.stdout
 
 
 @pytest.mark.parametrize("name", table.TABLES)
