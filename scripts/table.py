@@ -66,15 +66,20 @@ def paper() -> list[Cell]:
 
 
 def reduced() -> list[Cell]:
-    """Index, then Addition: 8 seeds of RoPE and RoPER, 5 of the double rotation and 2 of the rest, seed by seed."""
+    """Index, then Addition: 8 seeds of RoPE and RoPER, 5 of the double rotation and 2 of the rest, seed by seed.
+
+    Then a seed of RoPE and RoPER on Index at half and at double the rate.
+    """
     counts = {"rope": 8, "roper": 8, "roper_double_rotation": 5, "none": 2, "sinusoidal": 2, "learned": 2}
-    return [
+    cells = [
         Cell(task, position, seed, "reduced")
         for task in ("substring_by_index", "arithmetic_addition")
         for seed in range(8)
         for position, count in counts.items()
         if seed < count
     ]
+    rates = ("train.lr=3.75e-5", "train.lr=1.5e-4")
+    return cells + [Cell(TASKS[0], position, 0, "reduced", (rate,)) for rate in rates for position in PAIR]
 
 
 def prefix() -> list[Cell]:
