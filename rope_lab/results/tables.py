@@ -20,15 +20,13 @@ def comparison(groups: list[Group], published: dict[str, Any]) -> str:
         if not there:
             continue
         differences = [g.difference(contender, baseline) for g in there]
-        own, besides = (  # two families: the tasks under their own recipes, and what was tried besides
-            iter(
-                holm([d.p if d else math.nan for g, d in zip(there, differences, strict=True) if bool(g.variant) == v])
-            )
-            for v in (False, True)
-        )
-        adjusted = [next(besides if g.variant else own) for g in there]
+        p = [d.p if d else math.nan for d in differences]
+        for besides in (False, True):  # two families: the tasks under their own recipes, and what was tried besides
+            family = [i for i, g in enumerate(there) if bool(g.variant) == besides]
+            for i, adjusted in zip(family, holm([p[i] for i in family]), strict=True):
+                p[i] = adjusted
         rows, words = [], []
-        for group, difference, p in zip(there, differences, adjusted, strict=True):
+        for group, difference, adjusted in zip(there, differences, p, strict=True):
             row = [group.title, group.facts["unit"]]
             published_here = {} if group.variant else group.facts["published"]
             row += [" / ".join(published_here.get(s, ["–"])) for s in (baseline, contender)]
@@ -36,9 +34,9 @@ def comparison(groups: list[Group], published: dict[str, Any]) -> str:
                 _interval(t_interval(list(v.values())), group) if (v := group.values(s)) else "–"
                 for s in (baseline, contender)
             ]
-            row += _difference(difference, p, group)
+            row += _difference(difference, adjusted, group)
             rows.append(row)
-            words.append("- " + in_words(group, difference, p, *names))
+            words.append("- " + in_words(group, difference, adjusted, *names))
             words += [f"  {line}" for line in since_milestones(group, baseline, contender, *names)]
         head = ["task", "unit", *(f"published {n}" for n in names), *(f"measured {n}" for n in names)]
         head += [f"{names[1]} − {names[0]}", "p (Holm)", "sign-flip p (least)", "pairs"]
