@@ -78,7 +78,7 @@ def reduced() -> list[Cell]:
         for position, count in counts.items()
         if seed < count
     ]
-    rates = ("train.lr=3.75e-5", "train.lr=1.5e-4")
+    rates = ("train.lr=5e-5", "train.lr=2e-4")
     return cells + [Cell(TASKS[0], position, 0, "reduced", (rate,)) for rate in rates for position in PAIR]
 
 
