@@ -14,7 +14,7 @@ from test_config import walk
 
 from rope_lab.results import __main__ as results
 from rope_lab.results import figures, rows, stats, tables
-from rope_lab.results.groups import POSITIONS, group, load_published, numbers
+from rope_lab.results.groups import CONF, group, load_published, numbers
 
 PUBLISHED = load_published()
 STEPS = [0, 50, 100]
@@ -22,7 +22,7 @@ STEPS = [0, 50, 100]
 
 def shipped(scheme: str) -> dict:
     """The settings of conf/position/, or some where there are none."""
-    path = POSITIONS / f"{scheme}.yaml"
+    path = CONF / "position" / f"{scheme}.yaml"
     return OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {"_target_": "Mine", "q": 1}
 
 
@@ -223,6 +223,22 @@ def test_two_recipes_never_meet(out, capsys):
     shown(capsys, out)
     assert {path.name for path in (out / "figures").glob("*.svg") if "other" in path.name} == set()  # none of before
     assert (out / "figures" / "mine.svg").exists()
+
+
+def test_the_recipe_of_conf_is_the_plain_one_however_many_runs_have_another(tmp_path, capsys):
+    recipe = OmegaConf.to_container(OmegaConf.load(CONF / "recipe" / "substring_by_index" / "reduced.yaml"))
+    for lr, seeds in ((recipe["train"]["lr"], [0]), (2e-3, range(3))):
+        for seed in seeds:
+            changes = {f"config__{section}": dict(recipe[section]) for section in ("model", "train", "eval")}
+            changes |= {
+                "recipe_id": f"r{len(seeds)}",
+                "run_id": f"r{len(seeds)}-{seed}",
+                "config__task": recipe["task"],
+            }
+            changes["config__train"]["lr"] = lr
+            make_run(tmp_path, "rope", seed, 0.5, scale="reduced", **changes)
+    headings = re.findall("^## (.*)", shown(capsys, tmp_path, "--print"), re.M)
+    assert headings == ["Substring by Index, scale reduced", "Substring by Index, train.lr=0.002, scale reduced"]
 
 
 def test_what_was_tried_besides_stands_beside_nothing_published_and_changes_no_p(out, capsys):

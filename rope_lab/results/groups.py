@@ -15,7 +15,7 @@ from rope_lab.results.rows import RunRow, describe
 from rope_lab.results.stats import PairedDifference, paired_difference
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PUBLISHED, POSITIONS = ROOT / "results" / "published.yaml", ROOT / "conf" / "position"
+PUBLISHED, CONF = ROOT / "results" / "published.yaml", ROOT / "conf"
 SPARE_COLORS = ("#000000", "#F0E442", "#882255", "#44AA99", "#999933", "#AA4499", "#666666", "#117733")
 
 
@@ -198,7 +198,10 @@ def group(runs: list[RunRow], published: dict[str, Any]) -> list[Group]:
 
 
 def _variants(cells: dict[tuple, dict[str, dict[int, RunRow]]]) -> dict[tuple, str]:
-    """For each task, scale and recipe: the settings in which it is unlike the recipe of most runs, or of as many."""
+    """For each task, scale and recipe: the settings in which it is unlike that of conf/recipe/<task>/<scale>.yaml.
+
+    Where none is as that says, or several are, unlike the one of most runs, or of as many.
+    """
     later = {".".join(key): before for key, before in CAME_LATER.items()}
     settings = {
         key: later | next(iter(next(iter(schemes.values())).values())).settings for key, schemes in cells.items()
@@ -206,8 +209,11 @@ def _variants(cells: dict[tuple, dict[str, dict[int, RunRow]]]) -> dict[tuple, s
     variants = {}
     for key in cells:
         alike = [other for other in cells if other[:2] == key[:2] and other != key]
-        runs = {other: sum(map(len, cells[other].values())) for other in [key, *alike]}
-        usual = [other for other in alike if runs[other] == max(runs.values())]
+        shipped = _shipped(f"recipe/{key[0]}/{key[1]}").items()
+        rank = {
+            other: (shipped <= settings[other].items(), sum(map(len, cells[other].values()))) for other in [key, *alike]
+        }
+        usual = [other for other in alike if rank[other] == max(rank.values())]
         unlike = {k for other in usual for k, v in settings[key].items() if settings[other].get(k) != v}
         variants[key] = ", ".join(f"{k}={settings[key][k]}" for k in sorted(unlike))
     return variants
@@ -222,15 +228,18 @@ def scheme_names(runs: list[RunRow]) -> dict[str, str]:
     for run in runs:
         settings[run.source.position][json.dumps(run.position_settings, sort_keys=True)] += 1
     plain = {name: json.loads(counted.most_common(1)[0][0]) for name, counted in settings.items()}
-    for name in plain:
-        if (path := POSITIONS / f"{name}.yaml").exists():
-            plain[name] = flat(OmegaConf.to_container(OmegaConf.load(path)))
     names = {}
     for run in runs:
-        usual = plain[run.source.position]
+        usual = _shipped(f"position/{run.source.position}") or plain[run.source.position]
         differing = [f"{k}={v}" for k, v in sorted(run.position_settings.items()) if usual.get(k) != v]
         names[run.source.run_id] = run.source.position + (f" ({', '.join(differing)})" if differing else "")
     return names
+
+
+def _shipped(name: str) -> dict[str, Any]:
+    """The settings of conf/<name>.yaml, flat; none where there is no such file."""
+    path = CONF / f"{name}.yaml"
+    return flat(OmegaConf.to_container(OmegaConf.load(path))) if path.exists() else {}
 
 
 def title(published: dict[str, Any], scheme: str) -> str:
