@@ -13,6 +13,7 @@ TABLE is one of
 
 Say it again and it goes on: finished runs are skipped, cut-off ones resumed. The most telling runs come first, seed by
 seed, so that it can be stopped at any time. At the end it says what is missing; `python -m rope_lab.results` shows it.
+With --unkept it leaves out what results/ keeps as finished: on another machine, or where run folders were cleared away.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from hydra.errors import HydraException
 
 from rope_lab import config, record
 from rope_lab.lab import resolve
+from rope_lab.results import rows
 
 TASKS = ("substring_by_index", "substring_by_prefix", "arithmetic_addition")
 PAIR, REST = ("rope", "roper"), ("roper_double_rotation", "none", "sinusoidal", "learned")
@@ -175,12 +177,20 @@ def content_of(cell: Cell, extra: list[str]) -> dict | None:
     return record.read(config.out_folder(cfg) / config.run_name(config.identity(cfg)))
 
 
+def unkept(cells: list[Cell], extra: list[str], folder: Path) -> list[Cell]:
+    """The cells of which the kept rows in `folder` hold no finished run."""
+    finished = {run.source.run_id for run in rows.read_kept(folder)[0] if run.source.status == "finished"}
+    cfgs = {cell: resolve(config.load(*cell.overrides(), *extra)) for cell in cells}
+    return [cell for cell, cfg in cfgs.items() if config.run_id(config.identity(cfg)) not in finished]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once (default: one a core)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long; runs save themselves")
     parser.add_argument("--list", action="store_true", help="only say what there is and what is missing")
+    parser.add_argument("--unkept", action="store_true", help="leave out what results/ keeps")
     parser.add_argument("overrides", nargs="*", help="settings for all runs, wandb.mode=disabled for example")
     given = parser.parse_intermixed_args()
     if given.jobs < 1:
@@ -190,6 +200,8 @@ def main() -> None:
         if override.lstrip("+~").partition("=")[0] in ("task", "position", "seed", "scale"):
             parser.error(f"{override}: the table says which runs there are")
     try:
+        if given.unkept:
+            cells = unkept(cells, given.overrides, config.ROOT / "results")
         if not given.list:
             run_all(cells, given.overrides, given.jobs, given.minutes)
         contents = {cell: content_of(cell, given.overrides) for cell in cells}

@@ -4,12 +4,14 @@ import importlib.util
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from conftest import TINY
 
 from rope_lab import config
+from rope_lab.results import rows
 
 spec = importlib.util.spec_from_file_location("table", config.ROOT / "scripts" / "table.py")
 table = importlib.util.module_from_spec(spec)
@@ -56,6 +58,19 @@ def test_what_is_missing_is_said(extra):
     cell = "task=substring_by_prefix position=roper seed=0 scale=paper train.steps=65000 eval.every=1000"
     assert f"missing: {cell} (not begun)" in done.stdout
     assert "0 of 2 runs have finished" in done.stdout
+
+
+def test_what_is_kept_can_be_left_out(extra, tmp_path):
+    """Of the runs that have finished; a run under other settings is another run."""
+    table.run_all(CELLS[:1], extra, jobs=1, minutes=5)
+    found, _ = rows.read(tmp_path / "runs")
+    for folder in ("kept", "cut"):
+        (tmp_path / folder).mkdir()
+    rows.keep(found, tmp_path / "kept")
+    assert table.unkept(CELLS, extra, tmp_path / "kept") == CELLS[1:]
+    assert table.unkept(CELLS, [*extra, "train.lr=1e-5"], tmp_path / "kept") == CELLS
+    rows.keep([replace(run, source=replace(run.source, status="interrupted")) for run in found], tmp_path / "cut")
+    assert table.unkept(CELLS, extra, tmp_path / "cut") == CELLS
 
 
 @pytest.mark.parametrize("name", table.TABLES)
