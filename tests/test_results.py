@@ -144,6 +144,17 @@ def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_facto
     capsys.readouterr()
 
 
+def test_kept_are_curves_of_evaluations_and_of_milestones(tmp_path, capsys):
+    for task in ("substring_by_index", "substring_by_prefix"):
+        folder = make_run(tmp_path / "runs", "rope", 0, 0.5, task=task, recipe_id=task, run_id=task)
+        with open(folder / "metrics.jsonl", "a") as file:
+            file.write('{"step": 100, "train/loss": 0.5, "train/lr": 0.1}\n')
+    results.main([str(tmp_path / "runs"), "--keep", "--into", str(tmp_path / "kept")])
+    kept = {run.source.task: set(run.curves) for run in rows.read(tmp_path / "kept")[0]}
+    evaluated = {"eval/accuracy", "eval/loss"}
+    assert kept == {"substring_by_index": evaluated, "substring_by_prefix": evaluated | {"train/loss"}}
+
+
 def test_text_around_the_marks_stays(out, capsys):
     results.main([str(out)])
     readme = out / "README.md"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rope_lab.files import write_whole
 from rope_lab.results import figures, rows, tables
-from rope_lab.results.groups import Group, group, load_published
+from rope_lab.results.groups import Group, group, load_published, worth_keeping
 
 RESULTS = Path(__file__).resolve().parent.parent.parent / "results"
 BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
@@ -64,12 +64,12 @@ def main(arguments: list[str] | None = None) -> None:
         for r in runs
         if r is not once[r.source.run_id]
     ]
-    runs, out = list(once.values()), folders[0]
+    published, runs, out = load_published(), list(once.values()), folders[0]
     if given.keep:
         out = given.into
         out.mkdir(parents=True, exist_ok=True)
         try:
-            rows.keep(runs, out)
+            rows.keep([worth_keeping(run, published) for run in runs], out)
         except ValueError as error:
             sys.exit(f"{out}: {error}; mend that first")
         except OSError as error:
@@ -77,7 +77,6 @@ def main(arguments: list[str] | None = None) -> None:
         runs, kept_problems = rows.read(out)
         problems += kept_problems
 
-    published = load_published()
     groups = group(runs, published)
     print(report(groups, published, problems, {}))
     if given.print or not groups:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +195,14 @@ def group(runs: list[RunRow], published: dict[str, Any]) -> list[Group]:
         )
         for key in order
     ]
+
+
+def worth_keeping(run: RunRow, published: dict[str, Any]) -> RunRow:
+    """The run with the curves that are kept of it: those of evaluations, and those that milestones are read from."""
+    facts = published["tasks"].get(run.source.task) or _unpublished(run.source.task)
+    read = {milestone["metric"] for milestone in facts["milestones"]}
+    curves = {name: curve for name, curve in run.curves.items() if name.startswith("eval/") or name in read}
+    return replace(run, curves=curves)
 
 
 def _variants(cells: dict[tuple, dict[str, dict[int, RunRow]]]) -> dict[tuple, str]:
