@@ -492,6 +492,18 @@ def test_what_turns_stands_beside_what_was_published_of_it(tmp_path, capsys):
     assert "What turns" not in shown(capsys, tmp_path, "--print")
 
 
+def test_what_one_scheme_alone_reaches_is_said_seed_by_seed(tmp_path, capsys):
+    """Half is reached by RoPE on seed 0, by RoPER on 0 to 3; seed 4 has one of them alone and is no pair."""
+    for seed, (a, b) in enumerate([(0.6, 0.7), (0.1, 0.7), (0.1, 0.7), (0.1, 0.7), (0.7, None)]):
+        make_run(tmp_path, "rope", seed, a)
+        if b is not None:
+            make_run(tmp_path, "roper", seed, b)
+    text = shown(capsys, tmp_path)
+    words = "1 of 4 seeds under RoPE, 4 under RoPER; under RoPER alone 3, under RoPE alone 0 (McNemar's exact p 0.25)"
+    assert f"half right: {words}." in text
+    assert "95% right: 0 of" not in text  # nothing sets them apart
+
+
 def test_milestones_never_reached_have_no_median():
     assert tables._milestone([math.inf, 50.0, 100.0]) == "2 of 3, 100 (– 50 100)"
     assert tables._milestone([math.inf, math.inf, 100.0]) == "1 of 3 (– – 100)"
@@ -602,6 +614,13 @@ def test_holm_against_a_worked_example():
 def test_wilson_against_a_textbook():
     """Newcombe (1998): 81 of 263, Wilson without correction 0.2553 to 0.3662."""
     assert stats.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+
+
+def test_mcnemar_against_the_sum_of_its_binomial():
+    """Both tails of all splits that are no likelier than the one seen: 2 (1 + 10) / 2¹⁰ of 1 and 9."""
+    assert stats.mcnemar_p(1, 9) == stats.mcnemar_p(9, 1) == pytest.approx(22 / 1024)
+    assert stats.mcnemar_p(0, 3) == pytest.approx(0.25)
+    assert stats.mcnemar_p(2, 2) == pytest.approx(1.0)
 
 
 def test_the_write_ups_protocol():

@@ -78,6 +78,14 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     return float(np.mean(sums >= observed - 1e-12 * np.abs(differences).sum()))
 
 
+def mcnemar_p(first_alone: int, second_alone: int) -> float:
+    """Of seeds that reach something under one scheme alone: how likely so uneven a split, were either as likely.
+
+    McNemar's test in its exact form, two-sided.
+    """
+    return float(stats.binomtest(first_alone, first_alone + second_alone).pvalue)
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """p values adjusted for their number (Holm, 1979); nan stays nan and does not count."""
     adjusted = [float("nan")] * len(p_values)

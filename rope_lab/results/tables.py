@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from rope_lab.results.groups import Group, numbers, title
-from rope_lab.results.stats import Interval, PairedDifference, holm, t_interval, wilson, without_worst
+from rope_lab.results.stats import Interval, PairedDifference, holm, mcnemar_p, t_interval, wilson, without_worst
 
 ALPHA = 0.05
 
@@ -37,7 +37,11 @@ def comparison(groups: list[Group], published: dict[str, Any]) -> str:
             row += _difference(difference, adjusted, group)
             rows.append(row)
             words.append("- " + in_words(group, difference, adjusted, *names))
-            words += [f"  {line}" for line in since_milestones(group, baseline, contender, *names)]
+            words += [
+                f"  {line}"
+                for sentences in (reached_milestones, since_milestones)
+                for line in sentences(group, baseline, contender, *names)
+            ]
         head = ["task", "unit", *(f"published {n}" for n in names), *(f"measured {n}" for n in names)]
         head += [f"{names[1]} − {names[0]}", "p (Holm)", "sign-flip p (least)", "pairs"]
         parts.append(f"### scale: {scale}\n\n{markdown(head, rows)}\n\n" + "\n".join(words))
@@ -59,6 +63,25 @@ def in_words(group: Group, difference: PairedDifference | None, p: float, baseli
     if p < ALPHA:
         return where + f"{ahead} ({how}), which is beyond noise."
     return where + f"no difference beyond noise: {ahead} ({how})."
+
+
+def reached_milestones(group: Group, baseline: str, contender: str, *names: str) -> list[str]:
+    """A sentence on each milestone that some seed reaches under one of the two alone: how many do under each."""
+    lines = []
+    for milestone in group.facts["milestones"]:
+        pairs = group.pairs(contender, baseline)
+        first, second = (
+            {seed for seed in pairs if group.milestone_steps(scheme, milestone)[seed] < math.inf}
+            for scheme in (baseline, contender)
+        )
+        if first != second:
+            alone = len(first - second), len(second - first)
+            lines.append(
+                f"{milestone['name']}: {len(first)} of {len(pairs)} seeds under {names[0]}, {len(second)} under "
+                f"{names[1]}; under {names[1]} alone {alone[1]}, under {names[0]} alone {alone[0]} "
+                f"(McNemar's exact p {mcnemar_p(*alone):.2g})."
+            )
+    return lines
 
 
 def since_milestones(group: Group, baseline: str, contender: str, *names: str) -> list[str]:
