@@ -1,6 +1,7 @@
 """What a run shows on the screen."""
 
 import math
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -61,8 +62,11 @@ def summary(run: Run) -> str:
 
 
 def say(text: str) -> None:
-    """Prints whole lines, in one piece even where several runs print at once."""
-    print(text + "\n", end="", flush=True)
+    """Prints whole lines, in one piece even where several runs print at once; nobody has to read them to their end."""
+    try:
+        print(text + "\n", end="", flush=True)
+    except OSError:  # as after `| head`: the records have it all, and the run goes on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def as_typed(path: Path) -> str:

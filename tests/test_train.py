@@ -608,6 +608,17 @@ def test_the_command_line_from_anywhere(tmp_path):
     assert "has finished before" in again.stdout
 
 
+def test_a_run_that_nobody_listens_to_any_more_goes_on(tmp_path):
+    command = [sys.executable, "-m", "rope_lab.train", *TINY, "out=runs", "train.steps=60"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+    content = json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())
+    assert (content["status"], content["progress"]["steps"]) == ("finished", 60)
+
+
 def test_a_signal_ends_a_run_with_a_checkpoint(tmp_path):
     command = [sys.executable, "-m", "rope_lab.train", *TINY, "out=runs", "train.steps=100000", "eval.every=50000"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
