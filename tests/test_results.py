@@ -114,6 +114,21 @@ def test_what_is_within_noise_is_said_to_be(tmp_path, capsys):
     )
 
 
+def test_what_is_noise_only_once_two_tasks_are_counted_says_so(tmp_path, capsys):
+    """Differences of 0.10, 0.15 and 0.20 have p = 0.035, and twice that as one of two tasks."""
+    for seed, (index, prefix) in enumerate([(0.60, 0.5), (0.65, 0.4), (0.70, 0.7)]):
+        for task, accuracy in (("substring_by_index", index), ("substring_by_prefix", prefix)):
+            for scheme, last in (("rope", 0.5), ("roper", accuracy)):
+                run = {"task": task, "run_id": f"{task}-{scheme}-{seed}", "recipe_id": task}
+                make_run(tmp_path, scheme, seed, last, **run)
+    text = shown(capsys, tmp_path, "--print")
+    words = (
+        r"Index \(quick\): no difference beyond noise: .* paired seeds; corrected for the number of tasks p is 0\.07\)"
+    )
+    assert re.search(words, text)
+    assert text.count("corrected for the number") == 1
+
+
 def test_a_worse_contender_is_called_worse_and_less_loss_is_better(tmp_path, capsys):
     for seed in range(3):
         for task in ("substring_by_index", "substring_by_prefix"):

@@ -62,7 +62,8 @@ def in_words(group: Group, difference: PairedDifference | None, p: float, baseli
     how = f"95% interval of the difference {d.low:+.{digits}f} to {d.high:+.{digits}f} over {d.n} paired seeds"
     if p < ALPHA:
         return where + f"{ahead} ({how}), which is beyond noise."
-    return where + f"no difference beyond noise: {ahead} ({how})."
+    corrected = f"; corrected for the number of tasks p is {p:.2g}" if difference.p < ALPHA else ""
+    return where + f"no difference beyond noise: {ahead} ({how}{corrected})."
 
 
 def reached_milestones(group: Group, baseline: str, contender: str, *names: str) -> list[str]:
