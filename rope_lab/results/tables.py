@@ -68,13 +68,10 @@ def in_words(group: Group, difference: PairedDifference | None, p: float, baseli
 
 def reached_milestones(group: Group, baseline: str, contender: str, *names: str) -> list[str]:
     """A sentence on each milestone that some seed reaches under one of the two alone: how many do under each."""
-    lines = []
+    lines, pairs = [], group.pairs(contender, baseline)
     for milestone in group.facts["milestones"]:
-        pairs = group.pairs(contender, baseline)
-        first, second = (
-            {seed for seed in pairs if group.milestone_steps(scheme, milestone)[seed] < math.inf}
-            for scheme in (baseline, contender)
-        )
+        steps = [group.milestone_steps(scheme, milestone) for scheme in (baseline, contender)]
+        first, second = ({seed for seed in pairs if reached[seed] < math.inf} for reached in steps)
         if first != second:
             alone = len(first - second), len(second - first)
             lines.append(
