@@ -1,7 +1,9 @@
-"""Files that are there whole or not at all, and JSON read calmly."""
+"""Files that are there whole or not at all, JSON read calmly, and lines for a screen that need not be read."""
 
 import json
 import os
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +61,18 @@ def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in nested.items():
         leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return leaves
+
+
+def say(text: str) -> None:
+    """Prints whole lines, in one piece even where several runs print at once.
+
+    Where they cannot be written (a pipe closed, a disk full) work goes on without them; stderr says why, unless it is
+    that whoever reads has read enough.
+    """
+    try:
+        print(text + "\n", end="", flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            with suppress(OSError):
+                print(f"nothing more is shown here: {error.strerror}", file=sys.stderr, flush=True)

@@ -29,7 +29,7 @@ from tqdm import tqdm
 from rope_lab import config, data, record
 from rope_lab.config import ConfigError
 from rope_lab.evaluate import exact_matches, text_losses
-from rope_lab.files import write_whole
+from rope_lab.files import say, write_whole
 from rope_lab.lab import as_evaluated, hardware, load_run
 from rope_lab.model import Transformer
 from rope_lab.positions import PositionScheme, Randomized
@@ -270,7 +270,7 @@ def main(arguments: list[str] | None = None) -> None:
         problems = data.evaluation_problems(task, cfg.eval.problems_at_end or cfg.eval.problems)
         each = tqdm(["", *probes], unit="probe", leave=False, disable=None)
         outcomes = [outcome(probe, model, cfg, task, text, problems) for probe in each]
-        print(table(outcomes))
+        say(table(outcomes))
         if given.probes and not given.into:  # a few must not take the place of all
             return
         stem = given.into / given.folder.resolve().name if given.into else given.folder / "probes"
@@ -280,7 +280,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename}: {error.strerror}")
-    print(f"written: {', '.join(map(str, paths))}")
+    say(f"written: {', '.join(map(str, paths))}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from rope_lab import config, data
 from rope_lab.config import Config, ConfigError
 from rope_lab.evaluate import generate, samples
+from rope_lab.files import say
 from rope_lab.lab import as_evaluated, load_run
 from rope_lab.model import Transformer
 from tasks.base import Task
@@ -49,12 +50,12 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     try:
         cfg, task, model, content = load_run(given.folder, given.allow)
-        print(f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {content['status']}")
+        say(f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {content['status']}")
         with as_evaluated(model, cfg):
             if given.prompt is None:
-                print(show_problems(cfg, task, model, given.n))
+                say(show_problems(cfg, task, model, given.n))
             else:
-                print(given.prompt + " → " + complete(cfg, task, model, given.prompt))
+                say(given.prompt + " → " + complete(cfg, task, model, given.prompt))
     except ConfigError as error:
         sys.exit(str(error))
 

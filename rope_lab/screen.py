@@ -1,7 +1,6 @@
 """What a run shows on the screen."""
 
 import math
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from tqdm import tqdm
 
 from rope_lab.evaluate import SCORED
+from rope_lab.files import say
 from rope_lab.record import Run
 
 
@@ -59,14 +59,6 @@ def summary(run: Run) -> str:
     if run.wandb.run:
         lines.append(f"  W&B       {program('wandb')} leet {as_typed(run.wandb.folder)}")
     return "\n".join(lines)
-
-
-def say(text: str) -> None:
-    """Prints whole lines, in one piece even where several runs print at once; nobody has to read them to their end."""
-    try:
-        print(text + "\n", end="", flush=True)
-    except OSError:  # as after `| head`: the records have it all, and the run goes on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def as_typed(path: Path) -> str:

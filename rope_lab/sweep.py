@@ -12,7 +12,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from rope_lab.files import append_line
+from rope_lab.files import append_line, say
 
 OUTCOMES = "outcomes.jsonl"  # in the sweep's own folder, a line a job; jobs may run in several processes
 
@@ -25,7 +25,7 @@ class Report(Callback):
 
 
 def _report(folder: Path) -> None:
-    print(summary(folder / OUTCOMES), flush=True)
+    say(summary(folder / OUTCOMES))
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -24,7 +24,7 @@ from omegaconf import DictConfig
 from torch import nn
 from tqdm import tqdm
 
-from rope_lab import config, data, record, screen, sweep
+from rope_lab import config, data, files, record, screen, sweep
 from rope_lab.config import CONF, Config, ConfigError
 from rope_lab.evaluate import Evaluation, by_length, evaluate, floor, samples
 from rope_lab.lab import Lab, State, as_evaluated, autocast, build, export, hardware, resolve, resume, save
@@ -61,7 +61,7 @@ def train(cfg: Config) -> dict[str, Any]:
             return run.content
         state, before = resume(lab, run)
         run.begin(state.rows, cfg.wandb, **describe(lab, state, before))
-        screen.say(screen.headline(run))
+        files.say(screen.headline(run))
         try:
             with screen.new_bar(cfg.train.steps, state.step) as bar:
                 evaluation = loop(lab, state, run, stop, bar)
@@ -78,7 +78,7 @@ def train(cfg: Config) -> dict[str, Any]:
                 run.end("failed", error=f"{type(error).__name__}: {error}", **about)
             raise
         run.end(status, progress=progress(cfg, state), checkpoint=state.saved, **found)
-        screen.say(screen.summary(run))
+        files.say(screen.summary(run))
     if stop.caught:
         sys.exit(128 + stop.caught)
     return run.content
@@ -185,7 +185,7 @@ def is_over(folder: Path) -> bool:
     content = record.read(folder)
     if content is None or content["status"] not in ("finished", "diverged") or not record.has_curve(folder, content):
         return False
-    screen.say(f"{folder.name} has {content['status']} before; fresh=true runs it anew")
+    files.say(f"{folder.name} has {content['status']} before; fresh=true runs it anew")
     code = content["provenance"]["code"]
     if code != record.code_hash():
         log.warning("its code was another (%s, now %s): fresh=true runs it with today's", code, record.code_hash())

@@ -40,7 +40,7 @@ MAY_IMPORT["rope_lab.results.__main__"] = (
 MAY_IMPORT["rope_lab.lab"] = {"tasks.base"} | {
     f"rope_lab.{name}" for name in ("checkpoint", "config", "data", "evaluate", "files", "model", "positions", "record")
 }
-MAY_IMPORT["rope_lab.screen"] = {"rope_lab.evaluate", "rope_lab.record"}
+MAY_IMPORT["rope_lab.screen"] = {"rope_lab.evaluate", "rope_lab.files", "rope_lab.record"}
 MAY_IMPORT["rope_lab.train"] = MAY_IMPORT["rope_lab.lab"] | {f"rope_lab.{name}" for name in ("lab", "screen", "sweep")}
 MAY_IMPORT["rope_lab.sample"] = MAY_IMPORT["rope_lab.train"]
 MAY_IMPORT["rope_lab.probe"] = MAY_IMPORT["rope_lab.train"] | {

@@ -5,6 +5,8 @@ import math
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
@@ -12,6 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 from test_config import walk
 
+from rope_lab.config import ROOT
 from rope_lab.results import __main__ as results
 from rope_lab.results import figures, rows, stats, tables
 from rope_lab.results.groups import CONF, group, load_published, numbers
@@ -426,6 +429,22 @@ def test_nothing_to_show(tmp_path, capsys):
     with pytest.raises(SystemExit, match="no such folder"):
         results.main([str(tmp_path / "nowhere")])
     assert "there are no runs" in shown(capsys, tmp_path)
+
+
+LINUX = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full to write to")
+
+
+@pytest.mark.parametrize("full", [False, pytest.param(True, marks=LINUX)])
+def test_what_cannot_be_shown_is_written_all_the_same(out, full):
+    """Where its reader has left, as after `| head`, without a word; on a full disk with one."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full" if full else writer, "w") as screen:
+        command = [sys.executable, "-m", "rope_lab.results", str(out)]
+        done = subprocess.run(command, stdout=screen, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    said = "nothing more is shown here: No space left on device\n" if full else ""
+    assert (done.returncode, done.stderr) == (0, said)
+    assert "problems right of 128 better than RoPE" in (out / "README.md").read_text()
 
 
 def test_a_task_that_was_not_published(tmp_path, capsys):

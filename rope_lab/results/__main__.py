@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from rope_lab.files import write_whole
+from rope_lab.files import say, write_whole
 from rope_lab.results import figures, rows, tables
 from rope_lab.results.groups import Group, group, load_published, worth_keeping
 
@@ -78,13 +78,13 @@ def main(arguments: list[str] | None = None) -> None:
         problems += kept_problems
 
     groups = group(runs, published)
-    print(report(groups, published, problems, {}))
+    say(report(groups, published, problems, {}))
     if given.print or not groups:
         return
     drawn = figures.draw(groups, published, out / "figures")
     pictures = {recipe: [f"figures/{path.name}" for path in paths] for recipe, paths in drawn.items()}
     write(report(groups, published, problems, pictures), out / "README.md")
-    print(f"written: {os.path.relpath(out / 'README.md')} and {sum(map(len, drawn.values()))} figures beside it")
+    say(f"written: {os.path.relpath(out / 'README.md')} and {sum(map(len, drawn.values()))} figures beside it")
 
 
 if __name__ == "__main__":
