@@ -149,10 +149,11 @@ class Rotary(PositionScheme):
         check_base(base)
         check_share("fraction", fraction)
         width = fraction * dims.d_head
-        if round(width, 6) % 2 or dims.d_head % 2:
+        if round(width, 6) % 2 or dims.d_head % 2 or width < 2:
+            share = "" if fraction == 1 else f" and position.fraction={fraction}"
             raise ValueError(
-                f"model.d_model={dims.d_model} over model.n_heads={dims.n_heads} and position.fraction={fraction} "
-                f"make {width:g} of {dims.d_head} features of a head turn: rotary schemes need even numbers"
+                f"model.d_model={dims.d_model} over model.n_heads={dims.n_heads}{share} make {width:g} of "
+                f"{dims.d_head} features of a head turn: rotary schemes need even numbers above 0"
             )
         self.turns, self.o, self.base = (q, k, v), o, base
         self.turned = "".join(part for part, n in zip("qkvo", (q, k, v, o), strict=True) if n)
@@ -186,7 +187,7 @@ class Rotary(PositionScheme):
         heads, output = (None if e is None else e.clone() for e in at)
         for part in parts:
             e = output if part == "o" else heads[:, "qkv".index(part)]
-            e[..., pairs, 0], e[..., pairs, 1] = e[..., pairs, :].norm(dim=-1), 0.0
+            e[..., pairs, 0], e[..., pairs, 1] = torch.hypot(*e[..., pairs, :].unbind(-1)), 0.0
         return heads, output
 
 
@@ -199,8 +200,13 @@ class PRope(Rotary):
     def __init__(self, dims: Dims, p: float = 0.75, base: float = 10_000.0):
         super().__init__(dims, q=1, k=1, base=base)
         check_share("p", p)
-        self.turning = round(p * self.pairs)
-        self.turned = "qk" if self.turning else ""
+        turning = p * self.pairs
+        if round(turning, 6) % 1 or turning < 1:
+            raise ValueError(
+                f"position.p={p}: of the {self.pairs} pairs of a head {turning:g} would turn: must be a whole number "
+                "above 0"
+            )
+        self.turning = round(turning)
 
 
 class XPos(Rotary):
@@ -286,7 +292,7 @@ class Fire(PositionScheme):
     def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
         distance = (at_T[:, None] - at_S).clamp(min=0)
         furthest = torch.maximum(at_T, (self.share * self.threshold).abs())[:, None]
-        share = (self.c.abs() * distance + 1).log() / (self.c.abs() * furthest + 1).log()
+        share = (self.c.abs() * distance).log1p() / (self.c.abs() * furthest).log1p()
         return self.network(share.unsqueeze(-1)).movedim(-1, -3)
 
 

@@ -102,6 +102,16 @@ def changed(probe: str, model: Transformer) -> PositionScheme:
     return _within(model.position, lambda scheme: Changed(scheme, change=lambda at: scheme.still(at, match[1], pairs)))
 
 
+def check(probe: str, model: Transformer) -> None:
+    """Raises ConfigError where `changed` does; that positions end is for `outcome` to say."""
+    try:
+        changed(probe, model)
+    except ConfigError:
+        raise
+    except ValueError:
+        pass
+
+
 def waves(probe: str, model: Transformer) -> tuple[float, float] | None:
     """The shortest and the longest wave that `probe` leaves out, in positions; None where it does not choose any."""
     match, scheme = STILL.fullmatch(probe), _turning(model)
@@ -169,13 +179,13 @@ class Outcome:
 def outcome(probe: str, model: Transformer, cfg: config.Config, task, text, problems) -> Outcome:
     """The run's held-out loss and accuracy under a probe, or as it is where `probe` is empty."""
     trained = model.position
-    if probe:
-        model.position = changed(probe, model)
     try:
+        if probe:
+            model.position = changed(probe, model)
         with as_evaluated(model, cfg):
             nats_N, _, _ = text_losses(model, text)
             right = exact_matches(model, task, problems)
-    except ValueError as error:  # learned positions end
+    except ValueError as error:  # positions that end
         return Outcome(probe, cannot=str(error))
     finally:
         model.position = trained
@@ -265,7 +275,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"this run is {content['status']} at step {content['progress']['steps']:,}", file=sys.stderr)
         probes = given.probes or all_probes(model, cfg.train.seq_len)
         for probe in probes:
-            changed(probe, model)
+            check(probe, model)
         text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len)
         problems = data.evaluation_problems(task, cfg.eval.problems_at_end or cfg.eval.problems)
         each = tqdm(["", *probes], unit="probe", leave=False, disable=None)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from conftest import SCHEMES, make_scheme
+from conftest import make_scheme
 
 from rope_lab import config
 from rope_lab.lab import build
@@ -149,6 +149,7 @@ def logits(name: str, shift: int, max_len: int = 64) -> torch.Tensor:
 
 
 RELATIVE = ["none", "rope", "roper", "value_rope", "rope_partial", "p_rope", "xpos", "alibi", "t5_bias"]
+ABSOLUTE = ["sinusoidal", "sinusoidal_product", "learned", "roper_double_rotation", "fire", "randomized_rope"]
 
 
 @pytest.mark.parametrize("name", RELATIVE)
@@ -164,7 +165,7 @@ def test_attention_output_in_float32_does_not_notice_a_shift(name):
     torch.testing.assert_close(there, here, rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("name", sorted(set(SCHEMES) - set(RELATIVE)))
+@pytest.mark.parametrize("name", ABSOLUTE)
 def test_absolute_schemes_notice_a_shift(name):
     shift = {"learned": 50, "randomized_rope": 50, "fire": 1000}.get(name, 100_000)
     least = 1e-4 if name == "fire" else 1e-2  # whose distances are shares of the position only beyond its threshold
@@ -196,6 +197,27 @@ def test_p_rope_lets_the_slow_pairs_stand():
 
 
 @pytest.mark.parametrize(
+    ("name", "override", "message"),
+    [
+        ("p_rope", "position.p=0.1", "position.p=0.1: of the 4 pairs of a head 0.4 would turn"),
+        ("p_rope", "position.p=0.9", "of the 4 pairs of a head 3.6 would turn"),
+        ("p_rope", "position.p=1e-9", "must be a whole number above 0"),
+        ("rope", "position.fraction=1e-9", "position.fraction=1e-09 make 8e-09 of 8 features of a head turn"),
+        ("rope", "position.fraction=0.3", "position.fraction=0.3 make 2.4 of 8 features of a head turn"),
+    ],
+)
+def test_a_share_that_turns_no_whole_number_of_pairs_is_one_clear_message(name, override, message):
+    with pytest.raises(config.ConfigError, match=message):
+        make_scheme(name, DIMS, override)
+
+
+@pytest.mark.parametrize("name", ["rope", "p_rope", "xpos"])
+def test_an_odd_width_is_one_clear_message(name):
+    with pytest.raises(config.ConfigError, match=r"model.n_heads=2 make 7 of 7 features of a head turn"):
+        make_scheme(name, Dims(14, 2, 64))
+
+
+@pytest.mark.parametrize(
     ("n_heads", "exponents"),
     [(1, [8]), (4, [2, 4, 6, 8]), (8, [1, 2, 3, 4, 5, 6, 7, 8]), (3, [4, 8, 2]), (6, [2, 4, 6, 8, 1, 3])],
 )
@@ -221,6 +243,8 @@ def test_t5_buckets_widen():
 
 def test_fire_is_the_formula():
     torch.manual_seed(0)
+    at_once = make_scheme("fire", DIMS, "position.threshold=1e-9").bias(torch.arange(9), torch.arange(9))
+    assert at_once.isfinite().all()
     scheme = make_scheme("fire", DIMS, "position.threshold=5.0").double()
     first, last = scheme.network[0], scheme.network[2]
     with torch.no_grad():

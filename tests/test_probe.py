@@ -9,7 +9,7 @@ from conftest import SCHEMES, make_scheme, only_folder
 from rope_lab import config, data, probe
 from rope_lab.config import ConfigError
 from rope_lab.model import Transformer
-from rope_lab.positions import Dims, PRope, Rotary
+from rope_lab.positions import Dims, Randomized, Rotary
 from rope_lab.train import train
 
 V, DIMS = 11, Dims(24, 3, max_len=32)
@@ -82,10 +82,10 @@ def test_all_probes_leave_out_each_part_that_turns(turns, expected):
     ]
 
 
-def test_where_no_wave_is_left_nothing_turns():
-    bare = make_model(PRope(DIMS, p=0.01))
+def test_where_nothing_turns_nothing_can_be_still():
+    bare = make_model(Rotary(DIMS))
     assert not [p for p in probe.all_probes(bare, 64) if p.startswith("still")]
-    with pytest.raises(ConfigError, match="PRope has no such part, it turns nothing"):
+    with pytest.raises(ConfigError, match="Rotary has no such part, it turns nothing"):
         probe.changed("still=qk", bare)
 
 
@@ -107,6 +107,9 @@ def test_without_its_turns_xpos_still_fades():
     q, k, _ = scheme.heads(qkv, at)[0, :, :, 0].unbind(1)
     expected = [((2 * (i // 2) / 8 + 0.4) / 1.4) ** (100 / 512) for i in range(8)]
     assert (q[1] * k[0]).tolist() == pytest.approx(expected, abs=1e-12)
+    far = scheme.still(scheme.prepare(torch.tensor([28_000]), torch.float32), "qk", slice(0, 4))[0]
+    assert far.isfinite().all()
+    assert (far[0, :2, 0, :, 0] > 0).all()
 
 
 def test_random_positions_stay_as_they_were_drawn():
@@ -121,7 +124,7 @@ def test_random_positions_stay_as_they_were_drawn():
         torch.testing.assert_close(model(TOKENS), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", sorted(set(SCHEMES) - {"randomized_rope"}))
+@pytest.mark.parametrize("name", [s for s in SCHEMES if not isinstance(make_scheme(s, DIMS), Randomized)])
 def test_a_shift_moves_every_position(name):
     made = make_model(name)
     expected = made(TOKENS[:, :10], torch.arange(10) + 7)
@@ -231,10 +234,19 @@ def test_what_is_no_report_is_one_clear_message(tmp_path, content):
     assert (tmp_path / "x.json").read_text() == content
 
 
-def test_positions_that_end_are_said_to_end(tiny, tmp_path, capsys):
-    train(config.load(*tiny, "position=learned"))
-    probe.main([str(only_folder(tmp_path / "runs")), "shift=100"])
-    assert "164 positions are more than the 64" in capsys.readouterr().out
+@pytest.mark.parametrize("drawn", [False, True])
+def test_positions_that_end_are_said_to_end(tiny, tmp_path, capsys, drawn):
+    """Whether they are the model's own or behind a draw; other probes are made all the same."""
+    position = ["position=learned"]
+    if drawn:
+        inner = "+position.scheme={_target_:rope_lab.positions.Learned,_partial_:true}"
+        position = ["position=randomized_rope", "~position.scheme", inner, "position.longest=164"]
+    train(config.load(*tiny, *position))
+    probe.main([str(only_folder(tmp_path / "runs")), "shift=101", "window=8"])
+    *_, shift, window = capsys.readouterr().out.strip().splitlines()
+    end, last = (265, 164) if drawn else (165, 64)
+    assert f"{end} positions are more than the {last}" in shift
+    assert "points" in window
 
 
 @pytest.mark.parametrize("what", [["still=vo"], ["nonsense"], ["window=4", "still=qkvo:0"]])

@@ -17,7 +17,7 @@ from test_config import walk
 from rope_lab.config import ROOT
 from rope_lab.results import __main__ as results
 from rope_lab.results import figures, rows, stats, tables
-from rope_lab.results.groups import CONF, group, load_published, numbers
+from rope_lab.results.groups import CONF, SPARE_COLORS, group, load_published, numbers
 
 PUBLISHED = load_published()
 STEPS = [0, 50, 100]
@@ -234,6 +234,8 @@ def test_pairs_of_different_code_are_not_compared(out, capsys):
     make_run(out, "roper", 9, 0.1, provenance__code="other")
     text = shown(capsys, out, "--print")
     assert "RoPER and RoPE were run by different code at seed 9: these pairs are not compared" in text
+    make_run(out, "none", 9, 0.1, provenance__code="other")
+    assert "none lacks seeds 0–3 that RoPE has: there is no pair to compare" in shown(capsys, out, "--print")
     assert "| 4 |" in next(line for line in text.splitlines() if line.startswith("| Substring by Index | problems"))
 
 
@@ -482,6 +484,30 @@ def test_accuracy_by_length(tmp_path, capsys):
     assert (tmp_path / "figures" / "quick-substring_by_index-lengths.svg").exists()
 
 
+@pytest.mark.parametrize(
+    ("task", "settings", "trained"),
+    [
+        ("substring_by_index", {"string_length": 13}, (13, 13)),
+        ("substring_by_index", {"string_length": 13, "shortest": 5}, (5, 13)),
+        ("arithmetic_addition", {"digits": 8, "shortest": None}, (1, 8)),
+        ("arithmetic_addition", {"digits": 8, "shortest": 3}, (3, 8)),
+        ("substring_by_prefix", {}, (1, 64)),
+        ("mine", {}, None),
+    ],
+)
+def test_the_lengths_of_training(tmp_path, capsys, task, settings, trained):
+    slices = {"length": {"4": [9, 0.5], "8": [9, 0.5], "80": [9, 0.5]}}
+    metrics = dict.fromkeys(("eval/accuracy", "eval/sum_accuracy", "eval/loss"), 0.5)
+    make_run(tmp_path, "rope", 0, 0.5, task=task, config__task=settings, slices=slices, metrics=metrics)
+    (only,) = group(rows.read(tmp_path)[0], PUBLISHED)
+    assert only.trained_lengths == trained
+    head = next(line for line in shown(capsys, tmp_path, "--print").splitlines() if "| 80" in line)
+    shortest, longest = trained or (0, 100)
+    for n in (4, 8, 80):
+        tag = " (shorter)" if n < shortest else " (longer)" if n > longest else ""
+        assert f"| {n}{tag} |" in head
+
+
 def test_what_is_left_of_a_difference_as_long_after_a_milestone(tmp_path, capsys):
     """Two schemes of which one does 20 steps later all that the other does: nothing is left."""
     for seed in range(3):
@@ -563,6 +589,8 @@ def test_a_scheme_keeps_its_colour_whoever_else_is_there(out):
         row = [label.get_text() for label in figure.axes[0].get_yticklabels()].index("RoPER")
         colours.append(next(line.get_color() for line in figure.axes[0].lines if round(line.get_ydata()[0]) == row))
     assert colours == [PUBLISHED["schemes"]["roper"]["color"]] * 2
+    known = [scheme["color"].lower() for scheme in PUBLISHED["schemes"].values()]
+    assert len({*known, *map(str.lower, SPARE_COLORS)}) == len(known) + len(SPARE_COLORS)
 
 
 def test_figures_draw_every_seed_and_the_median(out):
@@ -676,4 +704,15 @@ def test_intervals_cover_what_they_say(n):
 
 def test_no_spread_at_all():
     assert stats.paired_difference([1.0, 1.0], [1.0, 1.0]).p == 1.0
-    assert stats.paired_difference([2.0, 3.0], [1.0, 2.0]).p == 0.0
+    assert math.isnan(stats.paired_difference([2.0, 3.0], [1.0, 2.0]).p)
+
+
+def test_differences_that_are_all_alike_are_no_certainty(tmp_path, capsys):
+    for seed, accuracy in enumerate((0.5, 0.75)):
+        make_run(tmp_path, "rope", seed, accuracy)
+        make_run(tmp_path, "roper", seed, accuracy + 0.125)
+        make_run(tmp_path, "none", seed, accuracy)
+    text = shown(capsys, tmp_path, "--print")
+    assert "RoPER ends 16.0 problems right of 128 better than RoPE on each of 2 seeds alike; without a spread" in text
+    assert "beyond noise" not in text
+    assert "| +16.0 [+16.0, +16.0] | – | 0.5 (0.5) | 2 |" in text

@@ -185,7 +185,7 @@ def _slices(group: Group, published: dict[str, Any], facts: list[str]) -> Figure
 
 
 def _lengths(group: Group, published: dict[str, Any]) -> Figure:
-    """Problems right, and loss above the floor where there is one, by length; shaded up to the longest of training."""
+    """Problems right, and loss above the floor where there is one, by length; those of training are shaded."""
     kinds = [kind for kind in ("length", "length_loss") if any(kind in run.slices for run in group.all_finished())]
     figure, axes = _panels(len(kinds))
     for ax, kind in zip(axes, kinds, strict=True):
@@ -198,7 +198,9 @@ def _lengths(group: Group, published: dict[str, Any]) -> Figure:
                 middle = [median(pairs[n][1] for pairs in points) for n in points[0]]
                 label = title(published, scheme)
                 ax.plot(x, middle, "o-", ms=2.5, color=color(published, scheme), lw=1.4, label=label)
-        ax.axvspan(0, group.trained_length or 0, color="black", alpha=0.06, lw=0)
+        if group.trained_lengths:
+            shortest, longest = group.trained_lengths
+            ax.axvspan(shortest - 0.5, longest + 0.5, color="black", alpha=0.06, lw=0)
         ax.set(xlabel=group.facts["length"]["title"], xlim=(0, None))
         ax.set(ylabel="share of problems right" if kind == "length" else "nats above the Bayes floor")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -16,7 +16,7 @@ from rope_lab.results.stats import PairedDifference, paired_difference
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PUBLISHED, CONF = ROOT / "results" / "published.yaml", ROOT / "conf"
-SPARE_COLORS = ("#000000", "#F0E442", "#882255", "#44AA99", "#999933", "#AA4499", "#666666", "#117733")
+SPARE_COLORS = ("#F0E442", "#6A3D9A", "#B15928", "#1B9E77", "#E7298A", "#A6761D", "#66C2A5", "#FB9A99")
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,13 @@ class Group:
         return sorted({int(n) for run in self.all_finished() for n in run.slices.get("length", {})})
 
     @property
-    def trained_length(self) -> int | None:
-        """The longest problems of training, counted as `lengths` are; None where that is not known."""
-        return self.settings.get(self.facts["length"]["trained"])
+    def trained_lengths(self) -> tuple[int, int] | None:
+        """The shortest and the longest problems of training, counted as `lengths` are; None where that is not known."""
+        facts = self.facts["length"]
+        longest = self.settings.get(facts["longest"])
+        if longest is None:
+            return None
+        return self.settings.get(facts.get("shortest")) or facts.get("least", longest), longest
 
     def curves(self, scheme: str) -> tuple[list[float], np.ndarray]:
         """The steps at which all finished runs were evaluated, and what counts at each: [runs, steps]."""
@@ -148,11 +152,14 @@ class Group:
                     )
             if baseline in self.cells and scheme != baseline:
                 here, there = set(self.finished(scheme)), set(self.finished(baseline))
+                pairs = self.pairs(scheme, baseline)
+                over = f"compared over the {len(pairs)} that both have" if pairs else "there is no pair to compare"
                 for name, other, missing in ((scheme, baseline, there - here), (baseline, scheme, here - there)):
                     if missing:
-                        what = f"{seeds(missing)} that {title(published, other)} has: compared over the "
-                        lacks[f"{what}{len(here & there)} that both have"].append(title(published, name))
-                unlike = sorted((here & there) - set(self.pairs(scheme, baseline)))
+                        lacks[f"{seeds(missing)} that {title(published, other)} has: {over}"].append(
+                            title(published, name)
+                        )
+                unlike = sorted((here & there) - set(pairs))
                 if unlike:
                     lines.append(
                         f"{title(published, scheme)} and {title(published, baseline)} were run by different code at "
@@ -291,7 +298,7 @@ def _unpublished(task: str) -> dict[str, Any]:
     milestones = [{"name": "95% right", "metric": "eval/accuracy", "at_least": 0.95}]
     return {
         "title": task,
-        "length": {"title": "length", "trained": None},
+        "length": {"title": "length", "longest": None},
         "metric": "eval/accuracy",
         "unit": "share of problems right",
         "times": 1,

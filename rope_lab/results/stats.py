@@ -28,7 +28,7 @@ class PairedDifference:
     """A scheme against another over the seeds that both have.
 
     difference: scheme − other, with Student's t interval over the seeds
-    p:          of the paired t test
+    p:          of the paired t test; nan where the differences are all alike but not 0, with no spread to go by
     p_signs:    of the exact permutation test that flips the sign of each seed's difference (two-sided)
     p_signs_least: the least that this could be with so many seeds, 2 / 2ⁿ
     """
@@ -55,8 +55,8 @@ def paired_difference(scheme: Sequence[float], other: Sequence[float]) -> Paired
     interval = t_interval(differences)
     if n < 2:
         return PairedDifference(interval, np.nan, 1.0, 1.0)
-    if np.ptp(differences) == 0:  # no spread, so Student's t says nothing or everything
-        p = 1.0 if differences[0] == 0 else 0.0
+    if np.ptp(differences) == 0:
+        p = 1.0 if differences[0] == 0 else np.nan
     else:
         p = float(stats.ttest_1samp(differences, 0.0).pvalue)
     return PairedDifference(interval, p, sign_flip_p(differences), 2 / 2**n)

@@ -57,8 +57,12 @@ def in_words(group: Group, difference: PairedDifference | None, p: float, baseli
     better = (d.mean > 0) == group.facts["higher_is_better"]
     size = f"{abs(d.mean):.{digits}f} {group.facts['unit']}"
     ahead = f"{contender} ends {size} {'better' if better else 'worse'} than {baseline}"
+    if d.mean == 0:
+        ahead = f"{contender} ends level with {baseline}"
     if d.n < 2:
         return where + f"{ahead} on one seed; with one seed nothing can be said about noise."
+    if math.isnan(p):
+        return where + f"{ahead} on each of {d.n} seeds alike; without a spread nothing can be said about noise."
     how = f"95% interval of the difference {d.low:+.{digits}f} to {d.high:+.{digits}f} over {d.n} paired seeds"
     if p < ALPHA:
         return where + f"{ahead} ({how}), which is beyond noise."
@@ -158,9 +162,9 @@ def lengths(group: Group, published: dict[str, Any]) -> str:
     """Problems right by length, in percent: the mean over seeds, the least and the most."""
     if not group.lengths:
         return ""
-    trained = group.trained_length
-    longer = [n for n in group.lengths if trained is not None and n > trained]
-    head = [group.facts["length"]["title"], *(f"{n} (longer)" if n in longer else f"{n}" for n in group.lengths)]
+    shortest, longest = group.trained_lengths or (0, math.inf)
+    beyond = {n: "shorter" if n < shortest else "longer" for n in group.lengths if not shortest <= n <= longest}
+    head = [group.facts["length"]["title"], *(f"{n} ({beyond[n]})" if n in beyond else f"{n}" for n in group.lengths)]
     rows = []
     for scheme in group.cells:
         row = [title(published, scheme)]
@@ -170,8 +174,9 @@ def lengths(group: Group, published: dict[str, Any]) -> str:
             spread = f" ({min(shares):.0f}–{max(shares):.0f})" if len(shares) > 1 else ""
             row.append(f"{sum(shares) / len(shares):.1f}{spread}" if shares else "–")
         rows.append(row)
-    words = "Problems of given lengths right, in percent: mean over seeds (least–most)"
-    return f"{words}{'; longer: than any of training' if longer else ''}.\n\n{markdown(head, rows)}"
+    words = "Problems of given lengths whose whole completion is right, in percent: mean over seeds (least–most)"
+    unlike = f"; {', '.join(sorted(set(beyond.values())))}: than any of training" if beyond else ""
+    return f"{words}{unlike}.\n\n{markdown(head, rows)}"
 
 
 def details(group: Group, published: dict[str, Any]) -> str:
@@ -241,7 +246,7 @@ def _difference(difference: PairedDifference | None, adjusted: float, group: Gro
     beyond = "**" if adjusted < ALPHA else ""
     return [
         f"{beyond}{d.mean:+.{digits}f} [{d.low:+.{digits}f}, {d.high:+.{digits}f}]{beyond}",
-        f"{adjusted:.2g}",
+        "–" if math.isnan(adjusted) else f"{adjusted:.2g}",
         f"{difference.p_signs:.2g} ({difference.p_signs_least:.2g})",
         str(d.n),
     ]
