@@ -604,6 +604,20 @@ def test_figures_draw_every_seed_and_the_median(out):
     assert list(scores.lines[0].get_xdata()) == pytest.approx([128 * a for a in ROPER])
 
 
+def test_shares_of_problems_stand_between_none_and_all(tmp_path):
+    """Of 128 problems or of 1, whether two runs have 1 in 128 right or all."""
+    for seed, accuracy in enumerate((1 / 128, 2 / 128)):
+        lengths = {"length": {"13": [9, 0.01], "26": [9, 0.02]}}
+        make_run(tmp_path, "rope", seed, accuracy, slices={"index": {"0": [9, accuracy]}} | lengths)
+    (only,) = group(rows.read(tmp_path)[0], PUBLISHED)
+    curves, scores = figures._curves(only, PUBLISHED).axes[0], figures._scores(only, PUBLISHED).axes[0]
+    slices, lengths = figures._slices(only, PUBLISHED, ["index"]).axes[0], figures._lengths(only, PUBLISHED).axes[0]
+    for low, high in (curves.get_ylim(), scores.get_xlim()):
+        assert -10 < low < 0 < 128 < high < 138
+    for low, high in (slices.get_ylim(), lengths.get_ylim()):
+        assert -0.1 < low < 0 < 1 < high < 1.1
+
+
 def test_where_less_is_better_the_least_comes_first_and_the_floor_is_drawn(tmp_path):
     for scheme, accuracy in (("rope", 0.5), ("roper", 0.4), ("none", 0.7)):
         make_run(tmp_path, scheme, 0, accuracy, task="substring_by_prefix", floor={"loss": 0.2, "place": {}})

@@ -1,6 +1,7 @@
 """The figures: learning curves, final scores and slices, small enough for a paper's column.
 
-A scheme has the same colour in all of them, every seed is drawn, and files are the same to the byte for the same rows.
+A scheme has the same colour in all of them, every seed is drawn, shares of problems stand between none and all, and files
+are the same to the byte for the same rows.
 """
 
 import math
@@ -80,6 +81,8 @@ def _curves(group: Group, published: dict[str, Any]) -> Figure:
             middle = np.median(values, axis=0)
             ax.plot(steps, middle, color=color(published, scheme), lw=1.6, label=title(published, scheme))
     _floor(ax, group.floor)
+    if group.facts["higher_is_better"]:
+        ax.set_ylim(_from_none_to_all(group.facts["times"]))
     ax.set(xlabel="optimizer steps", ylabel=f"{group.facts['unit']}")
     per_step = group.settings["train.batch_size"] * group.settings["train.seq_len"] / 1e6
     tokens = ax.secondary_xaxis("top", functions=(lambda x: x * per_step, lambda x: x / per_step))
@@ -141,6 +144,8 @@ def _scores(group: Group, published: dict[str, Any]) -> Figure:
             ax.plot([means[scheme]] * 2, [row - 0.32, row + 0.32], color=color(published, scheme), lw=1.6)
     ax.set(yticks=range(len(schemes)), yticklabels=[title(published, s) for s in schemes], xlabel=group.facts["unit"])
     ax.set_ylim(len(schemes) - 0.5, -0.5)
+    if group.facts["higher_is_better"]:
+        ax.set_xlim(_from_none_to_all(group.facts["times"]))
     for scheme, values in group.facts["published"].items():
         number = float(values[0].split()[0])
         if scheme in schemes and not group.deviations() and not group.variant:
@@ -178,6 +183,8 @@ def _slices(group: Group, published: dict[str, Any], facts: list[str]) -> Figure
             floor = {int(place): nats for place, (_, nats) in some.floor["place"].items()}
             ax.plot(list(floor), list(floor.values()), color="black", lw=0.8, ls="--", label="Bayes floor")
             ax.set(ylabel="nats per letter")
+        else:
+            ax.set_ylim(_from_none_to_all(1))
     handles, labels = axes[0].get_legend_handles_labels()
     order = sorted(range(len(labels)), key=lambda i: labels[i] == "Bayes floor")
     _legend(figure, *([list(x)[i] for i in reversed(order)] for x in (handles, labels)))
@@ -203,6 +210,8 @@ def _lengths(group: Group, published: dict[str, Any]) -> Figure:
             ax.axvspan(shortest - 0.5, longest + 0.5, color="black", alpha=0.06, lw=0)
         ax.set(xlabel=group.facts["length"]["title"], xlim=(0, None))
         ax.set(ylabel="share of problems right" if kind == "length" else "nats above the Bayes floor")
+        if kind == "length":
+            ax.set_ylim(_from_none_to_all(1))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles, labels = axes[0].get_legend_handles_labels()
     _legend(figure, handles[::-1], labels[::-1])
@@ -228,6 +237,11 @@ def _binned(pairs: dict[str, list[float]], edges: np.ndarray) -> dict[float, flo
         float(centres[b]): float((counts[bins == b] * means[bins == b]).sum() / counts[bins == b].sum())
         for b in np.unique(bins)
     }
+
+
+def _from_none_to_all(top: float) -> tuple[float, float]:
+    """The limits of an axis of problems right, with room for dots at both ends."""
+    return -0.04 * top, 1.04 * top
 
 
 def _floor(ax: Axes, nats: float) -> None:
