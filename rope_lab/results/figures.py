@@ -1,7 +1,7 @@
 """The figures: learning curves, final scores and slices, small enough for a paper's column.
 
-A scheme has the same colour in all of them, every seed is drawn, shares of problems stand between none and all, and files
-are the same to the byte for the same rows.
+A scheme has the same colour in all of them, every seed is drawn, shares of problems stand between none and all, and
+files are the same to the byte for the same rows.
 """
 
 import math
