@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
 
@@ -132,13 +133,22 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "named"), COMMANDS, ids=[" ".join(o) for o, _ in COMMANDS])
-def test_bad_settings_through_the_command_line(overrides, named, tmp_path):
-    done = run_command([*overrides, "out=runs"], tmp_path)
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """How each of COMMANDS ends, and in which folder: side by side, since most of their time is Python's own start."""
+    folders = [tmp_path_factory.mktemp("command") for _ in COMMANDS]
+    with ThreadPoolExecutor() as pool:
+        done = pool.map(lambda command, folder: run_command([*command[0], "out=runs"], folder), COMMANDS, folders)
+        return list(zip(done, folders, strict=True))
+
+
+@pytest.mark.parametrize("i", range(len(COMMANDS)), ids=[" ".join(overrides) for overrides, _ in COMMANDS])
+def test_bad_settings_through_the_command_line(ended, i):
+    done, folder = ended[i]
     assert done.returncode != 0
-    assert named in done.stderr
+    assert COMMANDS[i][1] in done.stderr
     assert "Traceback" not in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
