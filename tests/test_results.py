@@ -256,20 +256,21 @@ def test_two_recipes_never_meet(out, capsys):
     assert (out / "figures" / "mine.svg").exists()
 
 
-def test_the_recipe_of_conf_is_the_plain_one_however_many_runs_have_another(tmp_path, capsys):
-    recipe = OmegaConf.to_container(OmegaConf.load(CONF / "recipe" / "substring_by_index" / "reduced.yaml"))
-    for lr, seeds in ((recipe["train"]["lr"], [0]), (2e-3, range(3))):
+@pytest.mark.parametrize("setting", ["train.lr=0.002", "model.attention=linear", "train.beta2=0.5"])
+def test_what_conf_says_is_the_plain_recipe_however_many_runs_have_another(tmp_path, capsys, setting):
+    """Whether the recipe says it or config.yaml."""
+    files = (CONF / "config.yaml", CONF / "recipe" / "substring_by_index" / "reduced.yaml")
+    for changed, seeds in (([], [0]), ([setting], range(3))):
+        said = OmegaConf.merge(*(OmegaConf.load(path) for path in files), OmegaConf.from_dotlist(changed))
+        sections = {
+            f"config__{name}": OmegaConf.to_container(said[name]) for name in ("model", "train", "eval", "task")
+        }
+        sections["config__train"]["precision"] = "float32"  # what auto came to
         for seed in seeds:
-            changes = {f"config__{section}": dict(recipe[section]) for section in ("model", "train", "eval")}
-            changes |= {
-                "recipe_id": f"r{len(seeds)}",
-                "run_id": f"r{len(seeds)}-{seed}",
-                "config__task": recipe["task"],
-            }
-            changes["config__train"]["lr"] = lr
-            make_run(tmp_path, "rope", seed, 0.5, scale="reduced", **changes)
+            ids = {"recipe_id": f"r{len(seeds)}", "run_id": f"r{len(seeds)}-{seed}"}
+            make_run(tmp_path, "rope", seed, 0.5, scale="reduced", **sections, **ids)
     headings = re.findall("^## (.*)", shown(capsys, tmp_path, "--print"), re.M)
-    assert headings == ["Substring by Index, scale reduced", "Substring by Index, train.lr=0.002, scale reduced"]
+    assert headings == ["Substring by Index, scale reduced", f"Substring by Index, {setting}, scale reduced"]
 
 
 def test_what_was_tried_besides_stands_beside_nothing_published_and_changes_no_p(out, capsys):

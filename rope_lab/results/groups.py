@@ -43,7 +43,7 @@ class Group:
     @property
     def settings(self) -> dict[str, Any]:
         """Every setting that the runs share."""
-        return next(iter(next(iter(self.cells.values())).values())).settings
+        return _settings(self.cells)
 
     def finished(self, scheme: str) -> dict[int, RunRow]:
         """Seed → run, of the runs that came to their end with the metric that counts."""
@@ -213,25 +213,33 @@ def worth_keeping(run: RunRow, published: dict[str, Any]) -> RunRow:
 
 
 def _variants(cells: dict[tuple, dict[str, dict[int, RunRow]]]) -> dict[tuple, str]:
-    """For each task, scale and recipe: the settings in which it is unlike that of conf/recipe/<task>/<scale>.yaml.
+    """For each task, scale and recipe: the settings in which it is unlike that of conf/.
 
-    Where none is as that says, or several are, unlike the one of most runs, or of as many.
+    That is config.yaml with recipe/<task>/<scale>.yaml. Where none is as these say, or several are, unlike the one of
+    most runs, or of as many.
     """
-    later = {".".join(key): before for key, before in CAME_LATER.items()}
-    settings = {
-        key: later | next(iter(next(iter(schemes.values())).values())).settings for key, schemes in cells.items()
-    }
+    settings = {key: _settings(schemes) for key, schemes in cells.items()}
     variants = {}
     for key in cells:
         alike = [other for other in cells if other[:2] == key[:2] and other != key]
-        shipped = _shipped(f"recipe/{key[0]}/{key[1]}").items()
+        shipped = _shipped("config") | _shipped(f"recipe/{key[0]}/{key[1]}")
         rank = {
-            other: (shipped <= settings[other].items(), sum(map(len, cells[other].values()))) for other in [key, *alike]
+            other: (
+                all(k not in shipped or shipped[k] in (v, "auto") for k, v in settings[other].items()),
+                sum(map(len, cells[other].values())),
+            )
+            for other in [key, *alike]
         }
         usual = [other for other in alike if rank[other] == max(rank.values())]
         unlike = {k for other in usual for k, v in settings[key].items() if settings[other].get(k) != v}
         variants[key] = ", ".join(f"{k}={settings[key][k]}" for k in sorted(unlike))
     return variants
+
+
+def _settings(cells: dict[str, dict[int, RunRow]]) -> dict[str, Any]:
+    """Every setting that the runs of one recipe share; of those that came later, what they were before."""
+    before = {".".join(key): value for key, value in CAME_LATER.items()}
+    return before | next(run for cell in cells.values() for run in cell.values()).settings
 
 
 def scheme_names(runs: list[RunRow]) -> dict[str, str]:
