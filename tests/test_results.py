@@ -720,6 +720,10 @@ def test_intervals_cover_what_they_say(n):
 def test_no_spread_at_all():
     assert stats.paired_difference([1.0, 1.0], [1.0, 1.0]).p == 1.0
     assert math.isnan(stats.paired_difference([2.0, 3.0], [1.0, 2.0]).p)
+    thirds = [128 * round(k / 768, 6) for k in (5, 256, 700)]  # as rows keep them
+    more = [128 * round((k + 3) / 768, 6) for k in (5, 256, 700)]
+    assert math.isnan(stats.paired_difference(more, thirds).p)
+    assert stats.paired_difference([0.50001, 0.50003], [0.5, 0.5]).p == pytest.approx(0.2951672)
 
 
 def test_differences_that_are_all_alike_are_no_certainty(tmp_path, capsys):

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 LEVEL = 0.95
+ROUNDED = 4e-6  # kept rows have six digits: differences that lie no further apart, as a share of the values, are alike
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ def paired_difference(scheme: Sequence[float], other: Sequence[float]) -> Paired
     interval = t_interval(differences)
     if n < 2:
         return PairedDifference(interval, np.nan, 1.0, 1.0)
-    if np.ptp(differences) == 0:
-        p = 1.0 if differences[0] == 0 else np.nan
+    if np.ptp(differences) <= ROUNDED * np.abs([scheme, other]).max():
+        p = 1.0 if not differences.any() else np.nan
     else:
         p = float(stats.ttest_1samp(differences, 0.0).pvalue)
     return PairedDifference(interval, p, sign_flip_p(differences), 2 / 2**n)
