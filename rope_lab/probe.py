@@ -103,13 +103,12 @@ def changed(probe: str, model: Transformer) -> PositionScheme:
 
 
 def check(probe: str, model: Transformer) -> None:
-    """Raises ConfigError where `changed` does; that positions end is for `outcome` to say."""
+    """Raises ConfigError where `changed` does; that positions end, another ValueError, is for `outcome` to say."""
     try:
         changed(probe, model)
-    except ConfigError:
-        raise
-    except ValueError:
-        pass
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
 
 
 def waves(probe: str, model: Transformer) -> tuple[float, float] | None:
