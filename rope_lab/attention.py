@@ -54,7 +54,7 @@ class KeysAndValues:
 
 @dataclass
 class Sums:
-    """The memory of linear attention: Σᵢ k̃ᵢ vᵢᵀ, [B, H, K, K], and Σᵢ φ(kᵢ), [B, H, K]; it does not grow."""
+    """The memory of linear attention: Σᵢ k̃ᵢ ṽᵢᵀ, [B, H, K, K], and Σᵢ φ(kᵢ), [B, H, K]; it does not grow."""
 
     kv_BHKK: Tensor
     k_BHK: Tensor

@@ -151,7 +151,7 @@ CHECKS = [
     ("eval.problems", lambda v: v >= 1, "must be at least 1"),
     ("eval.sequences", lambda v: v >= 1, "must be at least 1"),
     ("eval.problems_at_end", lambda v: v is None or v >= 1, "must be at least eval.problems, or null"),
-    ("eval.lengths", lambda v: sorted(set(v)) == v, "must rise, eval.lengths=[13,26] for example"),
+    ("eval.lengths", lambda v: sorted(set(v)) == v, "must be in rising order, eval.lengths=[13,26] for example"),
     ("seed", lambda v: v >= 0, "must be 0 or more"),
     ("device", lambda v: v in ("auto", "cpu", "cuda", "mps"), "must be auto, cpu, cuda or mps"),
     ("threads", lambda v: v is None or 1 <= v <= CORES, f"must be 1 to {CORES}, the cores there are, or null"),
@@ -348,7 +348,7 @@ def _check_keys(plain: dict[str, Any], schema: type, prefix: str = "") -> None:
             _check_keys(value, fields[key], f"{prefix}{key}.")
     for key in fields:
         if plain.get(key, MISSING) == MISSING:
-            raise ConfigError(f"{prefix}{key}: not set; conf/config.yaml sets it")
+            raise ConfigError(f"{prefix}{key}: not set; see conf/config.yaml")
 
 
 def _check_arguments(group: str, node: dict[str, Any], kind: type, allowed_packages: list[str]) -> dict[str, Any]:
@@ -386,7 +386,7 @@ def _check_arguments(group: str, node: dict[str, Any], kind: type, allowed_packa
             node = node | {key: _check_arguments(f"{group}.{key}", value, PositionScheme, allowed_packages)}
             continue
         if _names_a_class(value):
-            raise ConfigError(f"{group}.{key}={_show(value)}: must be plain, it would be built from a class")
+            raise ConfigError(f"{group}.{key}={_show(value)}: must be a plain value, not one built from a class")
         if not _fits(value, parameters[key].annotation):
             raise ConfigError(f"{group}.{key}={_show(value)}: must be {_describe(parameters[key].annotation)}")
     for key in takes:

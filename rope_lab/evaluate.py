@@ -106,7 +106,7 @@ def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int)
 def by_length(
     model: Transformer, task: Task, longer: Longer, reading: Callable[[int], AbstractContextManager]
 ) -> dict[str, dict[str, list[float]]]:
-    """Slices, each found within `reading` as many tokens as it takes.
+    """Slices, each measured within `reading(n)`, where n is how many tokens are read for it.
 
     length:      for each length, [how many problems, the share that are right]
     length_loss: where text is made that long, [how many tokens stand between the length before and this, their mean
@@ -157,7 +157,7 @@ def exact_matches(model: Transformer, task: Task, problems: list[Problem]) -> li
 def generate(model: Transformer, task: Task, prompts: list[str], longest: int, max_len: int) -> list[str]:
     """Greedy completions of prompts of 1 to `max_len` tokens, each up to the task's stop character or `longest` tokens.
 
-    The model reads no more than `max_len` tokens, so that what stands after as many is the last that it writes.
+    The model reads no more than `max_len` tokens, so the token after the last it can read is the last it writes.
     """
     written = [""] * len(prompts)
     slots = max(map(len, prompts), default=0) + longest

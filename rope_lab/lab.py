@@ -47,7 +47,7 @@ class Lab:
 class State:
     """How far a run is."""
 
-    step: int = 0  # optimizer steps made
+    step: int = 0  # optimizer steps taken
     saved: int = 0  # of which the last checkpoint holds so many
     seconds: float = 0.0  # spent training and evaluating, over all the times that the run was resumed
     losses: list[float] = field(default_factory=list)  # of the steps since train/loss was last recorded

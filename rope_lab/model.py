@@ -16,7 +16,7 @@ Cache = list[Memory]  # what each layer keeps of what was read so far; all rows 
 
 
 class Transformer(nn.Module):
-    """A decoder with ReLU feed-forward layers of 4 · d_model, biases everywhere and an output matrix of its own.
+    """A decoder with ReLU feed-forward layers of 4 · d_model, biases everywhere and an untied output matrix.
 
     attention: `softmax` or `linear`
     norm: where layer norms stand: `pre`, x + f(LN(x)) with one more before the output, or `post`, LN(x + f(x))

@@ -5,9 +5,9 @@ Evaluates the run as it is, and with one thing changed at a time. PROBE is one o
   window=N       attention sees the last N tokens only, the token itself among them
   still=PARTS    what turns PARTS (of q, k, v and o, the output) is left out: still=v, still=vo
   still=PARTS:P  the same for pair P of each head's features alone, or for pairs P-P: still=qk:0, still=vo:4-7
-Teacher-forced, on the run's own held-out text and problems. The table is printed. Without a PROBE, all that the scheme
-has a part for are made, and the table and a figure are written beside the run; `--into FOLDER` writes them there. Given
-a .json that was written so, it makes the table and the figure anew.
+Teacher-forced, on the run's own held-out text and problems. The table is printed. Without a PROBE, all that
+apply to the scheme are run, and the table and a figure are written beside the run; `--into FOLDER` writes them there.
+Given a .json that was written so, it makes the table and the figure anew.
 """
 
 import argparse
@@ -90,11 +90,11 @@ def changed(probe: str, model: Transformer) -> PositionScheme:
     match = STILL.fullmatch(probe)
     if not match:
         raise ConfigError(
-            f"{probe}: must be shift=N or window=N with N below 10⁹, still=PARTS or still=PARTS:PAIRS, still=vo:4-7 say"
+            f"{probe}: must be shift=N or window=N with N below 10⁹, still=PARTS or still=PARTS:PAIRS (still=vo:4-7)"
         )
     scheme = _turning(model)
     if not set(match[1]) <= set(scheme.turned):
-        has = f"turns {', '.join(scheme.turned)} alone" if scheme.turned else "turns nothing"
+        has = f"turns only {', '.join(scheme.turned)}" if scheme.turned else "turns nothing"
         raise ConfigError(f"{probe}: {type(scheme).__name__} has no such part, it {has}")
     pairs = _pairs(match, scheme)
     if not pairs.start < pairs.stop <= scheme.turning:

@@ -137,7 +137,7 @@ def update(lab: Lab, step: int) -> tuple[float, float, float]:
     lr = learning_rate(t, step)
     if not all(map(math.isfinite, (loss, norm, weights))):
         raise Diverged(
-            f"step {step} was not made: loss {loss:g}, gradient norm {norm:g}, weight norm {weights:g}, "
+            f"step {step} was not taken: loss {loss:g}, gradient norm {norm:g}, weight norm {weights:g}, "
             f"learning rate {lr:g}, batch {step} of seed {cfg.seed}"
         )
     for group in lab.optimizer.param_groups:
@@ -185,10 +185,10 @@ def is_over(folder: Path) -> bool:
     content = record.read(folder)
     if content is None or content["status"] not in ("finished", "diverged") or not record.has_curve(folder, content):
         return False
-    files.say(f"{folder.name} has {content['status']} before; fresh=true runs it anew")
+    files.say(f"{folder.name} has already {content['status']}; fresh=true runs it anew")
     code = content["provenance"]["code"]
     if code != record.code_hash():
-        log.warning("its code was another (%s, now %s): fresh=true runs it with today's", code, record.code_hash())
+        log.warning("it was run by other code (%s, now %s): fresh=true runs it with today's", code, record.code_hash())
     return True
 
 
@@ -200,7 +200,7 @@ def usable(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise Unusable(
             f"{folder} cannot be used any more ({error.strerror or error}): its last checkpoint stays good; "
-            "mend that and say the same command again"
+            "mend the cause and run the same command again"
         ) from error
 
 

@@ -11,9 +11,9 @@ TABLE is one of
   linear   linear attention under none, RoPE and RoPER on quick Index and quick Prefix
   lengths  eight schemes trained on a range of lengths of Index and Addition, and asked for longer ones
 
-Say it again and it goes on: finished runs are skipped, cut-off ones resumed. The most telling runs come first, seed by
+Run it again and it resumes: finished runs are skipped, cut-off ones resumed. The most telling runs come first, seed by
 seed, so that it can be stopped at any time. At the end it says what is missing; `python -m rope_lab.results` shows it.
-With --unkept it leaves out what results/ keeps as finished: on another machine, or where run folders were cleared away.
+With --unkept it leaves out what results/rows.csv keeps as finished: on another machine, or where run folders are gone.
 """
 
 import argparse
@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once (default: one a core)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long; runs save themselves")
     parser.add_argument("--list", action="store_true", help="only say what there is and what is missing")
-    parser.add_argument("--unkept", action="store_true", help="leave out what results/ keeps")
+    parser.add_argument("--unkept", action="store_true", help="leave out what results/rows.csv keeps")
     parser.add_argument("overrides", nargs="*", help="settings for all runs, wandb.mode=disabled for example")
     given = parser.parse_intermixed_args()
     if given.jobs < 1:
@@ -212,9 +212,8 @@ def main() -> None:
         content = contents[cell]
         how = f"{content['status']} at step {content['progress']['steps']}" if content else "not begun"
         print(f"missing: {' '.join(cell.overrides())} ({how})")
-    print(
-        f"{len(cells) - len(missing)} of {len(cells)} runs have finished; {Path(__file__).name} {given.table} goes on"
-    )
+    rest = "; the same command again runs the rest" if missing else ""
+    print(f"{len(cells) - len(missing)} of {len(cells)} runs have finished{rest}")
     sys.exit(1 if missing else 0)
 
 

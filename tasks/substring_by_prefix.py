@@ -85,10 +85,10 @@ class SubstringByPrefix(Task):
         return Text(tokens, counted, places)
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
-        """A problem's prompt ends where only one source that the last copy can have begins with its letters so far.
+        """A problem's prompt ends where only one possible source of the last copy begins with the letters so far.
 
         Passed over are copies that never get there (their source was copied whole before), and those whose letters so
-        far also stand too near their end of the text to be a source, so that every problem is plain to see.
+        far also stand too near the end of the text to be a source, so that every problem is plain to see.
         Facts: `copy` (how many copies stand before it), `known` (its letters in the prompt), `distance` (tokens from
         the first unknown letter back to its source).
         """

@@ -149,7 +149,7 @@ def test_a_window_hides_what_is_before_it_and_nothing_else(name):
     ("name", "what", "message"),
     [
         ("alibi", "still=qk", "still=qk: Alibi has no such part, it turns nothing"),
-        ("rope", "still=v", "still=v: Rotary has no such part, it turns q, k alone"),
+        ("rope", "still=v", "still=v: Rotary has no such part, it turns only q, k"),
         ("rope", "still=qk:4", "the pairs of a head that turn in this model are 0-3"),
         ("rope", "still=qk:2-1", "the pairs of a head that turn in this model are 0-3"),
         ("rope", "shift=1000000000", "with N below 10⁹"),

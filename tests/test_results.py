@@ -98,7 +98,7 @@ def test_published_beside_measured_and_the_paired_interval(out, capsys):
     assert cells[6] == f"+39.0 [{low:+.1f}, {high:+.1f}]"
     assert cells[8] == "0.12 (0.12)"  # all four signs alike: 2 / 2⁴
     assert cells[9] == "4"
-    assert "RoPER ends 39.0 problems right of 128 better than RoPE" in text
+    assert "RoPER ends better than RoPE by 39.0 problems right of 128" in text
     assert "beyond noise" in text
     assert re.search(r"differs from the write-up in .*model\.d_model 16 \(write-up: 512\)", text)
     scheme_row = next(line for line in text.splitlines() if line.startswith("| RoPER |"))
@@ -112,9 +112,8 @@ def test_what_is_within_noise_is_said_to_be(tmp_path, capsys):
     for seed, (a, b) in enumerate([(0.5, 0.7), (0.6, 0.5), (0.5, 0.6)]):
         make_run(tmp_path, "rope", seed, a)
         make_run(tmp_path, "roper", seed, b)
-    assert "no difference beyond noise: RoPER ends 8.5 problems right of 128 better" in shown(
-        capsys, tmp_path, "--print"
-    )
+    text = shown(capsys, tmp_path, "--print")
+    assert "no difference beyond noise: RoPER ends better than RoPE by 8.5 problems right of 128" in text
 
 
 def test_what_is_noise_only_once_two_tasks_are_counted_says_so(tmp_path, capsys):
@@ -140,8 +139,8 @@ def test_a_worse_contender_is_called_worse_and_less_loss_is_better(tmp_path, cap
                     tmp_path / task, scheme, seed, accuracy, task=task, run_id=f"{task}-{scheme}-{seed}", recipe_id=task
                 )
     text = shown(capsys, tmp_path / "substring_by_index", tmp_path / "substring_by_prefix", "--print")
-    assert re.search(r"Substring by Index \(quick\): RoPER ends .* worse than RoPE", text)
-    assert re.search(r"Substring by Prefix \(quick\): RoPER ends 0\.4900 nats .* worse than RoPE", text)
+    assert re.search(r"Substring by Index \(quick\): RoPER ends worse than RoPE by .* problems", text)
+    assert re.search(r"Substring by Prefix \(quick\): RoPER ends worse than RoPE by 0\.4900 nats", text)
 
 
 def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_factory, monkeypatch, capsys):
@@ -245,7 +244,7 @@ def test_two_recipes_never_meet(out, capsys):
     text = shown(capsys, out)
     headings = re.findall("^## (.*)", text, re.M)
     assert headings == ["Substring by Index, scale quick", "Substring by Index, model.init=xavier, scale quick"]
-    assert "RoPER ends 39.0 problems right of 128 better" in text
+    assert "RoPER ends better than RoPE by 39.0 problems right of 128" in text
     names = {"quick-substring_by_index-curves.svg", "quick-substring_by_index-other-curves.svg"}
     assert {path.name for path in (out / "figures").glob("*curves.svg")} == names
     for folder in out.glob("roper-s?-o?"):
@@ -423,9 +422,7 @@ def test_one_seed_alone(tmp_path, capsys):
     make_run(tmp_path, "rope", 0, 0.5)
     make_run(tmp_path, "roper", 0, 0.75)
     text = shown(capsys, tmp_path)
-    assert (
-        "RoPER ends 32.0 problems right of 128 better than RoPE on one seed; with one seed nothing can be said" in text
-    )
+    assert "RoPER ends better than RoPE by 32.0 problems right of 128 on one seed; with one seed nothing" in text
 
 
 def test_nothing_to_show(tmp_path, capsys):
@@ -447,7 +444,7 @@ def test_what_cannot_be_shown_is_written_all_the_same(out, full):
         done = subprocess.run(command, stdout=screen, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     said = "nothing more is shown here: No space left on device\n" if full else ""
     assert (done.returncode, done.stderr) == (0, said)
-    assert "problems right of 128 better than RoPE" in (out / "README.md").read_text()
+    assert "RoPER ends better than RoPE by " in (out / "README.md").read_text()
 
 
 def test_a_task_that_was_not_published(tmp_path, capsys):
@@ -529,7 +526,7 @@ def test_what_is_left_of_a_difference_as_long_after_a_milestone(tmp_path, capsys
     folder = make_run(tmp_path, "rope", 4, 0.5, task="substring_by_prefix")
     (folder / "metrics.jsonl").unlink()
     make_run(tmp_path, "roper", 4, 0.9, task="substring_by_prefix")
-    words = r"As long after each run takes off .* is [+-]0\.0000 .* over 3 pairs"
+    words = r"At the same number of steps after each run takes off .* is [+-]0\.0000 .* over 3 pairs"
     assert re.search(words, shown(capsys, tmp_path))
     for path in tmp_path.glob("*/run.json"):
         path.write_text(path.read_text().replace('"decay": "none"', '"decay": "linear"'))
@@ -732,6 +729,6 @@ def test_differences_that_are_all_alike_are_no_certainty(tmp_path, capsys):
         make_run(tmp_path, "roper", seed, accuracy + 0.125)
         make_run(tmp_path, "none", seed, accuracy)
     text = shown(capsys, tmp_path, "--print")
-    assert "RoPER ends 16.0 problems right of 128 better than RoPE on each of 2 seeds alike; without a spread" in text
+    assert "RoPER ends better than RoPE by 16.0 problems right of 128 on each of 2 seeds alike; without" in text
     assert "beyond noise" not in text
     assert "| +16.0 [+16.0, +16.0] | – | 0.5 (0.5) | 2 |" in text

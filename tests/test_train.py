@@ -240,7 +240,7 @@ def test_a_finished_run_is_returned_and_fresh_begins_anew(tiny, tmp_path, capsys
     written = (folder / "run.json").stat().st_mtime_ns
     assert run(tiny) == first
     assert (folder / "run.json").stat().st_mtime_ns == written
-    assert "has finished before; fresh=true runs it anew" in capsys.readouterr().out
+    assert "has already finished; fresh=true runs it anew" in capsys.readouterr().out
     assert not caplog.text
     made = []
     monkeypatch.setattr(train, "update", lambda lab, step, update=train.update: made.append(step) or update(lab, step))
@@ -264,7 +264,7 @@ def test_other_code_is_warned_of_when_finished_and_refused_when_not(tiny, tmp_pa
     provenance = run(tiny)["provenance"]
     assert provenance["code"] == "another"
     assert [earlier["code"] for earlier in provenance["earlier"]] == [today]
-    assert "its code was another (another, now a third)" in caplog.text
+    assert "it was run by other code (another, now a third)" in caplog.text
 
 
 def test_the_code_of_a_run_is_what_was_imported_whatever_is_edited_since():
@@ -307,7 +307,7 @@ def test_what_is_not_finite_stops_the_run_before_the_step(tiny, tmp_path, monkey
         content = run(tiny)
     assert content["status"] == "diverged"
     found = re.search(
-        r"step 4 was not made: loss (.*), gradient norm (.*), weight norm (.*), learning rate .*, batch 4 of seed 0",
+        r"step 4 was not taken: loss (.*), gradient norm (.*), weight norm (.*), learning rate .*, batch 4 of seed 0",
         content["error"],
     )
     assert [g in ("nan", "inf") for g in found.groups()].index(True) == ["loss", "gradient", "weight"].index(where)
@@ -605,7 +605,7 @@ def test_the_command_line_from_anywhere(tmp_path):
     )
     again = run_command([*TINY, "out=runs"], tmp_path)
     assert again.returncode == 0
-    assert "has finished before" in again.stdout
+    assert "has already finished" in again.stdout
 
 
 def test_a_run_that_nobody_listens_to_any_more_goes_on(tmp_path):
@@ -659,7 +659,7 @@ def test_a_parallel_sweep_shares_the_cores_and_goes_on_when_said_again(tmp_path)
         assert done.returncode == 0, done.stderr
         assert "sweep: 2 of 2 runs finished" in done.stdout
         assert "missing" not in done.stdout
-    assert done.stdout.count("has finished before") == 2
+    assert done.stdout.count("has already finished") == 2
     contents = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/run.json")]
     cores = os.cpu_count() or 1
     assert [c["provenance"]["hardware"]["threads"] for c in contents] == [max(1, cores // 2)] * 2
@@ -841,7 +841,7 @@ def test_problems_of_other_lengths_are_graded_at_the_end(tiny):
         (["position=randomized_rope", "position.longest=100", "eval.lengths=[60]"], "position.longest=100: must be at"),
         (["task=substring_by_prefix", "eval.lengths=[20]"], "eval.lengths=.*20.*: context=20: must be at least"),
         (["eval.lengths=[0]"], "eval.lengths=.*0.*: string_length=0: must be at least 1"),
-        (["eval.lengths=[26,13]"], "must rise"),
+        (["eval.lengths=[26,13]"], "must be in rising order"),
         (["model.attention=linear", "position=alibi"], "model.attention=linear: Alibi adds to attention scores"),
     ],
 )

@@ -142,7 +142,9 @@ def _scores(group: Group, published: dict[str, Any]) -> Figure:
         )
         if values:
             ax.plot([means[scheme]] * 2, [row - 0.32, row + 0.32], color=color(published, scheme), lw=1.6)
-    ax.set(yticks=range(len(schemes)), yticklabels=[title(published, s) for s in schemes], xlabel=group.facts["unit"])
+    better = "higher" if group.facts["higher_is_better"] else "lower"
+    ax.set(yticks=range(len(schemes)), yticklabels=[title(published, s) for s in schemes])
+    ax.set_xlabel(f"{group.facts['unit']} ({better} is better)")
     ax.set_ylim(len(schemes) - 0.5, -0.5)
     if group.facts["higher_is_better"]:
         ax.set_xlim(_from_none_to_all(group.facts["times"]))

@@ -1,6 +1,6 @@
 """How sure one can be: intervals and tests for few, paired seeds.
 
-With n seeds a percentile bootstrap is far too narrow (at n = 3 it covers 76% where it says 95%); Student's t is not.
+With n seeds a percentile bootstrap is far too narrow (at n = 3 it covers 75% where it says 95%); Student's t is not.
 Because the same seed gives every scheme the same initial weights and batches, schemes are compared seed by seed.
 """
 

@@ -56,7 +56,7 @@ def in_words(group: Group, difference: PairedDifference | None, p: float, baseli
     d, digits = difference.difference, group.facts["digits"]
     better = (d.mean > 0) == group.facts["higher_is_better"]
     size = f"{abs(d.mean):.{digits}f} {group.facts['unit']}"
-    ahead = f"{contender} ends {size} {'better' if better else 'worse'} than {baseline}"
+    ahead = f"{contender} ends {'better' if better else 'worse'} than {baseline} by {size}"
     if d.mean == 0:
         ahead = f"{contender} ends level with {baseline}"
     if d.n < 2:
@@ -101,8 +101,8 @@ def since_milestones(group: Group, baseline: str, contender: str, *names: str) -
         d, digits = found.difference, group.facts["digits"]
         how = f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})" if d.n > 1 else ""
         lines.append(
-            f"As long after each run {milestone['name']}, {names[1]} − {names[0]} is {d.mean:+.{digits}f}{how} "
-            f"over {d.n} pair{'s' if d.n > 1 else ''}."
+            f"At the same number of steps after each run {milestone['name']}, {names[1]} − {names[0]} is "
+            f"{d.mean:+.{digits}f}{how} over {d.n} pair{'s' if d.n > 1 else ''}."
         )
     return lines
 
