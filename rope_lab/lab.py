@@ -171,6 +171,7 @@ def resume(lab: Lab, run: record.Run) -> tuple[State, dict[str, Any] | None]:
 def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, Transformer, dict[str, Any]]:
     """A run's configuration, task, model with its last weights, and run.json. Raises ConfigError.
 
+    In place of what run.json says of `progress` stands that of these weights. Warns where the code has changed since.
     No code of other packages than rope_lab, tasks and `allowed_packages` runs, whatever the folder says.
     """
     content = record.read(folder)
@@ -186,8 +187,11 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, T
     if saved is None:
         raise ConfigError(f"{folder}: has no checkpoint yet")
     check_origin(saved, cfg, task, folder)
+    code, now = saved["provenance"]["code"], record.code_hash()
+    if code != now:
+        log.warning("%s is of other code (%s, now %s), which may have computed otherwise", folder, code, now)
     model.load_state_dict(saved["model"])
-    return cfg, task, model, content
+    return cfg, task, model, content | {"progress": {"steps": saved["state"]["step"]}}
 
 
 def save(lab: Lab, state: State, run: record.Run) -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rope_lab.attention import KeysAndValues, Memory, Sums, linear_attention, positive, softmax_attention
-from rope_lab.positions import PositionScheme
+from rope_lab.positions import PositionScheme, TooLong
 
 Cache = list[Memory]  # what each layer keeps of what was read so far; all rows have read equally much
 
@@ -68,7 +68,7 @@ class Transformer(nn.Module):
             end = int(pos.max()) + 1
         limit = self.position.max_len
         if limit is not None and end > limit:
-            raise ValueError(f"{end} positions are more than the {limit} that the position scheme was made for")
+            raise TooLong(f"{end} positions are more than the {limit} that the position scheme was made for")
 
         dtype = self.embedding.weight.dtype
         with torch.autocast(pos.device.type, enabled=False):  # positions are told apart in full precision

@@ -29,6 +29,10 @@ class Dims:
         return self.d_model // self.n_heads
 
 
+class TooLong(ValueError):
+    """A text is longer than a scheme has positions."""
+
+
 class PositionScheme(nn.Module):
     """No position at all (`none`), and the base of every scheme: four doors that leave everything as it is.
 
@@ -52,9 +56,9 @@ class PositionScheme(nn.Module):
 
     def draw(self, seed: int, length: int) -> None:
         """Draws what a scheme leaves to chance, for texts of up to `length` tokens: before each training step, and the
-        same for every evaluation. Raises ValueError where the scheme cannot serve texts that long."""
+        same for every evaluation. Raises TooLong where the scheme cannot serve texts that long."""
         if self.max_len is not None and length > self.max_len:
-            raise ValueError(
+            raise TooLong(
                 f"{length} positions are more than the {self.max_len} that the position scheme has: "
                 "take shorter texts or another scheme"
             )
@@ -148,8 +152,8 @@ class Rotary(PositionScheme):
         super().__init__(dims)
         check_base(base)
         check_share("fraction", fraction)
-        width = fraction * dims.d_head
-        if round(width, 6) % 2 or dims.d_head % 2 or width < 2:
+        width = round(fraction * dims.d_head, 6)
+        if width % 2 or dims.d_head % 2 or width < 2:
             share = "" if fraction == 1 else f" and position.fraction={fraction}"
             raise ValueError(
                 f"model.d_model={dims.d_model} over model.n_heads={dims.n_heads}{share} make {width:g} of "
@@ -157,7 +161,7 @@ class Rotary(PositionScheme):
             )
         self.turns, self.o, self.base = (q, k, v), o, base
         self.turned = "".join(part for part, n in zip("qkvo", (q, k, v, o), strict=True) if n)
-        self.width, self.pairs = round(width), dims.d_head // 2
+        self.width, self.pairs = int(width), dims.d_head // 2
         self.turning = self.width // 2
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
@@ -182,13 +186,13 @@ class Rotary(PositionScheme):
     def output(self, o_BTHK: Tensor, at: tuple) -> Tensor:
         return turn(o_BTHK, at[1])
 
-    def still(self, at: tuple, parts: str, pairs: slice) -> tuple[Tensor | None, Tensor | None]:
+    def still(self, at: tuple, parts: str, pairs: slice) -> tuple:
         """What `prepare` gave, but that in each of `parts` some pairs do not turn: of e only its length is left."""
-        heads, output = (None if e is None else e.clone() for e in at)
+        heads, output = (None if e is None else e.clone() for e in at[:2])
         for part in parts:
             e = output if part == "o" else heads[:, "qkv".index(part)]
             e[..., pairs, 0], e[..., pairs, 1] = torch.hypot(*e[..., pairs, :].unbind(-1)), 0.0
-        return heads, output
+        return heads, output, *at[2:]
 
 
 class PRope(Rotary):
@@ -200,13 +204,13 @@ class PRope(Rotary):
     def __init__(self, dims: Dims, p: float = 0.75, base: float = 10_000.0):
         super().__init__(dims, q=1, k=1, base=base)
         check_share("p", p)
-        turning = p * self.pairs
-        if round(turning, 6) % 1 or turning < 1:
+        turning = round(p * self.pairs, 6)
+        if turning % 1 or turning < 1:
             raise ValueError(
                 f"position.p={p}: of the {self.pairs} pairs of a head {turning:g} would turn: must be a whole number "
                 "above 0"
             )
-        self.turning = round(turning)
+        self.turning = int(turning)
 
 
 class XPos(Rotary):
@@ -218,8 +222,8 @@ class XPos(Rotary):
 
     def __init__(self, dims: Dims, base: float = 10_000.0, reach: float = 512.0):
         super().__init__(dims, q=1, k=1, base=base)
-        if not 0 < reach < float("inf"):
-            raise ValueError(f"position.reach={reach}: must be a finite number of positions above 0")
+        if not 0 < reach < 1e9:
+            raise ValueError(f"position.reach={reach}: must be a number of positions above 0 and below 10⁹")
         self.zeta = (torch.arange(0, dims.d_head, 2, dtype=torch.float64) / dims.d_head + 0.4) / 1.4
         self.reach = reach
         self.max_len = int(-30 / self.zeta[0].log10() * reach)  # beyond it float32 cannot hold the factors
@@ -317,7 +321,7 @@ class Randomized(PositionScheme):
 
     def draw(self, seed: int, length: int) -> None:
         if length > self.longest:
-            raise ValueError(f"position.longest={self.longest}: must be at least {length}, the positions to be drawn")
+            raise TooLong(f"position.longest={self.longest}: must be at least {length}, the positions to be drawn")
         self.scheme.draw(seed, self.longest)
         random = torch.Generator().manual_seed(seed)
         self.drawn = torch.randperm(self.longest, generator=random)[:length].sort().values

@@ -15,6 +15,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -32,7 +33,7 @@ from rope_lab.evaluate import exact_matches, text_losses
 from rope_lab.files import say, write_whole
 from rope_lab.lab import as_evaluated, hardware, load_run
 from rope_lab.model import Transformer
-from rope_lab.positions import PositionScheme, Randomized
+from rope_lab.positions import PositionScheme, Randomized, TooLong
 from rope_lab.results.figures import STYLE
 from rope_lab.results.rows import origin
 from rope_lab.results.tables import markdown
@@ -103,12 +104,9 @@ def changed(probe: str, model: Transformer) -> PositionScheme:
 
 
 def check(probe: str, model: Transformer) -> None:
-    """Raises ConfigError where `changed` does; that positions end, another ValueError, is for `outcome` to say."""
-    try:
+    """Raises ConfigError where `changed` does; that positions end is for `outcome` to say."""
+    with suppress(TooLong):
         changed(probe, model)
-    except ValueError as error:
-        if isinstance(error, ConfigError):
-            raise
 
 
 def waves(probe: str, model: Transformer) -> tuple[float, float] | None:
@@ -184,7 +182,7 @@ def outcome(probe: str, model: Transformer, cfg: config.Config, task, text, prob
         with as_evaluated(model, cfg):
             nats_N, _, _ = text_losses(model, text)
             right = exact_matches(model, task, problems)
-    except ValueError as error:  # positions that end
+    except TooLong as error:
         return Outcome(probe, cannot=str(error))
     finally:
         model.position = trained
@@ -234,15 +232,17 @@ def write(found: dict[str, Any], stem: Path) -> list[Path]:
     outcomes = [Outcome(**o) for o in found["outcomes"]]
     title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
     if found.get("status", "finished") != "finished":
-        title += f", {found['status']} at step {found['steps']:,}"
+        title += f", {found['status']}, weights of step {found['steps']:,}"
     lines = [f"- {what}: " + ", ".join(f"{k} {v}" for k, v in found[what].items()) for what in ("run", "probe")]
+    page = "\n".join([f"# {title}", "", table(outcomes), "", *lines, ""])
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("json", "md", "svg")]
-    write_whole(paths[0], (json.dumps(found, indent=1) + "\n").encode())
-    write_whole(paths[1], "\n".join([f"# {title}", "", table(outcomes), "", *lines, ""]).encode())
-    if all(o.cannot for o in outcomes[1:]):
-        return paths[:2]
     with mpl.rc_context(STYLE):
-        figure(outcomes, title).savefig(paths[2], metadata={"Date": None, "Creator": None})
+        drawn = None if all(o.cannot for o in outcomes[1:]) else figure(outcomes, title)
+        write_whole(paths[0], (json.dumps(found, indent=1) + "\n").encode())
+        write_whole(paths[1], page.encode())
+        if drawn is None:
+            return paths[:2]
+        drawn.savefig(paths[2], metadata={"Date": None, "Creator": None})
     return paths
 
 
@@ -250,7 +250,7 @@ def rebuild(path: Path) -> None:
     """Makes the table and the figure of a report anew. Raises ConfigError where there is none in `path`."""
     try:
         write(json.loads(path.read_text()), path.with_suffix(""))
-    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {error})") from None
 
 
@@ -271,10 +271,13 @@ def main(arguments: list[str] | None = None) -> None:
             return
         cfg, task, model, content = load_run(given.folder, given.allow)
         if content["status"] != "finished":
-            print(f"this run is {content['status']} at step {content['progress']['steps']:,}", file=sys.stderr)
+            step = f"{content['progress']['steps']:,}"
+            print(f"this run is {content['status']}: its last weights are of step {step}", file=sys.stderr)
         probes = given.probes or all_probes(model, cfg.train.seq_len)
         for probe in probes:
             check(probe, model)
+        stem = given.into / given.folder.resolve().name if given.into else given.folder / "probes"
+        stem.parent.mkdir(parents=True, exist_ok=True)
         text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len)
         problems = data.evaluation_problems(task, cfg.eval.problems_at_end or cfg.eval.problems)
         each = tqdm(["", *probes], unit="probe", leave=False, disable=None)
@@ -282,8 +285,6 @@ def main(arguments: list[str] | None = None) -> None:
         say(table(outcomes))
         if given.probes and not given.into:  # a few must not take the place of all
             return
-        stem = given.into / given.folder.resolve().name if given.into else given.folder / "probes"
-        stem.parent.mkdir(parents=True, exist_ok=True)
         paths = write(report(content, outcomes), stem)
     except ConfigError as error:
         sys.exit(str(error))

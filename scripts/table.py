@@ -13,7 +13,8 @@ TABLE is one of
 
 Run it again and it resumes: finished runs are skipped, cut-off ones resumed. The most telling runs come first, seed by
 seed, so that it can be stopped at any time. At the end it says what is missing; `python -m rope_lab.results` shows it.
-With --unkept it leaves out what results/rows.csv keeps as finished: on another machine, or where run folders are gone.
+With --unkept it leaves out what is kept in results/ and the folders there as finished, by whatever code: on another
+machine, or where run folders are gone.
 """
 
 import argparse
@@ -178,8 +179,9 @@ def content_of(cell: Cell, extra: list[str]) -> dict | None:
 
 
 def unkept(cells: list[Cell], extra: list[str], folder: Path) -> list[Cell]:
-    """The cells of which the kept rows in `folder` hold no finished run."""
-    finished = {run.source.run_id for run in rows.read_kept(folder)[0] if run.source.status == "finished"}
+    """The cells of which the kept rows in `folder`, and in the folders in it, hold no finished run."""
+    kept = [run for path in (folder, *folder.glob("*/")) for run in rows.read_kept(path)[0]]
+    finished = {run.source.run_id for run in kept if run.source.status == "finished"}
     cfgs = {cell: resolve(config.load(*cell.overrides(), *extra)) for cell in cells}
     return [cell for cell, cfg in cfgs.items() if config.run_id(config.identity(cfg)) not in finished]
 
@@ -190,18 +192,20 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once (default: one a core)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long; runs save themselves")
     parser.add_argument("--list", action="store_true", help="only say what there is and what is missing")
-    parser.add_argument("--unkept", action="store_true", help="leave out what results/rows.csv keeps")
+    parser.add_argument("--unkept", action="store_true", help="leave out what is kept in results/")
     parser.add_argument("overrides", nargs="*", help="settings for all runs, wandb.mode=disabled for example")
     given = parser.parse_intermixed_args()
     if given.jobs < 1:
         parser.error(f"--jobs {given.jobs}: must be at least 1")
     cells = TABLES[given.table]()
+    chosen = {setting.partition("=")[0] for cell in cells for setting in cell.overrides()}
     for override in given.overrides:
-        if override.lstrip("+~").partition("=")[0] in ("task", "position", "seed", "scale"):
+        if override.lstrip("+~").partition("=")[0] in chosen:
             parser.error(f"{override}: the table says which runs there are")
     try:
         if given.unkept:
-            cells = unkept(cells, given.overrides, config.ROOT / "results")
+            whole, cells = cells, unkept(cells, given.overrides, config.ROOT / "results")
+            print(f"{len(whole) - len(cells)} of {len(whole)} runs are kept in results/ and left out")
         if not given.list:
             run_all(cells, given.overrides, given.jobs, given.minutes)
         contents = {cell: content_of(cell, given.overrides) for cell in cells}
@@ -212,7 +216,7 @@ def main() -> None:
         content = contents[cell]
         how = f"{content['status']} at step {content['progress']['steps']}" if content else "not begun"
         print(f"missing: {' '.join(cell.overrides())} ({how})")
-    rest = "; the same command again runs the rest" if missing else ""
+    rest = "; the same command again runs the rest" if missing and not given.list else ""
     print(f"{len(cells) - len(missing)} of {len(cells)} runs have finished{rest}")
     sys.exit(1 if missing else 0)
 

@@ -1,6 +1,7 @@
 """The mathematics of position, in float64, against oracles that share no code with the schemes."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -199,16 +200,22 @@ def test_p_rope_lets_the_slow_pairs_stand():
 @pytest.mark.parametrize(
     ("name", "override", "message"),
     [
+        ("xpos", "position.reach=1e308", "position.reach=1e+308: must be a number of positions above 0 and below 10⁹"),
         ("p_rope", "position.p=0.1", "position.p=0.1: of the 4 pairs of a head 0.4 would turn"),
         ("p_rope", "position.p=0.9", "of the 4 pairs of a head 3.6 would turn"),
         ("p_rope", "position.p=1e-9", "must be a whole number above 0"),
-        ("rope", "position.fraction=1e-9", "position.fraction=1e-09 make 8e-09 of 8 features of a head turn"),
+        ("rope", "position.fraction=1e-9", "position.fraction=1e-09 make 0 of 8 features of a head turn"),
         ("rope", "position.fraction=0.3", "position.fraction=0.3 make 2.4 of 8 features of a head turn"),
     ],
 )
-def test_a_share_that_turns_no_whole_number_of_pairs_is_one_clear_message(name, override, message):
-    with pytest.raises(config.ConfigError, match=message):
+def test_a_setting_that_cannot_be_served_is_one_clear_message(name, override, message):
+    with pytest.raises(config.ConfigError, match=re.escape(message)):
         make_scheme(name, DIMS, override)
+
+
+def test_a_share_may_be_rounded_by_hand():
+    assert make_scheme("rope", DIMS, "position.fraction=0.2499999999").turning == 1
+    assert make_scheme("p_rope", DIMS, "position.p=0.2499999999").turning == 1
 
 
 @pytest.mark.parametrize("name", ["rope", "p_rope", "xpos"])

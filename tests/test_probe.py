@@ -6,13 +6,14 @@ import pytest
 import torch
 from conftest import SCHEMES, make_scheme, only_folder
 
-from rope_lab import config, data, probe
+from rope_lab import config, data, probe, record
 from rope_lab.config import ConfigError
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, Randomized, Rotary
 from rope_lab.train import train
 
 V, DIMS = 11, Dims(24, 3, max_len=32)
+NOTHING = '{"task": "t", "position": "p", "seed": 0, "scale": "s", "run": {}, "probe": {}, "outcomes": []}'
 TOKENS = torch.randint(V, (2, 20), generator=torch.Generator().manual_seed(1))
 
 
@@ -207,7 +208,8 @@ def test_the_problems_are_those_of_the_runs_end(tiny, tmp_path, monkeypatch):
 
 
 def test_a_run_that_did_not_end_is_said_not_to_have(tiny, tmp_path, capsys):
-    train(config.load(*tiny, "position=rope"))
+    """With the step of the weights that are there, whatever run.json last said."""
+    last = train(config.load(*tiny, "position=rope"))["progress"]["steps"]
     folder = only_folder(tmp_path / "runs")
     content = json.loads((folder / "run.json").read_text())
     probe.main([str(folder), "shift=1"])
@@ -215,8 +217,26 @@ def test_a_run_that_did_not_end_is_said_not_to_have(tiny, tmp_path, capsys):
     content["status"], content["progress"]["steps"] = "interrupted", 1234
     (folder / "run.json").write_text(json.dumps(content))
     probe.main([str(folder)])
-    assert capsys.readouterr().err == "this run is interrupted at step 1,234\n"
-    assert (folder / "probes.md").read_text().splitlines()[0].endswith("interrupted at step 1,234")
+    assert capsys.readouterr().err == f"this run is interrupted: its last weights are of step {last}\n"
+    assert (folder / "probes.md").read_text().splitlines()[0].endswith(f"interrupted, weights of step {last}")
+
+
+def test_a_run_of_other_code_is_said_to_be(tiny, tmp_path, capsys, caplog, monkeypatch):
+    train(config.load(*tiny, "position=rope"))
+    folder = only_folder(tmp_path / "runs")
+    probe.main([str(folder), "shift=1"])
+    assert "other code" not in caplog.text
+    monkeypatch.setattr(record, "code_hash", lambda: "another")
+    probe.main([str(folder), "shift=1"])
+    assert "is of other code" in caplog.text
+    assert "now another" in caplog.text
+
+
+def test_what_goes_wrong_in_a_scheme_is_not_taken_for_positions_that_end(tiny, tmp_path, monkeypatch):
+    train(config.load(*tiny, "position=rope"))
+    monkeypatch.setattr(Rotary, "still", lambda *_: (_ for _ in ()).throw(ValueError("a slip")))
+    with pytest.raises(ValueError, match="a slip"):
+        probe.main([str(only_folder(tmp_path / "runs")), "still=qk"])
 
 
 def test_a_report_is_only_drawn_anew(tmp_path, capsys):
@@ -225,7 +245,7 @@ def test_a_report_is_only_drawn_anew(tmp_path, capsys):
     assert "it takes no PROBE and no --into" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"outcomes": [{"prob": 3}]}', '{"outcomes": []}'])
+@pytest.mark.parametrize("content", ["", "[]", '{"outcomes": [{"prob": 3}]}', '{"outcomes": []}', NOTHING])
 def test_what_is_no_report_is_one_clear_message(tmp_path, content):
     (tmp_path / "x.json").write_text(content)
     for path in ("x.json", "y.json"):

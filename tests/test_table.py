@@ -51,13 +51,16 @@ def test_when_the_time_is_up_runs_save_themselves(extra, tmp_path, monkeypatch):
 
 
 def test_what_is_missing_is_said(extra):
-    command = [sys.executable, str(config.ROOT / "scripts" / "table.py"), "literal", "--list", *extra]
+    command = [sys.executable, str(config.ROOT / "scripts" / "table.py"), "linear", "--list", *extra]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stdout.count("missing: ") == 2
-    cell = "task=substring_by_prefix position=roper seed=0 scale=paper train.steps=65000 eval.every=1000"
+    assert done.stdout.count("missing: ") == 30
+    cell = "task=substring_by_prefix position=roper seed=0 scale=quick model.attention=linear"
     assert f"missing: {cell} (not begun)" in done.stdout
-    assert "0 of 2 runs have finished" in done.stdout
+    assert "0 of 30 runs have finished\n" in done.stdout
+    undone = subprocess.run([*command, "model.attention=softmax"], capture_output=True, text=True)
+    assert undone.returncode == 2
+    assert "model.attention=softmax: the table says which runs there are" in undone.stderr
 
 
 def test_what_is_kept_can_be_left_out(extra, tmp_path):
@@ -67,7 +70,8 @@ def test_what_is_kept_can_be_left_out(extra, tmp_path):
     for folder in ("kept", "cut"):
         (tmp_path / folder).mkdir()
     rows.keep(found, tmp_path / "kept")
-    assert table.unkept(CELLS, extra, tmp_path / "kept") == CELLS[1:]
+    for folder in (tmp_path / "kept", tmp_path):
+        assert table.unkept(CELLS, extra, folder) == CELLS[1:]
     assert table.unkept(CELLS, [*extra, "train.lr=1e-5"], tmp_path / "kept") == CELLS
     rows.keep([replace(run, source=replace(run.source, status="interrupted")) for run in found], tmp_path / "cut")
     assert table.unkept(CELLS, extra, tmp_path / "cut") == CELLS
