@@ -107,7 +107,7 @@ def schemes() -> list[Cell]:
 
 
 def turns() -> list[Cell]:
-    """The nine rows of Su's comparison (blog no. 10862), 5 seeds: how often q, k, v and the output turn."""
+    """The nine rows of Su's comparison (blog no. 10862), 5 seeds: how many times q, k, v and the output turn."""
     named = [(scheme, ()) for scheme in (*PAIR, "value_rope", "none")]
     turned = ("q=0", "k=0", "v=1", "q=0 k=0 v=1", "q=0 k=0 o=-1")  # unlike RoPE, which has q=1 k=1 v=0 o=0
     others = [("rope", tuple(f"position.{setting}" for setting in row.split())) for row in turned]

@@ -53,7 +53,7 @@ def test_a_scheme_and_a_task_of_ones_own(checkout):
     run(checkout, "-m", "rope_lab.results", "runs")
     assert "## reverse, scale quick" in (checkout / "runs" / "README.md").read_text()
     yaml.with_name("mine.yaml").write_text(yaml.read_text())  # a name that no test knows
-    rooms = [f"tests/test_{room}.py" for room in ("positions", "model", "data", "probe")]
+    rooms = [f"tests/test_{room}.py" for room in ("positions", "model", "data", "evaluate", "probe")]
     generic = [*rooms, "-k", "alibi or mine or reverse", "-p", "no:cacheprovider"]
     run(checkout, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(checkout), *generic)
 
