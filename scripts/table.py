@@ -10,11 +10,12 @@ TABLE is one of
   turns    which of q, k, v and the output turn, in nine ways, on quick Index
   linear   linear attention under none, RoPE and RoPER on quick Index and quick Prefix
   lengths  eight schemes trained on a range of lengths of Index and Addition, and asked for longer ones
+  or a study of results/plan.yaml, confirm_index for example: the runs that it plans
 
 Run it again and it resumes: finished runs are skipped, cut-off ones resumed. The most telling runs come first, seed by
 seed, so that it can be stopped at any time. At the end it says what is missing; `python -m rope_lab.results` shows it.
 With --unkept it leaves out what is kept in results/ and the folders there as finished, by whatever code: on another
-machine, or where run folders are gone.
+machine, or where run folders are gone. --kept FOLDER looks there instead, in another checkout's results/ for example.
 """
 
 import argparse
@@ -24,13 +25,14 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hydra.errors import HydraException
 
 from rope_lab import config, record
 from rope_lab.lab import resolve
-from rope_lab.results import rows
+from rope_lab.results import plan, rows
 
 TASKS = ("substring_by_index", "substring_by_prefix", "arithmetic_addition")
 PAIR, REST = ("rope", "roper"), ("roper_double_rotation", "none", "sinusoidal", "learned")
@@ -127,7 +129,14 @@ def lengths() -> list[Cell]:
     return [Cell(task, p, seed, "length") for seed in range(3) for task in tasks for p in (*PAIR, *others)]
 
 
+def planned(study: plan.Study) -> list[Cell]:
+    """The runs of a study of results/plan.yaml."""
+    settings = tuple(f"{key}={value}" for key, value in study.settings.items())
+    return [Cell(study.task, scheme, seed, study.scale, settings) for scheme, seed in study.cells]
+
+
 TABLES = {f.__name__: f for f in (quick, paper, reduced, prefix, literal, schemes, turns, linear, lengths)}
+TABLES |= {study.name: partial(planned, study) for study in plan.load()}
 
 
 def run_all(cells: list[Cell], extra: list[str], jobs: int, minutes: float) -> None:
@@ -158,8 +167,8 @@ def run_all(cells: list[Cell], extra: list[str], jobs: int, minutes: float) -> N
                 sys.executable,
                 "-m",
                 "rope_lab.train",
-                *waiting.pop(0).overrides(),
                 f"threads={threads}",
+                *waiting.pop(0).overrides(),
                 *extra,
             ]
             running.append(subprocess.Popen(command, start_new_session=True))  # Ctrl-C reaches this process alone
@@ -193,6 +202,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long; runs save themselves")
     parser.add_argument("--list", action="store_true", help="only say what there is and what is missing")
     parser.add_argument("--unkept", action="store_true", help="leave out what is kept in results/")
+    parser.add_argument(
+        "--kept", type=Path, default=config.ROOT / "results", metavar="FOLDER", help="instead of results/"
+    )
     parser.add_argument("overrides", nargs="*", help="settings for all runs, wandb.mode=disabled for example")
     given = parser.parse_intermixed_args()
     if given.jobs < 1:
@@ -204,8 +216,8 @@ def main() -> None:
             parser.error(f"{override}: the table says which runs there are")
     try:
         if given.unkept:
-            whole, cells = cells, unkept(cells, given.overrides, config.ROOT / "results")
-            print(f"{len(whole) - len(cells)} of {len(whole)} runs are kept in results/ and left out")
+            whole, cells = cells, unkept(cells, given.overrides, given.kept)
+            print(f"{len(whole) - len(cells)} of {len(whole)} runs are kept in {given.kept.name}/ and left out")
         if not given.list:
             run_all(cells, given.overrides, given.jobs, given.minutes)
         contents = {cell: content_of(cell, given.overrides) for cell in cells}

@@ -37,6 +37,7 @@ MAY_IMPORT["rope_lab.results.tables"] = MAY_IMPORT["rope_lab.results.figures"] =
 MAY_IMPORT["rope_lab.results.__main__"] = (
     GROUPS | {"rope_lab.files"} | {f"rope_lab.results.{name}" for name in ("tables", "figures")}
 )
+MAY_IMPORT["rope_lab.results.plan"] = GROUPS | {"rope_lab.files", "rope_lab.results.tables"}
 MAY_IMPORT["rope_lab.lab"] = {"tasks.base"} | {
     f"rope_lab.{name}" for name in ("checkpoint", "config", "data", "evaluate", "files", "model", "positions", "record")
 }
@@ -60,6 +61,7 @@ MAY_USE = {
     "rope_lab.sweep": {"hydra", "omegaconf"},
     "rope_lab.results.stats": {"numpy", "scipy"},
     "rope_lab.results.groups": {"numpy", "omegaconf"},
+    "rope_lab.results.plan": {"numpy", "omegaconf"},
     "rope_lab.results.figures": {"numpy", "matplotlib"},
     "rope_lab.lab": {"torch", "safetensors"},
     "rope_lab.screen": {"tqdm"},
