@@ -4,7 +4,6 @@ A checkpoint's name carries its step and a digest of its content, `checkpoint-00
 anywhere is noticed before it is loaded, which neither torch nor its archive's own checksums would see to.
 """
 
-import hashlib
 import io
 import logging
 import pickle
@@ -13,10 +12,11 @@ from typing import Any
 
 import torch
 
-from rope_lab.files import write_whole
+from rope_lab.files import digest, write_whole
 
 log = logging.getLogger(__name__)
 
+NAME = "checkpoint-" + 8 * "[0-9]" + "-" + 16 * "[0-9a-f]" + ".pt"
 KEPT = 2  # checkpoints: should the newest be damaged, there is one before it
 
 
@@ -33,7 +33,7 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> None:
     torch.save(state, buffer)
     content = buffer.getbuffer()
     begin = f"checkpoint-{step:08d}-"
-    path = folder / f"{begin}{_digest(content)}.pt"
+    path = folder / f"{begin}{digest(content)}.pt"
     write_whole(path, content)
     found = checkpoints(folder)
     earlier = [other for other in found if other.name < begin]
@@ -44,32 +44,32 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> None:
 def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
     """The newest checkpoint that is whole, or None where there is none; warns of each damaged one passed over.
 
-    Raises Refused where there are checkpoints and none is whole, or where a whole one holds more than tensors and plain
-    Python: nothing in a checkpoint ever runs.
+    Raises Refused where there are checkpoints and none is whole, where one must not be read, or where a whole one holds
+    more than tensors and plain Python: nothing in a checkpoint ever runs.
     """
     found = checkpoints(folder)
     for path in found:
         try:
             content = path.read_bytes()
+        except PermissionError as error:
+            raise Refused(f"{path} cannot be read ({error.strerror}); give this user the right to") from None
         except OSError as error:
             log.warning("%s is damaged and passed over: %s", path, error.strerror)
             continue
-        if path.stem.rpartition("-")[2] != _digest(content):
+        if path.stem.rpartition("-")[2] != digest(content):
             log.warning("%s is damaged and passed over: its content is not what its name says", path)
             continue
         try:
             return torch.load(io.BytesIO(content), map_location=device, weights_only=True)
         except pickle.UnpicklingError:
             raise Refused(f"{path} holds more than tensors and plain Python, which is not loaded") from None
+        except (RuntimeError, ValueError, EOFError, LookupError, OSError) as error:
+            raise Refused(f"{path} is what its digest says, and no checkpoint ({type(error).__name__})") from None
     if found:
         raise Refused(f"{folder}: none of its {len(found)} checkpoints is whole")
     return None
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a run, newest first."""
-    return sorted(folder.glob("checkpoint-*.pt"), reverse=True)
-
-
-def _digest(content: bytes | memoryview) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+    """The checkpoints of a run, newest first; links and whatever else is no regular file are none."""
+    return sorted((p for p in folder.glob(NAME) if p.is_file() and not p.is_symlink()), reverse=True)

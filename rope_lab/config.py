@@ -288,7 +288,12 @@ def config_errors(prefix: str = "") -> Iterator[None]:
 
 def out_folder(config: Config) -> Path:
     """The folder that holds run folders."""
-    return Path(config.out).expanduser().resolve() if config.out else ROOT / "results" / "runs"
+    if not config.out:
+        return ROOT / "results" / "runs"
+    try:
+        return Path(config.out).expanduser().resolve()
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"out={config.out}: {error}; set out=FOLDER") from None
 
 
 def identity(config: Config) -> dict[str, Any]:

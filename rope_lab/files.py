@@ -1,44 +1,105 @@
-"""Files that are there whole or not at all, JSON read calmly, and lines for a screen that need not be read."""
+"""Atomic writes that follow no link, records that carry a digest of themselves, and lines for a screen."""
 
+import errno
+import functools
+import hashlib
 import json
+import logging
 import os
+import re
+import secrets
+import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+log = logging.getLogger(__name__)
+
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # the names of files that `write_whole` had not finished
+UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOSYS)
+FORMAT, DIGEST = "format", "digest"  # keys of a sealed file; those written before had neither
+
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:
     """Puts a file in place so that whoever looks, also after a crash or a power cut, sees the old one or the new one.
 
-    Written beside, synced, renamed, the folder synced. Raises OSError where that cannot be.
+    Written under a random name beside it, synced, renamed, the folder synced. Raises OSError where that cannot be, or
+    where `path` is anything but a regular file: a link is neither followed nor replaced.
     """
-    beside = path.with_name(path.name + ".tmp")
+    check_regular(path)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
-        with open(beside, "wb") as file:
+        with open(os.open(beside, flags, 0o666), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
     except OSError:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
 
 
+def check_regular(path: Path) -> None:
+    """Raises OSError where `path` is there and is no regular file: a link, a folder, a pipe."""
+    with suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        if stat.S_ISLNK(mode):
+            raise OSError(errno.ELOOP, "is a symbolic link, which is neither followed nor replaced", str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder in one that is there. Raises OSError where a link stands in its place, which is not followed."""
+    folder.mkdir(exist_ok=True)
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", str(folder))
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a regular file, or of one that `path` links to. Raises OSError, also where reading might wait."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return path.read_bytes()
+
+
+def remove_temporary(folder: Path) -> None:
+    """Removes what `write_whole` left in a folder when its process was killed."""
+    for path in folder.glob(".*.tmp"):
+        if TEMPORARY.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+            path.unlink()
+
+
 def sync_folder(folder: Path) -> None:
-    """Sees to it that what was renamed or removed in a folder stays so after a power cut."""
+    """Sees to it that what was renamed or removed in a folder stays so after a power cut.
+
+    Warns, once, where its file system syncs no folders, as some network file systems do not.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in UNSYNCED:
+            raise
+        _warn_unsynced(error.strerror)
     finally:
         os.close(descriptor)
+
+
+@functools.cache
+def _warn_unsynced(reason: str) -> None:
+    log.warning("this file system cannot sync a folder (%s): a power cut may undo the last writes", reason)
 
 
 def append_line(path: Path, content: dict[str, Any]) -> None:
     """Adds an object as a line of JSON, in one write: lines of several processes do not mix. Raises OSError."""
     line = json.dumps(content, allow_nan=False).encode() + b"\n"
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    check_regular(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
         if os.write(descriptor, line) < len(line):
             raise OSError(28, "No space left on device", str(path))
@@ -46,13 +107,42 @@ def append_line(path: Path, content: dict[str, Any]) -> None:
         os.close(descriptor)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, or None where there is none or it cannot be read."""
+def digest(content: bytes | memoryview) -> str:
+    """The first 16 hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """`content` with a digest of itself, by which `read_sealed` notices any changed bit."""
+    plain = {FORMAT: 1} | {key: value for key, value in content.items() if key != DIGEST}
+    return plain | {DIGEST: digest(json.dumps(plain, allow_nan=False).encode())}
+
+
+def as_json(content: dict[str, Any]) -> bytes:
+    """An object as a file that people can read too."""
+    return json.dumps(content, indent=2, allow_nan=False).encode() + b"\n"
+
+
+def read_sealed(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file; None where there is none, it cannot be read, or it is not what its digest says.
+
+    A file without a digest, as they were written before there were digests, is taken as it is.
+    """
     try:
-        content = json.loads(path.read_text())
+        found = read_file(path)
+        content = json.loads(found)
+        if not isinstance(content, dict):
+            return None
+        if is_sealed(content) and as_json(sealed(content)) != found:
+            return None
     except (OSError, ValueError, RecursionError):
         return None
-    return content if isinstance(content, dict) else None
+    return content
+
+
+def is_sealed(content: dict[str, Any]) -> bool:
+    """Whether an object was read from a file that says what its digest is, or should."""
+    return DIGEST in content or FORMAT in content
 
 
 def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:

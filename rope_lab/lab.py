@@ -25,7 +25,6 @@ from tasks.base import Problem, Task
 log = logging.getLogger(__name__)
 
 FORMAT = 2  # of what `save` saves: raised when that changes, and checkpoints of before are refused by name
-WEIGHTS = "weights.safetensors"
 
 
 @dataclass
@@ -148,24 +147,21 @@ def resume(lab: Lab, run: record.Run) -> tuple[State, dict[str, Any] | None]:
     Raises ConfigError where none can be trusted, where it is of other settings, or where other code wrote it and
     `other_code` does not allow that.
     """
-    try:
-        saved = checkpoint.load(run.folder, lab.device)
-    except checkpoint.Refused as error:
-        raise ConfigError(f"{error}: fresh=true begins anew") from None
+    saved = load_checkpoint(run.folder, lab.cfg, lab.task, lab.device)
     if saved is None:
         if run.content.get("checkpoint"):
-            raise ConfigError(f"{run.folder}: its checkpoints are gone: fresh=true begins anew")
+            raise ConfigError(f"{run.folder}: its checkpoints are gone: fresh=true starts over")
         return State(), None
-    check_origin(saved, lab.cfg, lab.task, run.folder)
     code = saved["provenance"]["code"]
     if code != record.code_hash() and not lab.cfg.other_code:
         raise ConfigError(
             f"{run.folder} was begun by other code ({code}, now {record.code_hash()}): "
-            "fresh=true begins anew, other_code=true goes on all the same"
+            "fresh=true starts over, other_code=true resumes all the same"
         )
-    lab.model.load_state_dict(saved["model"])
-    lab.optimizer.load_state_dict(saved["optimizer"])
-    return State(**saved["state"]), run.content.get("provenance", saved["provenance"])
+    with fitting(run.folder):
+        lab.model.load_state_dict(saved["model"])
+        lab.optimizer.load_state_dict(saved["optimizer"])
+        return State(**saved["state"]), run.content.get("provenance", saved["provenance"])
 
 
 def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, Transformer, dict[str, Any]]:
@@ -180,18 +176,45 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, T
     cfg = config.from_record(content["config"], allowed_packages)
     task = config.build_task(cfg)
     model = build_model(cfg, len(task.alphabet))
-    try:
-        saved = checkpoint.load(folder)
-    except checkpoint.Refused as error:
-        raise ConfigError(str(error)) from None
+    saved = load_checkpoint(folder, cfg, task)
     if saved is None:
         raise ConfigError(f"{folder}: has no checkpoint yet")
-    check_origin(saved, cfg, task, folder)
     code, now = saved["provenance"]["code"], record.code_hash()
     if code != now:
         log.warning("%s is of other code (%s, now %s), which may have computed otherwise", folder, code, now)
-    model.load_state_dict(saved["model"])
-    return cfg, task, model, content | {"progress": {"steps": saved["state"]["step"]}}
+    with fitting(folder):
+        model.load_state_dict(saved["model"])
+        return cfg, task, model, content | {"progress": {"steps": int(saved["state"]["step"])}}
+
+
+def load_checkpoint(folder: Path, cfg: Config, task: Task, device: torch.device | str = "cpu") -> dict[str, Any] | None:
+    """The newest whole checkpoint of the run that `cfg` describes, or None where there is none.
+
+    Raises ConfigError where none can be trusted, or it is of other settings.
+    """
+    try:
+        saved = checkpoint.load(folder, device)
+    except checkpoint.Refused as error:
+        raise ConfigError(f"{error}; fresh=true starts over") from None
+    if saved is None:
+        return None
+    with fitting(folder):
+        for part in ("model", "optimizer", "state", "origin", "provenance"):
+            saved[part].keys()
+        saved["provenance"]["code"], saved["state"]["step"]
+        if different := config.differences(saved["origin"], origin(cfg, task)):
+            raise ConfigError(f"{folder}: its checkpoint is of other settings: {different}; fresh=true starts over")
+    return saved
+
+
+@contextmanager
+def fitting(folder: Path) -> Iterator[None]:
+    """Turns what a checkpoint lacks, or has of another shape, into a ConfigError."""
+    try:
+        yield
+    except (RuntimeError, LookupError, TypeError, AttributeError) as error:
+        what = f"{type(error).__name__}: {(str(error).splitlines() or [''])[-1].strip()}"
+        raise ConfigError(f"{folder}: its checkpoint holds no such run ({what}); fresh=true starts over") from None
 
 
 def save(lab: Lab, state: State, run: record.Run) -> None:
@@ -210,18 +233,12 @@ def export(lab: Lab, run: record.Run) -> None:
         "alphabet": lab.task.alphabet,
     }
     weights = {name: weight.cpu().contiguous() for name, weight in lab.model.state_dict().items()}
-    files.write_whole(run.folder / WEIGHTS, safetensors.torch.save(weights, about))
+    files.write_whole(run.folder / record.WEIGHTS, safetensors.torch.save(weights, about))
 
 
 def origin(cfg: Config, task: Task) -> dict[str, Any]:
     """What a checkpoint has to agree with to be used."""
     return config.identity(cfg) | {"task_version": task.version, "checkpoint_format": FORMAT}
-
-
-def check_origin(saved: dict[str, Any], cfg: Config, task: Task, folder: Path) -> None:
-    """Raises ConfigError that names every setting in which a checkpoint differs from what its run is."""
-    if different := config.differences(saved.get("origin", {}), origin(cfg, task)):
-        raise ConfigError(f"{folder}: its checkpoint is of other settings: {different}; fresh=true begins anew")
 
 
 def hardware(device: torch.device) -> dict[str, Any]:

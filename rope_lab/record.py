@@ -25,12 +25,27 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from rope_lab import config
+from rope_lab.checkpoint import checkpoints
 from rope_lab.config import ROOT, ConfigError
-from rope_lab.files import append_line, read_json, sync_folder, write_whole
+from rope_lab.files import (
+    append_line,
+    as_json,
+    digest,
+    is_sealed,
+    make_folder,
+    read_file,
+    read_sealed,
+    remove_temporary,
+    sealed,
+    sync_folder,
+    write_whole,
+)
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 60  # seconds that anything asked of W&B may take before training goes on without it
+METRICS, WEIGHTS = "metrics.jsonl", "weights.safetensors"
+OURS = ("run.json", METRICS, WEIGHTS, "probes.json", "probes.md", "probes.svg")  # in a run's folder, beside checkpoints
 READERS = {"rope_lab/sample.py", "rope_lab/probe.py"}  # no run passes through them, nor through rope_lab/results/
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 
@@ -43,13 +58,14 @@ class Run:
         self.folder = folder
         self._lock = FileLock(folder / ".lock")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             self._lock.acquire(blocking=False)
         except Timeout:
             raise ConfigError(f"{folder} is in use: another process is training this run") from None
         except OSError as error:
             raise ConfigError(f"out={folder.parent}: cannot be written ({error.strerror}); set out=FOLDER") from None
-        self.content: dict[str, Any] = read(folder) or {}
+        self.content: dict[str, Any] = read(folder) or {}  # nobody else writes it from here on
 
     def __enter__(self) -> "Run":
         return self
@@ -58,18 +74,16 @@ class Run:
         self._lock.release()
 
     def clear(self) -> None:
-        """Forgets everything recorded so far, first of all that there was a run."""
+        """Forgets everything recorded so far, first of all that there was a run; files of others stay."""
         (self.folder / "run.json").unlink(missing_ok=True)
         sync_folder(self.folder)
-        for path in self.folder.iterdir():
-            if path.name != ".lock":
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in [*checkpoints(self.folder), *(self.folder / name for name in OURS)]:
+            path.unlink(missing_ok=True)
         self.content = {}
 
     def begin(self, rows: list[dict[str, Any]], wandb: config.Wandb, **content: Any) -> None:
         """Says that the run is running and what it is; `rows`, what it has logged so far, become its metrics.jsonl."""
-        for stray in self.folder.glob("*.tmp"):  # a process died while it wrote
-            stray.unlink()
+        remove_temporary(self.folder)
         self.rows = list(rows)
         self._write_rows()
         self.content = {"status": "running"} | content | {"metrics": {}}
@@ -82,7 +96,7 @@ class Run:
 
     def log(self, row: dict[str, Any]) -> None:
         """Adds a line to metrics.jsonl, in one write, and to W&B."""
-        append_line(self.folder / "metrics.jsonl", row)
+        append_line(self.folder / METRICS, row)
         self.rows.append(row)
         self.content["metrics"] |= _metrics(row)
         self.wandb.log(row)
@@ -92,21 +106,22 @@ class Run:
         self.content |= {"status": status} | content
         self.content["provenance"]["end"] = now()
         self._write_rows()  # synced before run.json says that all is there
+        self.content["digests"] = digests_of(self.folder)
         self._write()
         self.wandb.finish(self.content)
 
     def _write_rows(self) -> None:
         lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in self.rows)
-        write_whole(self.folder / "metrics.jsonl", lines.encode())
+        write_whole(self.folder / METRICS, lines.encode())
 
     def _write(self) -> None:
-        text = json.dumps(self.content, indent=2, allow_nan=False) + "\n"
-        write_whole(self.folder / "run.json", text.encode())
+        self.content = sealed(self.content)
+        write_whole(self.folder / "run.json", as_json(self.content))
 
 
 def read(folder: Path) -> dict[str, Any] | None:
-    """What a run's run.json says, or None where there is none or it is not one that this program has written."""
-    content = read_json(folder / "run.json") or {}
+    """What a run's run.json says; None where there is none, or it is not as this program has written it."""
+    content = read_sealed(folder / "run.json") or {}
     parts = {"status": str, "config": dict, "progress": dict, "metrics": dict, "provenance": dict}
     if not all(isinstance(content.get(name), kind) for name, kind in parts.items()):
         return None
@@ -114,13 +129,21 @@ def read(folder: Path) -> dict[str, Any] | None:
     return content if all(isinstance(content["provenance"].get(name), kind) for name, kind in within.items()) else None
 
 
-def has_curve(folder: Path, content: dict[str, Any]) -> bool:
-    """Whether the metrics of a run, whose run.json says `content`, are there up to its last step if it has finished."""
-    if content["status"] != "finished":
-        return True
+def digests_of(folder: Path) -> dict[str, str]:
+    """The digest of each file that run.json answers for, of those that are there."""
+    return {name: digest(read_file(folder / name)) for name in (METRICS, WEIGHTS) if (folder / name).exists()}
+
+
+def is_whole(folder: Path, content: dict[str, Any]) -> bool:
+    """Whether the files of a run that has ended, whose run.json says `content`, are what it says of them.
+
+    Of a record made before there were digests: whether its curve is there up to its last step, if it has finished.
+    """
     try:
-        last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
-        return last["step"] == content["progress"]["steps"]
+        if is_sealed(content):
+            return content.get("digests") == digests_of(folder)
+        last = json.loads(read_file(folder / METRICS).splitlines()[-1])
+        return content["status"] != "finished" or last["step"] == content["progress"]["steps"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return False
 
@@ -141,7 +164,7 @@ def provenance(hardware: dict[str, Any], before: dict[str, Any] | None) -> dict[
     earlier = [*before.get("earlier", []), {k: v for k, v in before.items() if k != "earlier"}] if before else []
     return {
         "code": code_hash(),
-        "git": {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain"))},
+        "git": _git_state(),
         "command": shlex.join(["python", "-m", "rope_lab.train", *sys.argv[1:]]),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",
@@ -286,6 +309,12 @@ def _within(seconds: float, action: Callable[[], Any]) -> Any:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _git_state() -> dict[str, Any]:
+    """The commit of the checkout, and whether files differ from it; None is what git does not tell."""
+    commit, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
+    return {"commit": commit, "dirty": None if changed is None else bool(changed)}
 
 
 def _git(*arguments: str) -> str | None:

@@ -3,7 +3,7 @@
 import atexit
 import json
 import os
-import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,30 @@ from omegaconf import DictConfig
 
 from rope_lab.files import append_line, say
 
-OUTCOMES = "outcomes.jsonl"  # in the sweep's own folder, a line a job; jobs may run in several processes
+OWN_FOLDER = "rope_lab-sweep-"  # how the folder of a sweep begins, unless the user has named another
 
 
 class Report(Callback):
-    """Prints the outcomes of a sweep, however it ends, and removes the folder that Hydra made for it."""
+    """Prints the outcomes of a sweep, however it ends.
+
+    They are a file in the sweep's folder, a line a job; jobs may run in several processes. Only this file is removed,
+    and the folder if it is empty then and named as conf/config.yaml names it: a user's, hydra.sweep.dir=…, stays.
+    """
+
+    def __init__(self, outcomes: str):
+        self.outcomes = outcomes
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        atexit.register(_report, Path(config.hydra.sweep.dir))
+        atexit.register(_report, Path(config.hydra.sweep.dir) / self.outcomes)
 
 
-def _report(folder: Path) -> None:
-    say(summary(folder / OUTCOMES))
-    shutil.rmtree(folder, ignore_errors=True)
+def _report(outcomes: Path) -> None:
+    say(summary(outcomes))
+    with suppress(OSError):
+        outcomes.unlink(missing_ok=True)
+        if outcomes.parent.name.startswith(OWN_FOLDER):
+            (outcomes.parent / "multirun.yaml").unlink(missing_ok=True)  # Hydra's
+            outcomes.parent.rmdir()
 
 
 def is_sweep() -> bool:
@@ -40,7 +51,7 @@ def note(outcome: str) -> None:
         return
     job = HydraConfig.get()
     line = {"job": job.job.num, "overrides": " ".join(job.overrides.task), "outcome": outcome}
-    append_line(Path(job.sweep.dir) / OUTCOMES, line)
+    append_line(Path(job.sweep.dir) / job.callbacks.report.outcomes, line)
 
 
 def threads_each() -> int | None:

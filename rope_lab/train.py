@@ -50,14 +50,15 @@ def train(cfg: Config) -> dict[str, Any]:
     Raises ConfigError, before anything is written, where `cfg` cannot be run, and Unusable where the disk gives out.
     """
     cfg = resolve(cfg)
-    folder = config.out_folder(cfg) / config.run_name(config.identity(cfg))
-    if not cfg.fresh and is_over(folder):
+    identity = config.identity(cfg)
+    folder, run_id = config.out_folder(cfg) / config.run_name(identity), config.run_id(identity)
+    if not cfg.fresh and is_over(folder, run_id):
         return record.read(folder)
     lab = build(cfg)
     with record.Run(folder) as run, usable(folder), StopSignals() as stop:
         if cfg.fresh:
             run.clear()
-        elif is_over(folder):  # another process may have finished it while this one was building
+        elif is_over(folder, run_id):  # another process may have finished it while this one was building
             return run.content
         state, before = resume(lab, run)
         run.begin(state.rows, cfg.wandb, **describe(lab, state, before))
@@ -180,12 +181,26 @@ def write_samples(lab: Lab) -> list[dict[str, Any]]:
         return samples(lab.model, lab.task, lab.problems[:EXAMPLES], lab.cfg.train.seq_len)
 
 
-def is_over(folder: Path) -> bool:
-    """Whether the run in `folder` has come to its end, which it then says."""
+def is_over(folder: Path, run_id: str) -> bool:
+    """Whether the run in `folder` has ended and its files are whole, which it then says.
+
+    Raises ConfigError where the folder holds the record of another run.
+    """
     content = record.read(folder)
-    if content is None or content["status"] not in ("finished", "diverged") or not record.has_curve(folder, content):
+    if content is None:
         return False
-    files.say(f"{folder.name} has already {content['status']}; fresh=true runs it anew")
+    if content.get("run_id") != run_id:
+        raise ConfigError(
+            f"{folder}: its run.json is of another run ({content.get('run_id')}, not {run_id}): give the folder its "
+            "name back, or fresh=true starts over"
+        )
+    if content["status"] not in ("finished", "diverged"):
+        return False
+    if not record.is_whole(folder, content):
+        log.warning("%s: its files are not what run.json says of them; they are made again", folder)
+        return False
+    unchecked = "" if files.is_sealed(content) else ", as a record without digests says, which cannot be checked"
+    files.say(f"{folder.name} has already {content['status']}{unchecked}; fresh=true runs it again")
     code = content["provenance"]["code"]
     if code != record.code_hash():
         log.warning("it was run by other code (%s, now %s): fresh=true runs it with today's", code, record.code_hash())

@@ -85,8 +85,10 @@ def test_what_is_in_place_is_whole_and_synced_before_it_is_seen(tmp_path, monkey
             os, call, lambda *a, call=call, real=real: done.append((call, contents_of(tmp_path))) or real(*a)
         )
     files.write_whole(tmp_path / "file", b"content")
-    beside, inplace = {"file.tmp": b"content"}, {"file": b"content"}
-    assert done == [("fsync", beside), ("replace", beside), ("fsync", inplace)]
+    (beside,) = done[0][1]
+    assert files.TEMPORARY.fullmatch(beside)
+    there = {beside: b"content"}
+    assert done == [("fsync", there), ("replace", there), ("fsync", {"file": b"content"})]
 
 
 def contents_of(folder: Path) -> dict[str, bytes]:

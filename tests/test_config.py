@@ -158,8 +158,8 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         train(config.load(*TINY, f"out={tmp_path / 'runs'}"))
 
 
-def run_command(overrides: list[str], folder) -> subprocess.CompletedProcess:
-    environment = os.environ | {"PYTHONWARNINGS": ""}
+def run_command(overrides: list[str], folder, **variables: str) -> subprocess.CompletedProcess:
+    environment = os.environ | {"PYTHONWARNINGS": ""} | variables
     command = [sys.executable, "-m", "rope_lab.train", *overrides]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "rope_lab.data": {"tasks.base"},
     "rope_lab.evaluate": {"rope_lab.data", "rope_lab.model", "tasks.base"},
     "rope_lab.checkpoint": {"rope_lab.files"},
-    "rope_lab.record": {"rope_lab.config", "rope_lab.files"},
+    "rope_lab.record": {"rope_lab.checkpoint", "rope_lab.config", "rope_lab.files"},
     "rope_lab.sweep": {"rope_lab.files"},
     "rope_lab.results": set(),
     "rope_lab.results.stats": set(),

@@ -240,7 +240,7 @@ def test_a_finished_run_is_returned_and_fresh_begins_anew(tiny, tmp_path, capsys
     written = (folder / "run.json").stat().st_mtime_ns
     assert run(tiny) == first
     assert (folder / "run.json").stat().st_mtime_ns == written
-    assert "has already finished; fresh=true runs it anew" in capsys.readouterr().out
+    assert "has already finished; fresh=true runs it again" in capsys.readouterr().out
     assert not caplog.text
     made = []
     monkeypatch.setattr(train, "update", lambda lab, step, update=train.update: made.append(step) or update(lab, step))
@@ -257,7 +257,7 @@ def test_other_code_is_warned_of_when_finished_and_refused_when_not(tiny, tmp_pa
         with pytest.raises(SystemExit):
             run(tiny)
     monkeypatch.setattr(train.record, "code_hash", lambda: "another")
-    with pytest.raises(ConfigError, match=r"begun by other code .*fresh=true begins anew, other_code=true"):
+    with pytest.raises(ConfigError, match=r"begun by other code .*fresh=true starts over, other_code=true"):
         run(tiny)
     assert run([*tiny, "other_code=true"])["status"] == "finished"
     monkeypatch.setattr(train.record, "code_hash", lambda: "a third")
@@ -379,7 +379,7 @@ def test_checkpoints_that_are_gone_are_not_made_up_for_in_silence(tiny, tmp_path
     folder = stopped_run(tiny, tmp_path, monkeypatch)
     for path in checkpoint.checkpoints(folder):
         path.unlink()
-    with pytest.raises(ConfigError, match="its checkpoints are gone: fresh=true begins anew"):
+    with pytest.raises(ConfigError, match="its checkpoints are gone: fresh=true starts over"):
         run(tiny)
 
 
@@ -430,7 +430,7 @@ def test_nothing_begins_from_zero_where_all_checkpoints_are_damaged_unless_asked
     for path in checkpoint.checkpoints(folder):
         path.write_bytes(path.read_bytes()[:-1])
     before = (folder / "metrics.jsonl").read_bytes()
-    with pytest.raises(ConfigError, match="none of its 2 checkpoints is whole: fresh=true begins anew"):
+    with pytest.raises(ConfigError, match="none of its 2 checkpoints is whole; fresh=true starts over"):
         run(tiny)
     assert (folder / "metrics.jsonl").read_bytes() == before
     assert run([*tiny, "fresh=true"])["status"] == "finished"
@@ -453,7 +453,7 @@ def test_a_checkpoint_of_other_settings_is_refused_and_they_are_named(tiny, tmp_
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, 99)
-            with pytest.raises(ConfigError, match=f"of other settings: {message}; fresh=true begins anew"):
+            with pytest.raises(ConfigError, match=f"of other settings: {message}; fresh=true starts over"):
                 run([*tiny, "other_code=true"])
     assert run(tiny)["status"] == "finished"
 
