@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 import hydra.utils
@@ -203,7 +204,8 @@ def from_record(plain: dict[str, Any], allowed_packages: Iterable[str] = ()) -> 
 
     What packages are allowed is for the reader to say, not for the record.
     """
-    for (group, key), before in CAME_LATER.items():
+    for name, before in CAME_LATER.items():
+        group, _, key = name.partition(".")
         if isinstance(plain.get(group), dict) and group not in SWAPPED:
             plain = plain | {group: {key: before} | plain[group]}
     _check_keys(plain, Config)
@@ -299,9 +301,11 @@ def out_folder(config: Config) -> Path:
 def identity(config: Config) -> dict[str, Any]:
     """The settings of a resolved configuration that change what a run records."""
     plain = dataclasses.asdict(config)
-    for (group, key), before in CAME_LATER.items():
-        if plain[group].get(key, before) == before:
-            plain[group].pop(key, None)
+    for name, before in CAME_LATER.items():
+        *groups, key = name.split(".")
+        node = functools.reduce(lambda node, group: node.get(group) if isinstance(node, dict) else None, groups, plain)
+        if isinstance(node, dict) and node.get(key, before) == before:
+            node.pop(key, None)
     kept = {key: plain[key] for key in ("task", "position", "model", "train", "eval", "seed", "device")}
     return kept | {"names": {key: plain["names"][key] for key in ("task", "position")}}
 
@@ -401,8 +405,8 @@ def _check_arguments(group: str, node: dict[str, Any], kind: type, allowed_packa
         raise ConfigError(
             f"{group}._partial_={_show(node.get('_partial_'))}: must be as the files in conf/{group}/ have it"
         )
-    floats = {key for key in takes if parameters[key].annotation is float}
-    return {key: float(value) if key in floats else value for key, value in node.items()}
+    floats = {key for key in takes if float in (parameters[key].annotation, *get_args(parameters[key].annotation))}
+    return {key: float(value) if key in floats and value is not None else value for key, value in node.items()}
 
 
 def _names_a_class(value: Any) -> bool:
@@ -416,9 +420,11 @@ def _fits(value: Any, annotation: Any) -> bool:
     """Whether `value` may be given where `annotation` stands; annotations other than plain ones are not checked."""
     if get_origin(annotation) is Literal:
         return value in get_args(annotation)
+    if get_origin(annotation) is UnionType:
+        return any(_fits(value, kind) for kind in get_args(annotation))
     if annotation is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
-    if annotation in (int, str, bool):
+    if annotation in (int, str, bool, NoneType):
         return type(value) is annotation
     return True
 
@@ -426,7 +432,9 @@ def _fits(value: Any, annotation: Any) -> bool:
 def _describe(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return " or ".join(get_args(annotation))
-    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[annotation]
+    if get_origin(annotation) is UnionType:
+        return " or ".join(map(_describe, get_args(annotation)))
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false", NoneType: "null"}[annotation]
 
 
 def _nearest(key: str, known: Iterable[str], group: str) -> str:

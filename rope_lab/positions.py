@@ -41,11 +41,12 @@ class PositionScheme(nn.Module):
     """
 
     max_len: int | None = None  # positions from here on are an error; None: there is no end
-    turned: str = ""  # of q, k, v and o (the output), what is turned; `still` can leave it out
-    turning: int = 0  # of the pairs of a head's features, how many turn: the first of them all
 
     def __init__(self, dims: Dims):
         super().__init__()
+        self.rotated: dict[
+            str, int
+        ] = {}  # those of q, k, v and o (the output) → in how many pairs, a head's first ones
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
         """What the doors need to know of the positions `pos`, worked out once per forward pass and handed to each.
@@ -91,10 +92,10 @@ class Sinusoidal(PositionScheme):
         if dims.d_model % 2:
             raise ValueError(f"model.d_model={dims.d_model}: sinusoidal waves need an even width")
         check_base(base)
-        self.d_model, self.base = dims.d_model, base
+        self.theta_C = frequencies(dims.d_model, base)
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Tensor:
-        angle = angles(pos, self.d_model, self.base)
+        angle = angles(pos, self.theta_C)
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(pos.device, wide(dtype))
 
     def embed(self, x_BTD: Tensor, at: Tensor) -> Tensor:
@@ -137,6 +138,10 @@ class Rotary(PositionScheme):
 
     base:     the longest wave is 2π · base positions long (nearly)
     fraction: the first r = fraction · d_head features of each head are turned, the rest are left alone
+    value_fraction: values and output are rotated in this share of the r/2 pairs alone, those of the largest θᵢ
+    value_base: of their θᵢ; None: `base`
+
+    Raises ValueError where a share is not a whole number of pairs above 0, or a base not finite and above 1.
     """
 
     def __init__(
@@ -148,9 +153,19 @@ class Rotary(PositionScheme):
         o: int = 0,
         base: float = 10_000.0,
         fraction: float = 1.0,
+        value_fraction: float = 1.0,
+        value_base: float | None = None,
     ):
         super().__init__(dims)
+        if not (v or o) and (value_fraction != 1 or value_base is not None):
+            other_base = "null" if value_base is None else value_base
+            raise ValueError(
+                f"position.value_fraction={value_fraction}, position.value_base={other_base}: must be 1.0 and null "
+                "where position.v and position.o are 0 and nothing of values and output is rotated"
+            )
+        value_base = base if value_base is None else value_base
         check_base(base)
+        check_base(value_base, "value_base")
         check_share("fraction", fraction)
         width = round(fraction * dims.d_head, 6)
         if width % 2 or dims.d_head % 2 or width < 2:
@@ -159,26 +174,29 @@ class Rotary(PositionScheme):
                 f"model.d_model={dims.d_model} over model.n_heads={dims.n_heads}{share} make {width:g} of "
                 f"{dims.d_head} features of a head turn: rotary schemes need even numbers above 0"
             )
-        self.turns, self.o, self.base = (q, k, v), o, base
-        self.turned = "".join(part for part, n in zip("qkvo", (q, k, v, o), strict=True) if n)
-        self.width, self.pairs = int(width), dims.d_head // 2
-        self.turning = self.width // 2
+        pairs = int(width) // 2
+        value_pairs = share_of("value_fraction", value_fraction, pairs)
+        counts = {"q": pairs, "k": pairs, "v": value_pairs, "o": value_pairs}
+        self.rotated = {part: counts[part] for part, n in zip("qkvo", (q, k, v, o), strict=True) if n}
+        self.turns_41 = torch.tensor([[q], [k], [v], [o]])
+        scores_C, values_C = frequencies(2 * pairs, base), frequencies(2 * pairs, value_base)[:value_pairs]
+        scores_C, values_C = (F.pad(theta_C, (0, dims.d_head // 2 - len(theta_C))) for theta_C in (scores_C, values_C))
+        self.theta_4C = torch.stack([scores_C, scores_C, values_C, values_C])  # 0 where a pair is left alone
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
         """e^(i · turns · pos · θ) for q, k and v, [T, 3, 1, K/2, 2], and for the output, [T, 1, K/2, 2].
 
         The last dimension holds cosine and sine. None where nothing turns.
         """
-        angle_TC = angles(pos, self.width, self.base)[..., : self.turning]
-        angle_TC = F.pad(angle_TC, (0, self.pairs - self.turning))
-        angle_T3C = angle_TC.unsqueeze(-2) * torch.tensor(self.turns, device=angle_TC.device).unsqueeze(-1)
-        heads = unit(angle_T3C.unsqueeze(-2)) if any(self.turns) else None
-        output = unit(self.o * angle_TC.unsqueeze(-2)) if self.o else None
+        angle_T4C = angles(pos.unsqueeze(-1), self.theta_4C)
+        angle_T4C = angle_T4C * self.turns_41.to(angle_T4C.device)
+        heads = unit(angle_T4C[..., :3, :].unsqueeze(-2)) if self.rotated.keys() & set("qkv") else None
+        output = unit(angle_T4C[..., 3:, :]) if "o" in self.rotated else None
         return tuple(None if e is None else e.to(pos.device, wide(dtype)) for e in (heads, output))
 
-    def waves(self) -> list[float]:
-        """Of each pair that turns, the positions 2π/θᵢ in which it turns once."""
-        return (2 * math.pi / angles(torch.tensor(1), self.width, self.base)[: self.turning]).tolist()
+    def waves(self, part: str) -> list[float]:
+        """Of each pair that is rotated in q, k, v or o, its wavelength 2π/θᵢ in positions."""
+        return (2 * math.pi / self.theta_4C["qkvo".index(part), : self.rotated[part]]).tolist()
 
     def heads(self, qkv_BT3HK: Tensor, at: tuple) -> Tensor:
         return turn(qkv_BT3HK, at[0])
@@ -203,14 +221,8 @@ class PRope(Rotary):
 
     def __init__(self, dims: Dims, p: float = 0.75, base: float = 10_000.0):
         super().__init__(dims, q=1, k=1, base=base)
-        check_share("p", p)
-        turning = round(p * self.pairs, 6)
-        if turning % 1 or turning < 1:
-            raise ValueError(
-                f"position.p={p}: of the {self.pairs} pairs of a head {turning:g} would turn: must be a whole number "
-                "above 0"
-            )
-        self.turning = int(turning)
+        self.rotated = dict.fromkeys("qk", share_of("p", p, dims.d_head // 2))
+        self.theta_4C[:, self.rotated["q"] :] = 0
 
 
 class XPos(Rotary):
@@ -368,20 +380,36 @@ def check_share(name: str, share: float) -> None:
         raise ValueError(f"position.{name}={share}: must be above 0 and at most 1")
 
 
-def check_base(base: float) -> None:
+def share_of(name: str, share: float, pairs: int) -> int:
+    """How many `share` of a head's `pairs` are. Raises ValueError unless they are a whole number above 0."""
+    check_share(name, share)
+    rotated = round(share * pairs, 6)
+    if rotated % 1 or rotated < 1:
+        raise ValueError(
+            f"position.{name}={share}: of the {pairs} pairs of a head {rotated:g} would be rotated: must be a whole "
+            "number above 0"
+        )
+    return int(rotated)
+
+
+def check_base(base: float, name: str = "base") -> None:
     """Raises ValueError unless waves of that base grow longer and end."""
     if not 1 < base < float("inf"):
-        raise ValueError(f"position.base={base}: must be a finite number above 1")
+        raise ValueError(f"position.{name}={base}: must be a finite number above 1")
 
 
-def angles(pos: Tensor, width: int, base: float) -> Tensor:
-    """pos · base^(−2i/width) for i = 0 … width/2 − 1, in radians: float64 [..., T, width/2].
+def frequencies(width: int, base: float) -> Tensor:
+    """θᵢ = base^(−2i/width) for i = 0 … width/2 − 1, in radians a position: float64 [width/2]."""
+    return base ** (-2 * torch.arange(width // 2, dtype=torch.float64) / width)
+
+
+def angles(pos: Tensor, theta_C: Tensor) -> Tensor:
+    """pos · θ in radians: float64 [..., C] for positions [...].
 
     In float64, because at position 100,000 a float32 angle is off by 4e-3; on the CPU where the device has no float64.
     """
     where = torch.device("cpu") if pos.device.type == "mps" else pos.device
-    i = torch.arange(width // 2, device=where, dtype=torch.float64)
-    return pos.to(where, torch.float64)[..., None] * base ** (-2 * i / width)
+    return pos.to(where, torch.float64).unsqueeze(-1) * theta_C.to(where)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

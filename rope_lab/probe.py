@@ -94,12 +94,12 @@ def changed(probe: str, model: Transformer) -> PositionScheme:
             f"{probe}: must be shift=N or window=N with N below 10⁹, still=PARTS or still=PARTS:PAIRS (still=vo:4-7)"
         )
     scheme = _turning(model)
-    if not set(match[1]) <= set(scheme.turned):
-        has = f"turns only {', '.join(scheme.turned)}" if scheme.turned else "turns nothing"
+    if not set(match[1]) <= set(scheme.rotated):
+        has = f"rotates only {', '.join(scheme.rotated)}" if scheme.rotated else "rotates nothing"
         raise ConfigError(f"{probe}: {type(scheme).__name__} has no such part, it {has}")
-    pairs = _pairs(match, scheme)
-    if not pairs.start < pairs.stop <= scheme.turning:
-        raise ConfigError(f"{probe}: the pairs of a head that turn in this model are 0-{scheme.turning - 1}")
+    pairs, last = _pairs(match, scheme), _rotated(scheme, match[1]) - 1
+    if not pairs.start < pairs.stop <= last + 1:
+        raise ConfigError(f"{probe}: the pairs of a head that are rotated in {match[1]} are 0-{last}")
     return _within(model.position, lambda scheme: Changed(scheme, change=lambda at: scheme.still(at, match[1], pairs)))
 
 
@@ -114,14 +114,19 @@ def waves(probe: str, model: Transformer) -> tuple[float, float] | None:
     match, scheme = STILL.fullmatch(probe), _turning(model)
     if not match or match[2] is None:
         return None
-    left_out = scheme.waves()[_pairs(match, scheme)]
-    return left_out[0], left_out[-1]
+    left_out = [wave for part in match[1] for wave in scheme.waves(part)[_pairs(match, scheme)]]
+    return min(left_out), max(left_out)
 
 
 def _pairs(match: re.Match, scheme: PositionScheme) -> slice:
-    """The pairs that `still` names, or all that turn."""
+    """The pairs that `still` names, or all that are rotated."""
     first = int(match[2] or 0)
-    return slice(first, int(match[3] or match[2] or scheme.turning - 1) + 1)
+    return slice(first, int(match[3] or match[2] or _rotated(scheme, match[1]) - 1) + 1)
+
+
+def _rotated(scheme: PositionScheme, parts: str) -> int:
+    """How many of a head's pairs are rotated in any of `parts`."""
+    return max(scheme.rotated[part] for part in parts)
 
 
 def _within(scheme: PositionScheme, change: Callable[[PositionScheme], PositionScheme]) -> PositionScheme:
@@ -140,13 +145,12 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
     if not model.layers[0].attention.linear:
         probes += [f"window={2**n}" for n in range(1, seq_len.bit_length()) if 2**n < seq_len]
     scheme = _turning(model)
-    scores, values = ("".join(part for part in parts if part in scheme.turned) for parts in ("qk", "vo"))
-    if not scheme.turned:
-        return probes
-    bands = min(BANDS, scheme.turning)
+    scores, values = ("".join(part for part in parts if part in scheme.rotated) for parts in ("qk", "vo"))
     probes += [f"still={parts}" for parts in dict.fromkeys([scores, *values, values]) if parts]
-    edges = [round(i * scheme.turning / bands) for i in range(bands + 1)]
     for parts in filter(None, (scores, values)):
+        rotated = _rotated(scheme, parts)
+        bands = min(BANDS, rotated)
+        edges = [round(i * rotated / bands) for i in range(bands + 1)]
         probes += [f"still={parts}:{a}" + (f"-{b - 1}" if b - a > 1 else "") for a, b in pairwise(edges)]
     return probes
 

@@ -215,8 +215,17 @@ def test_a_setting_that_came_later_leaves_earlier_runs_what_they_were():
         ("eval", "lengths"),
         ("eval", "problems_at_end"),
         ("task", "shortest"),
+        ("position", "value_fraction"),
+        ("position", "value_base"),
     ):
         assert key not in identity()[group]
+    within = identity("position=randomized_rope")["position"]["scheme"]
+    assert "base" in within
+    assert not {"value_fraction", "value_base"} & set(within)
+    assert identity("position.value_fraction=0.5")["position"]["value_fraction"] == 0.5
+    values = [f"position.scheme.{setting}" for setting in ("v=1", "o=-1", "value_base=50")]
+    assert identity("position=randomized_rope", *values)["position"]["scheme"]["value_base"] == 50
+    assert identity("position.value_base=50") == identity("position.value_base=50.0")
     assert identity("task.shortest=5")["task"]["shortest"] == 5
     assert identity("model.init=xavier")["model"]["init"] == "xavier"
     assert config.recipe_id(identity("train.precision=float32", "position=rope")) == "2d2b7cab9722"
@@ -227,6 +236,8 @@ def test_a_setting_that_came_later_leaves_earlier_runs_what_they_were():
         plain["eval"]["lengths"],
         plain["eval"]["problems_at_end"],
         plain["task"]["shortest"],
+        plain["position"]["value_fraction"],
+        plain["position"]["value_base"],
     )
     old = config.from_record(plain)
     assert (old.model.init, old.model.attention, old.eval.lengths) == ("pytorch", "softmax", [])

@@ -63,11 +63,14 @@ def test_compiled_rotation_is_the_same():
     torch.testing.assert_close((turned, gradient), expected, rtol=0, atol=1e-12)
 
 
-def dense_rotation(m: int) -> torch.Tensor:
-    """The block-diagonal matrix of RoFormer's equation 15 for position m, [K, K], acting on column vectors."""
-    matrix = torch.zeros(K, K, dtype=torch.float64)
-    for i in range(1, K // 2 + 1):
-        angle = torch.tensor(m * BASE ** (-2 * (i - 1) / K), dtype=torch.float64)
+def dense_rotation(m: int, base: float = BASE, pairs: int = K // 2) -> torch.Tensor:
+    """The block-diagonal matrix of RoFormer's equation 15 for position m, [K, K], acting on column vectors.
+
+    Pairs after the first few are left as they are.
+    """
+    matrix = torch.eye(K, dtype=torch.float64)
+    for i in range(1, pairs + 1):
+        angle = torch.tensor(m * base ** (-2 * (i - 1) / K), dtype=torch.float64)
         a, b = 2 * (i - 1), 2 * (i - 1) + 1
         matrix[a, a], matrix[a, b] = angle.cos(), -angle.sin()
         matrix[b, a], matrix[b, b] = angle.sin(), angle.cos()
@@ -117,6 +120,33 @@ def test_output_is_the_explicit_sum_of_turned_values(name, turns):
     torch.testing.assert_close(attend(scheme, qkv, torch.arange(T)), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("settings", "pairs", "base"),
+    [([], 1, BASE), (["position.value_fraction=0.75"], 3, BASE), (["position.value_base=50"], 1, 50.0)],
+)
+def test_values_are_rotated_in_the_fastest_pairs_alone(settings, pairs, base):
+    """o_n = Σᵢ a_ni R(i−n) vᵢ with the scores of RoPE, and an R of the first pairs and of its own base."""
+    scheme, qkv = make_scheme("roper_fast", DIMS, *settings), heads()
+    q, k, v = qkv.unbind(2)
+    expected = torch.zeros_like(v)
+    for n in range(T):
+        scores = [torch.einsum("bhk,kj,bhj->bh", q[:, n], dense_rotation(i - n), k[:, i]) for i in range(n + 1)]
+        weights = (torch.stack(scores) / K**0.5).softmax(0)
+        for i in range(n + 1):
+            expected[:, n] += weights[i, ..., None] * (v[:, i] @ dense_rotation(i - n, base, pairs).T)
+    torch.testing.assert_close(attend(scheme, qkv, torch.arange(T)), expected, rtol=0, atol=1e-12)
+
+
+def test_a_share_of_the_pairs_that_rotate():
+    """Half of the half that `fraction` leaves, at the frequencies of that half's width."""
+    pos, x = torch.arange(T), heads()[:, :, 0]
+    scheme = Rotary(DIMS, v=1, o=-1, fraction=0.5, value_fraction=0.5)
+    rotated, whole = (s.output(x, s.prepare(pos, x.dtype)) for s in (scheme, Rotary(DIMS, v=1, o=-1, fraction=0.5)))
+    assert torch.equal(rotated[..., :2], whole[..., :2])
+    assert torch.equal(rotated[..., 2:], x[..., 2:])
+    assert not torch.allclose(whole[..., 2:4], x[..., 2:4])
+
+
 def test_turning_keeps_norms():
     q = heads()[:, :, 0]
     turned = turn_queries(Rotary(DIMS, q=1), q, torch.arange(T) * 1000)
@@ -149,7 +179,7 @@ def logits(name: str, shift: int, max_len: int = 64) -> torch.Tensor:
     return model(tokens, torch.arange(10) + shift)
 
 
-RELATIVE = ["none", "rope", "roper", "value_rope", "rope_partial", "p_rope", "xpos", "alibi", "t5_bias"]
+RELATIVE = ["none", "rope", "roper", "roper_fast", "value_rope", "rope_partial", "p_rope", "xpos", "alibi", "t5_bias"]
 ABSOLUTE = ["sinusoidal", "sinusoidal_product", "learned", "roper_double_rotation", "fire", "randomized_rope"]
 
 
@@ -201,11 +231,22 @@ def test_p_rope_lets_the_slow_pairs_stand():
     ("name", "override", "message"),
     [
         ("xpos", "position.reach=1e308", "position.reach=1e+308: must be a number of positions above 0 and below 10⁹"),
-        ("p_rope", "position.p=0.1", "position.p=0.1: of the 4 pairs of a head 0.4 would turn"),
-        ("p_rope", "position.p=0.9", "of the 4 pairs of a head 3.6 would turn"),
+        ("p_rope", "position.p=0.1", "position.p=0.1: of the 4 pairs of a head 0.4 would be rotated"),
+        ("p_rope", "position.p=0.9", "of the 4 pairs of a head 3.6 would be rotated"),
         ("p_rope", "position.p=1e-9", "must be a whole number above 0"),
         ("rope", "position.fraction=1e-9", "position.fraction=1e-09 make 0 of 8 features of a head turn"),
         ("rope", "position.fraction=0.3", "position.fraction=0.3 make 2.4 of 8 features of a head turn"),
+        ("roper", "position.value_fraction=0.3", "position.value_fraction=0.3: of the 4 pairs of a head 1.2 would be"),
+        ("roper", "position.value_fraction=0.01", "of the 4 pairs of a head 0.04 would be rotated: must be a whole"),
+        ("roper", "position.value_fraction=0", "position.value_fraction=0.0: must be above 0 and at most 1"),
+        ("roper", "position.value_fraction=2", "position.value_fraction=2.0: must be above 0 and at most 1"),
+        ("roper", "position.value_fraction=nan", "position.value_fraction=nan: must be above 0 and at most 1"),
+        ("roper", "position.value_fraction=null", "position.value_fraction=null: must be a number"),
+        ("roper", "position.value_base=1", "position.value_base=1.0: must be a finite number above 1"),
+        ("roper", "position.value_base=inf", "position.value_base=inf: must be a finite number above 1"),
+        ("roper", "position.value_base=same", "position.value_base=same: must be a number or null"),
+        ("rope", "position.value_fraction=0.5", "position.value_fraction=0.5, position.value_base=null: must be 1.0"),
+        ("rope", "position.value_base=500", "position.value_base=500.0: must be 1.0 and null where position.v and"),
     ],
 )
 def test_a_setting_that_cannot_be_served_is_one_clear_message(name, override, message):
@@ -214,8 +255,10 @@ def test_a_setting_that_cannot_be_served_is_one_clear_message(name, override, me
 
 
 def test_a_share_may_be_rounded_by_hand():
-    assert make_scheme("rope", DIMS, "position.fraction=0.2499999999").turning == 1
-    assert make_scheme("p_rope", DIMS, "position.p=0.2499999999").turning == 1
+    assert make_scheme("rope", DIMS, "position.fraction=0.2499999999").rotated == {"q": 1, "k": 1}
+    assert make_scheme("p_rope", DIMS, "position.p=0.2499999999").rotated == {"q": 1, "k": 1}
+    fast = make_scheme("roper", DIMS, "position.value_fraction=0.2499999999")
+    assert fast.rotated == {"q": 4, "k": 4, "v": 1, "o": 1}
 
 
 @pytest.mark.parametrize("name", ["rope", "p_rope", "xpos"])

@@ -39,6 +39,9 @@ def probed(name: str, what: str, **model) -> torch.Tensor:
         ("roper_double_rotation", "still=qko", {"v": 2}),
         ("rope_partial", "still=qk", {}),
         ("p_rope", "still=qk", {}),
+        ("roper_fast", "still=vo", {"q": 1, "k": 1}),
+        ("roper_fast", "still=qk", {"v": 1, "o": -1, "value_fraction": 0.25}),
+        ("roper_fast", "still=qkvo", {}),
     ],
 )
 def test_what_is_left_out_does_not_turn(name, what, same_as):
@@ -61,7 +64,7 @@ def test_all_probes_leave_out_each_pair_that_turns(name, turning):
     made = make_model(name)
     expected = [f"still=qk:{pair}" for pair in range(turning)]
     assert [p for p in probe.all_probes(made, 64) if ":" in p] == expected
-    with pytest.raises(ConfigError, match=f"the pairs of a head that turn in this model are 0-{turning - 1}"):
+    with pytest.raises(ConfigError, match=f"the pairs of a head that are rotated in qk are 0-{turning - 1}"):
         probe.changed(f"still=qk:{turning}", made)
 
 
@@ -83,10 +86,25 @@ def test_all_probes_leave_out_each_part_that_turns(turns, expected):
     ]
 
 
+def test_values_that_are_rotated_in_fewer_pairs_are_probed_in_those():
+    scheme = Rotary(DIMS, q=1, k=1, v=1, o=-1, value_fraction=0.5, value_base=100.0)
+    fast = make_model(scheme)
+    assert [p for p in probe.all_probes(fast, 64) if ":" in p] == [
+        *(f"still=qk:{i}" for i in range(4)),
+        *(f"still=vo:{i}" for i in range(2)),
+    ]
+    assert probe.waves("still=vo:0-1", fast) == pytest.approx((6.283185, 6.283185 * 100**0.25))
+    assert probe.waves("still=qkvo:1-3", fast) == pytest.approx((6.283185 * 100**0.25, 6283.185))
+    both = make_model(scheme)
+    both.position = probe.changed("still=vo:1", fast)
+    one = make_model(Rotary(DIMS, q=1, k=1, v=1, o=-1, value_fraction=0.25))
+    torch.testing.assert_close(both(TOKENS), one(TOKENS), rtol=0, atol=1e-12)
+
+
 def test_where_nothing_turns_nothing_can_be_still():
     bare = make_model(Rotary(DIMS))
     assert not [p for p in probe.all_probes(bare, 64) if p.startswith("still")]
-    with pytest.raises(ConfigError, match="Rotary has no such part, it turns nothing"):
+    with pytest.raises(ConfigError, match="Rotary has no such part, it rotates nothing"):
         probe.changed("still=qk", bare)
 
 
@@ -149,10 +167,11 @@ def test_a_window_hides_what_is_before_it_and_nothing_else(name):
 @pytest.mark.parametrize(
     ("name", "what", "message"),
     [
-        ("alibi", "still=qk", "still=qk: Alibi has no such part, it turns nothing"),
-        ("rope", "still=v", "still=v: Rotary has no such part, it turns only q, k"),
-        ("rope", "still=qk:4", "the pairs of a head that turn in this model are 0-3"),
-        ("rope", "still=qk:2-1", "the pairs of a head that turn in this model are 0-3"),
+        ("alibi", "still=qk", "still=qk: Alibi has no such part, it rotates nothing"),
+        ("rope", "still=v", "still=v: Rotary has no such part, it rotates only q, k"),
+        ("rope", "still=qk:4", "the pairs of a head that are rotated in qk are 0-3"),
+        ("roper_fast", "still=vo:1", "the pairs of a head that are rotated in vo are 0-0"),
+        ("rope", "still=qk:2-1", "the pairs of a head that are rotated in qk are 0-3"),
         ("rope", "shift=1000000000", "with N below 10⁹"),
         ("rope", "window=1000000000", "with N below 10⁹"),
         ("rope", "still=x", "must be shift=N"),

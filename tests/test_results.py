@@ -222,6 +222,19 @@ def test_a_run_unlike_the_others_is_shown_with_what_it_does(out, capsys, changes
     assert "| 4 |" in next(line for line in text.splitlines() if line.startswith("| Substring by Index | problems"))
 
 
+@pytest.mark.parametrize("scheme", ["rope", "mine"])
+def test_a_run_from_before_a_setting_came_is_of_the_same_scheme(tmp_path, capsys, scheme):
+    """Whether or not conf/position/ knows the scheme; a value that the setting had not always had is named."""
+    new = shipped(scheme) | {"value_fraction": 1.0, "value_base": None}
+    old = {key: value for key, value in new.items() if key not in ("value_fraction", "value_base")}
+    for seed, settings in enumerate((old, new, old, old | {"value_base": 50.0})):
+        make_run(tmp_path, scheme, seed, 0.5, config__position=settings)
+    name = PUBLISHED["schemes"].get(scheme, {}).get("title", scheme)
+    rows = [line.split("|")[1].strip() for line in shown(capsys, tmp_path, "--print").splitlines() if "n=3" in line]
+    assert rows == [name]
+    assert f"| {name} (value_base=50.0) " in shown(capsys, tmp_path, "--print")
+
+
 def test_schemes_that_lack_the_same_seeds_are_named_together(out, capsys):
     make_run(out, "none", 0, 0.1)
     make_run(out, "learned", 0, 0.1)

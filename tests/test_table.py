@@ -77,6 +77,14 @@ def test_what_is_kept_can_be_left_out(extra, tmp_path):
     assert table.unkept(CELLS, extra, tmp_path / "cut") == CELLS
 
 
+def test_kept_runs_are_what_they_were_whatever_settings_came_later():
+    """Runs of every kind of scheme, made when there were fewer settings, are still found by their identity."""
+    tasks, kept = ("substring_by_index", "substring_by_prefix"), ["train.precision=bfloat16", "device=cpu"]
+    others = [table.Cell(task, p, 0, "quick") for task in tasks for p in ("randomized_rope", "rope_partial", "p_rope")]
+    cells = [cell for cell in (*table.quick(), *table.turns(), *table.linear()) if cell.seed == 0]
+    assert table.unkept([*dict.fromkeys([*cells, *others])], kept, config.ROOT / "results") == []
+
+
 @pytest.mark.parametrize("name", table.TABLES)
 def test_every_cell_of_every_table_can_be_composed_and_is_a_run_of_its_own(name):
     cells = table.TABLES[name]()

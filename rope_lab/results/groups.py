@@ -238,23 +238,25 @@ def _variants(cells: dict[tuple, dict[str, dict[int, RunRow]]]) -> dict[tuple, s
 
 def _settings(cells: dict[str, dict[int, RunRow]]) -> dict[str, Any]:
     """Every setting that the runs of one recipe share; of those that came later, what they were before."""
-    before = {".".join(key): value for key, value in CAME_LATER.items()}
+    before = {key: value for key, value in CAME_LATER.items() if not key.startswith("position.")}
     return before | next(run for cell in cells.values() for run in cell.values()).settings
 
 
 def scheme_names(runs: list[RunRow]) -> dict[str, str]:
     """run_id → scheme: its name, and in what it is unlike conf/position/<name>.yaml.
 
-    Where there is no such file, in what it is unlike most runs of that name.
+    Where there is no such file, in what it is unlike most runs of that name. Settings that came later are filled in.
     """
+    before = {key.removeprefix("position."): v for key, v in CAME_LATER.items() if key.startswith("position.")}
     settings = defaultdict(Counter)
     for run in runs:
-        settings[run.source.position][json.dumps(run.position_settings, sort_keys=True)] += 1
+        settings[run.source.position][json.dumps(before | run.position_settings, sort_keys=True)] += 1
     plain = {name: json.loads(counted.most_common(1)[0][0]) for name, counted in settings.items()}
     names = {}
     for run in runs:
-        usual = _shipped(f"position/{run.source.position}") or plain[run.source.position]
-        differing = [f"{k}={v}" for k, v in sorted(run.position_settings.items()) if usual.get(k) != v]
+        usual = before | (_shipped(f"position/{run.source.position}") or plain[run.source.position])
+        own = before | run.position_settings
+        differing = [f"{k}={v}" for k, v in sorted(own.items()) if usual.get(k) != v]
         names[run.source.run_id] = run.source.position + (f" ({', '.join(differing)})" if differing else "")
     return names
 
