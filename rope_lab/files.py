@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 import stat
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -154,15 +153,5 @@ def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def say(text: str) -> None:
-    """Prints whole lines, in one piece even where several runs print at once.
-
-    Where they cannot be written (a pipe closed, a disk full) work goes on without them; stderr says why, unless it is
-    that whoever reads has read enough.
-    """
-    try:
-        print(text + "\n", end="", flush=True)
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            with suppress(OSError):
-                print(f"nothing more is shown here: {error.strerror}", file=sys.stderr, flush=True)
+    """Prints whole lines, in one piece even where several runs print at once."""
+    print(text + "\n", end="", flush=True)

@@ -1,8 +1,10 @@
 """What a run shows on the screen."""
 
 import math
+import shlex
 import shutil
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from rope_lab.record import Run
 
 def new_bar(steps: int, begun: int) -> tqdm:
     """A progress bar on a terminal; silent elsewhere."""
+    tqdm.set_lock(threading.RLock())  # its own outlives a process that is killed
     return tqdm(total=steps, initial=begun, disable=None, unit="step", dynamic_ncols=True)
 
 
@@ -43,7 +46,7 @@ def headline(run: Run) -> str:
 def summary(run: Run) -> str:
     """The end of a run in a few lines: how it went and where everything lies."""
     c, m = run.content, run.content["metrics"]
-    folder = as_typed(run.folder)
+    folder = shlex.quote(as_typed(run.folder))
     lines = [f"{c['status']} after {c['progress']['steps']} steps, {c['progress']['seconds']:.0f} s"]
     if "error" in c:
         lines.append(f"  {c['error']}")
@@ -55,18 +58,19 @@ def summary(run: Run) -> str:
         lines.append(f"  score     {m['eval/score']} of the first {SCORED}, as the write-up counts")
     if "eval/loss" in m:
         lines.append(f"  loss      {m['eval/loss']:.4f} nats per answer token, held out")
-    lines += [f"  records   {folder}", f"  try it    {program('python')} -m rope_lab.sample {folder}"]
+    lines += [f"  records   {as_typed(run.folder)}", f"  try it    {program('python')} -m rope_lab.sample {folder}"]
     if run.wandb.run:
-        lines.append(f"  W&B       {program('wandb')} leet {as_typed(run.wandb.folder)}")
+        lines.append(f"  W&B       {program('wandb')} leet {shlex.quote(as_typed(run.wandb.folder))}")
     return "\n".join(lines)
 
 
 def as_typed(path: Path) -> str:
-    """A path as one would type it here: relative where it lies below."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    """A path as one would type it here: relative where it lies below, and never like an option."""
+    typed = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    return f"./{typed}" if typed.startswith("-") else typed
 
 
 def program(name: str) -> str:
-    """How one calls a program of this Python's environment here, activated or not."""
+    """How one calls a program of this Python's environment here, activated or not, quoted for the shell."""
     beside = Path(sys.executable).parent / name
-    return name if shutil.which(name) == str(beside) else as_typed(beside)
+    return name if shutil.which(name) == str(beside) else shlex.quote(as_typed(beside))

@@ -12,10 +12,12 @@ from rope_lab.config import ROOT
 # What each room may import of the house, and which heavy libraries it may know.
 TASK_MODULES = {f"tasks.{name}" for name in TASKS}
 MAY_IMPORT = {
-    "tasks": set(),
+    "tasks": {"rope_lab"},
     "tasks.base": set(),
     **{name: {"tasks.base"} for name in TASK_MODULES},
-    "rope_lab": set(),
+    "rope_lab": {"rope_lab.command"},
+    "rope_lab.command": set(),
+    "rope_lab.stop": {"rope_lab.command"},
     "rope_lab.positions": set(),
     "rope_lab.attention": set(),
     "rope_lab.model": {"rope_lab.attention", "rope_lab.positions"},
@@ -26,7 +28,7 @@ MAY_IMPORT = {
     "rope_lab.evaluate": {"rope_lab.data", "rope_lab.model", "tasks.base"},
     "rope_lab.checkpoint": {"rope_lab.files"},
     "rope_lab.record": {"rope_lab.checkpoint", "rope_lab.config", "rope_lab.files"},
-    "rope_lab.sweep": {"rope_lab.files"},
+    "rope_lab.sweep": {"rope_lab.files", "rope_lab.stop"},
     "rope_lab.results": set(),
     "rope_lab.results.stats": set(),
     "rope_lab.results.rows": {"rope_lab.files"},
@@ -42,7 +44,9 @@ MAY_IMPORT["rope_lab.lab"] = {"tasks.base"} | {
     f"rope_lab.{name}" for name in ("checkpoint", "config", "data", "evaluate", "files", "model", "positions", "record")
 }
 MAY_IMPORT["rope_lab.screen"] = {"rope_lab.evaluate", "rope_lab.files", "rope_lab.record"}
-MAY_IMPORT["rope_lab.train"] = MAY_IMPORT["rope_lab.lab"] | {f"rope_lab.{name}" for name in ("lab", "screen", "sweep")}
+MAY_IMPORT["rope_lab.train"] = MAY_IMPORT["rope_lab.lab"] | {
+    f"rope_lab.{name}" for name in ("lab", "screen", "stop", "sweep")
+}
 MAY_IMPORT["rope_lab.sample"] = MAY_IMPORT["rope_lab.train"]
 MAY_IMPORT["rope_lab.probe"] = MAY_IMPORT["rope_lab.train"] | {
     f"rope_lab.results.{name}" for name in ("figures", "rows", "tables")

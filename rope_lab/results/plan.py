@@ -96,7 +96,7 @@ Runs = dict[tuple[str, int], RunRow]  # scheme and seed → the run
 
 def load(path: Path = PLAN) -> list[Study]:
     """The studies of a plan. Raises PlanError, and OSError where there is no such file."""
-    return _studies(path.read_text(), path.name)
+    return _studies(path.read_text("utf-8"), path.name)
 
 
 def _studies(text: str, name: str) -> list[Study]:

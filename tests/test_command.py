@@ -1,0 +1,93 @@
+"""Nothing that is shown, nor that it cannot be shown, stops a command."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import TINY, only_folder
+
+from rope_lab import config, train
+
+ASCII = "LANG=C LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
+SCREENS = {  # how a shell starts a command: {}
+    "stderr closed": "{} 2>&-",
+    "stdout closed": "{} >&-",
+    "all closed": "{} <&- >&- 2>&-",
+    "nobody reads": "{} | true; exit ${PIPESTATUS[0]}",
+    "nobody reads errors": "{ {} 2>&1 >&3 | true; exit ${PIPESTATUS[0]}; } 3>&1",
+    "stdout full": "{} >/dev/full",
+    "all full": "{} >/dev/full 2>&1",
+    "not to be written": "{} 1</dev/null 2</dev/null",
+    "ASCII": ASCII + " {}",
+    "encoding": "PYTHONIOENCODING=ascii:strict {}",
+    "no terminal": "env -u TERM COLUMNS=10 {}",
+}
+SHOWING = """
+import sys; sys.argv = ["-m"]  # as Python has it when it begins a module's command
+import rope_lab, logging, os, subprocess, time, tqdm, warnings
+assert open(os.devnull).fileno() > 2
+for _ in range(3):
+    print("rotate 1 · −2 → \\udcff", flush=True)
+    print("an error · −2 → \\udcff", file=sys.stderr, flush=True)
+    logging.warning("a warning · −2 → \\udcff")
+    warnings.warn("another · −2 → \\udcff")
+    for _ in tqdm.tqdm(range(3), desc="·−→", mininterval=0): pass
+    time.sleep(0.05)
+print("left in the buffer · " * 10_000, end="")
+subprocess.run([sys.executable, "-c", "import sys; sys.stdout.fileno(), sys.stderr.fileno()"], check=True)
+open("done", "w").write(str(sys.stdout.encoding))
+"""
+
+
+def in_shell(how: str, command: list[str], folder: Path) -> subprocess.CompletedProcess:
+    line = SCREENS[how].replace("{}", shlex.join(command), 1)
+    environment = os.environ | {"PYTHONPATH": str(config.ROOT), "PYTHONWARNINGS": "default"}
+    return subprocess.run(["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("how", SCREENS)
+def test_nothing_shown_stops_a_command(tmp_path, how):
+    (tmp_path / "showing.py").write_text(SHOWING)
+    done = in_shell(how, [sys.executable, "showing.py"], tmp_path)
+    assert done.returncode == 0
+    assert (tmp_path / "done").exists()
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    if how == "stdout full":
+        assert "nothing more is shown here: No space left on device" in done.stderr
+    if how in ("ASCII", "encoding"):
+        assert (tmp_path / "done").read_text() != "utf-8"
+        assert done.stdout.startswith("rotate 1 ? ?2 ? ?\n")
+
+
+@pytest.mark.parametrize("how", ["all closed", "nobody reads errors", "ASCII"])
+def test_nothing_shown_stops_a_run(tiny, tmp_path, how):
+    """It warns, too."""
+    settings = ["train.warmup=10", f"out={tmp_path / 'runs'}"]
+    done = in_shell(how, [sys.executable, "-m", "rope_lab.train", *TINY, *settings], tmp_path)
+    assert done.returncode == 0
+    content = json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())
+    assert content["status"] == "finished"
+    assert content["metrics"] == train.train(config.load(*tiny, *settings, f"out={tmp_path / 'plain'}"))["metrics"]
+    if how == "ASCII":
+        assert "finished after 6 steps" in done.stdout
+        assert "train.warmup=10 is longer" in done.stderr
+
+
+@pytest.mark.parametrize("name", ['it\'s a "run" of $HOME', "-n"])
+def test_the_line_to_try_a_run_can_be_pasted(tiny, tmp_path, monkeypatch, capsys, name):
+    monkeypatch.chdir(tmp_path)
+    cfg = config.load(*tiny)
+    cfg.out = name
+    train.train(cfg)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "rope_lab.sample" in line]
+    pasted = line.split("try it")[1].replace(
+        "-m rope_lab.sample", f"-c {shlex.quote('import sys; print(sys.argv[1])')}"
+    )
+    shown = subprocess.run(["bash", "-c", pasted], capture_output=True, text=True)
+    assert (tmp_path / shown.stdout.rstrip("\n")).resolve() == only_folder(tmp_path / name)
+    assert not shown.stdout.startswith("-")
