@@ -1,8 +1,9 @@
 """What a sweep says at its end: how each of its runs ended, and which of them are missing."""
 
-import atexit
 import json
+import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,23 +13,46 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from rope_lab import stop
 from rope_lab.files import append_line, say
+from rope_lab.stop import Stop
+
+log = logging.getLogger(__name__)
 
 OWN_FOLDER = "rope_lab-sweep-"  # how the folder of a sweep begins, unless the user has named another
 
+_sweeps: list[Path] = []  # the outcomes of which `report` has not spoken
+
 
 class Report(Callback):
-    """Prints the outcomes of a sweep, however it ends.
+    """Notes that there is a sweep, and makes it the launcher of its worker processes where it is to have such.
 
-    They are a file in the sweep's folder, a line a job; jobs may run in several processes. Only this file is removed,
-    and the folder if it is empty then and named as conf/config.yaml names it: a user's, hydra.sweep.dir=…, stays.
+    Outcomes are a file in the sweep's folder, a line a job; jobs may run in several processes.
     """
 
     def __init__(self, outcomes: str):
         self.outcomes = outcomes
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        atexit.register(_report, Path(config.hydra.sweep.dir) / self.outcomes)
+        _sweeps.append(Path(config.hydra.sweep.dir) / self.outcomes)
+        if "joblib" in config.hydra.launcher._target_:
+            stop.lead()
+
+
+def end_workers(number: int) -> None:
+    """Passes a signal on to the worker processes of this sweep, if it has any, and waits until their runs are saved."""
+    for outcomes in _sweeps:
+        stop.end_workers(number, outcomes)
+
+
+def report() -> None:
+    """Prints the outcomes of a sweep, however it ended.
+
+    Only their file is removed, and the folder if it is empty then and named as conf/config.yaml names it: a user's,
+    hydra.sweep.dir=…, stays.
+    """
+    while _sweeps:
+        _report(_sweeps.pop())
 
 
 def _report(outcomes: Path) -> None:
@@ -45,13 +69,37 @@ def is_sweep() -> bool:
     return HydraConfig.get().mode == RunMode.MULTIRUN
 
 
+def in_worker() -> bool:
+    """Whether the present job of a sweep runs in a worker process."""
+    return is_sweep() and stop.launcher() > 0
+
+
+def run_in_worker(job: Callable[[Stop], None]) -> None:
+    """Runs a job in a worker process. One that has been told to stop begins none: it waits for its sweep to end."""
+    stopping = stop.of_worker()
+    with stop.under_way(_outcomes()):
+        if not stopping.caught:
+            with suppress(SystemExit):  # an exit would end the sweep, and with it the other workers at once
+                job(stopping)
+    if stopping.caught:
+        stop.await_end(stopping.caught)
+
+
 def note(outcome: str) -> None:
     """Notes how the present job of a sweep stands: `started`, a run's status, or why it could not run."""
     if not is_sweep():
         return
     job = HydraConfig.get()
     line = {"job": job.job.num, "overrides": " ".join(job.overrides.task), "outcome": outcome}
-    append_line(Path(job.sweep.dir) / job.callbacks.report.outcomes, line)
+    try:
+        append_line(_outcomes(), line)
+    except OSError as error:
+        log.warning("%s: cannot be written (%s): the end of this sweep says less", _outcomes(), error.strerror)
+
+
+def _outcomes() -> Path:
+    job = HydraConfig.get()
+    return Path(job.sweep.dir) / job.callbacks.report.outcomes
 
 
 def threads_each() -> int | None:
@@ -63,11 +111,18 @@ def threads_each() -> int | None:
 
 def summary(path: Path) -> str:
     """The outcomes in a few lines: how many runs ended how, and each that has not finished with its overrides."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    last = {line["job"]: line for line in lines}
+    last, unreadable = {}, 0
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        try:
+            noted = json.loads(line)
+            last[noted["job"]] = {"overrides": noted["overrides"], "outcome": noted["outcome"]}
+        except (ValueError, LookupError, TypeError):  # the disk was full, or a process died in it
+            unreadable += 1
     finished = [line for line in last.values() if line["outcome"] == "finished"]
     missing = [f"  {line['outcome']}: {line['overrides']}" for line in last.values() if line["outcome"] != "finished"]
     head = f"sweep: {len(finished)} of {len(last)} runs finished"
     if any(line["outcome"] == "interrupted" for line in last.values()):
         head += "; it was stopped, and what it had not begun is not listed"
+    if unreadable:
+        head += f"; {unreadable} of its outcomes cannot be read"
     return "\n".join([head, *missing, *(["the same command goes on with what is missing"] if missing else [])])

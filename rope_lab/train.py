@@ -3,16 +3,18 @@
 The same command continues a run that was cut off, and returns at once from one that is finished.
 """
 
+import atexit
 import dataclasses
 import importlib
 import logging
 import math
+import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,11 @@ from omegaconf import DictConfig
 from torch import nn
 from tqdm import tqdm
 
-from rope_lab import config, data, files, record, screen, sweep
+from rope_lab import config, data, files, record, screen, stop, sweep
 from rope_lab.config import CONF, Config, ConfigError
 from rope_lab.evaluate import Evaluation, by_length, evaluate, floor, samples
 from rope_lab.lab import Lab, State, as_evaluated, autocast, build, export, hardware, resolve, resume, save
+from rope_lab.stop import Stop
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +47,10 @@ class Unusable(Exception):
     """The run's folder can no longer be written or read: the run stops, what was written before stays good."""
 
 
-def train(cfg: Config) -> dict[str, Any]:
+def train(cfg: Config, stopping: Stop | None = None) -> dict[str, Any]:
     """Trains the run that `cfg` describes, or what is left of it; returns the content of its run.json.
+
+    `stopping` ends it early, without it a signal does; the process then exits with status 128 + the signal's number.
 
     Raises ConfigError, before anything is written, where `cfg` cannot be run, and Unusable where the disk gives out.
     """
@@ -55,7 +60,7 @@ def train(cfg: Config) -> dict[str, Any]:
     if not cfg.fresh and is_over(folder, run_id):
         return record.read(folder)
     lab = build(cfg)
-    with record.Run(folder) as run, usable(folder), StopSignals() as stop:
+    with record.Run(folder) as run, usable(folder), stopping or Stop() as stopping:
         if cfg.fresh:
             run.clear()
         elif is_over(folder, run_id):  # another process may have finished it while this one was building
@@ -65,7 +70,7 @@ def train(cfg: Config) -> dict[str, Any]:
         files.say(screen.headline(run))
         try:
             with screen.new_bar(cfg.train.steps, state.step) as bar:
-                evaluation = loop(lab, state, run, stop, bar)
+                evaluation = loop(lab, state, run, stopping, bar)
             status, found = "interrupted", {}
             if state.step == cfg.train.steps:
                 slices = (evaluation or evaluate_now(lab, at_end=True)).slices | evaluate_lengths(lab)
@@ -80,21 +85,21 @@ def train(cfg: Config) -> dict[str, Any]:
             raise
         run.end(status, progress=progress(cfg, state), checkpoint=state.saved, **found)
         files.say(screen.summary(run))
-    if stop.caught:
-        sys.exit(128 + stop.caught)
+    if stopping.caught:
+        sys.exit(128 + stopping.caught)
     return run.content
 
 
-def loop(lab: Lab, state: State, run: record.Run, stop: "StopSignals", bar: tqdm) -> Evaluation | None:
+def loop(lab: Lab, state: State, run: record.Run, stopping: Stop, bar: tqdm) -> Evaluation | None:
     """Trains from `state` to the last step, or to the one in which a signal came; what the last evaluation found."""
     cfg, began = lab.cfg, time.monotonic() - state.seconds
-    saved, evaluation = time.monotonic(), None
-    if state.step == 0:
+    saved, evaluation, stopped = time.monotonic(), None, stopping.caught
+    if state.step == 0 and not stopped:
         evaluation = evaluate_now(lab)
         state.seconds = time.monotonic() - began
         report(run, bar, cfg, state, evaluation.metrics)
 
-    while state.step < cfg.train.steps and not stop.caught:
+    while state.step < cfg.train.steps and not stopped:
         loss, norm, lr = update(lab, state.step)
         state.step += 1
         state.losses.append(loss)
@@ -111,7 +116,8 @@ def loop(lab: Lab, state: State, run: record.Run, stop: "StopSignals", bar: tqdm
         bar.update()
         if metrics:
             report(run, bar, cfg, state, metrics)
-        if due or stop.caught or time.monotonic() - saved > SAVE_SECONDS:
+        stopped = stopping.caught
+        if due or stopped or time.monotonic() - saved > SAVE_SECONDS:
             save(lab, state, run)
             saved = time.monotonic()
     return evaluation
@@ -244,27 +250,6 @@ def progress(cfg: Config, state: State) -> dict[str, Any]:
     return {"steps": state.step, "sequences": sequences, "tokens": tokens, "seconds": round(state.seconds, 3)}
 
 
-class StopSignals:
-    """Within it, the first of SIGINT, SIGTERM and SIGUSR1 is noted in `caught`; none of them ends the process."""
-
-    def __init__(self):
-        self.caught = 0
-
-    def __enter__(self) -> "StopSignals":
-        self._before = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-                self._before[number] = signal.signal(number, self._catch)
-        return self
-
-    def __exit__(self, *_) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _catch(self, number, frame) -> None:
-        self.caught = self.caught or number
-
-
 def report(run: record.Run, bar: tqdm, cfg: Config, state: State, metrics: dict[str, float]) -> None:
     """Records a row of metrics and shows it."""
     far = progress(cfg, state)
@@ -276,11 +261,19 @@ def report(run: record.Run, bar: tqdm, cfg: Config, state: State, metrics: dict[
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
 def main(cfg: DictConfig) -> None:
+    if sweep.in_worker():
+        sweep.run_in_worker(partial(job, cfg))
+    else:
+        job(cfg)
+
+
+def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
+    """A run from the command line, or one of a sweep's, which then notes how it ended."""
     sweep.note("started and not heard of since")
     try:
         checked = config.from_hydra(cfg)
         checked.threads = checked.threads or sweep.threads_each()
-        content = train(checked)
+        content = train(checked, stopping)
     except ConfigError as error:
         sweep.note(f"not run, {error}")
         if sweep.is_sweep():  # Hydra goes on with the other runs and ends with this message
@@ -307,17 +300,34 @@ def main(cfg: DictConfig) -> None:
 def command_line() -> None:
     """Hydra's command line, but for a mistake that Hydra would answer with a traceback.
 
-    Outside of a run, which has a way of its own to end, a signal ends the process, and with it what it has launched.
+    Outside of a run, which has a way of its own to end, a signal ends the process once all that it launched is saved.
     """
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, lambda number, frame: sys.exit(128 + number))
-    with suppress(HydraException):  # Hydra says it again, and better
-        try:
-            config.check_choices(word for word in sys.argv[1:] if "=" in word and not word.startswith("-"))
-        except ConfigError as error:
-            print(error, file=sys.stderr)
-            sys.exit(EXIT_BAD_CONFIG)
-    main()
+    atexit.register(stop.catch, signal.SIG_IGN)  # the last thing of all: Python's end takes default handlers back
+    stop.catch(leave)
+    status = EXIT_FAILED
+    try:
+        with suppress(HydraException):  # Hydra says it again, and better
+            try:
+                config.check_choices(word for word in sys.argv[1:] if "=" in word and not word.startswith("-"))
+            except ConfigError as error:
+                print(error, file=sys.stderr)
+                sys.exit(EXIT_BAD_CONFIG)
+        main()
+        status = 0
+    except SystemExit as end:
+        status = end.code
+        raise
+    finally:
+        stop.catch(stop.do_nothing)
+        sweep.report()
+        stop.catch(lambda number, frame: os._exit(status))  # W&B may be slow to end
+
+
+def leave(number: int, frame: Any) -> None:
+    """Answers a signal that comes outside of a run."""
+    stop.catch(stop.do_nothing)
+    sweep.end_workers(number)
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":  # main as the module has it, which other processes of a sweep can import

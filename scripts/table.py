@@ -20,7 +20,6 @@ machine, or where run folders are gone. --kept FOLDER looks there instead, in an
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -28,11 +27,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import rope_lab  # noqa: F401 - first, since it sees to the screen and to Ctrl-C
+
+# isort: split
 from hydra.errors import HydraException
 
 from rope_lab import config, record
 from rope_lab.lab import resolve
 from rope_lab.results import plan, rows
+from rope_lab.stop import LAUNCHER, Stop
 
 TASKS = ("substring_by_index", "substring_by_prefix", "arithmetic_addition")
 PAIR, REST = ("rope", "roper"), ("roper_double_rotation", "none", "sinusoidal", "learned")
@@ -140,39 +143,32 @@ TABLES |= {study.name: partial(planned, study) for study in plan.load()}
 
 
 def run_all(cells: list[Cell], extra: list[str], jobs: int, minutes: float) -> None:
-    """Starts what has not finished, `jobs` at a time, for as long as there is time; a signal or its end stops them."""
+    """Starts what has not finished, `jobs` at a time, for as long as there is time; a signal or its end stops them.
+
+    So does the end of this process, however it comes.
+    """
     threads = max(1, (os.cpu_count() or 1) // jobs)
     waiting = [cell for cell in cells if not is_finished(cell, extra)]
-    end, running, stopping = time.monotonic() + 60 * minutes, [], False
-
-    def stop(*_):
-        nonlocal stopping
-        stopping = True
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    while running or (waiting and not stopping):
-        running = [process for process in running if process.poll() is None]
-        if not stopping and time.monotonic() > end:
-            print("the time is up: runs that are under way save themselves and stop", flush=True)
-            stopping = True
-        if stopping:
-            for process in running:
-                process.send_signal(signal.SIGTERM)
-            for process in running:
-                process.wait()
-            return
-        while waiting and len(running) < jobs:
-            command = [
-                sys.executable,
-                "-m",
-                "rope_lab.train",
-                f"threads={threads}",
-                *waiting.pop(0).overrides(),
-                *extra,
-            ]
-            running.append(subprocess.Popen(command, start_new_session=True))  # Ctrl-C reaches this process alone
-        time.sleep(0.2)
+    end, running = time.monotonic() + 60 * minutes, []
+    environment = os.environ | {LAUNCHER: str(os.getpid())}
+    with Stop() as stopping:
+        while running or waiting:
+            running = [process for process in running if process.poll() is None]
+            time_is_up = time.monotonic() > end
+            if stopping.caught or time_is_up:
+                if time_is_up:
+                    print("the time is up: runs that are under way save themselves and stop", flush=True)
+                for process in running:
+                    process.terminate()
+                for process in running:
+                    process.wait()
+                return
+            while waiting and len(running) < jobs:
+                settings = [f"threads={threads}", *waiting.pop(0).overrides(), *extra]
+                command = [sys.executable, "-m", "rope_lab.train", *settings]
+                # Ctrl-C reaches this process alone
+                running.append(subprocess.Popen(command, env=environment, start_new_session=True))
+            time.sleep(0.2)
 
 
 def is_finished(cell: Cell, extra: list[str]) -> bool:

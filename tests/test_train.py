@@ -317,7 +317,7 @@ def test_what_is_not_finite_stops_the_run_before_the_step(tiny, tmp_path, monkey
     assert run(tiny) == content  # an outcome like another: it stays
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def test_each_signal_has_an_exit_status_of_its_own(tiny, tmp_path, monkeypatch, number):
     monkeypatch.setattr(train, "update", raising_signal_at(3, train.update, number))
     with pytest.raises(SystemExit) as exit:

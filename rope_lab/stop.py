@@ -1,0 +1,146 @@
+"""When to stop: at a signal, and when the launcher that has started this process is no more.
+
+A launcher is the process of a sweep whose runs are in worker processes (hydra/launcher=joblib), or scripts/table.py. It
+names itself in the environment of what it starts: the end of any other parent, a shell for example, stops nothing.
+"""
+
+import fcntl
+import functools
+import multiprocessing
+import multiprocessing.resource_tracker
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rope_lab import command
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+LAUNCHER = "ROPE_LAB_LAUNCHER"  # the environment variable that holds a launcher's process id
+WAIT = 0.1  # seconds between two looks at another process
+
+_working = threading.Lock()  # held while a worker has a job
+
+
+def catch(handler: Callable[[int, Any], None] | signal.Handlers) -> dict[int, Any]:
+    """Sets the handler of each of SIGNALS, but of a SIGHUP that is ignored, as under nohup; returns those before."""
+    kept = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else []
+    return {number: signal.signal(number, handler) for number in SIGNALS if number not in kept}
+
+
+def do_nothing(number: int, frame: Any) -> None:
+    """A handler for signals that come after the one that has been answered."""
+
+
+def launcher() -> int:
+    """The process id of the launcher that has started this process, 0 if none has."""
+    named = int(os.environ.get(LAUNCHER, 0))
+    return 0 if named == os.getpid() else named
+
+
+class Stop:
+    """Within it, signals are noted in `caught` and do not end the process."""
+
+    def __init__(self):
+        self._caught, self._launcher = 0, launcher()
+
+    @property
+    def caught(self) -> int:
+        """The first of SIGNALS that came, 0 if none did; SIGHUP where the launcher is no more."""
+        if not self._caught and self._launcher and os.getppid() != self._launcher:
+            self._caught = signal.SIGHUP
+        return self._caught
+
+    def __enter__(self) -> "Stop":
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        self._before = catch(self._catch) if in_main_thread else {}
+        return self
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _catch(self, number: int, frame: Any) -> None:
+        self._caught = self._caught or number
+
+
+def lead() -> None:
+    """Makes this process the launcher of the processes that it starts from here on.
+
+    They begin with SIGNALS held back, so that none is lost, and none ends them, before `of_worker`. For that this
+    thread holds them back too, and another one receives them for the process.
+    """
+    os.environ[LAUNCHER] = str(os.getpid())
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    multiprocessing.resource_tracker.ensure_running()  # loky would, and Python 3.11 then lets signals through again
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def end_workers(number: int, jobs: Path) -> None:
+    """Where this process is a launcher, passes a signal on to its workers and waits until none has a run under way.
+
+    `jobs` is the file that workers hold while they have one. From here on none can begin another.
+    """
+    if os.environ.get(LAUNCHER) != str(os.getpid()):
+        return
+    with suppress(OSError):
+        while True:
+            try:
+                _lock(jobs, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+                return
+            except BlockingIOError:
+                for worker in multiprocessing.active_children():
+                    with suppress(ProcessLookupError):
+                        os.kill(worker.pid, number)
+                time.sleep(WAIT)
+
+
+@functools.cache
+def of_worker() -> Stop:
+    """The Stop of this worker process, for all of its jobs. When its launcher is no more, it ends after its job."""
+    command.begin()
+    stop = Stop().__enter__()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    threading.Thread(target=_outlive_no_launcher, daemon=True).start()
+    return stop
+
+
+def _outlive_no_launcher() -> None:
+    while os.getppid() == launcher():
+        time.sleep(10 * WAIT)
+    with _working:
+        os._exit(128 + signal.SIGHUP)
+
+
+@contextmanager
+def under_way(jobs: Path) -> Iterator[None]:
+    """Within it this worker has a job, and holds the file `jobs` if its file system has locks."""
+    with _working, ExitStack() as held:
+        with suppress(OSError):
+            held.callback(os.close, _lock(jobs, fcntl.LOCK_SH))
+        yield
+
+
+def _lock(path: Path, kind: int) -> int:
+    """The descriptor of a file, which is then locked. Raises BlockingIOError where another process has locked it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        fcntl.flock(descriptor, kind)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def await_end(number: int) -> NoReturn:
+    """Passes the signal that came to this worker on to its launcher, and waits until that ends it, or is no more."""
+    if os.getppid() == launcher():
+        os.kill(launcher(), number)
+    while os.getppid() == launcher():
+        time.sleep(WAIT)
+    os._exit(128 + number)

@@ -1,0 +1,182 @@
+"""When runs stop: signals, and launchers that are no more, tried on real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import TINY, only_folder
+from test_train import run
+
+from rope_lab import checkpoint, config, record, sweep, train
+from rope_lab.stop import LAUNCHER, SIGNALS, Stop
+
+LONG = [*TINY, "out=runs", "train.steps=1000000", "eval.every=500000"]
+WORKERS = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=0,1,2,3"]
+
+
+def started(command: list[str], folder: Path, runs: int) -> subprocess.Popen:
+    """A command in a process group of its own, in whose output so many runs have been evaluated."""
+    with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
+        process = subprocess.Popen(
+            [sys.executable, *command], cwd=folder, stdout=out, stderr=err, start_new_session=True
+        )
+    while (folder / "out").read_text().count("step ") < runs:
+        assert process.poll() is None, (folder / "err").read_text()
+        time.sleep(0.05)
+    return process
+
+
+def wait_for_all(process: subprocess.Popen) -> int:
+    """The exit status of a process, once it and everything in its group has ended."""
+    status = process.wait()
+    while subprocess.run(["pgrep", "-g", str(process.pid)], stdout=subprocess.DEVNULL).returncode == 0:
+        time.sleep(0.05)
+    return status
+
+
+def assert_saved(out: Path, runs: int) -> None:
+    """So many runs were begun, and each says that it was interrupted, with a checkpoint of its last step."""
+    folders = [path.parent for path in out.glob("*/run.json")]
+    assert len(folders) == runs
+    for folder in folders:
+        content = record.read(folder)
+        assert content["status"] == "interrupted"
+        assert checkpoint.load(folder)["state"]["step"] == content["progress"]["steps"] > 0
+
+
+@pytest.mark.parametrize("to_all", [False, True], ids=["to the launcher", "to all"])
+def test_a_signal_ends_a_sweep_with_workers_and_each_of_its_runs_is_saved(tmp_path, to_all):
+    """`kill` reaches the launcher alone, Ctrl-C its workers too; more signals while they save do no harm."""
+    process = started(["-m", "rope_lab.train", *WORKERS, *LONG], tmp_path, runs=2)
+    first, *more = (signal.SIGINT, signal.SIGTERM) if to_all else (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+    for number in (first, *more):
+        os.killpg(process.pid, number) if to_all else process.send_signal(number)
+        time.sleep(0.05)
+    assert wait_for_all(process) == 128 + first
+    assert (tmp_path / "err").read_text() == ""
+    said = (tmp_path / "out").read_text()
+    assert "sweep: 0 of 2 runs finished" in said
+    assert said.count("  interrupted: ") == 2
+    assert_saved(tmp_path / "runs", runs=2)
+
+
+def test_workers_whose_launcher_is_killed_save_their_runs_and_take_no_more(tmp_path):
+    process = started(["-m", "rope_lab.train", *WORKERS, *LONG], tmp_path, runs=2)
+    process.kill()
+    wait_for_all(process)
+    assert_saved(tmp_path / "runs", runs=2)
+
+
+def test_runs_of_a_table_whose_script_is_killed_save_themselves(tmp_path):
+    script = [str(config.ROOT / "scripts" / "table.py"), "linear", "--jobs", "1"]
+    process = started([*script, *(s for s in LONG if "model." not in s)], tmp_path, runs=1)
+    process.kill()
+    process.wait()
+    while json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["status"] == "running":
+        time.sleep(0.05)
+    assert_saved(tmp_path / "runs", runs=1)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_only_the_end_of_a_launcher_stops_a_run(named):
+    """Not that of a shell, from which a run may have been started in the background."""
+    child = "import os, time; from rope_lab.stop import Stop\n"
+    child += "stop, parent = Stop(), int(os.environ['PARENT'])\nprint(stop.caught)\n"
+    child += "while os.getppid() == parent: time.sleep(0.01)\nprint(stop.caught)"
+    parent = "import os, subprocess, sys, time; here = str(os.getpid())\n"
+    parent += f"subprocess.Popen([sys.executable, '-c', {child!r}], env=os.environ | {{'PARENT': here"
+    parent += f", {LAUNCHER!r}: here}})\n" if named else "})\n"
+    parent += "time.sleep(0.5)"
+    done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, cwd=config.ROOT)
+    assert done.stdout.split() == ["0", str(int(signal.SIGHUP)) if named else "0"]
+
+
+def test_workers_begin_with_signals_held_back():
+    """A Ctrl-C while they import torch would otherwise end one of them with a traceback, and loky kill the others."""
+    code = "import os, signal, time; from rope_lab import stop; stop.lead()\n"
+    code += "from joblib.externals.loky import get_reusable_executor\n"
+    code += "begun = get_reusable_executor(2).submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()\n"
+    code += "print(set(stop.SIGNALS) <= begun)\n"
+    code += "signal.signal(signal.SIGTERM, lambda *_: print('heard', flush=True))\n"
+    code += "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.2)\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=config.ROOT)
+    assert done.stdout.split() == ["True", "heard"]
+
+
+def test_a_hangup_that_is_ignored_stays_ignored():
+    for before in (signal.SIG_IGN, signal.SIG_DFL):
+        kept = signal.signal(signal.SIGHUP, before)
+        try:
+            with Stop() as stopping:
+                os.kill(os.getpid(), signal.SIGHUP)
+            assert stopping.caught == (0 if before == signal.SIG_IGN else signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) == before
+        finally:
+            signal.signal(signal.SIGHUP, kept)
+
+
+class StopAtLook(Stop):
+    """As if a signal came right before `caught` is read for the n-th time."""
+
+    def __init__(self, n: int):
+        super().__init__()
+        self.left = n
+
+    @property
+    def caught(self) -> int:
+        self.left -= 1
+        return signal.SIGTERM if self.left <= 0 else 0
+
+
+@pytest.mark.parametrize("n", range(1, 7))
+def test_whenever_a_signal_comes_the_last_step_is_saved(tiny, tmp_path, n):
+    with pytest.raises(SystemExit):
+        train.train(config.load(*tiny, "eval.every=100"), StopAtLook(n))
+    content = record.read(only_folder(tmp_path / "runs"))
+    assert content["status"] == "interrupted"
+    assert content["checkpoint"] == content["progress"]["steps"] == n - 1
+    assert run([*tiny, "eval.every=100"])["status"] == "finished"
+
+
+SLOW_IMPORTS = [  # a command, and something that it imports
+    (["-m", "rope_lab.train"], "hydra"),
+    (["-m", "rope_lab.sample"], "torch"),
+    (["-m", "rope_lab.probe"], "matplotlib"),
+    (["-m", "rope_lab.results"], "numpy"),
+    (["-m", "tasks.substring_by_index"], "numpy"),
+    ([str(config.ROOT / "scripts" / "table.py")], "omegaconf"),
+]
+
+
+@pytest.mark.parametrize(("command", "library"), SLOW_IMPORTS)
+def test_ctrl_c_during_imports_is_no_traceback(tmp_path, command, library):
+    (tmp_path / f"{library}.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)")
+    path = os.pathsep.join([str(tmp_path), str(config.ROOT)])
+    environment = os.environ | {"PYTHONPATH": path}
+    with subprocess.Popen(
+        [sys.executable, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == ""
+    assert process.returncode == 128 + signal.SIGINT
+
+
+def test_outcomes_that_were_torn_are_said_and_harm_nothing(tmp_path):
+    path = tmp_path / "outcomes.jsonl"
+    lines = [{"job": n, "overrides": f"seed={n}", "outcome": "finished" if n else "interrupted"} for n in range(3)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    path.write_bytes(text.encode()[:-20] + b"\xff")
+    said = sweep.summary(path)
+    assert "1 of 2 runs finished" in said
+    assert "1 of its outcomes cannot be read" in said
+    assert "  interrupted: seed=0" in said
+
+
+def test_every_signal_that_stops_is_held_back_and_caught():
+    assert {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP} == set(SIGNALS)
