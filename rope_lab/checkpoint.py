@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from rope_lab.files import digest, write_whole
+from rope_lab.limits import is_out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,8 @@ def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | N
         except pickle.UnpicklingError:
             raise Refused(f"{path} holds more than tensors and plain Python, which is not loaded") from None
         except (RuntimeError, ValueError, EOFError, LookupError, OSError) as error:
+            if is_out_of_memory(error):
+                raise
             raise Refused(f"{path} is what its digest says, and no checkpoint ({type(error).__name__})") from None
     if found:
         raise Refused(f"{folder}: none of its {len(found)} checkpoints is whole")

@@ -12,14 +12,17 @@ import inspect
 import json
 import math
 import os
+import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 import hydra.utils
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
@@ -39,10 +42,27 @@ CONF = ROOT / "conf"
 CORES = os.cpu_count() or 1
 SWAPPED = {"task": Task, "position": PositionScheme}  # groups of conf/ whose files name a class, and of which kind
 PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the user allows more
+DEEPEST = 16  # schemes within one another, and groups within one another in a yaml file
+NAME = re.compile(r"\w[\w.+ -]{0,99}")  # of a file in conf/task/, conf/position/ and conf/scale/, without .yaml
+GREATEST = 10**9  # whole numbers among the settings of tasks and schemes are smaller
+
+# Settings that say where and how a run is made here, and change none of its numbers: a record does not hold them. At
+# these values a run is read from one.
+LOCAL: dict[str, Any] = {
+    "threads": None,
+    "out": None,
+    "fresh": False,
+    "other_code": False,
+    "allowed_packages": [],
+    "wandb": {"mode": "disabled", "project": "rope_lab", "entity": None},
+}
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be used: the message names its key, its value and the remedy."""
+    """A setting that cannot be used: the message, one line, names its key, its value and the remedy."""
+
+    def __str__(self) -> str:
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
 
 
 @dataclass
@@ -127,33 +147,43 @@ class Config(Settings):
     names: Names = field(default_factory=lambda: Names("", "", ""))
 
 
+def at_least_1(key: str, most: int) -> tuple[str, Callable[[int], bool], str]:
+    """What is checked of a number of things."""
+    return key, lambda v: 1 <= v <= most, f"must be at least 1 and at most {most:,}"
+
+
 # key, what must hold of its value, what to say where it does not
 CHECKS = [
     ("model.attention", lambda v: v in ("softmax", "linear"), "must be softmax or linear"),
-    ("model.d_model", lambda v: v >= 1, "must be at least 1"),
-    ("model.n_layers", lambda v: v >= 1, "must be at least 1"),
-    ("model.n_heads", lambda v: v >= 1, "must be at least 1"),
+    at_least_1("model.d_model", 1_000_000),
+    at_least_1("model.n_layers", 10_000),
+    at_least_1("model.n_heads", 1_000_000),
     ("model.norm", lambda v: v in ("pre", "post"), "must be pre or post"),
     ("model.init", lambda v: v in ("pytorch", "xavier"), "must be pytorch or xavier"),
     ("model.dropout", lambda v: 0 <= v < 1, "must be at least 0 and below 1"),
-    ("train.steps", lambda v: v >= 1, "must be at least 1"),
-    ("train.batch_size", lambda v: v >= 1, "must be at least 1"),
-    ("train.seq_len", lambda v: v >= 1, "must be at least 1"),
+    at_least_1("train.steps", 99_999_999),  # the names of checkpoints have eight digits
+    at_least_1("train.batch_size", GREATEST),
+    at_least_1("train.seq_len", GREATEST),
     ("train.lr", lambda v: 0 < v < math.inf, "must be a finite number above 0, train.lr=1e-3 for example"),
     ("train.beta1", lambda v: 0 <= v < 1, "must be at least 0 and below 1"),
     ("train.beta2", lambda v: 0 <= v < 1, "must be at least 0 and below 1"),
     ("train.weight_decay", lambda v: 0 <= v < math.inf, "must be a finite number, 0 or more"),
-    ("train.warmup", lambda v: v >= 0, "must be a number of steps, 0 or more"),
+    ("train.warmup", lambda v: 0 <= v < 2**63, "must be a number of steps, 0 or more"),
     ("train.decay", lambda v: v in ("none", "linear", "cosine"), "must be none, linear or cosine"),
     ("train.clip", lambda v: 0 < v < math.inf, "must be a finite number above 0"),
-    ("train.log_every", lambda v: v >= 1, "must be a number of steps, at least 1"),
+    ("train.log_every", lambda v: 1 <= v < 2**63, "must be a number of steps, at least 1"),
     ("train.precision", lambda v: v in ("auto", "float32", "bfloat16"), "must be auto, float32 or bfloat16"),
-    ("eval.every", lambda v: v >= 1, "must be a number of steps, at least 1"),
-    ("eval.problems", lambda v: v >= 1, "must be at least 1"),
-    ("eval.sequences", lambda v: v >= 1, "must be at least 1"),
-    ("eval.problems_at_end", lambda v: v is None or v >= 1, "must be at least eval.problems, or null"),
+    ("eval.every", lambda v: 1 <= v < 2**63, "must be a number of steps, at least 1"),
+    at_least_1("eval.problems", 1_000_000),
+    at_least_1("eval.sequences", 1_000_000),
+    (
+        "eval.problems_at_end",
+        lambda v: v is None or 1 <= v <= 1_000_000,
+        "must be at least eval.problems and at most 1,000,000, or null",
+    ),
     ("eval.lengths", lambda v: sorted(set(v)) == v, "must be in rising order, eval.lengths=[13,26] for example"),
-    ("seed", lambda v: v >= 0, "must be 0 or more"),
+    ("eval.lengths", lambda v: all(1 <= n <= 1_000_000 for n in v), "must be lengths of 1 to 1,000,000"),
+    ("seed", lambda v: 0 <= v < 2**63, "must be 0 or more, and below 2⁶³"),
     ("device", lambda v: v in ("auto", "cpu", "cuda", "mps"), "must be auto, cpu, cuda or mps"),
     ("threads", lambda v: v is None or 1 <= v <= CORES, f"must be 1 to {CORES}, the cores there are, or null"),
     ("out", lambda v: v is None or v.strip(), "must name a folder, or be null for results/runs in the checkout"),
@@ -179,12 +209,18 @@ def load(*overrides: str) -> Config:
     return _checked(cfg, _chosen(choices))
 
 
-def check_choices(overrides: Iterable[str]) -> None:
+def check_choices(overrides: Iterable[str], folders: Iterable[Path] = ()) -> None:
     """Raises ConfigError where something else than a name is chosen from a group of conf/: Hydra does not say so well.
 
-    Raises Hydra's own error where an override cannot be read.
+    Nor does it of what is nested too deeply. `folders`: where groups are looked for. Raises Hydra's own error where an
+    override cannot be read.
     """
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
+    for text in overrides:
+        try:
+            (override,) = OverridesParser.create().parse_overrides([text])
+        except (RecursionError, ValueError) as error:
+            reason = "nested too deeply" if isinstance(error, RecursionError) else str(error).partition(":")[0]
+            raise ConfigError(f"{show(text)}: cannot be read, {reason}") from None
         group = override.key_or_group
         if override.is_sweep_override() and not override.is_choice_sweep():
             continue
@@ -197,20 +233,41 @@ def check_choices(overrides: Iterable[str]) -> None:
             raise ConfigError(f"{override.input_line}: must be the name of a file in conf/{group}/")
         if group in SWAPPED and any("/" in str(name) for name in chosen):
             raise ConfigError(f"{override.input_line}: must be a file in conf/{group}/ itself, not in a folder there")
+        if group in SWAPPED:
+            for path in (folder / group / f"{name}.yaml" for folder in (CONF, *folders) for name in chosen):
+                _check_nesting(path)
+
+
+def _check_nesting(path: Path) -> None:
+    """Raises ConfigError where a yaml file is nested too deeply, or within itself, for Hydra to read."""
+    within: list[str | None] = []  # the anchors of all groups and lists that are open
+    with suppress(OSError, UnicodeError, yaml.YAMLError):  # Hydra says these well
+        for event in yaml.parse(path.read_text()):
+            if isinstance(event, yaml.CollectionStartEvent):
+                within.append(event.anchor)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                within.pop()
+            if len(within) > DEEPEST or (isinstance(event, yaml.AliasEvent) and event.anchor in within):
+                raise ConfigError(f"{path}: more than {DEEPEST} groups or lists within one another")
 
 
 def from_record(plain: dict[str, Any], allowed_packages: Iterable[str] = ()) -> Config:
     """The configuration that a run.json holds. Raises ConfigError where its settings are not today's.
 
-    What packages are allowed is for the reader to say, not for the record.
+    What packages are allowed is for the reader to say, and so is everything else that is LOCAL; no interpolation in a
+    record is resolved.
     """
+    plain = {key: value for key, value in plain.items() if key not in LOCAL} | LOCAL
     for name, before in CAME_LATER.items():
         group, _, key = name.partition(".")
         if isinstance(plain.get(group), dict) and group not in SWAPPED:
             plain = plain | {group: {key: before} | plain[group]}
-    _check_keys(plain, Config)
-    settings = {key: value for key, value in plain.items() if key != "names"}
     with _plain_errors():
+        for key, value in flat(plain).items():
+            if "${" in json.dumps(value):
+                raise ConfigError(f"{key}={show(value)}: a record holds plain values, and ${{…}} in it is not resolved")
+        _check_keys(plain, Config)
+        settings = {key: value for key, value in plain.items() if key != "names"}
         cfg = OmegaConf.merge(Settings, settings | {"allowed_packages": list(allowed_packages)})
     return _checked(cfg, Names(**{group: str(plain["names"][group]) for group in ("task", "position", "scale")}))
 
@@ -229,6 +286,9 @@ def _chosen(choices: dict[str, str]) -> Names:
 
 def _checked(cfg: DictConfig, names: Names) -> Config:
     """Typed and checked settings. Raises ConfigError."""
+    for group, name in vars(names).items():
+        if not NAME.fullmatch(name):
+            raise ConfigError(f"{group}={show(name)}: must be the name of a file in conf/{group}/")
     with _plain_errors():
         plain = OmegaConf.to_container(cfg, resolve=True)
         _check_keys(plain, Settings)
@@ -236,7 +296,7 @@ def _checked(cfg: DictConfig, names: Names) -> Config:
     for key, holds, remedy in CHECKS:
         value = functools.reduce(getattr, key.split("."), config)
         if not holds(value):
-            raise ConfigError(f"{key}={_show(value)}: {remedy}")
+            raise ConfigError(f"{key}={show(value)}: {remedy}")
     for group in SWAPPED:
         setattr(config, group, _check_arguments(group, plain[group], SWAPPED[group], config.allowed_packages))
     if config.model.d_model % config.model.n_heads:
@@ -254,6 +314,8 @@ def _plain_errors() -> Iterator[None]:
     except OmegaConfBaseException as error:
         key = f"{error.full_key}: " if error.full_key else ""
         raise ConfigError(key + str(error).splitlines()[0]) from None
+    except RecursionError:
+        raise ConfigError("task or position: settings are nested too deeply") from None
 
 
 def build_task(config: Config) -> Task:
@@ -294,8 +356,20 @@ def out_folder(config: Config) -> Path:
         return ROOT / "results" / "runs"
     try:
         return Path(config.out).expanduser().resolve()
-    except (OSError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(f"out={config.out}: {error}; set out=FOLDER") from None
+
+
+def recorded(config: Config) -> dict[str, Any]:
+    """The settings that a run's record holds: what repeats the run, and nothing of where and by whom it was made."""
+    return {key: value for key, value in dataclasses.asdict(config).items() if key not in LOCAL}
+
+
+def typed() -> list[str]:
+    """The overrides that were typed for the job at hand, as they were typed; those of `out`, `wandb` and Hydra not."""
+    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else sys.argv[1:]
+    keys = {word: re.match(r"[~+]*(\w+)[\w./@]*=", word) for word in words}
+    return [word for word, key in keys.items() if key and key[1] not in ("out", "wandb", "hydra")]
 
 
 def identity(config: Config) -> dict[str, Any]:
@@ -336,7 +410,7 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
     """Every setting in which two identities differ, `train.lr=0.001 (now 0.002)`; empty where they are the same."""
     ours, theirs = flat(ours), flat(theirs)
     keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-    return ", ".join(f"{key}={_show(ours.get(key))} (now {_show(theirs.get(key))})" for key in keys)
+    return ", ".join(f"{key}={show(ours.get(key))} (now {show(theirs.get(key))})" for key in keys)
 
 
 def _hash(content: dict[str, Any]) -> str:
@@ -349,10 +423,10 @@ def _check_keys(plain: dict[str, Any], schema: type, prefix: str = "") -> None:
     for key, value in plain.items():
         if key not in fields:
             near = _nearest(key, fields, prefix.rstrip("."))
-            raise ConfigError(f"{prefix}{key}={_show(value)}: there is no such setting; {near}")
+            raise ConfigError(f"{prefix}{key}={show(value)}: there is no such setting; {near}")
         is_group = dataclasses.is_dataclass(fields[key]) or (schema is not Names and key in SWAPPED)
         if is_group and not isinstance(value, dict):
-            raise ConfigError(f"{prefix}{key}={_show(value)}: must be a group of settings")
+            raise ConfigError(f"{prefix}{key}={show(value)}: must be a group of settings")
         if dataclasses.is_dataclass(fields[key]):
             _check_keys(value, fields[key], f"{prefix}{key}.")
     for key in fields:
@@ -366,44 +440,52 @@ def _check_arguments(group: str, node: dict[str, Any], kind: type, allowed_packa
     Raises ConfigError where `node` names no class or one that may not be used here (then nothing of it is imported), or
     gives the class an argument that it cannot take.
     """
-    target = node.get("_target_")
-    if not isinstance(target, str):
-        raise ConfigError(f"{group}._target_={_show(target)}: must name a class, as the files in conf/{group}/ do")
+    target, conf = node.get("_target_"), group.partition(".")[0]
+    if group.count(".") > DEEPEST:
+        raise ConfigError(f"{conf}: more than {DEEPEST} schemes within one another")
+    if not isinstance(target, str) or not target.partition(".")[0]:
+        raise ConfigError(f"{group}._target_={show(target)}: must name a class, as the files in conf/{conf}/ do")
     package = target.partition(".")[0]
     if package not in (*PACKAGES, *allowed_packages):
         raise ConfigError(
-            f"{group}._target_={target}: is not of {' or '.join(PACKAGES)}; if you trust its code, "
-            f"set allowed_packages=[{package}]"
+            f"{group}._target_={show(target)}: is not of {' or '.join(PACKAGES)}; if you trust its code, "
+            f"set allowed_packages=[{show(package)}]"
         )
     module, _, name = target.rpartition(".")
     try:
         made = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise ConfigError(f"{group}._target_={target}: {error}") from None
+        raise ConfigError(f"{group}._target_={show(target)}: {show(str(error))}") from None
     if not (inspect.isclass(made) and issubclass(made, kind)):
-        raise ConfigError(f"{group}._target_={target}: must be a {kind.__name__}")
+        raise ConfigError(f"{group}._target_={show(target)}: must be a {kind.__name__}")
+    if made.__module__.partition(".")[0] not in (*PACKAGES, *allowed_packages):
+        raise ConfigError(
+            f"{group}._target_={show(target)}: is a class of {made.__module__}, and must be named as such"
+        )
     parameters = inspect.signature(made).parameters
+    if inspect.isabstract(made) or (kind is PositionScheme and "dims" not in parameters):
+        raise ConfigError(f"{group}._target_={show(target)}: is no whole {kind.__name__}, name one as in conf/{conf}/")
     takes = [name for name in parameters if name != "dims"]
     for key, value in node.items():
         if key in ("_target_", "_partial_"):
             continue
         if key not in takes:
-            raise ConfigError(f"{group}.{key}={_show(value)}: there is no such setting; {_nearest(key, takes, group)}")
+            raise ConfigError(f"{group}.{key}={show(value)}: there is no such setting; {_nearest(key, takes, group)}")
         if parameters[key].annotation == Callable[[Dims], PositionScheme]:
             if not isinstance(value, dict):
-                raise ConfigError(f"{group}.{key}={_show(value)}: must be a scheme, as in conf/position/")
+                raise ConfigError(f"{group}.{key}={show(value)}: must be a scheme, as in conf/position/")
             node = node | {key: _check_arguments(f"{group}.{key}", value, PositionScheme, allowed_packages)}
             continue
         if _names_a_class(value):
-            raise ConfigError(f"{group}.{key}={_show(value)}: must be a plain value, not one built from a class")
+            raise ConfigError(f"{group}.{key}={show(value)}: must be a plain value, not one built from a class")
         if not _fits(value, parameters[key].annotation):
-            raise ConfigError(f"{group}.{key}={_show(value)}: must be {_describe(parameters[key].annotation)}")
+            raise ConfigError(f"{group}.{key}={show(value)}: must be {_describe(parameters[key].annotation)}")
     for key in takes:
         if node.get(key, MISSING) == MISSING and parameters[key].default is inspect.Parameter.empty:
-            raise ConfigError(f"{group}.{key}: not set; set it in conf/{group}/ or with +{group}.{key}=…")
+            raise ConfigError(f"{group}.{key}: not set; set it in conf/{conf}/ or with +{group}.{key}=…")
     if ("dims" in parameters) != (node.get("_partial_") is True):
         raise ConfigError(
-            f"{group}._partial_={_show(node.get('_partial_'))}: must be as the files in conf/{group}/ have it"
+            f"{group}._partial_={show(node.get('_partial_'))}: must be as the files in conf/{conf}/ have it"
         )
     floats = {key for key in takes if float in (parameters[key].annotation, *get_args(parameters[key].annotation))}
     return {key: float(value) if key in floats and value is not None else value for key, value in node.items()}
@@ -423,8 +505,10 @@ def _fits(value: Any, annotation: Any) -> bool:
     if get_origin(annotation) is UnionType:
         return any(_fits(value, kind) for kind in get_args(annotation))
     if annotation is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if annotation in (int, str, bool, NoneType):
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    if annotation is int:
+        return type(value) is int and abs(value) < GREATEST
+    if annotation in (str, bool, NoneType):
         return type(value) is annotation
     return True
 
@@ -434,7 +518,8 @@ def _describe(annotation: Any) -> str:
         return " or ".join(get_args(annotation))
     if get_origin(annotation) is UnionType:
         return " or ".join(map(_describe, get_args(annotation)))
-    return {int: "a whole number", float: "a number", str: "text", bool: "true or false", NoneType: "null"}[annotation]
+    whole = f"a whole number below {GREATEST:,}"
+    return {int: whole, float: "a finite number", str: "text", bool: "true or false", NoneType: "null"}[annotation]
 
 
 def _nearest(key: str, known: Iterable[str], group: str) -> str:
@@ -445,6 +530,7 @@ def _nearest(key: str, known: Iterable[str], group: str) -> str:
     return f"there are {', '.join(names.values())}" if names else f"{group} has none"
 
 
-def _show(value: Any) -> str:
-    """A value as one types it on the command line."""
-    return str(value) if isinstance(value, str | float) else json.dumps(value)
+def show(value: Any) -> str:
+    """A value as one types it on the command line, without its end where it is long."""
+    text = str(value) if isinstance(value, str | float) else json.dumps(value)
+    return text if len(text) <= 100 else f"{text[:99]}…"

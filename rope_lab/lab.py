@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from rope_lab import checkpoint, config, data, files, record
+from rope_lab import checkpoint, config, data, files, limits, record
 from rope_lab.config import Config, ConfigError
 from rope_lab.evaluate import evaluating
 from rope_lab.model import Transformer
@@ -100,7 +100,8 @@ def build(cfg: Config) -> Lab:
     if cfg.threads:
         torch.set_num_threads(cfg.threads)
     task = config.build_task(cfg)
-    sizes = " ".join(f"task.{key}={value}" for key, value in cfg.task.items() if key != "_target_")
+    limits.check(cfg, task, device)
+    sizes = " ".join(f"task.{key}={config.show(value)}" for key, value in cfg.task.items() if key != "_target_")
     with config.config_errors(f"{sizes}: "):
         data.training_batch(task, cfg.seed, 0, 1, cfg.train.seq_len)
         text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len).to(device)
@@ -111,14 +112,10 @@ def build(cfg: Config) -> Lab:
         if most < cfg.eval.problems:
             raise ValueError(f"must be at least eval.problems={cfg.eval.problems}, or null")
         problems = data.evaluation_problems(task, most)
-    with config.config_errors(f"eval.lengths={cfg.eval.lengths}: "):
+    with config.config_errors(f"eval.lengths={config.show(cfg.eval.lengths)}: "):
         longer = data.longer(task, cfg.eval.lengths, cfg.eval.problems, cfg.eval.sequences, device)
-    if cfg.train.warmup > cfg.train.steps:
-        log.warning(
-            "train.warmup=%d is longer than train.steps=%d: lr is never reached", cfg.train.warmup, cfg.train.steps
-        )
     model = build_model(cfg, len(task.alphabet)).to(device)
-    lengths = f"train.seq_len={cfg.train.seq_len}, eval.lengths={cfg.eval.lengths}"
+    lengths = f"train.seq_len={cfg.train.seq_len}, eval.lengths={config.show(cfg.eval.lengths)}"
     with config.config_errors(f"{lengths}, position={cfg.names.position}: "):
         model.position.draw(0, max(longer.tokens, cfg.train.seq_len))
     forward = model
@@ -126,6 +123,8 @@ def build(cfg: Config) -> Lab:
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
         forward = torch.compile(model)
     t = cfg.train
+    if t.warmup > t.steps:
+        log.warning("train.warmup=%d is longer than train.steps=%d: lr is never reached", t.warmup, t.steps)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True)
     return Lab(cfg, device, task, text, problems, longer, model, forward, optimizer)
 
@@ -175,6 +174,7 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, T
         raise ConfigError(f"{folder}: is no run's folder, it has no readable run.json")
     cfg = config.from_record(content["config"], allowed_packages)
     task = config.build_task(cfg)
+    limits.check_read(cfg, task)
     model = build_model(cfg, len(task.alphabet))
     saved = load_checkpoint(folder, cfg, task)
     if saved is None:
@@ -213,6 +213,8 @@ def fitting(folder: Path) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, LookupError, TypeError, AttributeError) as error:
+        if limits.is_out_of_memory(error):
+            raise
         what = f"{type(error).__name__}: {(str(error).splitlines() or [''])[-1].strip()}"
         raise ConfigError(f"{folder}: its checkpoint holds no such run ({what}); fresh=true starts over") from None
 

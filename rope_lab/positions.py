@@ -15,6 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+LONGEST = 10**7  # positions that random ones are drawn from, anew at each step: at most so many
+WIDEST = 10_000  # features of the network that makes a bias of each pair of positions: at most so many
+
 
 @dataclass(frozen=True)
 class Dims:
@@ -297,10 +300,10 @@ class Fire(PositionScheme):
 
     def __init__(self, dims: Dims, hidden: int = 32, c: float = 0.1, threshold: float = 512.0):
         super().__init__(dims)
-        if hidden < 1 or not 0 < c < float("inf") or not 0 < threshold < float("inf"):
-            raise ValueError(
-                f"position.hidden={hidden}, position.c={c}, position.threshold={threshold}: must be numbers above 0"
-            )
+        if not 0 < c < float("inf") or not 0 < threshold < float("inf"):
+            raise ValueError(f"position.c={c}, position.threshold={threshold}: must be numbers above 0")
+        if not 1 <= hidden <= WIDEST:
+            raise ValueError(f"position.hidden={hidden}: must be at least 1 and at most {WIDEST:,}")
         self.network = nn.Sequential(nn.Linear(1, hidden), nn.ReLU(), nn.Linear(hidden, dims.n_heads))
         self.c, self.share = nn.Parameter(torch.tensor(c)), nn.Parameter(torch.tensor(1.0))
         self.threshold = threshold
@@ -321,8 +324,10 @@ class Randomized(PositionScheme):
 
     def __init__(self, dims: Dims, scheme: Callable[[Dims], PositionScheme], longest: int = 2048):
         super().__init__(dims)
-        if longest < dims.max_len:
-            raise ValueError(f"position.longest={longest}: must be at least train.seq_len={dims.max_len}")
+        if not dims.max_len <= longest <= LONGEST:
+            raise ValueError(
+                f"position.longest={longest}: must be at least train.seq_len={dims.max_len} and at most {LONGEST:,}"
+            )
         self.dims, self.longest = dims, longest
         self.scheme = scheme(replace(dims, max_len=longest))
         self.draw(0, dims.max_len)
@@ -335,8 +340,8 @@ class Randomized(PositionScheme):
         if length > self.longest:
             raise TooLong(f"position.longest={self.longest}: must be at least {length}, the positions to be drawn")
         self.scheme.draw(seed, self.longest)
-        random = torch.Generator().manual_seed(seed)
-        self.drawn = torch.randperm(self.longest, generator=random)[:length].sort().values
+        random = torch.Generator("cpu").manual_seed(seed)
+        self.drawn = torch.randperm(self.longest, generator=random, device="cpu")[:length].sort().values
         self.max_len = length
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:

@@ -30,7 +30,7 @@ from tqdm import tqdm
 from rope_lab import config, data, record
 from rope_lab.config import ConfigError
 from rope_lab.evaluate import exact_matches, text_losses
-from rope_lab.files import say, write_whole
+from rope_lab.files import read_file, say, write_whole
 from rope_lab.lab import as_evaluated, hardware, load_run
 from rope_lab.model import Transformer
 from rope_lab.positions import PositionScheme, Randomized, TooLong
@@ -253,8 +253,12 @@ def write(found: dict[str, Any], stem: Path) -> list[Path]:
 def rebuild(path: Path) -> None:
     """Makes the table and the figure of a report anew. Raises ConfigError where there is none in `path`."""
     try:
-        write(json.loads(path.read_text()), path.with_suffix(""))
-    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        content = read_file(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: holds no probes ({error.strerror})") from None
+    try:
+        write(json.loads(content), path.with_suffix(""))
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {error})") from None
 
 

@@ -165,7 +165,7 @@ def provenance(hardware: dict[str, Any], before: dict[str, Any] | None) -> dict[
     return {
         "code": code_hash(),
         "git": _git_state(),
-        "command": shlex.join(["python", "-m", "rope_lab.train", *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", "rope_lab.train", *config.typed()]),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": hardware,
@@ -270,8 +270,12 @@ def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[s
     for old in (folder.parent / "wandb").glob(f"offline-run-*-{content['run_id']}"):
         shutil.rmtree(old)
     os.environ.setdefault("WANDB_SILENT", "true")
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # its telemetry asks for an address, offline too
     import wandb
 
+    # nothing of the machine, its user or the checkout: run.json has what repeats the run
+    private = {"disable_git": True, "disable_code": True, "host": "", "x_disable_meta": True}
+    private |= {"x_disable_machine_info": True, "x_disable_stats": True, "x_save_requirements": False}
     run = wandb.init(
         mode=mode,
         project=settings.project,
@@ -283,7 +287,7 @@ def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[s
         job_type="train",
         tags=[content["task"], content["position"], content["scale"]],
         config=content["config"] | {"run_id": content["run_id"], "recipe_id": content["recipe_id"]},
-        settings=wandb.Settings(init_timeout=8, console="off", x_disable_stats=True),
+        settings=wandb.Settings(init_timeout=8, console="off", **private),
         reinit="finish_previous",
     )
     run.define_metric("*", step_metric="step")

@@ -28,8 +28,8 @@ def complete(cfg: Config, task: Task, model: Transformer, prompt: str) -> str:
 
 def show_problems(cfg: Config, task: Task, model: Transformer, n: int) -> str:
     """Completions of the first `n` held-out problems, marked right or wrong, the right answer below a wrong one."""
-    if n < 1:
-        raise ConfigError(f"-n {n}: must be at least 1")
+    if not 1 <= n <= 1_000_000:
+        raise ConfigError(f"-n {n}: must be at least 1 and at most 1,000,000")
     with config.config_errors(f"-n {n}: "):
         problems = data.evaluation_problems(task, n)
     lines, written = [], samples(model, task, problems, cfg.train.seq_len)

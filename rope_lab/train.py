@@ -3,6 +3,7 @@
 The same command continues a run that was cut off, and returns at once from one that is finished.
 """
 
+import argparse
 import atexit
 import dataclasses
 import importlib
@@ -26,7 +27,7 @@ from omegaconf import DictConfig
 from torch import nn
 from tqdm import tqdm
 
-from rope_lab import config, data, files, record, screen, stop, sweep
+from rope_lab import config, data, files, limits, record, screen, stop, sweep
 from rope_lab.config import CONF, Config, ConfigError
 from rope_lab.evaluate import Evaluation, by_length, evaluate, floor, samples
 from rope_lab.lab import Lab, State, as_evaluated, autocast, build, export, hardware, resolve, resume, save
@@ -52,15 +53,17 @@ def train(cfg: Config, stopping: Stop | None = None) -> dict[str, Any]:
 
     `stopping` ends it early, without it a signal does; the process then exits with status 128 + the signal's number.
 
-    Raises ConfigError, before anything is written, where `cfg` cannot be run, and Unusable where the disk gives out.
+    Raises ConfigError, before anything is written, where `cfg` cannot be run, Unusable where the disk gives out, and
+    OutOfMemory where memory does.
     """
     cfg = resolve(cfg)
     identity = config.identity(cfg)
     folder, run_id = config.out_folder(cfg) / config.run_name(identity), config.run_id(identity)
     if not cfg.fresh and is_over(folder, run_id):
         return record.read(folder)
-    lab = build(cfg)
-    with record.Run(folder) as run, usable(folder), stopping or Stop() as stopping:
+    with limits.enough(cfg):
+        lab = build(cfg)
+    with record.Run(folder) as run, usable(folder), stopping or Stop() as stopping, limits.enough(cfg):
         if cfg.fresh:
             run.clear()
         elif is_over(folder, run_id):  # another process may have finished it while this one was building
@@ -79,9 +82,11 @@ def train(cfg: Config, stopping: Stop | None = None) -> dict[str, Any]:
         except Diverged as error:
             status, found = "diverged", {"error": str(error)}
         except BaseException as error:
+            told = limits.told(error, cfg)
+            what = told.strerror if isinstance(told, OSError) else told  # without a path of this machine
             with suppress(OSError):  # a full disk may have been the reason
                 about = {"progress": progress(cfg, state), "checkpoint": state.saved}
-                run.end("failed", error=f"{type(error).__name__}: {error}", **about)
+                run.end("failed", error=f"{type(told).__name__}: {what}", **about)
             raise
         run.end(status, progress=progress(cfg, state), checkpoint=state.saved, **found)
         files.say(screen.summary(run))
@@ -234,7 +239,7 @@ def describe(lab: Lab, state: State, before: dict[str, Any] | None) -> dict[str,
         "scheme_id": config.scheme_id(identity),
         **dataclasses.asdict(cfg.names),
         "seed": cfg.seed,
-        "config": dataclasses.asdict(cfg),
+        "config": config.recorded(cfg),
         "floor": floor(lab.text),
         "parameters": sum(p.numel() for p in lab.model.parameters()),
         "progress": progress(cfg, state),
@@ -280,7 +285,8 @@ def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
             raise CompactHydraException(str(error)) from None
         print(error, file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIG)
-    except Unusable as error:
+    except (Unusable, limits.OutOfMemory) as error:
+        error.__traceback__ = error.__context__ = None  # its frames hold the model, and a sweep goes on
         sweep.note(f"failed, {error}")
         if sweep.is_sweep():
             raise CompactHydraException(str(error)) from None
@@ -307,8 +313,12 @@ def command_line() -> None:
     status = EXIT_FAILED
     try:
         with suppress(HydraException):  # Hydra says it again, and better
+            parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+            parser.add_argument("--config-dir", "-cd", type=Path, action="append", default=[])
+            given, others = parser.parse_known_args()
             try:
-                config.check_choices(word for word in sys.argv[1:] if "=" in word and not word.startswith("-"))
+                words = (word for word in others if "=" in word and not word.startswith("-"))
+                config.check_choices(words, given.config_dir)
             except ConfigError as error:
                 print(error, file=sys.stderr)
                 sys.exit(EXIT_BAD_CONFIG)

@@ -16,6 +16,8 @@ LossOn = Literal["all", "answer"]
 
 HASH_CLASSES = 16  # a problem belongs to evaluation if its stable hash falls into the first of so many classes
 BLANK = 0  # in an array of characters: nothing is written here
+LONGEST_ANSWER = np.iinfo(np.int16).max  # tokens; answer positions are kept in so many bits
+DRAWS = 100_000  # problems that may be drawn in any case while new ones are looked for
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,10 @@ class PackedTask(Task):
             drawn = self._draw_side(rng, int((enough - total) / self._mean_length) + 16, held_out)
             for part in filter(len, (drawn[:first], drawn[first:])):
                 prompts, completions = self.write(part)
+                if completions.shape[1] > LONGEST_ANSWER:
+                    raise ValueError(
+                        f"an answer takes up to {completions.shape[1]:,} tokens, and {LONGEST_ANSWER:,} is the most"
+                    )
                 codes = np.concatenate([prompts, completions], axis=1)
                 place = np.cumsum(completions != BLANK, axis=1, dtype=np.int16)
                 place = np.concatenate([np.zeros_like(prompts, dtype=np.int16), place], axis=1)
@@ -194,8 +200,7 @@ class PackedTask(Task):
             for i, (prompt, completion) in enumerate(zip(*self.write(drawn), strict=True)):
                 text = _string(prompt)
                 found.setdefault(text, Problem(text, _string(completion), {k: int(v[i]) for k, v in facts.items()}))
-            if len(found) == before:
-                raise ValueError(f"{n} evaluation problems are more than the task has: it has about {before}")
+            check_new(n, before, len(found), len(drawn))
         return list(found.values())[:n]
 
     def _draw_side(self, rng: np.random.Generator, n: int, held_out: bool) -> np.ndarray:
@@ -256,6 +261,26 @@ def check_at_least(least: int, **sizes: int) -> None:
     for name, size in sizes.items():
         if size < least:
             raise ValueError(f"{name}={size}: must be at least {least}")
+
+
+def check_between(least: int, most: int, **sizes: int) -> None:
+    """Raises ValueError that names the first of `sizes` that is smaller than `least` or greater than `most`."""
+    for name, size in sizes.items():
+        if not least <= size <= most:
+            raise ValueError(f"{name}={size}: must be at least {least} and at most {most:,}")
+
+
+def check_new(n: int, before: int, now: int, drawn: int) -> None:
+    """Raises ValueError where `n` different problems are too many to be found by drawing.
+
+    `drawn` problems have just raised the number of different ones from `before` to `now`. They are too many where, at
+    that rate, the rest would take ten times `n` draws, and no fewer than `DRAWS`: the rate can only fall.
+    """
+    if now < n and (n - now) * drawn > max(10 * n, DRAWS) * (now - before):
+        raise ValueError(
+            f"{n:,} different evaluation problems are more than the task has, or nearly all: after {now:,} hardly any "
+            "new one is drawn"
+        )
 
 
 def check_range(shortest: int | None, longest: int, least: int) -> tuple[int, int]:

@@ -4,7 +4,20 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import BLANK, LossOn, PackedTask, check_at_least, check_characters, check_range, decimal, join, show
+from tasks.base import (
+    BLANK,
+    LONGEST_ANSWER,
+    LossOn,
+    PackedTask,
+    check_between,
+    check_characters,
+    check_range,
+    decimal,
+    join,
+    show,
+)
+
+MOST_LETTERS = LONGEST_ANSWER - 2  # `'#` stands after them in an answer
 
 
 class SubstringByIndex(PackedTask):
@@ -26,7 +39,7 @@ class SubstringByIndex(PackedTask):
         shortest: int | None = None,
     ):
         super().__init__(loss_on)
-        check_at_least(1, string_length=string_length)
+        check_between(1, MOST_LETTERS, string_length=string_length)
         self.lengths = check_range(shortest, string_length, least=string_length)
         check_characters("letters", letters, reserved="?'; [:]=#0123456789", least=2)
         self.string_length = string_length
@@ -35,7 +48,7 @@ class SubstringByIndex(PackedTask):
 
     def of_length(self, n: int) -> "SubstringByIndex":
         """Strings of `n` letters."""
-        check_at_least(1, string_length=n)
+        check_between(1, MOST_LETTERS, string_length=n)
         task = SubstringByIndex(max(n, self.string_length), self.letters, self.loss_on)
         task.lengths = (n, n)
         return task

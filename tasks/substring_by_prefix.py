@@ -9,7 +9,19 @@ from itertools import pairwise
 
 import numpy as np
 
-from tasks.base import LossOn, Problem, Task, Text, check_at_least, check_characters, is_held_out, show
+from tasks.base import (
+    LONGEST_ANSWER,
+    LossOn,
+    Problem,
+    Task,
+    Text,
+    check_at_least,
+    check_between,
+    check_characters,
+    check_new,
+    is_held_out,
+    show,
+)
 
 
 class SubstringByPrefix(Task):
@@ -40,7 +52,7 @@ class SubstringByPrefix(Task):
     ):
         super().__init__(loss_on)
         check_characters("letters", letters, reserved=">", least=2)
-        check_at_least(2, copy_length=copy_length)
+        check_between(2, LONGEST_ANSWER, copy_length=copy_length)
         check_at_least(1, first_length=first_length, gap_min=gap_min)
         check_at_least(gap_min, gap_max=gap_max)
         if first_length + gap_min < copy_length:
@@ -101,8 +113,7 @@ class SubstringByPrefix(Task):
                 problem = self._problem(d, row, copy)
                 if problem is not None:
                     found.setdefault(problem.prompt, problem)
-            if len(found) == before:
-                raise ValueError(f"{n} evaluation problems are more than the task has: it has about {before}")
+            check_new(n, before, len(found), 64)
         return list(found.values())[:n]
 
     def floor(self, tokens: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rope_lab import config
+from rope_lab import config, files
 from rope_lab.config import ConfigError
 from rope_lab.lab import resolve
 from rope_lab.train import train
@@ -255,7 +255,9 @@ def test_runs_may_be_compared_across_schemes_and_seeds_alone():
 
 def test_a_record_gives_back_its_configuration():
     cfg = config.load("position=rope", "task=substring_by_prefix", "seed=3")
-    assert config.from_record(json.loads(json.dumps(dataclasses.asdict(cfg)))) == cfg
+    read = config.from_record(json.loads(json.dumps(config.recorded(cfg))))
+    assert config.recorded(read) == config.recorded(cfg)
+    assert config.from_record(dataclasses.asdict(cfg)) == read  # as records were before they left some settings out
     with pytest.raises(ConfigError, match=r"model.n_layers: not set"):
         config.from_record(dataclasses.asdict(cfg) | {"model": {"d_model": 4}})
 
@@ -299,7 +301,7 @@ def test_nothing_that_a_run_folder_says_runs_code(stranger, tiny, tmp_path):
         if target == "subprocess.run":  # a class of ours that is handed the stranger's, in a list
             evil["config"][group] = content["config"][group]
             evil["config"]["position"] = nested | {"scheme": [{"_target_": "stranger.Strange"}]}
-        (folder / "run.json").write_text(json.dumps(evil))
+        (folder / "run.json").write_bytes(files.as_json(files.sealed(evil)))
         with pytest.raises(SystemExit, match=r"_target_=.*allowed_packages=|must be a scheme"):
             sample.main([str(folder)])
         assert not stranger.exists()

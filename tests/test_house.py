@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "rope_lab.config": {"rope_lab.files", "rope_lab.later", "rope_lab.positions", "tasks.base"},
     "rope_lab.data": {"tasks.base"},
     "rope_lab.evaluate": {"rope_lab.data", "rope_lab.model", "tasks.base"},
-    "rope_lab.checkpoint": {"rope_lab.files"},
+    "rope_lab.checkpoint": {"rope_lab.files", "rope_lab.limits"},
     "rope_lab.record": {"rope_lab.checkpoint", "rope_lab.config", "rope_lab.files"},
     "rope_lab.sweep": {"rope_lab.files", "rope_lab.stop"},
     "rope_lab.results": set(),
@@ -40,7 +40,10 @@ MAY_IMPORT["rope_lab.results.__main__"] = (
     GROUPS | {"rope_lab.files"} | {f"rope_lab.results.{name}" for name in ("tables", "figures")}
 )
 MAY_IMPORT["rope_lab.results.plan"] = GROUPS | {"rope_lab.files", "rope_lab.results.tables"}
-MAY_IMPORT["rope_lab.lab"] = {"tasks.base"} | {
+MAY_IMPORT["rope_lab.limits"] = {"tasks.base"} | {
+    f"rope_lab.{name}" for name in ("config", "files", "model", "positions")
+}
+MAY_IMPORT["rope_lab.lab"] = {"tasks.base", "rope_lab.limits"} | {
     f"rope_lab.{name}" for name in ("checkpoint", "config", "data", "evaluate", "files", "model", "positions", "record")
 }
 MAY_IMPORT["rope_lab.screen"] = {"rope_lab.evaluate", "rope_lab.files", "rope_lab.record"}
@@ -68,6 +71,7 @@ MAY_USE = {
     "rope_lab.results.plan": {"numpy", "omegaconf"},
     "rope_lab.results.figures": {"numpy", "matplotlib"},
     "rope_lab.lab": {"torch", "safetensors"},
+    "rope_lab.limits": {"torch"},
     "rope_lab.screen": {"tqdm"},
     "rope_lab.probe": {"torch", "matplotlib", "tqdm"},
     "rope_lab.train": {"torch", "hydra", "omegaconf", "tqdm"},

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import SCHEMES, make_scheme, only_folder
 
-from rope_lab import config, data, probe, record
+from rope_lab import config, data, files, probe, record
 from rope_lab.config import ConfigError
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, Randomized, Rotary
@@ -234,7 +234,7 @@ def test_a_run_that_did_not_end_is_said_not_to_have(tiny, tmp_path, capsys):
     probe.main([str(folder), "shift=1"])
     assert capsys.readouterr().err == ""
     content["status"], content["progress"]["steps"] = "interrupted", 1234
-    (folder / "run.json").write_text(json.dumps(content))
+    (folder / "run.json").write_bytes(files.as_json(files.sealed(content)))
     probe.main([str(folder)])
     assert capsys.readouterr().err == f"this run is interrupted: its last weights are of step {last}\n"
     assert (folder / "probes.md").read_text().splitlines()[0].endswith(f"interrupted, weights of step {last}")
