@@ -2,9 +2,11 @@
 
 Either can go on from a memory of what was read before, where the T tokens at hand are the last of S.
 
-Shape letters: B batch, T time (queries), S time (keys and values), H heads, K head width, C chunks, N = B · H.
+Shape letters: B batch, T time (queries), S time (keys and values), H heads, K head width (of queries and keys it may be
+another than of values), C chunks, N = B · H.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -12,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+Heads = Tensor | tuple[Tensor, Tensor, Tensor]  # queries, keys, values: [B, T, 3, H, K], or each [B, T, H, own width]
 
 BLOCK = 64  # queries that meet their keys at once: on a CPU in softmax attention, everywhere in linear attention
 
@@ -31,17 +35,20 @@ class Memory(Protocol):
 
 @dataclass
 class KeysAndValues:
-    """The memory of softmax attention: `length` keys and values, in buffers with room for more, [B, H, slots, K]."""
+    """The memory of softmax attention: `length` keys and values, in buffers with room for more, [B, H, slots, K].
+
+    Keys as a scheme has made them, with its width for them.
+    """
 
     k_BHSK: Tensor
     v_BHSK: Tensor
     length: int = 0
 
-    def add(self, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
+    def add(self, k_BTHK: Tensor, v_BTHK: Tensor) -> tuple[Tensor, Tensor]:
         """Puts T more into their slots; all so far."""
-        begin, self.length = self.length, self.length + k_BHTK.shape[2]
-        self.k_BHSK[:, :, begin : self.length] = k_BHTK
-        self.v_BHSK[:, :, begin : self.length] = v_BHTK
+        begin, self.length = self.length, self.length + k_BTHK.shape[1]
+        self.k_BHSK[:, :, begin : self.length] = k_BTHK.transpose(1, 2)
+        self.v_BHSK[:, :, begin : self.length] = v_BTHK.transpose(1, 2)
         return self.k_BHSK[:, :, : self.length], self.v_BHSK[:, :, : self.length]
 
     def rows(self, chosen_B: Tensor) -> "KeysAndValues":
@@ -68,28 +75,32 @@ class Sums:
         return self.kv_BHKK.nbytes + self.k_BHK.nbytes
 
 
-def softmax_attention(qkv_BT3HK: Tensor, bias: Tensor | None = None, memory: KeysAndValues | None = None) -> Tensor:
-    """softmax(q kᵀ / √K + bias) v, [B, T, H, K]; `bias`, [H, T, S], is added to the scores."""
-    T, read = qkv_BT3HK.shape[1], 0 if memory is None else memory.length
+def unpacked(heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, [B, T, H, K] each."""
+    return heads.unbind(2) if isinstance(heads, Tensor) else heads
+
+
+def softmax_attention(heads: Heads, bias: Tensor | None = None, memory: KeysAndValues | None = None) -> Tensor:
+    """softmax(q kᵀ / √K + bias) v, [B, T, H, K], K the width of values; `bias`, [H, T, S], is added to the scores."""
+    q_BTHK, k_BTHK, v_BTHK = unpacked(heads)
+    T, read = v_BTHK.shape[1], 0 if memory is None else memory.length
     if bias is not None:
         bias = bias.expand(*bias.shape[:-2], T, read + T)
+    if memory is not None:
+        k_BHSK, v_BHSK = memory.add(k_BTHK, v_BTHK)
     if not read:
-        if memory is not None:
-            memory.add(*qkv_BT3HK[:, :, 1:].permute(2, 0, 3, 1, 4))
-        return blockwise(qkv_BT3HK, bias) if qkv_BT3HK.device.type == "cpu" else fused(qkv_BT3HK, bias)
-    q_BHTK, k_BHTK, v_BHTK = qkv_BT3HK.permute(2, 0, 3, 1, 4)
-    k_BHSK, v_BHSK = memory.add(k_BHTK, v_BHTK)
-    with torch.autocast(q_BHTK.device.type, enabled=False):
-        return scaled_dot_product(q_BHTK.to(k_BHSK.dtype), k_BHSK, v_BHSK, bias)
+        return blockwise(heads, bias) if v_BTHK.device.type == "cpu" else fused(heads, bias)
+    with torch.autocast(q_BTHK.device.type, enabled=False):
+        return scaled_dot_product(q_BTHK.transpose(1, 2).to(k_BHSK.dtype), k_BHSK, v_BHSK, bias)
 
 
-def fused(qkv_BT3HK: Tensor, bias: Tensor | None) -> Tensor:
+def fused(heads: Heads, bias: Tensor | None) -> Tensor:
     """The same by torch's own kernels."""
-    return scaled_dot_product(*qkv_BT3HK.permute(2, 0, 3, 1, 4), bias)
+    return scaled_dot_product(*(x_BTHK.transpose(1, 2) for x_BTHK in unpacked(heads)), bias)
 
 
 def scaled_dot_product(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias: Tensor | None) -> Tensor:
-    """torch's own kernels, told that the T queries are the last of S."""
+    """torch's own kernels, told that the T queries are the last of S and that scores are divided by √K of values."""
     T, S = q_BHTK.shape[2], k_BHSK.shape[2]
     causal = bias is None and T == S
     if not causal and T > 1:
@@ -97,38 +108,41 @@ def scaled_dot_product(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias: Ten
             _future(T, S, q_BHTK.device), -torch.inf
         )
     mask = None if bias is None else bias.to(q_BHTK.dtype)
-    return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=causal).transpose(1, 2)
+    o_BHTK = F.scaled_dot_product_attention(
+        q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=causal, scale=1 / math.sqrt(v_BHSK.shape[-1])
+    )
+    return o_BHTK.transpose(1, 2)
 
 
 @torch.compiler.disable
-def blockwise(qkv_BT3HK: Tensor, bias: Tensor | None) -> Tensor:
+def blockwise(heads: Heads, bias: Tensor | None) -> Tensor:
     """The same on a CPU, where torch's own kernel takes up to twice as long, forward and backward.
 
     Under autocast scores and their softmax stay in float32; the other products, backward too, are taken in bfloat16.
     """
-    low = qkv_BT3HK.dtype
+    heads = (heads,) if isinstance(heads, Tensor) else heads
+    low = heads[0].dtype
     if torch.is_autocast_enabled("cpu") and low != torch.float64:
         low = torch.get_autocast_dtype("cpu")
     with torch.autocast("cpu", enabled=False):
-        return Blockwise.apply(qkv_BT3HK, bias, low)
+        return Blockwise.apply(bias, low, *heads)
 
 
 class Blockwise(torch.autograd.Function):
     """P = softmax(S), S = q kᵀ / √K + bias, o = P v, for one block of queries after the other.
 
     Backward, from do: dv = Pᵀ do, dP = do vᵀ, dS = P ∘ (dP − rowsum(P ∘ dP)), dq = dS k / √K, dk = dSᵀ q / √K.
+    The heads are one packed tensor, whose gradient is one too, or three.
     """
 
     @staticmethod
-    def forward(ctx, qkv_BT3HK: Tensor, bias: Tensor | None, low: torch.dtype) -> Tensor:
-        B, T, _, H, K = qkv_BT3HK.shape
-        wide = torch.promote_types(qkv_BT3HK.dtype, torch.float32)
-        qkv = torch.empty(3, B, H, T, K, dtype=wide).copy_(qkv_BT3HK.permute(2, 0, 3, 1, 4)).flatten(1, 2)
-        qkv[0] *= K**-0.5
-        q_NTK, k_NTK, _ = qkv
-        qkv_low = qkv.to(low)
-        o_NTK, v_NTK = torch.empty_like(qkv_low[2]), qkv_low[2]
-        probabilities = []
+    def forward(ctx, bias: Tensor | None, low: torch.dtype, *heads: Tensor) -> Tensor:
+        q_BTHK, k_BTHK, v_BTHK = unpacked(heads[0] if len(heads) == 1 else heads)
+        B, T, H, K = v_BTHK.shape
+        wide = torch.promote_types(q_BTHK.dtype, torch.float32)
+        q_NTK, k_NTK, v_NTK = _by_head(q_BTHK, wide), _by_head(k_BTHK, wide), _by_head(v_BTHK, low)
+        q_NTK *= K**-0.5
+        o_NTK, probabilities = torch.empty_like(v_NTK), []
         for begin, end in _blocks(T):
             scores = torch.bmm(q_NTK[:, begin:end], k_NTK[:, :end].transpose(1, 2))
             if bias is not None:
@@ -136,18 +150,20 @@ class Blockwise(torch.autograd.Function):
             scores[:, :, begin:].masked_fill_(_future(end - begin, end - begin), -torch.inf)
             probabilities.append(scores.softmax(-1).to(low))
             torch.bmm(probabilities[-1], v_NTK[:, :end], out=o_NTK[:, begin:end])
-        ctx.save_for_backward(qkv_low, bias, *probabilities)
+        ctx.packed = len(heads) == 1
+        ctx.save_for_backward(q_NTK.to(low), k_NTK.to(low), v_NTK, bias, *probabilities)
         return o_NTK.unflatten(0, (B, H)).transpose(1, 2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, do_BTHK: Tensor):
-        (q_NTK, k_NTK, v_NTK), bias, *probabilities = ctx.saved_tensors
+        q_NTK, k_NTK, v_NTK, bias, *probabilities = ctx.saved_tensors
         B, T, H, K = do_BTHK.shape
         do_NTK = do_BTHK.transpose(1, 2).flatten(0, 1).to(q_NTK.dtype)
-        d_3NTK = torch.zeros(3, B * H, T, K, dtype=q_NTK.dtype)
+        qkv = q_NTK, k_NTK, v_NTK
+        d_3NTK = v_NTK.new_zeros(3, *v_NTK.shape) if ctx.packed else [torch.zeros_like(x_NTK) for x_NTK in qkv]
         dq_NTK, dk_NTK, dv_NTK = d_3NTK
-        dbias = None if bias is None or not ctx.needs_input_grad[1] else torch.zeros_like(bias)
+        dbias = None if bias is None or not ctx.needs_input_grad[0] else torch.zeros_like(bias)
         for p, (begin, end) in zip(probabilities, _blocks(T), strict=True):
             do, q, k_NSK, v_NSK = do_NTK[:, begin:end], q_NTK[:, begin:end], k_NTK[:, :end], v_NTK[:, :end]
             dv_NTK[:, :end].baddbmm_(p.transpose(1, 2), do)
@@ -158,7 +174,9 @@ class Blockwise(torch.autograd.Function):
                 part = dbias[..., begin:end, :end]
                 part.copy_(ds.unflatten(0, (B, H)).sum_to_size(part.shape))
         dq_NTK *= K**-0.5
-        return d_3NTK.unflatten(1, (B, H)).permute(1, 3, 0, 2, 4), dbias, None
+        if ctx.packed:
+            return dbias, None, d_3NTK.unflatten(1, (B, H)).permute(1, 3, 0, 2, 4)
+        return dbias, None, *(d_NTK.unflatten(0, (B, H)).transpose(1, 2) for d_NTK in d_3NTK)
 
 
 def positive(qkv_BT3HK: Tensor) -> Tensor:
@@ -193,6 +211,12 @@ def linear_attention(turned_BT3HK: Tensor, positive_BT3HK: Tensor, memory: Sums 
             memory.kv_BHKK, memory.k_BHK = before[:, :, -1] + of_block[:, :, -1], sum_BTHK[:, -1]
             memory.length += T
         return o_BTHK / (phi_q * sum_BTHK).sum(-1, keepdim=True)
+
+
+def _by_head(x_BTHK: Tensor, dtype: torch.dtype) -> Tensor:
+    """A copy of `x`, [N, T, K], its numbers side by side."""
+    x_BHTK = x_BTHK.transpose(1, 2)
+    return torch.empty(x_BHTK.shape, dtype=dtype).copy_(x_BHTK).flatten(0, 1)
 
 
 def _blocks(length: int) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.attention import KeysAndValues, Memory, Sums, linear_attention, positive, softmax_attention
+from rope_lab.attention import KeysAndValues, Memory, Sums, linear_attention, positive, softmax_attention, unpacked
 from rope_lab.positions import PositionScheme, TooLong
 
 Cache = list[Memory]  # what each layer keeps of what was read so far; all rows have read equally much
@@ -49,11 +49,19 @@ class Transformer(nn.Module):
                 nn.init.xavier_uniform_(matrix)
         self.position = position
         at = position.prepare(torch.arange(2), torch.float32)
-        if attention == "linear" and position.bias(at, at) is not None:
-            raise ValueError(
-                f"model.attention=linear: {type(position).__name__} adds to attention scores, and linear attention has "
-                "none: take model.attention=softmax or another position scheme"
-            )
+        _, k, v = unpacked(position.heads(torch.zeros(1, 2, 3, n_heads, d_model // n_heads), at))
+        self.widths = k.shape[-1], v.shape[-1]  # of a head's keys and values, as they are cached
+        if attention == "linear":
+            name, remedy = type(position).__name__, "take model.attention=softmax or another position scheme"
+            if position.bias(at, at) is not None:
+                raise ValueError(
+                    f"model.attention=linear: {name} adds to attention scores, and linear attention has none: {remedy}"
+                )
+            if self.widths != (d_model // n_heads,) * 2:
+                raise ValueError(
+                    f"model.attention=linear: {name} gives queries and keys another width than values have, and linear "
+                    f"attention takes one: {remedy}"
+                )
 
     def forward(self, tokens_BT: Tensor, pos: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         """Logits of each next token, [B, T, V].
@@ -83,7 +91,7 @@ class Transformer(nn.Module):
 
     def new_cache(self, rows: int, slots: int) -> Cache:
         """Nothing read yet; room for `slots` tokens in each of `rows` rows."""
-        return [layer.attention.new_memory(rows, slots) for layer in self.layers]
+        return [layer.attention.new_memory(rows, slots, *self.widths) for layer in self.layers]
 
 
 class Layer(nn.Module):
@@ -129,12 +137,15 @@ class Attention(nn.Module):
         o_BTHK = position.output(o_BTHK, at)
         return self.out(o_BTHK.flatten(2).to(x_BTD.dtype))
 
-    def new_memory(self, rows: int, slots: int) -> Memory:
-        """Nothing read yet; room for `slots` tokens in each of `rows` rows."""
+    def new_memory(self, rows: int, slots: int, k_width: int, v_width: int) -> Memory:
+        """Nothing read yet; room for `slots` tokens in each of `rows` rows, keys and values of these widths."""
         weight, heads = self.out.weight, self.n_heads
-        width, kind, dtype = weight.shape[0] // heads, weight.device.type, weight.dtype
+        kind, dtype = weight.device.type, weight.dtype
         if self.linear:
-            return Sums(*(torch.zeros(rows, heads, *shape).to(weight) for shape in ((width, width), (width,))))
+            return Sums(*(torch.zeros(rows, heads, *shape).to(weight) for shape in ((k_width, v_width), (k_width,))))
         if kind != "cpu" and torch.is_autocast_enabled(kind):  # on a CPU one query at a time is faster in float32
             dtype = torch.get_autocast_dtype(kind)
-        return KeysAndValues(*(torch.zeros(rows, heads, slots, width, dtype=dtype, device=weight.device) for _ in "kv"))
+        empty = (
+            torch.zeros(rows, heads, slots, width, dtype=dtype, device=weight.device) for width in (k_width, v_width)
+        )
+        return KeysAndValues(*empty)

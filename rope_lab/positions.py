@@ -71,8 +71,11 @@ class PositionScheme(nn.Module):
         """Door 1: token embeddings on their way into the first layer."""
         return x_BTD
 
-    def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor:
-        """Door 2: queries, keys and values of every layer, before they meet."""
+    def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+        """Door 2: queries, keys and values of every layer, before they meet.
+
+        Packed as they came; or, where queries and keys get a width of their own, each alone: [B, T, H, that width].
+        """
         return qkv_BT3HK
 
     def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
@@ -209,11 +212,15 @@ class Rotary(PositionScheme):
 
     def still(self, at: tuple, parts: str, pairs: slice) -> tuple:
         """What `prepare` gave, but that in each of `parts` some pairs do not turn: of e only its length is left."""
-        heads, output = (None if e is None else e.clone() for e in at[:2])
+        at = tuple(None if e is None else e.clone() for e in at)
         for part in parts:
-            e = output if part == "o" else heads[:, "qkv".index(part)]
+            e = self.of_part(at, part)
             e[..., pairs, 0], e[..., pairs, 1] = torch.hypot(*e[..., pairs, :].unbind(-1)), 0.0
-        return heads, output, *at[2:]
+        return at
+
+    def of_part(self, at: tuple, part: str) -> Tensor:
+        """Of what `prepare` gave, a view of the e of q, k, v or o: [T, 1, K/2, 2]."""
+        return at[1] if part == "o" else at[0][:, "qkv".index(part)]
 
 
 class PRope(Rotary):
@@ -249,6 +256,48 @@ class XPos(Rotary):
         zeta_TC = self.zeta.to(pos.device) ** power_T1
         factor_T3C = torch.stack([zeta_TC, 1 / zeta_TC, torch.ones_like(zeta_TC)], dim=-2)
         return turned * factor_T3C.unsqueeze(-2).unsqueeze(-1).to(turned.dtype), None
+
+
+class PoPE(Rotary):
+    """Scores by magnitudes from content and phases from position alone (Gopalakrishnan et al., 2025, arXiv 2509.10534).
+
+    A feature c = 0 … d − 1 of a head has magnitude μ = softplus of what it was; its phase is nθ_c in a query at n and
+    iθ_c + δ_c in a key at i, θ_c = base^(−c/d). Written as cosine and sine queries and keys are 2d wide, values stay d,
+    and a score is Σ_c μ(q_c) μ(k_c) cos((i−n)θ_c + δ_c) / √d.
+
+    δ is learned for each head and feature, 0 at first, and shared by all layers. Its authors keep it in [−2π, 0]; here
+    it is left free, since cosine is periodic and they begin it at a bound.
+
+    v, o: times that values and output are rotated, as Rotary does: 1 and −1 are the values of RoPER
+
+    Raises ValueError where a head's width is odd, as Rotary does, or `base` is not finite and above 1.
+    """
+
+    def __init__(self, dims: Dims, v: int = 0, o: int = 0, base: float = 10_000.0):
+        super().__init__(dims, v=v, o=o, base=base)
+        self.delta = nn.Parameter(torch.zeros(dims.n_heads, dims.d_head))
+        self.phase_K = frequencies(2 * dims.d_head, base)
+        self.rotated = {"q": dims.d_head, "k": dims.d_head, **self.rotated}  # of queries and keys, features
+
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None, Tensor]:
+        """What Rotary prepares for values and output; and e^(i · pos · θ) for queries and keys, [T, 2, 1, K, 2]."""
+        e_TK2 = unit(angles(pos, self.phase_K)).to(pos.device, wide(dtype))
+        return *super().prepare(pos, dtype), torch.stack([e_TK2, e_TK2], dim=1).unsqueeze(2)
+
+    def waves(self, part: str) -> list[float]:
+        return (2 * math.pi / self.phase_K).tolist() if part in "qk" else super().waves(part)
+
+    def heads(self, qkv_BT3HK: Tensor, at: tuple) -> tuple[Tensor, Tensor, Tensor]:
+        values, _, phases_T21K2 = at
+        q_T1K2, k_T1K2 = phases_T21K2.unbind(1)
+        shift_HK2 = unit(self.delta.to(k_T1K2.dtype))
+        k_THK2 = turn(shift_HK2.flatten(-2), k_T1K2).unflatten(-1, (-1, 2))
+        q, k, v_BTHK = qkv_BT3HK.to(k_T1K2.dtype).unbind(2)
+        q, k = ((F.softplus(x).unsqueeze(-1) * e).flatten(-2) for x, e in ((q, q_T1K2), (k, k_THK2)))
+        return q, k, turn(v_BTHK, None if values is None else values[:, 2])
+
+    def of_part(self, at: tuple, part: str) -> Tensor:
+        return at[2][:, "qk".index(part)] if part in "qk" else super().of_part(at, part)
 
 
 class Alibi(PositionScheme):

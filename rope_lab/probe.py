@@ -5,6 +5,7 @@ Evaluates the run as it is, and with one thing changed at a time. PROBE is one o
   window=N       attention sees the last N tokens only, the token itself among them
   still=PARTS    what turns PARTS (of q, k, v and o, the output) is left out: still=v, still=vo
   still=PARTS:P  the same for pair P of each head's features alone, or for pairs P-P: still=qk:0, still=vo:4-7
+                 (of queries and keys under PoPE: for a feature, each of which has a frequency of its own)
 Teacher-forced, on the run's own held-out text and problems. The table is printed. Without a PROBE, all that apply to
 the scheme are run, and the table and a figure are written beside the run; `--into FOLDER` writes them there. Given a
 .json that was written so, it makes the table and the figure anew.

@@ -17,26 +17,47 @@ from rope_lab.attention import (
 B, H, K = 2, 3, 4
 
 
+WIDTHS = {"packed": None, "wider": (2 * K, 2 * K, K), "narrower": (2, 2, K)}  # of queries, keys and values, if apart
+
+
+def make_heads(length: int, widths: tuple[int, ...] | None) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """Random queries, keys and values, float64: packed, or each of its own width."""
+    shapes = [(B, length, 3, H, K)] if widths is None else [(B, length, H, width) for width in widths]
+    made = tuple(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
+    return made[0] if widths is None else made
+
+
 def make_bias(kind: str, length: int) -> torch.Tensor | None:
     shape = {"none": None, "heads": (H, length, length)}[kind]
     return None if shape is None else torch.randn(shape, dtype=torch.float64, requires_grad=True)
 
 
+@pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
 @pytest.mark.parametrize("kind", ["none", "heads"])
 @pytest.mark.parametrize("length", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 17])
-def test_blocks_change_nothing(length, kind):
+def test_blocks_change_nothing(length, kind, widths):
     torch.manual_seed(length)
-    qkv = torch.randn(B, length, 3, H, K, dtype=torch.float64, requires_grad=True)
-    before = qkv.detach().clone()
+    qkv = make_heads(length, widths)
     bias, weights = make_bias(kind, length), torch.randn(B, length, H, K, dtype=torch.float64)
-    leaves = [qkv] if bias is None else [qkv, bias]
+    leaves = [*(qkv if widths else [qkv]), *([] if bias is None else [bias])]
+    before = [leaf.detach().clone() for leaf in leaves]
     (o, *gradients), expected = (
         (o, *torch.autograd.grad((o * weights).sum(), leaves)) for o in (blockwise(qkv, bias), fused(qkv, bias))
     )
     for ours, theirs in zip((o, *gradients), expected, strict=True):
         assert ours.shape == theirs.shape
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
-    assert torch.equal(qkv, before)
+    assert all(map(torch.equal, leaves, before))
+
+
+def test_scores_are_divided_by_the_root_of_the_width_of_values():
+    torch.manual_seed(0)
+    q, k, v = (x.detach() for x in make_heads(5, WIDTHS["wider"]))
+    scores = torch.einsum("bnhk,bihk->bhni", q, k) / K**0.5
+    weights = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
+    expected = torch.einsum("bhni,bihk->bnhk", weights, v)
+    for attention in (blockwise, fused):
+        torch.testing.assert_close(attention((q, k, v), None), expected, rtol=0, atol=1e-12)
 
 
 def test_a_bias_that_needs_no_gradient():
@@ -76,18 +97,22 @@ def test_under_autocast_gradients_are_those_of_float32_up_to_rounding():
     assert (gradient - exact).norm() < 0.01 * exact.norm()
 
 
+@pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
 @pytest.mark.parametrize("steps", [[70], [1] * 5, [64, 1, 1], [10, 60, 7]])
 @pytest.mark.parametrize("biased", [False, True])
-def test_softmax_attention_goes_on_from_what_it_has_read(steps, biased):
+def test_softmax_attention_goes_on_from_what_it_has_read(steps, biased, widths):
     total = sum(steps)
-    qkv = torch.randn(B, total, 3, H, K, dtype=torch.float64)
+    qkv = make_heads(total, widths)
     bias = torch.randn(H, total, total, dtype=torch.float64) if biased else None
-    memory, parts, begin = KeysAndValues(*torch.zeros(2, B, H, total + 3, K, dtype=torch.float64)), [], 0
+    room = (torch.zeros(B, H, total + 3, width, dtype=torch.float64) for width in (widths or (K, K, K))[1:])
+    memory, parts, begin = KeysAndValues(*room), [], 0
     for n in steps:
         end = begin + n
-        parts.append(softmax_attention(qkv[:, begin:end], None if bias is None else bias[:, begin:end, :end], memory))
+        here = tuple(x[:, begin:end] for x in qkv) if widths else qkv[:, begin:end]
+        with torch.no_grad():
+            parts.append(softmax_attention(here, None if bias is None else bias[:, begin:end, :end], memory))
         begin = end
-    torch.testing.assert_close(torch.cat(parts, dim=1), softmax_attention(qkv, bias), rtol=0, atol=1e-12)
+    torch.testing.assert_close(torch.cat(parts, dim=1), softmax_attention(qkv, bias).detach(), rtol=0, atol=1e-12)
 
 
 def turned(qkv: torch.Tensor) -> torch.Tensor:

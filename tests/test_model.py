@@ -29,10 +29,17 @@ def is_biased(name: str) -> bool:
     return scheme.bias(at, at) is not None
 
 
+def is_wide(name: str) -> bool:
+    scheme = make_scheme(name, DIMS)
+    heads = scheme.heads(torch.zeros(1, 2, 3, HEADS, D // HEADS), scheme.prepare(torch.arange(2), torch.float32))
+    return isinstance(heads, tuple)
+
+
 BIASED = [name for name in SCHEMES if is_biased(name)]
+WIDE = [name for name in SCHEMES if is_wide(name)]
 EVERY = [
     *((name, "softmax") for name in (*SCHEMES, "slopes")),
-    *((name, "linear") for name in SCHEMES if name not in BIASED),
+    *((name, "linear") for name in SCHEMES if name not in (*BIASED, *WIDE)),
 ]
 
 
@@ -77,6 +84,19 @@ def test_a_cache_changes_nothing(name, attention):
 def test_linear_attention_refuses_what_needs_scores(name):
     with pytest.raises(ValueError, match=r"model.attention=linear: .* adds to attention scores"):
         make_model(name, "linear")
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_linear_attention_refuses_what_needs_wider_queries_and_keys(name):
+    with pytest.raises(ValueError, match=r"model.attention=linear: PoPE gives queries and keys another width than"):
+        make_model(name, "linear")
+
+
+def test_a_cache_holds_keys_as_wide_as_the_scheme_makes_them():
+    for name, width in (("rope", D // HEADS), ("pope", 2 * D // HEADS)):
+        (memory, _), slots = make_model(name).new_cache(rows=2, slots=5), (2, HEADS, 5)
+        assert (*memory.k_BHSK.shape,) == (*slots, width)
+        assert (*memory.v_BHSK.shape,) == (*slots, D // HEADS)
 
 
 def attention_by_hand(layer, x, bias=0.0):

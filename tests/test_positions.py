@@ -8,6 +8,7 @@ import torch
 from conftest import make_scheme
 
 from rope_lab import config
+from rope_lab.attention import softmax_attention, unpacked
 from rope_lab.lab import build
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, PositionScheme, Rotary, turn
@@ -32,7 +33,7 @@ def turn_queries(scheme: Rotary, x: torch.Tensor, pos: torch.Tensor) -> torch.Te
 def attend(scheme: PositionScheme, qkv, pos) -> torch.Tensor:
     """Causal attention through doors 2 and 4, written out, [B, T, H, K]."""
     at = scheme.prepare(pos, qkv.dtype)
-    q, k, v = scheme.heads(qkv, at).unbind(2)
+    q, k, v = unpacked(scheme.heads(qkv, at))
     scores = torch.einsum("bnhk,bihk->bhni", q, k) / K**0.5
     future = torch.ones(T, T, dtype=torch.bool).triu(1)
     weights = scores.masked_fill(future, -torch.inf).softmax(-1)
@@ -147,6 +148,71 @@ def test_a_share_of_the_pairs_that_rotate():
     assert not torch.allclose(whole[..., 2:4], x[..., 2:4])
 
 
+def make_pope(name: str = "pope") -> PositionScheme:
+    """With phases that training may have led to, also beyond the bounds that its authors keep them in."""
+    scheme = make_scheme(name, DIMS).double()
+    with torch.no_grad():
+        scheme.delta.copy_(torch.randn(H, K, generator=torch.Generator().manual_seed(2)) * 3)
+    return scheme
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("name", ["pope", "pope_roper"])
+def test_pope_is_its_explicit_sum(name, learned):
+    """Σ_c μ(q_c) μ(k_c) cos((i−n)θ_c + δ_c) / √d loop by loop, with values as they are or rotated by i−n."""
+    scheme = make_pope(name) if learned else make_scheme(name, DIMS).double()
+    delta = scheme.delta.detach()
+    assert delta.any() == learned
+    qkv, pos = heads(), torch.tensor([0, 1, 2, 5, 100, 4096, 100_000])
+    (q, k), v = (1 + qkv[:, :, :2].exp()).log().unbind(2), qkv[:, :, 2]
+    theta = torch.tensor([BASE ** (-c / K) for c in range(K)], dtype=torch.float64)
+    expected = torch.zeros_like(v)
+    for n in range(T):
+        cosines = [((pos[i] - pos[n]) * theta + delta).cos() for i in range(n + 1)]
+        scores = torch.stack([(q[:, n] * k[:, i] * cosines[i]).sum(-1) for i in range(n + 1)])
+        weights = (scores / K**0.5).softmax(0)
+        for i in range(n + 1):
+            rotation = dense_rotation(int(pos[i] - pos[n]) if name == "pope_roper" else 0)
+            expected[:, n] += weights[i, ..., None] * (v[:, i] @ rotation.T)
+    at = scheme.prepare(pos, torch.float64)
+    for o in (attend(scheme, qkv, pos), scheme.output(softmax_attention(scheme.heads(qkv, at)), at)):
+        torch.testing.assert_close(o, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["pope", "pope_roper"])
+@pytest.mark.parametrize(("dtype", "shift", "tolerance"), [(torch.float64, 10**6, 1e-9), (torch.float32, 10**5, 2e-6)])
+def test_pope_with_learned_phases_does_not_notice_a_shift(name, dtype, shift, tolerance):
+    scheme, qkv, pos = make_pope(name).to(dtype), heads().to(dtype), torch.arange(T)
+    torch.testing.assert_close(attend(scheme, qkv, pos + shift), attend(scheme, qkv, pos), rtol=0, atol=tolerance)
+
+
+def test_pope_scores_by_float32_whatever_it_is_given():
+    scheme, qkv = make_scheme("pope", DIMS), heads().bfloat16()
+    q, k, v = scheme.heads(qkv, scheme.prepare(torch.arange(T), torch.float32))
+    assert {x.dtype for x in (q, k, v)} == {torch.float32}
+    assert q.shape == k.shape == (B, T, H, 2 * K)
+    assert torch.equal(v, qkv[:, :, 2].float())
+
+
+@pytest.mark.parametrize("name", ["pope", "pope_roper"])
+def test_gradients_of_pope(name):
+    """Of queries, keys and values, and of the learned phases."""
+    scheme, qkv = make_pope(name), heads().requires_grad_()
+    at = scheme.prepare(torch.tensor([0, 3, 4, 9, 50, 51, 900]), torch.float64)
+    assert torch.autograd.gradcheck(lambda x, delta: softmax_attention(scheme.heads(x, at)), (qkv, scheme.delta))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
+def test_compiled_pope_is_the_same():
+    scheme, qkv = make_pope("pope_roper"), heads().requires_grad_()
+    at, outcomes = scheme.prepare(torch.arange(T) * 100, torch.float64), []
+    for ours in (scheme.heads, torch.compile(lambda x: scheme.heads(x, at), fullgraph=True, backend="aot_eager")):
+        made = ours(qkv, at) if ours == scheme.heads else ours(qkv)
+        gradients = torch.autograd.grad(sum(x.square()[..., 0].sum() for x in made), (qkv, scheme.delta))
+        outcomes.append((made, gradients))
+    torch.testing.assert_close(*outcomes, rtol=0, atol=1e-12)
+
+
 def test_turning_keeps_norms():
     q = heads()[:, :, 0]
     turned = turn_queries(Rotary(DIMS, q=1), q, torch.arange(T) * 1000)
@@ -179,7 +245,20 @@ def logits(name: str, shift: int, max_len: int = 64) -> torch.Tensor:
     return model(tokens, torch.arange(10) + shift)
 
 
-RELATIVE = ["none", "rope", "roper", "roper_fast", "value_rope", "rope_partial", "p_rope", "xpos", "alibi", "t5_bias"]
+RELATIVE = [
+    "none",
+    "rope",
+    "roper",
+    "roper_fast",
+    "value_rope",
+    "rope_partial",
+    "p_rope",
+    "xpos",
+    "alibi",
+    "t5_bias",
+    "pope",
+    "pope_roper",
+]
 ABSOLUTE = ["sinusoidal", "sinusoidal_product", "learned", "roper_double_rotation", "fire", "randomized_rope"]
 
 
@@ -234,6 +313,9 @@ def test_p_rope_lets_the_slow_pairs_stand():
         ("p_rope", "position.p=0.1", "position.p=0.1: of the 4 pairs of a head 0.4 would be rotated"),
         ("p_rope", "position.p=0.9", "of the 4 pairs of a head 3.6 would be rotated"),
         ("p_rope", "position.p=1e-9", "must be a whole number above 0"),
+        ("pope", "position.base=1", "position.base=1.0: must be a finite number above 1"),
+        ("pope", "position.v=0.5", "position.v=0.5: must be a whole number"),
+        ("pope", "+position.q=1", "position.q=1: there is no such setting"),
         ("rope", "position.fraction=1e-9", "position.fraction=1e-09 make 0 of 8 features of a head turn"),
         ("rope", "position.fraction=0.3", "position.fraction=0.3 make 2.4 of 8 features of a head turn"),
         ("roper", "position.value_fraction=0.3", "position.value_fraction=0.3: of the 4 pairs of a head 1.2 would be"),
@@ -261,7 +343,7 @@ def test_a_share_may_be_rounded_by_hand():
     assert fast.rotated == {"q": 4, "k": 4, "v": 1, "o": 1}
 
 
-@pytest.mark.parametrize("name", ["rope", "p_rope", "xpos"])
+@pytest.mark.parametrize("name", ["rope", "p_rope", "xpos", "pope"])
 def test_an_odd_width_is_one_clear_message(name):
     with pytest.raises(config.ConfigError, match=r"model.n_heads=2 make 7 of 7 features of a head turn"):
         make_scheme(name, Dims(14, 2, 64))
@@ -363,7 +445,7 @@ def test_sinusoidal_is_the_formula(base):
             torch.testing.assert_close(added[0, t, 2 * i + 1], angle.cos(), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "rope", "roper"])
+@pytest.mark.parametrize("name", ["sinusoidal", "rope", "roper", "pope"])
 def test_tables_stay_wide_when_the_model_is_narrowed(name):
     scheme = make_scheme(name, DIMS).to(torch.bfloat16)
     pos = torch.tensor([5000])

@@ -86,6 +86,34 @@ def test_all_probes_leave_out_each_part_that_turns(turns, expected):
     ]
 
 
+@pytest.mark.parametrize("name", ["pope", "pope_roper"])
+def test_pope_is_probed_feature_by_feature(name):
+    """Without their rotation queries and keys keep the learned phases: Σ_c μ(q_c) μ(k_c) cos δ_c."""
+    made = make_model(name)
+    features = [f"still=qk:{c}" for c in range(8)]
+    assert [p for p in probe.all_probes(made, 64) if "qk:" in p] == features
+    assert probe.waves("still=qk:0-7", made) == pytest.approx((6.283185, 6.283185 * 10_000 ** (7 / 8)))
+    with torch.no_grad():
+        made.position.delta.normal_()
+    whole, outcomes = made(TOKENS), {}
+    trained = made.position
+    for what in ("still=qk", "still=q:3", "still=k:3", "still=qk:3"):
+        made.position = probe.changed(what, made)
+        outcomes[what] = made(TOKENS)
+        made.position = trained
+    assert len({tuple(o.flatten().tolist()) for o in (whole, *outcomes.values())}) == 5
+    trained.phase_K[3] = 0
+    torch.testing.assert_close(outcomes["still=qk:3"], made(TOKENS), rtol=0, atol=1e-12)
+    trained.phase_K.zero_()
+    torch.testing.assert_close(outcomes["still=qk"], made(TOKENS), rtol=0, atol=1e-12)
+    if name == "pope":
+        with pytest.raises(ConfigError, match="still=v: PoPE has no such part, it rotates only q, k"):
+            probe.changed("still=v", made)
+    else:
+        assert [p for p in probe.all_probes(made, 64) if "vo:" in p] == [f"still=vo:{i}" for i in range(4)]
+        probe.changed("still=qkvo", made)
+
+
 def test_values_that_are_rotated_in_fewer_pairs_are_probed_in_those():
     scheme = Rotary(DIMS, q=1, k=1, v=1, o=-1, value_fraction=0.5, value_base=100.0)
     fast = make_model(scheme)

@@ -578,10 +578,11 @@ def test_training_learns(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
-@pytest.mark.parametrize("overrides", [["train.precision=bfloat16"], ["train.compile=true"]])
-def test_other_ways_to_compute(tiny, tmp_path, overrides):
-    plain = run([*tiny, f"out={tmp_path / 'plain'}"])
-    other = run([*tiny, *overrides])
+@pytest.mark.parametrize("position", ["roper", "pope_roper"])
+@pytest.mark.parametrize("override", ["train.precision=bfloat16", "train.compile=true"])
+def test_other_ways_to_compute(tiny, tmp_path, override, position):
+    plain = run([*tiny, f"position={position}", f"out={tmp_path / 'plain'}"])
+    other = run([*tiny, f"position={position}", override])
     assert other["status"] == "finished"
     assert other["run_id"] != plain["run_id"]
     assert other["metrics"]["eval/loss"] == pytest.approx(plain["metrics"]["eval/loss"], rel=0.02)
