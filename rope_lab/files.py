@@ -155,3 +155,11 @@ def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def say(text: str) -> None:
     """Prints whole lines, in one piece even where several runs print at once."""
     print(text + "\n", end="", flush=True)
+
+
+def plain(text: str) -> str:
+    """`text` in one line, and with nothing that a terminal acts upon: such characters are shown as their escapes.
+
+    These are control characters, ends of lines, marks of direction and of width, unpaired surrogates.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
