@@ -36,6 +36,7 @@ from rope_lab import checkpoint, config, data, evaluate, record, train
 from rope_lab.lab import as_evaluated, autocast, build, hardware, resolve
 from rope_lab.results import __main__ as results
 from rope_lab.results import rows
+from rope_lab.results.kept import keep
 
 PAGE = config.ROOT / "results" / "benchmark.md"
 BIASED = ("alibi", "t5_bias", "fire")
@@ -392,7 +393,7 @@ def tables(_: list[str]) -> str:
         folders, kept = Path(place) / "runs", Path(place) / "kept"
         make_runs(folders)
         kept.mkdir()
-        rows.keep(rows.read(folders)[0], kept)
+        keep(rows.read(folders)[0], kept)
         seconds = compare(
             {"run folders": lambda: show_table(folders), "kept rows": lambda: show_table(kept)}, 5, warm=1
         )

@@ -34,7 +34,8 @@ from hydra.errors import HydraException
 
 from rope_lab import config, record
 from rope_lab.lab import resolve
-from rope_lab.results import plan, rows
+from rope_lab.results import plan
+from rope_lab.results.kept import read_kept
 from rope_lab.stop import LAUNCHER, Stop
 
 TASKS = ("substring_by_index", "substring_by_prefix", "arithmetic_addition")
@@ -185,7 +186,7 @@ def content_of(cell: Cell, extra: list[str]) -> dict | None:
 
 def unkept(cells: list[Cell], extra: list[str], folder: Path) -> list[Cell]:
     """The cells of which the kept rows in `folder`, and in the folders in it, hold no finished run."""
-    kept = [run for path in (folder, *folder.glob("*/")) for run in rows.read_kept(path)[0]]
+    kept = [run for path in (folder, *folder.glob("*/")) for run in read_kept(path)[0]]
     finished = {run.source.run_id for run in kept if run.source.status == "finished"}
     cfgs = {cell: resolve(config.load(*cell.overrides(), *extra)) for cell in cells}
     return [cell for cell, cfg in cfgs.items() if config.run_id(config.identity(cfg)) not in finished]

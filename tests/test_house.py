@@ -31,15 +31,18 @@ MAY_IMPORT = {
     "rope_lab.sweep": {"rope_lab.files", "rope_lab.stop"},
     "rope_lab.results": set(),
     "rope_lab.results.stats": set(),
-    "rope_lab.results.rows": {"rope_lab.files"},
-    "rope_lab.results.groups": {"rope_lab.files", "rope_lab.later", "rope_lab.results.rows", "rope_lab.results.stats"},
+    "rope_lab.results.runs": {"rope_lab.files"},
+    "rope_lab.results.store": {"rope_lab.files"},
+    "rope_lab.results.kept": {"rope_lab.files"} | {f"rope_lab.results.{name}" for name in ("runs", "store")},
+    "rope_lab.results.rows": {"rope_lab.files"} | {f"rope_lab.results.{name}" for name in ("runs", "store", "kept")},
+    "rope_lab.results.groups": {"rope_lab.files", "rope_lab.later", "rope_lab.results.runs", "rope_lab.results.stats"},
 }
-GROUPS = {f"rope_lab.results.{name}" for name in ("stats", "rows", "groups")}
+GROUPS = {"rope_lab.files"} | {f"rope_lab.results.{name}" for name in ("runs", "stats", "groups")}
 MAY_IMPORT["rope_lab.results.tables"] = MAY_IMPORT["rope_lab.results.figures"] = GROUPS
-MAY_IMPORT["rope_lab.results.__main__"] = (
-    GROUPS | {"rope_lab.files"} | {f"rope_lab.results.{name}" for name in ("tables", "figures")}
-)
-MAY_IMPORT["rope_lab.results.plan"] = GROUPS | {"rope_lab.files", "rope_lab.results.tables"}
+MAY_IMPORT["rope_lab.results.__main__"] = GROUPS | {
+    f"rope_lab.results.{name}" for name in ("rows", "kept", "tables", "figures")
+}
+MAY_IMPORT["rope_lab.results.plan"] = GROUPS | {"rope_lab.results.kept", "rope_lab.results.tables"}
 MAY_IMPORT["rope_lab.limits"] = {"tasks.base"} | {
     f"rope_lab.{name}" for name in ("config", "files", "model", "positions")
 }
@@ -67,6 +70,7 @@ MAY_USE = {
     "rope_lab.record": {"filelock", "wandb"},
     "rope_lab.sweep": {"hydra", "omegaconf"},
     "rope_lab.results.stats": {"numpy", "scipy"},
+    "rope_lab.results.store": {"filelock"},
     "rope_lab.results.groups": {"numpy", "omegaconf"},
     "rope_lab.results.plan": {"numpy", "omegaconf"},
     "rope_lab.results.figures": {"numpy", "matplotlib"},

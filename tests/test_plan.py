@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from rope_lab.results import plan, rows, stats
+from rope_lab.results import plan, stats
+from rope_lab.results.kept import read_kept
+from rope_lab.results.runs import RunRow, Source
 
 PLAN = """
 studies:
@@ -33,9 +35,9 @@ studies:
 SEEDS = range(8, 14)
 
 
-def make_row(scheme: str, seed: int, curve: list[float], **changes) -> rows.RunRow:
+def make_row(scheme: str, seed: int, curve: list[float], **changes) -> RunRow:
     """A run evaluated at steps 0, 100, 200, …"""
-    source = rows.Source(
+    source = Source(
         task="substring_by_index",
         scale="reduced",
         recipe_id="r",
@@ -54,7 +56,7 @@ def make_row(scheme: str, seed: int, curve: list[float], **changes) -> rows.RunR
         hardware="CPU",
         threads=1,
     )
-    return rows.RunRow(
+    return RunRow(
         replace(source, **{k: v for k, v in changes.items() if k in ("status", "code", "threads", "seed")}),
         metrics={"eval/accuracy": curve[-1]},
         settings={"train.lr": 1e-4, "device": "cpu"} | changes.get("settings", {}),
@@ -213,7 +215,7 @@ def test_the_kept_runs_of_our_own_plan_were_planned():
     """Each was made by a commit that holds its study; the clone must have its history for git to tell."""
     studies = plan.load()
     folders = {study.rows: plan.PLAN.parent / study.rows for study in studies}
-    runs = {name: rows.read_kept(folder)[0] if folder.is_dir() else [] for name, folder in folders.items()}
+    runs = {name: read_kept(folder)[0] if folder.is_dir() else [] for name, folder in folders.items()}
     assert [p for p in plan.unplanned(plan.PLAN, studies, runs) if "git does not tell" not in p] == []
 
 

@@ -18,6 +18,7 @@ from rope_lab.config import ROOT
 from rope_lab.results import __main__ as results
 from rope_lab.results import figures, rows, stats, tables
 from rope_lab.results.groups import CONF, SPARE_COLORS, group, load_published, numbers
+from rope_lab.results.kept import keep
 
 PUBLISHED = load_published()
 STEPS = [0, 50, 100]
@@ -151,7 +152,7 @@ def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_facto
     assert {p.name for p in first} >= {"rows.csv", "curves.jsonl", "README.md", "quick-substring_by_index-curves.svg"}
     results.main([str(kept)])
     assert {p.relative_to(kept): p.read_bytes() for p in kept.rglob("*") if p.is_file()} == first
-    rows.keep(rows.read(kept)[0], kept)  # whole numbers too are read as they were written
+    keep(rows.read(kept)[0], kept)  # whole numbers too are read as they were written
     assert (kept / "rows.csv").read_bytes() == first[Path("rows.csv")]
     results.main([str(out), "--keep"])  # keeping the same runs again changes nothing
     assert {p.relative_to(kept): p.read_bytes() for p in kept.rglob("*") if p.is_file()} == first
@@ -326,7 +327,7 @@ def test_a_record_cannot_write_elsewhere(out, tmp_path, capsys):
     """Names become names of files: one that leads out of the folder is no name."""
     make_run(out, "rope", 9, 0.5, scale="../../escaped", run_id="rope-9")
     results.main([str(out)])
-    assert "scale is '../../escaped'); left out" in capsys.readouterr().out
+    assert re.search(r"rope-s9-rope-9: scale is '../../escaped': .*; left out", capsys.readouterr().out)
     assert not list(tmp_path.parent.glob("escaped*"))
 
 
@@ -524,7 +525,8 @@ def test_what_is_left_of_a_difference_as_long_after_a_milestone(tmp_path, capsys
     """Two schemes of which one does 20 steps later all that the other does: nothing is left."""
     for seed in range(3):
         for scheme, late in (("rope", 20), ("roper", 0)):
-            folder = make_run(tmp_path, scheme, seed, 0.5, task="substring_by_prefix")
+            ends = {"eval/loss": 2 - seed - (100 - late) / 40}
+            folder = make_run(tmp_path, scheme, seed, 0.5, task="substring_by_prefix", metrics=ends)
             lines = [{"step": s, "train/loss": 2 - (s - late) / 40} for s in range(0, 100, 10)]
             lines += [{"step": s, "eval/loss": 2 - seed - (s - late) / 40} for s in STEPS]
             (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

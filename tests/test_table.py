@@ -12,6 +12,7 @@ from conftest import TINY
 
 from rope_lab import config
 from rope_lab.results import rows
+from rope_lab.results.kept import keep
 
 spec = importlib.util.spec_from_file_location("table", config.ROOT / "scripts" / "table.py")
 table = importlib.util.module_from_spec(spec)
@@ -69,11 +70,11 @@ def test_what_is_kept_can_be_left_out(extra, tmp_path):
     found, _ = rows.read(tmp_path / "runs")
     for folder in ("kept", "cut"):
         (tmp_path / folder).mkdir()
-    rows.keep(found, tmp_path / "kept")
+    keep(found, tmp_path / "kept")
     for folder in (tmp_path / "kept", tmp_path):
         assert table.unkept(CELLS, extra, folder) == CELLS[1:]
     assert table.unkept(CELLS, [*extra, "train.lr=1e-5"], tmp_path / "kept") == CELLS
-    rows.keep([replace(run, source=replace(run.source, status="interrupted")) for run in found], tmp_path / "cut")
+    keep([replace(run, source=replace(run.source, status="interrupted")) for run in found], tmp_path / "cut")
     assert table.unkept(CELLS, extra, tmp_path / "cut") == CELLS
 
 

@@ -6,36 +6,60 @@ beside what went in: README.md and figures/ in the first FOLDER. Without one: re
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
 
-from rope_lab.files import say, write_whole
+from rope_lab.files import check_regular, make_folder, read_file, say, write_whole
 from rope_lab.results import figures, rows, tables
 from rope_lab.results.groups import Group, group, load_published, worth_keeping
+from rope_lab.results.kept import keep
 
 RESULTS = Path(__file__).resolve().parent.parent.parent / "results"
 BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
+SHOWN = re.compile(rf"\(figures/([\w-]+-(?:{'|'.join(figures.KINDS)})\.svg)\)")  # a figure in README.md
 
 
-def report(groups: list[Group], published: dict, problems: list[str], pictures: dict[str, list[str]]) -> str:
-    """Everything that the rows say, as Markdown; `pictures`, the figures of each group's recipe."""
+def report(groups: list[Group], published: dict, problems: list[str], pictures: dict[str, dict[str, bytes]]) -> str:
+    """Everything that the rows say, as Markdown; `pictures`, the figures of each group's recipe by their names."""
     parts = [tables.comparison(groups, published)]
     for g in groups:
-        parts.append(f"## {g.title}, scale {g.scale}")
+        parts.append(f"## {tables.escaped(g.title)}, scale {g.scale}")
         parts += [make(g, published) for make in (tables.schemes, tables.turns, tables.lengths, tables.details)]
-        parts += [f"![{Path(p).stem}]({p})" for p in pictures.get(g.recipe_id, [])]
+        parts += [f"![{Path(name).stem}](figures/{name})" for name in pictures.get(g.recipe_id, {})]
     if problems:
-        parts.append("## Not counted\n\n" + "\n".join(f"- **{p}**" for p in problems))
+        parts.append("## Not counted\n\n" + "\n".join(f"- **{tables.escaped(problem)}**" for problem in problems))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def write(text: str, path: Path) -> None:
-    """Puts `text` between the marks of a file, so that what people wrote around them stays."""
-    old = path.read_text() if path.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
-    if BEGIN not in old or END not in old:
-        raise SystemExit(f"{path} has no marks {BEGIN} and {END} to write between")
-    before, after = old.partition(BEGIN)[0], old.partition(END)[2]
-    write_whole(path, f"{before}{BEGIN}\n\n{text}\n{END}{after}".encode())
+def publish(out: Path, groups: list[Group], published: dict, problems: list[str]) -> int:
+    """Draws, then replaces README.md and the figures in `out`; how many figures that are.
+
+    Text around the marks in README.md stays. Of the figures there, those are removed that it showed between its marks
+    and no longer does. Raises OSError, and ValueError where README.md has no such marks.
+    """
+    before, old, after = _parts(out / "README.md")
+    drawn = figures.draw(groups, published)
+    files = {name: content for pictures in drawn.values() for name, content in pictures.items()}
+    page = f"{before}{BEGIN}\n\n{report(groups, published, problems, drawn)}\n{END}{after}".encode()
+    make_folder(out / "figures")
+    for name, content in files.items():
+        write_whole(out / "figures" / name, content)
+    write_whole(out / "README.md", page)
+    for name in set(SHOWN.findall(old)) - set(files):
+        stale = out / "figures" / name
+        if stale.is_file() and not stale.is_symlink():
+            stale.unlink()
+    return len(files)
+
+
+def _parts(readme: Path) -> tuple[str, str, str]:
+    """The text before the marks of a README, between them and after them."""
+    check_regular(readme)
+    text = read_file(readme).decode() if readme.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
+    if BEGIN not in text or END not in text:
+        raise ValueError(f"has no marks {BEGIN} and {END} to write between")
+    return text.partition(BEGIN)[0], text.partition(BEGIN)[2].partition(END)[0], text.partition(END)[2]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -67,9 +91,9 @@ def main(arguments: list[str] | None = None) -> None:
     published, runs, out = load_published(), list(once.values()), folders[0]
     if given.keep:
         out = given.into
-        out.mkdir(parents=True, exist_ok=True)
         try:
-            rows.keep([worth_keeping(run, published) for run in runs], out)
+            out.mkdir(parents=True, exist_ok=True)
+            keep([worth_keeping(run, published) for run in runs], out)
         except ValueError as error:
             sys.exit(f"{out}: {error}; mend that first")
         except OSError as error:
@@ -81,10 +105,13 @@ def main(arguments: list[str] | None = None) -> None:
     say(report(groups, published, problems, {}))
     if given.print or not groups:
         return
-    drawn = figures.draw(groups, published, out / "figures")
-    pictures = {recipe: [f"figures/{path.name}" for path in paths] for recipe, paths in drawn.items()}
-    write(report(groups, published, problems, pictures), out / "README.md")
-    say(f"written: {os.path.relpath(out / 'README.md')} and {sum(map(len, drawn.values()))} figures beside it")
+    try:
+        count = publish(out, groups, published, problems)
+    except ValueError as error:
+        sys.exit(f"{out / 'README.md'}: {error}")
+    except OSError as error:
+        sys.exit(f"{error.filename or out}: cannot be written ({error.strerror})")
+    say(f"written: {os.path.relpath(out / 'README.md')} and {count} figures beside it")
 
 
 if __name__ == "__main__":

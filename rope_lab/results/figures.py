@@ -4,9 +4,10 @@ A scheme has the same colour in all of them, every seed is drawn, shares of prob
 files are the same to the byte for the same rows.
 """
 
+import io
 import math
+import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,7 +17,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rope_lab.results.groups import Group, color, title
+from rope_lab.results import groups as named
+from rope_lab.results.groups import Group, color
+from rope_lab.results.runs import one_line
 
 STYLE = {
     "font.size": 8,
@@ -30,31 +33,38 @@ STYLE = {
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
     "svg.hashsalt": "rope_lab",
+    "text.parse_math": False,  # records may hold dollars
     "savefig.bbox": "tight",
     "savefig.pad_inches": 0.03,
 }
 COLUMN = 3.4  # inches, the width of a column of text
 KINDS = ("curves", "charts", "scores", "slices", "lengths")
-MANY, BINS = 24, 8  # a fact with more than so many values is drawn in so many bins
+MANY, BINS = 24, 8  # an attribute with more than so many values is drawn in so many bins
+LABEL = 60  # characters of a label
 
 
-def draw(groups: list[Group], published: dict[str, Any], folder: Path) -> dict[str, list[Path]]:
-    """Draws all there is to draw into `folder`, where no figure of an earlier time stays; each recipe's files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.glob("*.svg"):
-        if path.stem.rpartition("-")[2] in KINDS:
-            path.unlink()
-    files: dict[str, list[Path]] = {}
-    with mpl.rc_context(STYLE):
+def draw(groups: list[Group], published: dict[str, Any]) -> dict[str, dict[str, bytes]]:
+    """All there is to draw, for each recipe: name of the file → its content."""
+    files: dict[str, dict[str, bytes]] = {}
+    stems = set()
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         for group in groups:
             stem = f"{group.scale}-{group.task}"
-            if group.variant or (folder / f"{stem}-curves.svg").exists():
+            if group.variant or stem in stems:
                 stem += f"-{group.recipe_id}"
-            for kind, figure in _figures(group, published):
-                path = folder / f"{stem}-{kind}.svg"
-                figure.savefig(path, metadata={"Date": None, "Creator": None})
-                files.setdefault(group.recipe_id, []).append(path)
+            drawn = {f"{stem}-{kind}.svg": rendered(figure) for kind, figure in _figures(group, published)}
+            if drawn:
+                stems.add(stem)
+                files[group.recipe_id] = files.get(group.recipe_id, {}) | drawn
     return files
+
+
+def rendered(figure: Figure) -> bytes:
+    """A figure as SVG, the same bytes for the same figure."""
+    content = io.BytesIO()
+    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+    return content.getvalue()
 
 
 def _figures(group: Group, published: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
@@ -68,6 +78,11 @@ def _figures(group: Group, published: dict[str, Any]) -> Iterator[tuple[str, Fig
         yield "slices", _slices(group, published, facts)
     if group.lengths:
         yield "lengths", _lengths(group, published)
+
+
+def title(published: dict[str, Any], scheme: str) -> str:
+    """How a scheme is called in a label."""
+    return one_line(named.title(published, scheme), LABEL)
 
 
 def _curves(group: Group, published: dict[str, Any]) -> Figure:
@@ -116,7 +131,7 @@ def _charts(group: Group, published: dict[str, Any]) -> Figure:
                 if scheme in pair:
                     span += [values[:, shown].min(), values[:, shown].max()]
             _floor(ax, group.floor)
-            if column and len(span) > 1:
+            if column and span and min(span) < max(span):
                 margin = 0.05 * (max(span) - min(span))
                 ax.set_ylim(min(span) - margin, max(span) + margin)
             ax.set(ylabel=group.facts["unit"], title=("every run", "means")[row] + (", second half" if column else ""))
@@ -180,9 +195,9 @@ def _slices(group: Group, published: dict[str, Any], facts: list[str]) -> Figure
                     where, middle, "o-", ms=2, color=color(published, scheme), lw=1.4, label=title(published, scheme)
                 )
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.set(xlabel=published["facts"].get(fact, fact), ylabel="share of problems right")
+        ax.set(xlabel=one_line(published["facts"].get(fact, fact), LABEL), ylabel="share of problems right")
         if fact == "place":
-            floor = {int(place): nats for place, (_, nats) in some.floor["place"].items()}
+            floor = {int(place): nats for place, (_, nats) in some.floor.get("place", {}).items()}
             ax.plot(list(floor), list(floor.values()), color="black", lw=0.8, ls="--", label="Bayes floor")
             ax.set(ylabel="nats per letter")
         else:
@@ -204,7 +219,8 @@ def _lengths(group: Group, published: dict[str, Any]) -> Figure:
                 x, y = list(map(int, pairs)), [mean for _, mean in pairs.values()]
                 ax.plot(x, y, color=color(published, scheme), lw=0.5, alpha=0.35)
             if points:
-                middle = [median(pairs[n][1] for pairs in points) for n in points[0]]
+                x = sorted({int(n) for pairs in points for n in pairs})
+                middle = [median(pairs[str(n)][1] for pairs in points if str(n) in pairs) for n in x]
                 label = title(published, scheme)
                 ax.plot(x, middle, "o-", ms=2.5, color=color(published, scheme), lw=1.4, label=label)
         if group.trained_lengths:
@@ -221,11 +237,12 @@ def _lengths(group: Group, published: dict[str, Any]) -> Figure:
 
 
 def _edges(pairs: dict[str, list[float]]) -> np.ndarray:
-    """The lower ends of a fact's bins: its values, or, if they are many, ranges that hold as many problems each."""
-    values = np.repeat([int(key) for key in pairs], [int(count) for count, _ in pairs.values()])
+    """The lower ends of an attribute's bins: its values, or, if they are many, ranges of about as many problems."""
+    values = np.array(sorted(int(key) for key in pairs))
     if len(pairs) <= MANY:
-        return np.unique(values)
-    return np.unique(np.quantile(values, np.arange(BINS) / BINS, method="higher"))
+        return values
+    below = np.cumsum([int(pairs[str(value)][0]) for value in values])  # problems up to each value
+    return np.unique(values[np.searchsorted(below, np.ceil((below[-1] - 1) * np.arange(BINS) / BINS), side="right")])
 
 
 def _binned(pairs: dict[str, list[float]], edges: np.ndarray) -> dict[float, float]:

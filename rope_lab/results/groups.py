@@ -11,12 +11,13 @@ from omegaconf import OmegaConf
 
 from rope_lab.files import flat
 from rope_lab.later import CAME_LATER
-from rope_lab.results.rows import RunRow, describe
+from rope_lab.results.runs import RunRow, describe, disagreeing, mixed, one_line
 from rope_lab.results.stats import PairedDifference, paired_difference
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PUBLISHED, CONF = ROOT / "results" / "published.yaml", ROOT / "conf"
 SPARE_COLORS = ("#F0E442", "#6A3D9A", "#B15928", "#1B9E77", "#E7298A", "#A6761D", "#66C2A5", "#FB9A99")
+LONGEST = 160  # characters of a title: what it says is all in the rows
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,8 @@ class Group:
         """The shortest and the longest problems of training, counted as `lengths` are; None where that is not known."""
         facts = self.facts["length"]
         longest = self.settings.get(facts["longest"])
-        if longest is None:
-            return None
-        return self.settings.get(facts.get("shortest")) or facts.get("least", longest), longest
+        shortest = self.settings.get(facts.get("shortest")) or facts.get("least", longest)
+        return (shortest, longest) if isinstance(shortest, int) and isinstance(longest, int) else None
 
     def curves(self, scheme: str) -> tuple[list[float], np.ndarray]:
         """The steps at which all finished runs were evaluated, and what counts at each: [runs, steps]."""
@@ -88,9 +88,10 @@ class Group:
         return {seed: times * run.metrics[metric] for seed, run in self.finished(scheme).items()}
 
     def pairs(self, scheme: str, other: str) -> list[int]:
-        """The seeds that both schemes have finished, with the same code."""
+        """The seeds that both schemes have finished, with the same code, each run from its first step to its last."""
         a, b = self.finished(scheme), self.finished(other)
-        return [seed for seed in sorted(a.keys() & b.keys()) if a[seed].source.code == b[seed].source.code]
+        both = [seed for seed in sorted(a.keys() & b.keys()) if a[seed].source.code == b[seed].source.code]
+        return [seed for seed in both if not mixed(a[seed].source) and not mixed(b[seed].source)]
 
     def difference(self, scheme: str, other: str) -> PairedDifference | None:
         """`scheme` against `other`, seed by seed; None where they share no seed."""
@@ -150,6 +151,11 @@ class Group:
                         f"{describe(run.source)} is {run.source.status} at step {run.source.steps:,}: "
                         "shown here and counted in no mean"
                     )
+                if different := mixed(run.source):
+                    lines.append(
+                        f"{describe(run.source)} is of mixed origin ({'; '.join(different)}): "
+                        "shown here, counted in means, and not paired"
+                    )
             if baseline in self.cells and scheme != baseline:
                 here, there = set(self.finished(scheme)), set(self.finished(baseline))
                 pairs = self.pairs(scheme, baseline)
@@ -159,7 +165,8 @@ class Group:
                         lacks[f"{seeds(missing)} that {title(published, other)} has: {over}"].append(
                             title(published, name)
                         )
-                unlike = sorted((here & there) - set(pairs))
+                codes = {seed: [self.cells[s][seed].source.code for s in (scheme, baseline)] for seed in here & there}
+                unlike = [seed for seed, (a, b) in sorted(codes.items()) if a != b]
                 if unlike:
                     lines.append(
                         f"{title(published, scheme)} and {title(published, baseline)} were run by different code at "
@@ -205,10 +212,17 @@ def group(runs: list[RunRow], published: dict[str, Any]) -> list[Group]:
 
 
 def worth_keeping(run: RunRow, published: dict[str, Any]) -> RunRow:
-    """The run with the curves that are kept of it: those of evaluations, and those that milestones are read from."""
+    """The run with the curves that are kept of it: those of evaluations, and those that milestones are read from.
+
+    Without those that do not end where the run did, since lines of them are lost.
+    """
     facts = published["tasks"].get(run.source.task) or _unpublished(run.source.task)
-    read = {milestone["metric"] for milestone in facts["milestones"]}
-    curves = {name: curve for name, curve in run.curves.items() if name.startswith("eval/") or name in read}
+    read, cut = {milestone["metric"] for milestone in facts["milestones"]}, disagreeing(run)
+    curves = {
+        name: curve
+        for name, curve in run.curves.items()
+        if (name.startswith("eval/") or name in read) and name not in cut
+    }
     return replace(run, curves=curves)
 
 
@@ -232,7 +246,7 @@ def _variants(cells: dict[tuple, dict[str, dict[int, RunRow]]]) -> dict[tuple, s
         }
         usual = [other for other in alike if rank[other] == max(rank.values())]
         unlike = {k for other in usual for k, v in settings[key].items() if settings[other].get(k) != v}
-        variants[key] = ", ".join(f"{k}={settings[key][k]}" for k in sorted(unlike))
+        variants[key] = one_line(", ".join(f"{k}={settings[key][k]}" for k in sorted(unlike)), LONGEST)
     return variants
 
 
@@ -272,7 +286,8 @@ def title(published: dict[str, Any], scheme: str) -> str:
     if scheme in published["schemes"]:
         return published["schemes"][scheme]["title"]
     name, _, variant = scheme.partition(" ")
-    return " ".join(filter(None, [published["schemes"].get(name, {}).get("title", name), variant]))
+    whole = " ".join(filter(None, [published["schemes"].get(name, {}).get("title", name), variant]))
+    return one_line(whole, LONGEST)
 
 
 def color(published: dict[str, Any], scheme: str) -> str:

@@ -21,9 +21,10 @@ from yaml import YAMLError
 
 from rope_lab.files import say, write_whole
 from rope_lab.results.groups import ROOT, load_published, scheme_names, title
-from rope_lab.results.rows import RunRow, read_kept
+from rope_lab.results.kept import read_kept
+from rope_lab.results.runs import MIXED, RunRow, mixed
 from rope_lab.results.stats import holm, mcnemar_p, paired_difference, sign_p
-from rope_lab.results.tables import markdown
+from rope_lab.results.tables import escaped, markdown
 
 PLAN = ROOT / "results" / "plan.yaml"
 ALPHA = 0.05
@@ -184,6 +185,8 @@ def outcome(study: Study, runs: list[RunRow]) -> str:
         return "\n\n".join([*parts, f"**Outcome: open.** {left}"])
     if len(codes) > 1:
         return "\n\n".join([*parts, f"**Outcome: none.** The runs are of {len(codes)} codes and cannot be paired."])
+    if impure := [f"{scheme} seed {seed}" for (scheme, seed), run in found.items() if mixed(run.source)]:
+        return "\n\n".join([*parts, f"**Outcome: none.** Of mixed origin, so not to be paired: {', '.join(impure)}."])
     diverged = [f"{scheme} seed {seed}" for (scheme, seed), run in found.items() if run.source.status == "diverged"]
     parts.append(
         f"All {len(found)} runs have ended, {len(diverged)} of them diverged"
@@ -333,19 +336,20 @@ def unplanned(path: Path, studies: list[Study], runs: dict[str, list[RunRow]]) -
     """
     problems = []
     for study in studies:
-        commits = sorted({run.source.commit for run in find(study, runs[study.rows]).values()})
+        found = find(study, runs[study.rows]).values()
+        commits = sorted({commit for run in found for commit in run.source.commit.split(MIXED)})
         for commit in commits:
             held = _at(path, commit)
             if held is None:
                 problems.append(f"{study.name}: git does not tell what the plan was at commit {commit}")
-            elif commit.endswith("+") or study not in held:
+            elif commit.endswith(("+", "?")) or study not in held:
                 problems.append(f"{study.name}: commit {commit} of its runs does not hold the study as it stands now")
     return problems
 
 
 def _at(path: Path, commit: str) -> list[Study] | None:
     """The studies of a plan as a commit has them; None where git does not tell."""
-    show = ["git", "show", f"{commit.rstrip('+')}:./{path.name}"]
+    show = ["git", "show", f"{commit.rstrip('+?')}:./{path.name}"]
     try:
         done = subprocess.run(show, cwd=path.resolve().parent, capture_output=True, text=True, timeout=10)
         return _studies(done.stdout, path.name) if done.returncode == 0 else None
@@ -383,7 +387,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         sys.exit(f"{path}: cannot be read ({error.strerror})")
     if problems:
-        parts.append("## Problems\n\n" + "\n".join(f"- **{problem}**" for problem in problems))
+        parts.append("## Problems\n\n" + "\n".join(f"- **{escaped(problem)}**" for problem in problems))
     text = "\n\n".join([HEAD.rstrip(), *parts]) + "\n"
     write_whole(path.with_suffix(".md"), text.encode())
     say(text)

@@ -1,13 +1,28 @@
 """Groups of runs as Markdown: published beside measured, intervals, and what follows in plain words."""
 
 import math
+import re
 from statistics import median
 from typing import Any
 
-from rope_lab.results.groups import Group, numbers, title
+from rope_lab.files import plain
+from rope_lab.results import groups as named
+from rope_lab.results.groups import Group, numbers
 from rope_lab.results.stats import Interval, PairedDifference, holm, mcnemar_p, t_interval, wilson, without_worst
 
 ALPHA = 0.05
+ACTIVE = re.compile(r"[\\`*|\[\]~$]|(?<!\w)_|_(?!\w)")  # what Markdown acts upon within a line, but for HTML
+
+
+def escaped(text: str) -> str:
+    """What a record says, as Markdown that shows it as it is, in one line and one cell of a table."""
+    text = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return ACTIVE.sub(r"\\\g<0>", text)
+
+
+def title(published: dict[str, Any], scheme: str) -> str:
+    """How a scheme is called, in Markdown."""
+    return escaped(named.title(published, scheme))
 
 
 def comparison(groups: list[Group], published: dict[str, Any]) -> str:
@@ -27,7 +42,7 @@ def comparison(groups: list[Group], published: dict[str, Any]) -> str:
                 p[i] = adjusted
         rows, words = [], []
         for group, difference, adjusted in zip(there, differences, p, strict=True):
-            row = [group.title, group.facts["unit"]]
+            row = [escaped(group.title), group.facts["unit"]]
             published_here = {} if group.variant else group.facts["published"]
             row += [" / ".join(published_here.get(s, ["–"])) for s in (baseline, contender)]
             row += [
@@ -50,7 +65,7 @@ def comparison(groups: list[Group], published: dict[str, Any]) -> str:
 
 def in_words(group: Group, difference: PairedDifference | None, p: float, baseline: str, contender: str) -> str:
     """One sentence that says what the numbers of a comparison allow to say."""
-    where = f"**{group.title}** ({group.scale}): "
+    where = f"**{escaped(group.title)}** ({group.scale}): "
     if difference is None:
         return where + f"no seed has finished under both {baseline} and {contender}, so they cannot be compared."
     d, digits = difference.difference, group.facts["digits"]
@@ -192,25 +207,22 @@ def details(group: Group, published: dict[str, Any]) -> str:
     lines.append(f"- seeds: {seeds}")
     if group.facts["setup"]:
         deviations = group.deviations()
-        own = "the write-up's own set-up" + (f", but for {group.variant}" if group.variant else "")
-        lines.append("- differs from the write-up in " + "; ".join(deviations) if deviations else f"- {own}")
+        own = "the write-up's own set-up" + (f", but for {escaped(group.variant)}" if group.variant else "")
+        lines.append("- differs from the write-up in " + escaped("; ".join(deviations)) if deviations else f"- {own}")
     floor = group.floor
     if floor:
         lines.append(f"- Bayes floor on the held-out text: {floor:.4f} nats per counted letter")
-    accuracies = [(scheme, run) for scheme in group.cells for run in group.finished(scheme).values()]
+    accuracies = [run.metrics["eval/accuracy"] for run in group.all_finished() if "eval/accuracy" in run.metrics]
     if accuracies and "eval/accuracy" in group.facts["metric"]:
         n = graded(group)
-        half = (
-            max(high - low for low, high in (wilson(round(r.metrics["eval/accuracy"] * n), n) for _, r in accuracies))
-            / 2
-        )
+        half = max(high - low for low, high in (wilson(round(accuracy * n), n) for accuracy in accuracies)) / 2
         lines.append(
             f"- one model's accuracy on {n} problems is known to ±{100 * half:.1f} points at most (Wilson, 95%)"
         )
     for what in ("code", "commit", "torch", "hardware", "threads"):
         values = sorted({str(getattr(source, what)) for source in sources})
-        lines.append(f"- {what}: {', '.join(values)}")
-    lines += [f"- **{warning}**" for warning in group.warnings(published)]
+        lines.append(f"- {what}: {escaped(', '.join(values))}")
+    lines += [f"- **{escaped(warning)}**" for warning in group.warnings(published)]
     return "\n".join(lines)
 
 
