@@ -31,13 +31,13 @@ from tqdm import tqdm
 from rope_lab import config, data, record
 from rope_lab.config import ConfigError
 from rope_lab.evaluate import exact_matches, text_losses
-from rope_lab.files import read_file, say, write_whole
+from rope_lab.files import plain, read_file, say, write_whole
 from rope_lab.lab import as_evaluated, hardware, load_run
 from rope_lab.model import Transformer
 from rope_lab.positions import PositionScheme, Randomized, TooLong
-from rope_lab.results.figures import STYLE
+from rope_lab.results.figures import STYLE, rendered
 from rope_lab.results.rows import origin
-from rope_lab.results.tables import markdown
+from rope_lab.results.tables import escaped, markdown
 
 STILL = re.compile(r"still=([qkvo]+)(?::([0-9]+)(?:-([0-9]+))?)?")
 BANDS = 8  # a head with more pairs is probed in so many bands of neighbouring pairs
@@ -200,10 +200,10 @@ def table(outcomes: list[Outcome]) -> str:
     rows = [["as it is", f"{whole.loss:.4f}", "", f"{whole.accuracy:.1%}", ""]]
     for o in outcomes[1:]:
         if o.cannot:
-            rows.append([o.label, "–", o.cannot, "–", ""])
+            rows.append([escaped(o.label), "–", escaped(o.cannot), "–", ""])
             continue
         costs = f"{o.loss - whole.loss:+.4f}", f"{100 * (o.accuracy - whole.accuracy):+.1f} points"
-        rows.append([o.label, f"{o.loss:.4f}", costs[0], f"{o.accuracy:.1%}", costs[1]])
+        rows.append([escaped(o.label), f"{o.loss:.4f}", costs[0], f"{o.accuracy:.1%}", costs[1]])
     return markdown(["probe (positions)", "nats per answer token", "change", "problems right", "change"], rows)
 
 
@@ -217,9 +217,9 @@ def figure(outcomes: list[Outcome], title: str) -> Figure:
         for row, o in enumerate(shown):
             ax.plot([getattr(outcomes[0], key), getattr(o, key)], [row, row], color="#0072B2", lw=1.2)
             ax.plot(getattr(o, key), row, "o", ms=3, color="#0072B2")
-        ax.set(xlabel=label, yticks=range(len(shown)), yticklabels=[o.label for o in shown])
+        ax.set(xlabel=label, yticks=range(len(shown)), yticklabels=[plain(o.label) for o in shown])
         ax.set_ylim(len(shown) - 0.5, -0.5)
-    drawn.suptitle(title, fontsize=8)
+    drawn.suptitle(plain(title), fontsize=8)
     return drawn
 
 
@@ -238,17 +238,18 @@ def write(found: dict[str, Any], stem: Path) -> list[Path]:
     title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
     if found.get("status", "finished") != "finished":
         title += f", {found['status']}, weights of step {found['steps']:,}"
-    lines = [f"- {what}: " + ", ".join(f"{k} {v}" for k, v in found[what].items()) for what in ("run", "probe")]
-    page = "\n".join([f"# {title}", "", table(outcomes), "", *lines, ""])
+    origins = {what: ", ".join(f"{k} {v}" for k, v in found[what].items()) for what in ("run", "probe")}
+    lines = [f"- {what}: {escaped(origin)}" for what, origin in origins.items()]
+    page = "\n".join([f"# {escaped(title)}", "", table(outcomes), "", *lines, ""])
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("json", "md", "svg")]
-    with mpl.rc_context(STYLE):
-        drawn = None if all(o.cannot for o in outcomes[1:]) else figure(outcomes, title)
-        write_whole(paths[0], (json.dumps(found, indent=1) + "\n").encode())
-        write_whole(paths[1], page.encode())
-        if drawn is None:
-            return paths[:2]
-        drawn.savefig(paths[2], metadata={"Date": None, "Creator": None})
-    return paths
+    contents = [(json.dumps(found, indent=1) + "\n").encode(), page.encode()]
+    if not all(o.cannot for o in outcomes[1:]):
+        with mpl.rc_context(STYLE):
+            contents.append(rendered(figure(outcomes, title)))
+    written = list(zip(paths, contents, strict=False))
+    for path, content in written:
+        write_whole(path, content)
+    return [path for path, _ in written]
 
 
 def rebuild(path: Path) -> None:
@@ -281,7 +282,7 @@ def main(arguments: list[str] | None = None) -> None:
         cfg, task, model, content = load_run(given.folder, given.allow)
         if content["status"] != "finished":
             step = f"{content['progress']['steps']:,}"
-            print(f"this run is {content['status']}: its last weights are of step {step}", file=sys.stderr)
+            print(f"this run is {plain(content['status'])}: its last weights are of step {step}", file=sys.stderr)
         probes = given.probes or all_probes(model, cfg.train.seq_len)
         for probe in probes:
             check(probe, model)

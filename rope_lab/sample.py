@@ -10,7 +10,7 @@ from pathlib import Path
 from rope_lab import config, data
 from rope_lab.config import Config, ConfigError
 from rope_lab.evaluate import generate, samples
-from rope_lab.files import say
+from rope_lab.files import plain, say
 from rope_lab.lab import as_evaluated, load_run
 from rope_lab.model import Transformer
 from tasks.base import Task
@@ -35,9 +35,10 @@ def show_problems(cfg: Config, task: Task, model: Transformer, n: int) -> str:
     lines, written = [], samples(model, task, problems, cfg.train.seq_len)
     for row in written:
         extra = "".join(f" ({name} right)" for name in task.grades if row[name] and not row["accuracy"])
-        lines += [("right  " if row["accuracy"] else "WRONG  ") + row["prompt"] + " → " + row["written"] + extra]
+        prompt, line, right = (plain(row[part]) for part in ("prompt", "written", "completion"))
+        lines += [("right  " if row["accuracy"] else "WRONG  ") + prompt + " → " + line + extra]
         if not row["accuracy"]:
-            lines += [" " * 7 + "it should be".rjust(len(row["prompt"])) + " → " + row["completion"]]
+            lines += [" " * 7 + "it should be".rjust(len(prompt)) + " → " + right]
     return "\n".join([*lines, f"{sum(row['accuracy'] for row in written)} of {n} right"])
 
 
@@ -50,12 +51,13 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     try:
         cfg, task, model, content = load_run(given.folder, given.allow)
-        say(f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {content['status']}")
+        say(plain(f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {content['status']}"))
         with as_evaluated(model, cfg):
             if given.prompt is None:
                 say(show_problems(cfg, task, model, given.n))
             else:
-                say(given.prompt + " → " + complete(cfg, task, model, given.prompt))
+                completion = complete(cfg, task, model, given.prompt)
+                say(given.prompt + " → " + "\n".join(map(plain, completion.split("\n"))))
     except ConfigError as error:
         sys.exit(str(error))
 

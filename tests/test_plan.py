@@ -156,6 +156,17 @@ def test_runs_of_two_codes_are_not_paired(study, runs):
     assert "cannot be paired" in plan.outcome(study, mixed)
 
 
+def test_a_run_of_mixed_origin_is_named_and_nothing_is_tested(study, runs):
+    """Even where all of them are of the same mixed code."""
+    alike = [replace(run, source=replace(run.source, code="a → b")) for run in runs]
+    one = [replace(runs[0], source=replace(runs[0].source, torch="2.1 → 2.13")), *runs[1:]]
+    for mixed, named in ((alike, "rope seed 13"), (one, "roper seed 8")):
+        text = plan.outcome(study, mixed)
+        assert "**Outcome: none.** Of mixed origin" in text
+        assert named in text
+        assert not [line for line in text.splitlines() if line.startswith("|")]
+
+
 def test_two_runs_for_one_cell_are_refused(study, runs):
     with pytest.raises(plan.PlanError, match="two runs are roper seed 8"):
         plan.outcome(study, [*runs, make_row("roper", 8, [0.0, 1.0], run_id="other")])
@@ -208,7 +219,10 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
     assert "does not hold the study" in problems(commits[0])[0]
     assert problems(commits[1]) == problems(commits[2]) == []
     assert "does not hold the study" in problems(commits[1] + "+")[0]
+    assert "does not hold the study" in problems(commits[1] + "?")[0]
     assert "git does not tell" in problems("0123456789ab")[0]
+    assert "git does not tell" in problems("unknown")[0]
+    assert f"commit {commits[0]} " in problems(f"{commits[0]} → {commits[1]}")[0]  # of its first part
 
 
 def test_the_kept_runs_of_our_own_plan_were_planned():

@@ -292,13 +292,31 @@ def test_a_report_is_only_drawn_anew(tmp_path, capsys):
     assert "it takes no PROBE and no --into" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"outcomes": [{"prob": 3}]}', '{"outcomes": []}', NOTHING])
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", '{"outcomes": [{"prob": 3}]}', '{"outcomes": []}', pytest.param("[" * 10**5, id="deep"), NOTHING],
+)
 def test_what_is_no_report_is_one_clear_message(tmp_path, content):
     (tmp_path / "x.json").write_text(content)
     for path in ("x.json", "y.json"):
         with pytest.raises(SystemExit, match=f"{path}: holds no probes"):
             probe.main([str(tmp_path / path)])
     assert (tmp_path / "x.json").read_text() == content
+
+
+def test_what_a_report_says_is_shown_and_does_nothing(tmp_path):
+    """A report from elsewhere, with mathematics, Markdown and what a terminal acts upon in its texts."""
+    evil = "$\\frac{$ a | b <b>\n# c\x1b[2J\u202e"
+    about = dict.fromkeys(("task", "position", "scale", "status"), evil) | {"seed": 0, "steps": 3}
+    origins = {"run": {"hardware": evil}, "probe": {"hardware": evil}}
+    outcomes = [{"probe": probe, "loss": 1.0, "accuracy": 0.5} for probe in ("", evil)]
+    (tmp_path / "x.json").write_text(json.dumps(about | origins | {"outcomes": outcomes}))
+    probe.main([str(tmp_path / "x.json")])
+    page = (tmp_path / "x.md").read_text()
+    assert r"a \| b &lt;b&gt;" in page
+    assert page.count("\n#") == 0
+    assert not {"\x1b", "\u202e"} & set(page)
+    assert (tmp_path / "x.svg").read_text().rstrip().endswith("</svg>")
 
 
 @pytest.mark.parametrize("drawn", [False, True])

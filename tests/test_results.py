@@ -164,7 +164,8 @@ def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_facto
 
 def test_kept_are_curves_of_evaluations_and_of_milestones(tmp_path, capsys):
     for task in ("substring_by_index", "substring_by_prefix"):
-        folder = make_run(tmp_path / "runs", "rope", 0, 0.5, task=task, recipe_id=task, run_id=task)
+        ends = {"eval/accuracy": 0.5, "eval/loss": 0.5, "train/loss": 0.5}
+        folder = make_run(tmp_path / "runs", "rope", 0, 0.5, task=task, recipe_id=task, run_id=task, metrics=ends)
         with open(folder / "metrics.jsonl", "a") as file:
             file.write('{"step": 100, "train/loss": 0.5, "train/lr": 0.1}\n')
     results.main([str(tmp_path / "runs"), "--keep", "--into", str(tmp_path / "kept")])

@@ -2,6 +2,9 @@
 
 A FOLDER holds run folders, or is one, or holds kept rows (`results/` in the repository does). What comes out is written
 beside what went in: README.md and figures/ in the first FOLDER. Without one: results/runs, or results/ if it is empty.
+
+Kept rows are always whole, however many processes keep at once and whenever one is killed. README.md and the figures
+are made from them afterwards and may lag behind; the next call without --keep makes them anew.
 """
 
 import argparse

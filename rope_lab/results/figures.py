@@ -48,7 +48,8 @@ def draw(groups: list[Group], published: dict[str, Any]) -> dict[str, dict[str, 
     files: dict[str, dict[str, bytes]] = {}
     stems = set()
     with mpl.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        for nothing_lost in ("Glyph .* missing from font", "constrained_layout not applied"):  # by an odd label
+            warnings.filterwarnings("ignore", nothing_lost)
         for group in groups:
             stem = f"{group.scale}-{group.task}"
             if group.variant or stem in stems:

@@ -8,7 +8,6 @@ import json
 import re
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
 
 from rope_lab.results import store
 from rope_lab.results.runs import Damaged, RunRow, Source, check, describe, disagreeing, one_line
@@ -55,11 +54,11 @@ def read_kept(folder: Path) -> tuple[list[RunRow], list[str]]:
         lines = _text(CURVES, curves).splitlines()
     except FileNotFoundError as error:
         name = Path(error.filename).name
-        return [], [one_line(f"{folder}: has no {name}, without which the other file of its rows cannot be read")]
+        return [], [one_line(f"the folder has no {name}, without which the other file of its rows cannot be read")]
     except Damaged as error:
-        return [], [one_line(f"{folder}: {error}")]
+        return [], [one_line(str(error))]
     except OSError as error:
-        return [], [one_line(f"{folder}: its kept rows cannot be read ({error.strerror})")]
+        return [], [one_line(f"the kept rows cannot be read ({error.strerror})")]
     runs = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -87,7 +86,7 @@ def _parse_table(text: str) -> tuple[dict[str, Rows | None], list[str]]:
     try:
         if next(reader, None) != HEAD:
             names = ",".join(HEAD)
-            raise Damaged(f"{ROWS}: must begin with the line {names}: commas between, no byte order mark")
+            raise Damaged(f"{ROWS}: must begin with the line {names}, with commas between")
         for cells in reader:
             where = f"{ROWS} line {reader.line_num}"
             if len(cells) != len(HEAD):
@@ -115,7 +114,7 @@ def _agreeing(run: RunRow) -> RunRow:
     for name in disagreeing(run):
         step, last = (part[-1] for part in run.curves[name])
         raise Damaged(
-            f"{name} of {describe(run.source)} (run {run.source.run_id}) is {run.metrics[name]} in {ROWS}, and "
+            f"{name} of {describe(run.source)} (run {run.source.run_id}) is {run.metrics.get(name)} in {ROWS}, and "
             f"{last} at step {step:,} here: one of the two is wrong"
         )
     return run
@@ -123,14 +122,11 @@ def _agreeing(run: RunRow) -> RunRow:
 
 def _table(runs: list[RunRow]) -> bytes:
     """The content of ROWS."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(HEAD)
+    table = [HEAD]
     for run in runs:
-        source = [_cell(value) for value in asdict(run.source).values()]
-        values = [(_cell(metric), float(value)) for metric, value in sorted(run.metrics.items())]
-        writer.writerows([*source, *value] for value in values or [("", "")])
-    return text.getvalue().encode()
+        values = [(metric, float(value)) for metric, value in sorted(run.metrics.items())]
+        table += [[*asdict(run.source).values(), *value] for value in values or [("", "")]]
+    return "".join(",".join(map(_cell, row)) + "\n" for row in table).encode()
 
 
 def _line(run: RunRow) -> str:
@@ -140,22 +136,27 @@ def _line(run: RunRow) -> str:
     return json.dumps(named | rest, separators=(",", ":")) + "\n"
 
 
-def _cell(value: Any) -> Any:
-    """A value as a cell of a table: text that a spreadsheet would run as a formula is quoted, numbers are not."""
-    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
+def _cell(value: str | float) -> str:
+    """A value as CSV, with a ' before text that a spreadsheet would run as a formula; numbers stay numbers."""
+    text = f"'{value}" if isinstance(value, str) and FORMULA.match(value) else str(value)
+    quoted = text.replace('"', '""')
+    return f'"{quoted}"' if re.search(r'[",\r\n]', text) else text
 
 
 def _uncell(cell: str) -> str:
-    """The text that `_cell` was given."""
+    """The text that `_cell` was given, from what a CSV reader makes of it."""
     return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
 
 
 def _text(name: str, content: bytes) -> str:
     try:
-        return content.decode()
+        text = content.decode()
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise Damaged(f"{name} line {line}: holds a byte that is not UTF-8") from None
+    if text.startswith("\ufeff"):
+        raise Damaged(f"{name}: begins with a byte order mark; save it without")
+    return text
 
 
 def _reason(error: Exception) -> str:

@@ -82,8 +82,8 @@ def read_run(folder: Path) -> tuple[RunRow, list[str]]:
     )
     for name in disagreeing(check(run)):
         step, last = (part[-1] for part in curves[name])
-        words = f"{name} is {run.metrics[name]} in run.json, and {last} at step {step:,} in {METRICS}"
-        if source.status == "finished" and step == source.steps:
+        words = f"{name} is {run.metrics.get(name)} in run.json, and {last} at step {step:,} in {METRICS}"
+        if source.status == "finished" and step == source.steps and name in run.metrics:
             raise Damaged(words)
         problems.append(f"{words}: lines are lost")
     return run, problems

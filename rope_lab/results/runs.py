@@ -92,10 +92,10 @@ def mixed(source: Source) -> list[str]:
 
 
 def disagreeing(run: RunRow) -> list[str]:
-    """The metrics whose last value is not that of their curve. A run under way has not said its last values yet."""
+    """The curves that do not end with the last value of their metric. A run under way has not said last values yet."""
     if run.source.status == "running":
         return []
-    return [name for name, value in run.metrics.items() if name in run.curves and run.curves[name][1][-1] != value]
+    return [name for name, (_, values) in run.curves.items() if run.metrics.get(name) != values[-1]]
 
 
 def check(run: RunRow) -> RunRow:
@@ -169,7 +169,7 @@ def _check_source(source: Source) -> None:
 def _check_table(what: str, table: Any) -> None:
     """Raises Damaged where `table` is no object, or has too many or unwritable names."""
     if not isinstance(table, dict):
-        raise Damaged(f"{what} is {_shown(table)}")
+        raise Damaged(f"{what} is {_shown(table)}: must be an object")
     if len(table) > MOST_NAMES[what]:
         raise Damaged(f"{what} has {len(table):,} names: at most {MOST_NAMES[what]}")
     for name in table:

@@ -1,0 +1,407 @@
+"""Records that were crafted or damaged: named in a line or shown as they are, and nothing of before is lost."""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from crafted import DAMAGED, ESCAPES, FOLDERS, HARMLESS, KEPT, MARKDOWN, MARKS, REFUSED, SHOWN, make_folders, make_kept
+from test_results import make_run, shown
+
+from rope_lab import data, sample
+from rope_lab.config import ROOT
+from rope_lab.files import plain
+from rope_lab.results import __main__ as results
+from rope_lab.results import figures, rows, tables
+from rope_lab.results.groups import group, load_published
+from rope_lab.results.kept import keep, read_kept
+from rope_lab.results.runs import MOST_NAMES, Damaged, check, one_line
+
+PUBLISHED = load_published()
+DRAWN = [what for what in SHOWN if not what.startswith("formula") and "metrics" not in what]
+ACTIVE = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def good(place: Path) -> Path:
+    """Two runs that nothing is wrong with."""
+    for scheme in ("rope", "roper"):
+        make_run(place, scheme, 0, 0.5, slices={"index": {"0": [9, 0.5]}, "length": {"3": [9, 0.5], "9": [9, 0.5]}})
+    return place
+
+
+@pytest.fixture(scope="module")
+def kept_text(tmp_path_factory) -> tuple[str, str]:
+    """What is kept of two runs."""
+    place = tmp_path_factory.mktemp("whole")
+    for scheme in ("rope", "roper"):
+        make_run(place / "runs", scheme, 0, 0.5)
+    keep(rows.read(place / "runs")[0], place)
+    return (place / "rows.csv").read_text(), (place / "curves.jsonl").read_text()
+
+
+def test_there_are_enough_of_them():
+    assert len(FOLDERS) > 100
+    assert len(DAMAGED) > 60
+
+
+def test_crafted_folders_are_shown_or_named_in_a_line(tmp_path, capsys):
+    """All at once, each among good runs and as a recipe of its own."""
+    good(tmp_path)
+    places = {what: make_folders(make_run, tmp_path, what) for what in FOLDERS}
+    runs, problems = rows.read(tmp_path)
+    left_out = {problem.partition(":")[0] for problem in problems if problem.endswith("left out")}
+    left_out -= {
+        problem.partition(":")[0] for problem in problems if problem.endswith("cannot be read and are left out")
+    }
+    for what, folders in places.items():
+        assert {folder.name in left_out for folder in folders} == {what in REFUSED}, what
+    assert len(runs) == 2 + 2 * len(SHOWN)
+    text = shown(capsys, tmp_path, "--print")
+    assert not ACTIVE.search(text)
+    assert "left out" in text.partition("## Not counted")[2]
+    assert not re.search(r"<[a-z!/]", text)
+    before = None
+    for line in text.splitlines():  # tables have as many cells in every line
+        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else None
+        assert cells is None or before in (None, cells)
+        before = cells
+    for line in problems:
+        assert len(line) <= 400
+        assert "\n" not in line
+
+
+def test_what_is_shown_of_them_can_be_kept_and_is_then_the_same(tmp_path):
+    for what in SHOWN:
+        make_folders(make_run, tmp_path / "runs", what)
+    runs, _ = rows.read(tmp_path / "runs")
+    runs = [results.worth_keeping(run, PUBLISHED) for run in runs]
+    keep(runs, tmp_path)
+    back, problems = read_kept(tmp_path)
+    assert problems == []
+    order = {run.source.run_id: run for run in runs}
+    assert len(back) == len(runs)
+    assert all(run == order[run.source.run_id] for run in back)
+
+
+def test_figures_are_drawn_of_whatever_is_shown(tmp_path, capsys):
+    """As many as there are, in one recipe; and of some each in its own."""
+    good(tmp_path)
+    for what in DRAWN:
+        _, second = make_folders(make_run, tmp_path, what)
+        if what not in ("markdown in a scheme", "mathtext as an attribute", "end marks in a setting", "5,000 lengths"):
+            (second / "run.json").unlink()
+    text = shown(capsys, tmp_path)
+    assert re.search(r"written: .*README\.md and (?!0 )\d+ figures", text)
+    pictures = [path.read_text() for path in (tmp_path / "figures").iterdir()]
+    assert len(pictures) > 12
+    assert all(picture.rstrip().endswith("</svg>") for picture in pictures)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("what", FOLDERS)
+def test_each_crafted_folder_through_the_command_line(what, tmp_path):
+    good(tmp_path)
+    names = [folder.name for folder in make_folders(make_run, tmp_path, what)]
+    began = time.monotonic()
+    command = [sys.executable, "-W", "error", "-m", "rope_lab.results", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    print(f"{time.monotonic() - began:.1f} s")
+    assert (done.returncode, done.stderr) == (0, "")
+    said = [line for line in done.stdout.splitlines() if line.startswith("- **") and line.endswith("; left out**")]
+    assert len(said) == (2 if what in REFUSED else 0)
+    assert all(any(name in line for line in said) for name in (names if what in REFUSED else []))
+    assert not ACTIVE.search(done.stdout)
+
+
+@pytest.mark.parametrize("what", KEPT)
+def test_damaged_kept_files_are_named_and_not_overwritten(what, tmp_path, kept_text, capsys):
+    make_kept(tmp_path / "kept", what, *kept_text)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
+    found, problems = read_kept(tmp_path / "kept")
+    assert bool(problems) == (what in DAMAGED)
+    assert len(found) == 2 or what in DAMAGED
+    assert all(len(line) <= 400 and not ACTIVE.search(line) and "\n" not in line for line in problems)
+    make_run(tmp_path / "more", "none", 0, 0.5)
+    if what in HARMLESS:
+        keep(rows.read(tmp_path / "more")[0], tmp_path / "kept")
+        assert len(read_kept(tmp_path / "kept")[0]) == 3
+        return
+    with pytest.raises(SystemExit) as refused:
+        results.main([str(tmp_path / "more"), "--keep", "--into", str(tmp_path / "kept")])
+    assert re.search(r"(rows\.csv|curves\.jsonl).*; mend that first$", str(refused.value))
+    assert "\n" not in str(refused.value)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (
+            "another accuracy",
+            "eval/accuracy of substring_by_index quick rope seed 0 (run rope-0) is 0.123456 in rows.csv",
+        ),
+        ("another last value", "eval/accuracy of substring_by_index quick rope seed 0 (run rope-0) is 0.5 in rows.csv"),
+        ("a row that is missing", "eval/loss of substring_by_index quick rope seed 0 (run rope-0) is None in rows.csv"),
+        ("a byte order mark in rows", "rows.csv: begins with a byte order mark"),
+        ("a byte order mark in curves", "curves.jsonl: begins with a byte order mark"),
+        ("a byte of Latin-1 in rows", "rows.csv line 2: holds a byte that is not UTF-8"),
+        ("semicolons", "rows.csv: must begin with the line task,scale,"),
+        ("a stray quote before a cell", "rows.csv line 7: is no CSV"),
+        ("half of the last row", "rows.csv line 7: has 14 cells, must have 19"),
+        ("other hardware in one row", "rows.csv line 4: is at odds with another row of run rope-0"),
+    ],
+)
+def test_what_is_wrong_with_a_kept_file_is_named(what, words, tmp_path, kept_text):
+    make_kept(tmp_path, what, *kept_text)
+    found, problems = read_kept(tmp_path)
+    assert len(problems) == 1
+    assert words in problems[0]
+    assert "rope-0" not in [run.source.run_id for run in found]
+
+
+def test_what_is_kept_in_the_repository_agrees_with_its_curves():
+    for path in [ROOT / "results", *(kept.parent for kept in (ROOT / "results").glob("*/rows.csv"))]:
+        found, problems = read_kept(path)
+        assert problems == []
+        assert found
+
+
+@pytest.mark.parametrize(("name", "most"), MOST_NAMES.items())
+def test_there_are_bounds_on_what_one_run_brings(name, most, tmp_path):
+    """Drawing takes a panel for each attribute, tables a column for each length."""
+    make_run(tmp_path, "rope", 0, 0.5)
+    (run,), _ = rows.read(tmp_path)
+    table = getattr(run, name)
+    value = next(iter(table.values()))
+    check(run)
+    table |= {f"x{i}": value for i in range(most - len(table))}
+    check(run)
+    table["one more"] = value
+    with pytest.raises(Damaged, match=f"{name} has {most + 1} names: at most {most}"):
+        check(run)
+
+
+def test_a_folder_that_cannot_be_looked_into_is_named(tmp_path, monkeypatch):
+    def denied(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", denied)
+    assert rows.read(tmp_path) == ([], [f"{tmp_path}: cannot be read (Permission denied)"])
+
+
+# Escaped once, for each medium
+
+
+def test_nothing_that_a_terminal_acts_upon_is_shown():
+    assert plain("x\x1b[2J\r\n\u202e\u2066\ud800\x9b") == r"x\x1b[2J\r\n\u202e\u2066\ud800\x9b"
+    assert plain("Größe → 3 µm") == "Größe → 3 µm"
+    assert one_line("x" * 500, 10) == "x" * 9 + "…"
+    assert not ACTIVE.search(plain(ESCAPES))
+
+
+def test_what_a_model_completes_is_shown_in_one_line(monkeypatch):
+    """Its alphabet, too, is what a record says."""
+    row = {"prompt": "a\n", "written": "\x1b[2J", "completion": "b\r", "accuracy": False}
+    monkeypatch.setattr(sample, "samples", lambda *_: [row])
+    monkeypatch.setattr(data, "evaluation_problems", lambda *_: [])
+    cfg, task = SimpleNamespace(train=SimpleNamespace(seq_len=8)), SimpleNamespace(grades=["accuracy"])
+    lines = sample.show_problems(cfg, task, None, 1).split("\n")
+    assert [line.split() for line in lines[:2]] == [
+        ["WRONG", r"a\n", "→", r"\x1b[2J"],
+        ["it", "should", "be", "→", r"b\r"],
+    ]
+
+
+def test_markdown_shows_what_is_said_and_does_nothing_else():
+    text = tables.escaped(MARKDOWN)
+    assert text.startswith(r"a \| b\\n\\n# c")
+    assert r"\[d\](http://e)" in text
+    assert "&lt;b&gt;j&lt;/b&gt; &amp;amp;" in text
+    assert "\n" not in text
+    for mark in (results.BEGIN, results.END):
+        assert mark not in tables.escaped(mark)
+    assert tables.escaped("model.n_heads=4 (x_y)") == "model.n_heads=4 (x_y)"
+
+
+def test_end_marks_in_a_record_do_not_end_what_is_generated(tmp_path, capsys):
+    changes = {"config__position": {"_target_": MARKS}, "provenance__hardware__name": MARKS}
+    make_run(tmp_path, "rope", 0, 0.5, **changes)
+    shown(capsys, tmp_path)
+    readme = tmp_path / "README.md"
+    assert readme.read_text().count(results.BEGIN) == readme.read_text().count(results.END) == 1
+    before = readme.read_text()
+    shown(capsys, tmp_path)
+    assert readme.read_text() == before
+
+
+def test_dollars_are_letters_in_a_figure(tmp_path):
+    make_run(tmp_path, "rope", 0, 0.5, config__position={"_target_": "Mine", "q": r"$\frac{1}{$"}, floor={})
+    drawn = figures.draw(group(rows.read(tmp_path)[0], PUBLISHED), PUBLISHED)
+    assert set(drawn["abc123"]) == {f"quick-substring_by_index-{kind}.svg" for kind in ("curves", "scores", "slices")}
+
+
+# Drawn first, replaced last
+
+
+@pytest.fixture
+def published_once(tmp_path, capsys) -> Path:
+    good(tmp_path)
+    shown(capsys, tmp_path)
+    return tmp_path
+
+
+def content(place: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_where_drawing_fails_all_stays_as_it_was(published_once, monkeypatch):
+    before = content(published_once)
+    monkeypatch.setattr(figures, "_scores", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        results.main([str(published_once)])
+    assert content(published_once) == before
+
+
+def test_a_page_that_cannot_be_written_costs_no_figure(published_once):
+    page = published_once / "README.md"
+    for text, said in ((b"# Mine\n", "has no marks"), (b"\xff\n", "README.md")):
+        page.write_bytes(text)
+        before = content(published_once)
+        with pytest.raises(SystemExit, match=said):
+            results.main([str(published_once)])
+        assert content(published_once) == before
+
+
+def test_a_disk_that_is_full_is_said_in_one_line(published_once, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(results, "write_whole", full)
+    with pytest.raises(SystemExit, match=r"cannot be written \(No space left on device\)$"):
+        results.main([str(published_once)])
+
+
+def test_only_figures_that_the_page_showed_are_removed(published_once, capsys):
+    folder = published_once / "figures"
+    gone = "quick-gone-curves.svg"
+    for name in (gone, "mine-curves.svg", "quick-linked-curves.svg"):
+        (folder / name).write_text("mine")
+    (folder / "quick-link-curves.svg").symlink_to("mine-curves.svg")
+    page = published_once / "README.md"
+    listed = "".join(f"![x](figures/{name})\n" for name in (gone, "quick-link-curves.svg", "../README-curves.svg"))
+    page.write_text(page.read_text().replace(results.END, listed + results.END))
+    shown(capsys, published_once)
+    assert not (folder / gone).exists()
+    assert (folder / "mine-curves.svg").read_text() == "mine"
+    assert (folder / "quick-linked-curves.svg").read_text() == "mine"
+    assert (folder / "quick-link-curves.svg").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["README.md", "figures", "figures/quick-substring_by_index-curves.svg"])
+def test_no_link_is_followed_out_of_a_folder_from_elsewhere(published_once, tmp_path_factory, name):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "mine").write_text(f"{results.BEGIN}{results.END}")
+    path = published_once / name
+    if path.is_dir():
+        path.rename(published_once / "before")
+        path.symlink_to(elsewhere)
+    else:
+        path.unlink()
+        path.symlink_to(elsewhere / "mine")
+    with pytest.raises(SystemExit, match="symbolic link"):
+        results.main([str(published_once)])
+    assert content(elsewhere) == {"mine": f"{results.BEGIN}{results.END}".encode()}
+
+
+# Runs of mixed origin
+
+
+def part(**changes) -> dict:
+    """An earlier part of what `make_run` makes."""
+    git, hardware = {"commit": "0123456789abcdef", "dirty": False}, {"device": "cpu", "name": "CPU", "threads": 1}
+    return {"code": "c0de", "git": git, "versions": {"torch": "2.13.0"}, "hardware": hardware} | changes
+
+
+@pytest.mark.parametrize(
+    ("earlier", "column", "value"),
+    [
+        ([part(code="other")], "code", "other → c0de"),
+        ([part(code="other"), part(), part(code="other")], "code", "other → c0de"),
+        ([part(versions={"torch": "2.1"})], "torch", "2.1 → 2.13.0"),
+        ([part(hardware={"name": "CPU", "threads": 4})], "threads", "4 → 1"),
+        ([part(hardware={"name": "GPU", "threads": 1})], "hardware", "GPU → CPU"),
+    ],
+)
+def test_a_run_of_mixed_origin_is_named_kept_as_such_and_not_paired(tmp_path, capsys, earlier, column, value):
+    runs = tmp_path / "runs"
+    for seed in range(4):
+        make_run(runs, "rope", seed, 0.5)
+        make_run(runs, "roper", seed, 0.75, **({"provenance__earlier": earlier} if seed == 3 else {}))
+    keep(rows.read(runs)[0], tmp_path)
+    for folder in (runs, tmp_path):
+        text = shown(capsys, folder, "--print")
+        assert re.search(rf"roper seed 3 is of mixed origin \(.*{value}.*\): shown here, .* not paired", text)
+        line = next(line for line in text.splitlines() if line.startswith("| Substring by Index | problems"))
+        assert line.rstrip("| ").endswith("| 3")
+    with open(tmp_path / "rows.csv", newline="") as file:
+        cells = {(row["position"], row["seed"]): row[column] for row in csv.DictReader(file)}
+    assert cells["roper", "3"] == value
+    assert " → " not in cells["roper", "2"]
+
+
+def test_a_run_that_was_resumed_where_it_began_is_of_one_origin(tmp_path, capsys):
+    """And a commit that changed nothing of the code makes no other."""
+    make_run(tmp_path, "rope", 0, 0.5)
+    git = {"commit": "f" * 16, "dirty": True}
+    make_run(tmp_path, "roper", 0, 0.75, provenance__earlier=[part(), part(git=git)])
+    text = shown(capsys, tmp_path, "--print")
+    assert "mixed" not in text
+    assert "RoPER ends better than RoPE by 32.0" in text
+    assert "- commit: 0123456789ab, 0123456789ab → ffffffffffff+" in text
+
+
+@pytest.mark.parametrize(
+    ("git", "commit"),
+    [
+        ({"commit": None, "dirty": None}, "unknown"),
+        ({"commit": None, "dirty": False}, "unknown"),
+        ({"commit": "0123456789abcdef", "dirty": None}, "0123456789ab?"),
+        ({"commit": "0123456789abcdef", "dirty": True}, "0123456789ab+"),
+    ],
+)
+def test_what_git_did_not_tell_is_unknown_and_not_clean(tmp_path, git, commit):
+    make_run(tmp_path, "rope", 0, 0.5, provenance__git=git)
+    (run,), _ = rows.read(tmp_path)
+    assert run.source.commit == commit
+    keep([run], tmp_path)
+    assert read_kept(tmp_path)[0] == [run]
+    table = (tmp_path / "rows.csv").read_text()
+    (tmp_path / "rows.csv").write_text(table.replace(f",{commit},", ",,"))  # as it was written before
+    assert read_kept(tmp_path)[0][0].source.commit == "unknown"
+
+
+def test_lines_that_are_lost_are_named_and_their_curve_is_not_kept(tmp_path, capsys):
+    folder = make_run(tmp_path / "runs", "rope", 0, 0.5)
+    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_text("".join(lines[:2]))
+    text = shown(capsys, tmp_path / "runs", "--print")
+    assert "eval/accuracy is 0.5 in run.json, and 0.25 at step 50 in metrics.jsonl: lines are lost" in text
+    shown(capsys, tmp_path / "runs", "--keep", "--into", tmp_path)
+    (run,), problems = read_kept(tmp_path)
+    assert (run.curves, problems) == ({}, [])
+    assert run.metrics["eval/accuracy"] == 0.5
+    (folder / "metrics.jsonl").write_text("".join([*lines[:2], lines[2].replace("0.5", "0.75", 1)]))
+    runs, problems = rows.read(tmp_path / "runs")
+    assert runs == []
+    assert "eval/accuracy is 0.5 in run.json, and 0.75 at step 100 in metrics.jsonl; left out" in problems[0]
+
+
+def test_a_link_or_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "rows.csv")
+    (tmp_path / "curves.jsonl").write_text("")
+    assert read_kept(tmp_path) == ([], ["the kept rows cannot be read (is not a regular file)"])
