@@ -32,7 +32,7 @@ from hydra.errors import InstantiationException
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from rope_lab.files import flat
+from rope_lab.files import flat, plain
 from rope_lab.later import CAME_LATER
 from rope_lab.positions import Dims, PositionScheme
 from tasks.base import Task
@@ -62,7 +62,7 @@ class ConfigError(ValueError):
     """A setting that cannot be used: the message, one line, names its key, its value and the remedy."""
 
     def __str__(self) -> str:
-        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
+        return plain(super().__str__())
 
 
 @dataclass
