@@ -14,10 +14,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from rope_lab.files import check_regular, digest, read_file, remove_temporary, sync_folder, write_whole
+from rope_lab.files import check_regular, digest, read_file, sync_folder, write_whole
 
 ROWS, CURVES = "rows.csv", "curves.jsonl"
 STAGED = re.compile(r"\.curves-[0-9a-f]{16}\.jsonl")
+UNFINISHED = re.compile(rf"\.({re.escape(ROWS)}|{STAGED.pattern})\.[0-9a-f]{{16}}\.tmp")  # as `write_whole` names them
 PATIENCE = 300  # seconds to wait for another process that writes
 
 
@@ -93,8 +94,11 @@ def _finish(folder: Path, staged: Path) -> None:
 
 def _recover(folder: Path) -> None:
     """Finishes what a killed writer had committed, and removes what it had not."""
-    remove_temporary(folder)
     committed = _staged(folder, read_file(folder / ROWS)) if (folder / ROWS).is_file() else None
-    for staged in folder.glob(".curves-*.jsonl"):
-        if STAGED.fullmatch(staged.name) and staged.is_file() and not staged.is_symlink():
-            _finish(folder, staged) if staged == committed else staged.unlink()
+    for path in folder.iterdir():
+        if path.is_symlink() or not path.is_file():
+            continue
+        if path == committed:
+            _finish(folder, path)
+        elif STAGED.fullmatch(path.name) or UNFINISHED.fullmatch(path.name):
+            path.unlink()
