@@ -1,6 +1,7 @@
 """Records that were crafted or damaged: named in a line or shown as they are, and nothing of before is lost."""
 
 import csv
+import json
 import os
 import re
 import subprocess
@@ -15,7 +16,7 @@ from test_results import make_run, shown
 
 from rope_lab import data, sample
 from rope_lab.config import ROOT
-from rope_lab.files import plain
+from rope_lab.files import as_json, digest, plain, sealed
 from rope_lab.results import __main__ as results
 from rope_lab.results import figures, rows, tables
 from rope_lab.results.groups import group, load_published
@@ -383,6 +384,20 @@ def test_what_git_did_not_tell_is_unknown_and_not_clean(tmp_path, git, commit):
     table = (tmp_path / "rows.csv").read_text()
     (tmp_path / "rows.csv").write_text(table.replace(f",{commit},", ",,"))  # as it was written before
     assert read_kept(tmp_path)[0][0].source.commit == "unknown"
+
+
+def test_a_record_that_carries_digests_is_held_to_them(tmp_path):
+    folder = make_run(tmp_path, "rope", 0, 0.5)
+    content, metrics = json.loads((folder / "run.json").read_text()), (folder / "metrics.jsonl").read_bytes()
+    whole = as_json(sealed(content | {"digests": {"metrics.jsonl": digest(metrics)}}))
+    (folder / "run.json").write_bytes(whole)
+    (run,), problems = rows.read(tmp_path)
+    assert (run.metrics["eval/accuracy"], problems) == (0.5, [])
+    (folder / "run.json").write_bytes(whole.replace(b'"seconds": 1.5', b'"seconds": 2.5'))
+    assert "run.json is not what its digest says" in rows.read(tmp_path)[1][0]
+    (folder / "run.json").write_bytes(whole)
+    (folder / "metrics.jsonl").write_bytes(metrics.replace(b"0.25", b"0.35"))
+    assert "metrics.jsonl is not what run.json says of it" in rows.read(tmp_path)[1][0]
 
 
 def test_lines_that_are_lost_are_named_and_their_curve_is_not_kept(tmp_path, capsys):

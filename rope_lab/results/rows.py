@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rope_lab.files import digest, flat, is_sealed, read_file, sealed
+from rope_lab.files import as_json, digest, flat, is_sealed, read_file, sealed
 from rope_lab.results import store
 from rope_lab.results.kept import DAMAGE, read_kept
 from rope_lab.results.runs import (
@@ -60,7 +60,7 @@ def read_run(folder: Path) -> tuple[RunRow, list[str]]:
     """A run from its folder, and what is wrong with its curves. Raises OSError, or one of DAMAGE."""
     text = _read(folder / "run.json")
     content = json.loads(text)
-    if is_sealed(content) and sealed(content) != text:
+    if is_sealed(content) and as_json(sealed(content)) != text:
         raise Damaged("run.json is not what its digest says; the training command makes it whole again")
     provenance, progress, config = content["provenance"], content["progress"], content["config"]
     source = Source(
