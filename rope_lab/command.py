@@ -32,8 +32,7 @@ def begin() -> None:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
     sys.stdout, sys.stderr = _safe(1, sys.stdout), _safe(2, sys.stderr)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is not where a shell has it ignored
-        signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
 
 
 def _safe(descriptor: int, before: io.TextIOWrapper | None) -> io.TextIOWrapper:

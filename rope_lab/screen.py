@@ -46,7 +46,6 @@ def headline(run: Run) -> str:
 def summary(run: Run) -> str:
     """The end of a run in a few lines: how it went and where everything lies."""
     c, m = run.content, run.content["metrics"]
-    folder = shlex.quote(as_typed(run.folder))
     lines = [f"{c['status']} after {c['progress']['steps']} steps, {c['progress']['seconds']:.0f} s"]
     if "error" in c:
         lines.append(f"  {c['error']}")
@@ -58,7 +57,10 @@ def summary(run: Run) -> str:
         lines.append(f"  score     {m['eval/score']} of the first {SCORED}, as the write-up counts")
     if "eval/loss" in m:
         lines.append(f"  loss      {m['eval/loss']:.4f} nats per answer token, held out")
-    lines += [f"  records   {as_typed(run.folder)}", f"  try it    {program('python')} -m rope_lab.sample {folder}"]
+    lines.append(f"  records   {as_typed(run.folder)}")
+    if c["checkpoint"]:
+        folder = shlex.quote(as_typed(run.folder))
+        lines.append(f"  try it    {program('python')} -m rope_lab.sample {folder}")
     if run.wandb.run:
         lines.append(f"  W&B       {program('wandb')} leet {shlex.quote(as_typed(run.wandb.folder))}")
     return "\n".join(lines)

@@ -10,6 +10,7 @@ import multiprocessing
 import multiprocessing.resource_tracker
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 LAUNCHER = "ROPE_LAB_LAUNCHER"  # the environment variable that holds a launcher's process id
 WAIT = 0.1  # seconds between two looks at another process
 
+_asked = 0  # the signal that `leave` has answered
 _working = threading.Lock()  # held while a worker has a job
 
 
@@ -36,6 +38,13 @@ def do_nothing(number: int, frame: Any) -> None:
     """A handler for signals that come after the one that has been answered."""
 
 
+def leave(number: int) -> NoReturn:
+    """Exits as a signal asks for. Should a library swallow that, the next Stop has caught the signal."""
+    global _asked
+    _asked = number
+    sys.exit(128 + number)
+
+
 def launcher() -> int:
     """The process id of the launcher that has started this process, 0 if none has."""
     named = int(os.environ.get(LAUNCHER, 0))
@@ -46,7 +55,7 @@ class Stop:
     """Within it, signals are noted in `caught` and do not end the process."""
 
     def __init__(self):
-        self._caught, self._launcher = 0, launcher()
+        self._caught, self._launcher = _asked, launcher()
 
     @property
     def caught(self) -> int:

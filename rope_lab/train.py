@@ -337,7 +337,7 @@ def leave(number: int, frame: Any) -> None:
     """Answers a signal that comes outside of a run."""
     stop.catch(stop.do_nothing)
     sweep.end_workers(number)
-    sys.exit(128 + number)
+    stop.leave(number)
 
 
 if __name__ == "__main__":  # main as the module has it, which other processes of a sweep can import

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import TINY, only_folder
+from test_stop import StopAtLook
 
 from rope_lab import config, train
 
@@ -91,3 +92,11 @@ def test_the_line_to_try_a_run_can_be_pasted(tiny, tmp_path, monkeypatch, capsys
     shown = subprocess.run(["bash", "-c", pasted], capture_output=True, text=True)
     assert (tmp_path / shown.stdout.rstrip("\n")).resolve() == only_folder(tmp_path / name)
     assert not shown.stdout.startswith("-")
+
+
+def test_a_run_without_a_checkpoint_is_not_one_to_try(tiny, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        train.train(config.load(*tiny), StopAtLook(1))
+    shown = capsys.readouterr().out
+    assert "interrupted after 0 steps" in shown
+    assert "rope_lab.sample" not in shown

@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 from conftest import TINY, only_folder
 from test_train import run
 
-from rope_lab import checkpoint, config, record, sweep, train
+from rope_lab import checkpoint, config, record, stop, sweep, train
 from rope_lab.stop import LAUNCHER, SIGNALS, Stop
 
 LONG = [*TINY, "out=runs", "train.steps=1000000", "eval.every=500000"]
@@ -72,6 +74,45 @@ def test_workers_whose_launcher_is_killed_save_their_runs_and_take_no_more(tmp_p
     assert_saved(tmp_path / "runs", runs=2)
 
 
+@pytest.fixture(scope="module")
+def patience(tmp_path_factory) -> float:
+    """Seconds until a sweep has two runs under way here."""
+    began, folder = time.monotonic(), tmp_path_factory.mktemp("patience")
+    process = started(["-m", "rope_lab.train", *WORKERS, *LONG], folder, runs=2)
+    process.terminate()
+    wait_for_all(process)
+    return time.monotonic() - began
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("trial", range(60))
+def test_a_sweep_that_is_signalled_at_a_random_moment_leaves_no_run_running(tmp_path, patience, trial):
+    """Before, while and after its workers begin; the launcher, one worker, or all at once; once or more often."""
+    random = Random(trial)
+    process = started(["-m", "rope_lab.train", *WORKERS, *LONG], tmp_path, runs=0)
+    time.sleep(random.uniform(1, 1.5 * patience))
+    workers = subprocess.run(["pgrep", "-g", str(process.pid), "-f", "LokyProcess"], capture_output=True, text=True)
+    workers = [int(line) for line in workers.stdout.split()]
+    number = random.choice([*SIGNALS, signal.SIGKILL])
+    target = random.choice(["launcher", "all", "worker"] if workers and number != signal.SIGKILL else ["launcher"])
+    for again in [number, *random.choices(SIGNALS, k=random.randrange(3))]:
+        with suppress(ProcessLookupError):
+            if target == "all":
+                os.killpg(process.pid, again)
+            else:
+                os.kill(random.choice(workers) if target == "worker" else process.pid, again)
+            time.sleep(random.uniform(0, 0.5))
+    status = wait_for_all(process)
+    contents = [record.read(path.parent) for path in (tmp_path / "runs").glob("*/run.json")]
+    print(f"{signal.Signals(number).name} to {target}: {[content['progress']['steps'] for content in contents]}")
+    assert status in (-number, 128 + number)
+    assert {content["status"] for content in contents} <= {"interrupted"}
+    assert len(contents) <= 2
+    assert all(content["checkpoint"] == content["progress"]["steps"] for content in contents)
+    if number != signal.SIGKILL:
+        assert (tmp_path / "err").read_text() == ""
+
+
 def test_runs_of_a_table_whose_script_is_killed_save_themselves(tmp_path):
     script = [str(config.ROOT / "scripts" / "table.py"), "linear", "--jobs", "1"]
     process = started([*script, *(s for s in LONG if "model." not in s)], tmp_path, runs=1)
@@ -118,6 +159,14 @@ def test_a_hangup_that_is_ignored_stays_ignored():
             assert signal.getsignal(signal.SIGHUP) == before
         finally:
             signal.signal(signal.SIGHUP, kept)
+
+
+def test_a_signal_whose_exit_is_swallowed_still_stops_the_next_run(monkeypatch):
+    monkeypatch.setattr(stop, "_asked", 0)
+    with suppress(SystemExit):
+        stop.leave(signal.SIGTERM)
+    with Stop() as stopping:
+        assert stopping.caught == signal.SIGTERM
 
 
 class StopAtLook(Stop):
