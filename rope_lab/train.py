@@ -286,7 +286,9 @@ def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
         print(error, file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIG)
     except (Unusable, limits.OutOfMemory) as error:
-        error.__traceback__ = error.__context__ = None  # its frames hold the model, and a sweep goes on
+        error.__traceback__ = error.__context__ = error.__cause__ = (
+            None  # its frames hold the model, and a sweep goes on
+        )
         sweep.note(f"failed, {error}")
         if sweep.is_sweep():
             raise CompactHydraException(str(error)) from None

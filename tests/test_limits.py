@@ -1,0 +1,389 @@
+"""What is too much: refused in one line before anything is allocated or written, and survived where memory runs out."""
+
+import json
+import math
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from conftest import SCHEMES, TASKS, TINY, only_folder
+from hydra.errors import HydraException
+from test_config import run_command
+
+from rope_lab import checkpoint, config, files, lab, limits, sample, train
+from rope_lab.config import ConfigError
+from tasks.arithmetic_addition import MOST_DIGITS, ArithmeticAddition
+from tasks.base import LONGEST_ANSWER, PackedTask, join
+from tasks.substring_by_index import MOST_LETTERS, SubstringByIndex
+
+GIB = 2**30
+THERE = 16 * GIB  # of memory, whatever machine the tests run on
+
+# overrides, and what the message has to name
+TOO_MUCH = [
+    (["train.batch_size=1000000000"], ["train.batch_size=1000000000", "lower"]),
+    (["train.batch_size=100000"], ["train.batch_size=100000", "train.seq_len=128", "lower"]),
+    (["model.d_model=60000"], ["model.d_model=60000", "129,607,860,045 parameters", "1,931.3 GiB", "lower"]),
+    (["model.d_model=60000", "train.precision=bfloat16"], ["model.d_model=60000"]),
+    (["model.d_model=1000000", "model.n_heads=1000000", "position=alibi"], ["model.d_model=1000000", "lower"]),
+    (["model.d_model=1000000000000"], ["model.d_model=1000000000000", "1,000,000"]),
+    (["model.n_layers=1000000"], ["model.n_layers=1000000", "10,000"]),
+    (["model.n_layers=10000", "model.d_model=1024"], ["model.n_layers=10000", "lower"]),
+    (["model.n_heads=1000000000000"], ["model.n_heads=1000000000000"]),
+    (["train.seq_len=1000000000"], ["train.seq_len=1000000000", "lower"]),
+    (["train.seq_len=1000000"], ["train.seq_len=1000000", "lower"]),
+    (["train.seq_len=1000000000000"], ["train.seq_len=1000000000000"]),
+    (["train.steps=1000000000000000"], ["train.steps=1000000000000000", "99,999,999"]),
+    (["seed=1000000000000000000000000000000"], ["seed=1000000000000000000000000000000", "2⁶³"]),
+    (["train.warmup=1000000000000000000000000000000"], ["train.warmup="]),
+    (["train.log_every=1000000000000000000000000000000"], ["train.log_every="]),
+    (["eval.every=1000000000000000000000000000000"], ["eval.every="]),
+    (["eval.problems=10000000"], ["eval.problems=10000000", "1,000,000"]),
+    (["eval.problems_at_end=10000000"], ["eval.problems_at_end=10000000", "1,000,000"]),
+    (["eval.problems=600", "task.string_length=2", "task.letters=abcdefgh"], ["eval.problems=600", "more than"]),
+    (["eval.sequences=1000000000"], ["eval.sequences=1000000000", "1,000,000"]),
+    (["eval.sequences=1000000", "train.seq_len=1024", "train.batch_size=1"], ["eval.sequences=1000000", "lower"]),
+    (["eval.lengths=[1000000000]"], ["eval.lengths=[1000000000]", "1,000,000"]),
+    (["eval.lengths=[40000]"], ["eval.lengths=[40000]", "string_length=40000", "32,765"]),
+    (["eval.lengths=[0,5]"], ["eval.lengths=[0, 5]", "1 to"]),
+    (["task=arithmetic_addition", "eval.lengths=[1000]"], ["eval.lengths=[1000]", "digits=1000", "999"]),
+    (
+        ["task=substring_by_prefix", "eval.lengths=[1000000]", "eval.sequences=1000"],
+        ["eval.lengths=[1000000]", "lower"],
+    ),
+    (
+        ["eval.problems=1", f"eval.lengths={[*range(32_700, 32_800)]}".replace(" ", "")],
+        ["eval.lengths=[32700, 3", "…", "32,765"],
+    ),
+    (["task.string_length=40000", "train.seq_len=100000"], ["task.string_length=40000", "32,765"]),
+    (["task.string_length=32766", "train.seq_len=100000"], ["task.string_length=32766", "32,765"]),
+    (["task.string_length=1000000000"], ["task.string_length=1000000000", "below"]),
+    (["task=arithmetic_addition", "task.digits=1000"], ["task.digits=1000", "999"]),
+    (["task=substring_by_prefix", "task.copy_length=32768"], ["task.copy_length=32768", "32,767"]),
+    (["task=substring_by_prefix", "task.first_length=100000000"], ["task.context=128"]),
+    (["task=substring_by_prefix", "task.gap_max=100000000"], ["task.context=128"]),
+    (["task=substring_by_prefix", "task.context=100000000"], ["train.seq_len=128"]),
+    (["position=learned", "train.seq_len=2000000", "model.d_model=4096"], ["train.seq_len=2000000"]),
+    (["position=randomized_rope", "position.longest=1000000000000"], ["position.longest=1000000000000"]),
+    (["position=randomized_rope", "position.longest=10000001"], ["position.longest=10000001", "10,000,000"]),
+    (["position=t5_bias", "position.buckets=999999999", "position.furthest=999999999"], ["position.buckets=999999999"]),
+    (["position=t5_bias", "position.furthest=1000000000000"], ["position.furthest=1000000000000", "below"]),
+    (["position=fire", "position.hidden=10001"], ["position.hidden=10001", "10,000"]),
+    (["position=fire", "position.c=inf"], ["position.c=inf", "finite"]),
+    (["position=rope", "position.q=1000000000000000000"], ["position.q=1000000000000000000", "below"]),
+    (["position=rope", "position.base=nan"], ["position.base=nan", "finite"]),
+    (["position=rope", "position.base=1" + 400 * "0"], ["position.base=1000", "finite"]),
+    (["position=xpos", "position.reach=1e-300"], ["position=xpos", "128"]),
+    (["seed=1" + 5000 * "0"], ["seed=1000", "cannot be read"]),
+]
+
+
+@pytest.fixture(autouse=True)
+def sixteen_gibibytes(monkeypatch):
+    monkeypatch.setattr(limits, "memory", lambda device: THERE)
+
+
+@pytest.mark.parametrize(("overrides", "named"), TOO_MUCH, ids=[" ".join(o)[:60] for o, _ in TOO_MUCH])
+def test_what_is_too_much_is_refused_in_one_line_before_anything_is_written(overrides, named, tmp_path, capsys, caplog):
+    out = tmp_path / "runs"
+    with pytest.raises(ConfigError) as refused:
+        train.train(config.load("wandb.mode=disabled", "device=cpu", f"out={out}", *overrides))
+    message = str(refused.value)
+    assert all(name in message for name in named), message
+    assert "\n" not in message
+    assert len(message) < 500
+    assert not out.exists()
+    assert capsys.readouterr().out == caplog.text == ""  # one line in all
+
+
+NUMBERS = [
+    "1000000000",
+    "1000000000000",
+    "1000000000000000000000",
+    "-1000000000",
+    "0",
+    "1e308",
+    "1e-308",
+    "nan",
+    "inf",
+]
+
+
+def numeric_settings() -> list[tuple[str, str]]:
+    """Every number among the settings, with what has to be chosen before it is there."""
+    found = [("", f"{group}.{key}") for group in ("model", "train", "eval") for key in numbers_in(config.load(), group)]
+    found += [("", "seed"), ("", "threads"), ("", "eval.problems_at_end"), ("", "eval.lengths")]
+    for group, names in (("task", TASKS), ("position", SCHEMES)):
+        for name in names:
+            node = yaml.safe_load((config.CONF / group / f"{name}.yaml").read_text())
+            found += [(f"{group}={name}", f"{group}.{key}") for key, value in files.flat(node).items() if number(value)]
+    return found
+
+
+def number(value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def numbers_in(cfg: config.Config, group: str) -> list[str]:
+    return [key for key, value in vars(getattr(cfg, group)).items() if number(value)]
+
+
+def test_any_number_anywhere_is_either_right_or_said_in_one_line():
+    """Whatever absurd number a setting is given, the run is built or refused; nothing else, nothing slow."""
+    random, outcomes = Random(0), []
+    every = [(chosen, key, value) for chosen, key in numeric_settings() for value in NUMBERS]
+    for chosen, key, value in random.sample(every, 60):
+        override = f"{key}=[{value}]" if key == "eval.lengths" else f"{key}={value}"
+        try:
+            cfg = config.load(*TINY, *filter(None, [chosen]), override)
+            lab.build(lab.resolve(cfg))
+        except ConfigError as error:
+            outcomes.append(str(error))
+        except HydraException:
+            outcomes.append("Hydra's")
+        else:
+            outcomes.append("right")
+    assert not [outcome for outcome in outcomes if "\n" in outcome]
+    assert outcomes.count("right") > 5
+    assert len([outcome for outcome in outcomes if "must be" in outcome]) > 20
+
+
+@pytest.mark.parametrize("extra", [[], ["model.n_layers=3", "model.norm=post"], ["model.attention=linear"]])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_parameters_are_counted_without_being_made(name, extra):
+    cfg = config.load(*TINY, f"position={name}", *extra)
+    try:
+        model = lab.build_model(cfg, 40)
+    except ConfigError:
+        pytest.skip("linear attention has no scores for a bias")
+    of_scheme = sum(p.numel() for p in model.position.parameters())
+    everything = sum(p.numel() for p in model.parameters())
+    assert limits.parameters(cfg, 40) == (everything - of_scheme, of_scheme)
+
+
+SHAPES = [
+    [],
+    ["train.precision=bfloat16"],
+    ["model.n_layers=4", "model.norm=post", "model.dropout=0.1"],
+    ["train.seq_len=512", "model.n_heads=4"],
+    ["model.attention=linear"],
+    ["position=alibi", "train.seq_len=256"],
+    ["position=none", "model.d_model=64"],
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=" ".join)
+def test_a_step_keeps_at_least_what_is_said_and_not_many_times_that(shape):
+    """Measured as what autograd saves for the way backward, each storage once."""
+    cfg = config.load(*TINY, *shape)
+    made = lab.build(lab.resolve(cfg))
+    storages = {}
+
+    def note(tensor):
+        storages[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    weights = {p.untyped_storage().data_ptr() for p in made.model.parameters()}
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        train.update(made, 0)
+    saved = sum(t.untyped_storage().nbytes() for pointer, t in storages.items() if pointer not in weights)
+    assert 1 <= 1.2 * saved / limits.step_bytes(cfg, len(made.task.alphabet), made.device) < 6
+
+
+def test_what_may_not_fit_is_a_warning_and_what_fits_is_none(caplog):
+    """From half of the memory on: a run takes more than the least of it."""
+    for batch_size, said in ((16, 0), (1000, 0), (10_000, 1)):
+        caplog.clear()
+        cfg = config.load(f"train.batch_size={batch_size}", "train.precision=float32", "device=cpu")
+        limits.check(cfg, config.build_task(cfg), torch.device("cpu"))
+        assert caplog.text.count(f"train.batch_size={batch_size}") == said
+    assert "it may run out" in caplog.text
+
+
+def test_a_run_that_mostly_evaluates_is_a_warning(caplog):
+    for problems, said in ((512, False), (1_000_000, True)):
+        cfg = config.load(f"eval.problems={problems}", "device=cpu")
+        limits.check(cfg, config.build_task(cfg), torch.device("cpu"))
+        assert ("evaluations read" in caplog.text) == said
+
+
+def test_what_is_read_needs_its_weights_alone(tmp_path, monkeypatch):
+    """A record whose model does not fit is refused in a line; the memory that training takes is not asked for."""
+    train.train(config.load(*TINY, f"out={tmp_path}"))
+    folder = only_folder(tmp_path)
+    content = json.loads((folder / "run.json").read_text())
+    sample.main([str(folder), "-n", "1"])
+    monkeypatch.setattr(limits, "memory", lambda device: 8 * content["parameters"])
+    sample.main([str(folder), "-n", "1"])
+    with pytest.raises(SystemExit, match=r"-n 1000000000: .*at most"):
+        sample.main([str(folder), "-n", "1000000000"])
+    for group, key, value in (("eval", "sequences", 1000), ("model", "d_model", 600_000)):
+        content["config"][group][key] = value
+        (folder / "run.json").write_bytes(files.as_json(files.sealed(content)))
+        with pytest.raises(SystemExit, match=rf"{group}\.{key}={value} .*at least .*: lower one"):
+            sample.main([str(folder), "-n", "1"])
+
+
+@pytest.mark.parametrize(
+    ("line", "limit_file"),
+    [
+        ("0::/slurm/job_7/step_0", "slurm/job_7/memory.max"),
+        ("0::/", "memory.max"),
+        ("4:memory:/slurm/job_7", "memory/slurm/memory.limit_in_bytes"),
+        ("4:memory:/docker/abc", "memory/memory.limit_in_bytes"),
+    ],
+)
+def test_the_limit_of_a_control_group_or_of_one_above_it_counts(tmp_path, line, limit_file):
+    proc, root = tmp_path / "cgroup", tmp_path / "fs"
+    proc.write_text(f"9:name=systemd:/\n{line}\n1:cpu:/\n")
+    for group in ("slurm/job_7/step_0", "memory/slurm/job_7"):
+        (root / group).mkdir(parents=True)
+        (root / group / "memory.max").write_text("max\n")
+    (root / limit_file).write_text(f"{3 * GIB}\n")
+    assert min(limits._group_limits(proc, root)) == 3 * GIB
+    assert list(limits._group_limits(tmp_path / "nothing", root)) == []
+
+
+def test_the_memory_of_this_machine_and_of_a_gpu(monkeypatch):
+    monkeypatch.undo()
+    assert 2**28 < limits.memory(torch.device("cpu")) < 2**50
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: type("", (), {"total_memory": 5 * GIB}))
+    assert limits.memory(torch.device("cuda")) == 5 * GIB
+
+
+def really_out_of_memory():
+    torch.empty(2**50)
+
+
+def said(error: Exception):
+    def fail():
+        raise error
+
+    return fail
+
+
+OUT_OF_MEMORY = [
+    really_out_of_memory,
+    said(MemoryError()),
+    said(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has\na total capacity of …")),
+    said(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")),
+]
+
+
+@pytest.mark.parametrize("fail", OUT_OF_MEMORY, ids=["cpu", "python", "cuda", "cublas"])
+def test_memory_that_runs_out_ends_a_run_as_failed_with_what_to_lower(tiny, tmp_path, monkeypatch, fail):
+    update = train.update
+    monkeypatch.setattr(train, "update", lambda made, step: fail() if step == 4 else update(made, step))
+    with pytest.raises(limits.OutOfMemory) as failed:
+        train.train(config.load(*tiny))
+    folder = only_folder(tmp_path / "runs")
+    content = json.loads((folder / "run.json").read_text())
+    assert content["status"] == "failed"
+    assert content["error"] == f"OutOfMemory: {failed.value}"
+    for setting in ("train.batch_size=4", "train.seq_len=64", "model.d_model=16"):
+        assert setting in content["error"]
+    assert "\n" not in content["error"]
+    assert checkpoint.load(folder)["state"]["step"] == 3
+    monkeypatch.setattr(train, "update", update)
+    assert train.train(config.load(*tiny))["status"] == "finished"
+
+
+@pytest.mark.parametrize("where", ["build", "resume", "evaluate_now", "save", "write_samples"])
+def test_memory_may_run_out_anywhere(tiny, tmp_path, monkeypatch, where):
+    monkeypatch.setattr(train, where, lambda *_, **__: really_out_of_memory())
+    with pytest.raises(limits.OutOfMemory):
+        train.train(config.load(*tiny))
+    assert (tmp_path / "runs").exists() == (where != "build")
+
+
+def test_memory_that_runs_out_while_a_checkpoint_is_read_does_not_make_it_a_bad_one(tiny, tmp_path, monkeypatch):
+    """Nobody is told to start over."""
+    monkeypatch.setattr(train, "export", said(KeyboardInterrupt()))
+    with pytest.raises((KeyboardInterrupt, TypeError)):
+        train.train(config.load(*tiny))
+    monkeypatch.undo()
+    monkeypatch.setattr(torch, "load", lambda *_, **__: really_out_of_memory())
+    with pytest.raises(limits.OutOfMemory):
+        train.train(config.load(*tiny))
+
+
+HUNGRY = """
+import gc, weakref
+import torch
+from rope_lab.positions import PositionScheme
+
+BEFORE = []
+
+class Hungry(PositionScheme):
+    '''Runs out of memory in step 4; says whether the one before it is still held.'''
+
+    def __init__(self, dims, meal: int = 0):
+        super().__init__(dims)
+        self.steps = 0
+        gc.collect()
+        if torch.get_default_device().type == "cpu":
+            print("held:", sum(ref() is not None for ref in BEFORE))
+            BEFORE.append(weakref.ref(self))
+
+    def embed(self, x, at):
+        self.steps += self.training
+        if self.steps == 4:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return x
+"""
+
+
+def test_memory_that_runs_out_through_the_command_line(tmp_path, monkeypatch):
+    """One line and exit status 1; in a sweep the memory is given back before the next run."""
+    (tmp_path / "hungry.py").write_text(HUNGRY)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{config.ROOT}")
+    overrides = [*TINY, "out=runs", "position=none", "position._target_=hungry.Hungry", "allowed_packages=[hungry]"]
+    done = run_command(overrides, tmp_path)
+    assert done.returncode == train.EXIT_FAILED
+    assert done.stderr.count("\n") == 1
+    assert "train.batch_size=4" in done.stderr
+    done = run_command(["-m", *overrides, "seed=1,2"], tmp_path)
+    assert done.returncode == train.EXIT_FAILED
+    assert "Traceback" not in done.stderr
+    assert done.stdout.count("held: 0") == 2
+    assert "held: 1" not in done.stdout
+    statuses = [json.loads(path.read_text())["status"] for path in tmp_path.glob("runs/*/run.json")]
+    assert statuses == ["failed"] * 3
+
+
+class Wordy(PackedTask):
+    """Its answers are longer than 16 bits can count."""
+
+    alphabet = "?=ab#"
+
+    def draw(self, rng, n):
+        return rng.integers(2, size=(n, 8))
+
+    def write(self, drawn):
+        letters = (drawn + ord("a")).astype(np.uint8)
+        return join("?", letters, "="), join(np.tile(letters, (1, LONGEST_ANSWER // 8 + 1)), "#")
+
+
+def test_answer_positions_never_wrap():
+    """The longest answers that there may be are counted to their end, and longer ones are refused."""
+    rng = np.random.default_rng(0)
+    task = SubstringByIndex(MOST_LETTERS)
+    text = task.text(rng, 1, task.max_length)
+    assert text.place.max() == text.counted.sum() > 0
+    assert (text.place >= 0).all()
+    assert (ArithmeticAddition(MOST_DIGITS).text(rng, 1, 40_000).place >= 0).all()
+    with pytest.raises(ValueError, match="32,767 is the most"):
+        Wordy().text(rng, 1, 40_000)
+
+
+def test_problems_that_are_not_there_are_not_looked_for_without_end(monkeypatch):
+    """A million of 16,000: it is clear after a few times as many draws."""
+    task, writes = SubstringByIndex(4, "abcdefghijklmnop"), []
+    write = task.write
+    monkeypatch.setattr(task, "write", lambda drawn: writes.append(len(drawn)) or write(drawn))
+    with pytest.raises(ValueError, match="more than the task has"):
+        task.problems(np.random.default_rng(0), 1_000_000)
+    assert 16_000 < sum(writes) < 4 * 16_000
+    assert math.isclose(len(task.problems(np.random.default_rng(0), 10_000)), 10_000)
