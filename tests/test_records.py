@@ -16,6 +16,7 @@ from test_config import run_command
 
 from rope_lab import checkpoint, config, files, lab, record, train
 from rope_lab.config import ConfigError
+from rope_lab.results import __main__ as results
 
 
 def run(overrides: list[str]) -> dict:
@@ -302,3 +303,20 @@ def test_a_file_system_that_syncs_no_folders_is_a_warning_once(tiny, monkeypatch
 def test_what_git_does_not_tell_is_not_called_clean(monkeypatch):
     monkeypatch.setattr(record, "_git", lambda *arguments: None)
     assert record.provenance({}, None)["git"] == {"commit": None, "dirty": None}
+
+
+def test_tables_say_which_records_carry_no_digests(folder, capsys, caplog):
+    results.main([str(folder.parent), "--print"])
+    assert "unchecked" not in caplog.text
+    without_digests(folder)
+    results.main([str(folder.parent), "--print"])
+    assert f"{folder.name}: recorded before records carried digests" in caplog.text
+
+
+def test_tables_leave_out_a_folder_with_the_name_of_another_run(folder, capsys):
+    moved = folder.rename(folder.parent / f"{folder.name[:-12]}{'0' * 12}")
+    results.main([str(folder.parent), "--print"])
+    assert f"{moved.name}: has the name of another run" in capsys.readouterr().out
+    moved.rename(folder.parent / "my favourite")
+    results.main([str(folder.parent), "--print"])
+    assert "another run" not in capsys.readouterr().out

@@ -5,7 +5,9 @@ the same tables and figures.
 """
 
 import json
+import logging
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,10 @@ from rope_lab.results.runs import (
     one_line,
 )
 
+log = logging.getLogger(__name__)
+
 METRICS = "metrics.jsonl"
+NAMED = re.compile(r".+-s\d+-[0-9a-f]{12}")  # how the program names run folders
 MOST_BYTES, MOST_LINES = 2**26, 200_000  # of a run's files; of its metrics.jsonl
 
 
@@ -33,15 +38,16 @@ def read(folder: Path) -> tuple[list[RunRow], list[str]]:
     """The runs in a folder of kept rows, in a folder of run folders, or in one run folder; and what is wrong there."""
     if store.exists(folder):
         return read_kept(folder)
-    runs, problems = [], []
+    runs, problems, unchecked = [], [], []
     try:
         folders = [folder] if os.path.lexists(folder / "run.json") else _folders(folder)
     except OSError as error:
         return [], [one_line(f"{folder}: cannot be read ({error.strerror})")]
     for path in folders:
         try:
-            run, wrong = read_run(path)
+            run, wrong, is_checked = read_run(path)
             runs.append(run)
+            unchecked += [] if is_checked else [path.name]
             problems += [f"{path.name}: {line}" for line in wrong]
         except FileNotFoundError:
             problems.append(f"{path.name}: is no run's folder, it has no run.json; left out")
@@ -53,15 +59,26 @@ def read(folder: Path) -> tuple[list[RunRow], list[str]]:
             problems.append(f"{path.name}: its run.json cannot be read ({type(error).__name__}: {error}); left out")
     if not folders:
         problems.append(f"{folder}: there are no runs")
+    if unchecked:
+        log.warning(
+            "%s%s: recorded before records carried digests, and shown unchecked",
+            one_line(unchecked[0]),
+            f" and {len(unchecked) - 1} more" if len(unchecked) > 1 else "",
+        )
     return runs, [one_line(problem) for problem in problems]
 
 
-def read_run(folder: Path) -> tuple[RunRow, list[str]]:
-    """A run from its folder, and what is wrong with its curves. Raises OSError, or one of DAMAGE."""
+def read_run(folder: Path) -> tuple[RunRow, list[str], bool]:
+    """A run from its folder, what is wrong with its curves, and whether its digests were there to be checked.
+
+    Raises OSError, or one of DAMAGE.
+    """
     text = _read(folder / "run.json")
     content = json.loads(text)
     if is_sealed(content) and as_json(sealed(content)) != text:
         raise Damaged("run.json is not what its digest says; the training command makes it whole again")
+    if NAMED.fullmatch(folder.name) and not folder.name.endswith(content["run_id"]):
+        raise Damaged(f"has the name of another run, and is {content['run_id']}")
     provenance, progress, config = content["provenance"], content["progress"], content["config"]
     source = Source(
         **{k: content[k] for k in ("task", "scale", "recipe_id", "position", "seed", "run_id", "status", "parameters")},
@@ -86,7 +103,7 @@ def read_run(folder: Path) -> tuple[RunRow, list[str]]:
         if source.status == "finished" and step == source.steps and name in run.metrics:
             raise Damaged(words)
         problems.append(f"{words}: lines are lost")
-    return run, problems
+    return run, problems, is_sealed(content)
 
 
 def origin(provenance: dict[str, Any]) -> dict[str, Any]:
