@@ -40,7 +40,7 @@ MAY_IMPORT = {
 GROUPS = {"rope_lab.files"} | {f"rope_lab.results.{name}" for name in ("runs", "stats", "groups")}
 MAY_IMPORT["rope_lab.results.tables"] = MAY_IMPORT["rope_lab.results.figures"] = GROUPS
 MAY_IMPORT["rope_lab.results.__main__"] = GROUPS | {
-    f"rope_lab.results.{name}" for name in ("rows", "kept", "tables", "figures")
+    f"rope_lab.results.{name}" for name in ("rows", "kept", "tables", "figures", "plan")
 }
 MAY_IMPORT["rope_lab.results.plan"] = GROUPS | {"rope_lab.results.kept", "rope_lab.results.tables"}
 MAY_IMPORT["rope_lab.limits"] = {"tasks.base"} | {

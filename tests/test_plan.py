@@ -9,7 +9,9 @@ from random import Random
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
+from test_results import make_run
 
+from rope_lab.results import __main__ as results
 from rope_lab.results import plan, stats
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import RunRow, Source
@@ -245,3 +247,21 @@ def test_the_sign_test_is_the_binomial_one():
     assert stats.sign_p(0, 0) == 1
     assert stats.sign_p(9, 1) == stats.sign_p(1, 9) == pytest.approx(2 * (1 + 10) / 2**10)
     assert math.isclose(stats.sign_p(5, 0), 2 / 32)
+
+
+def test_kept_rows_of_a_plan_are_shown_without_tests_of_their_own(tmp_path, capsys):
+    """Whoever keeps rows as they end would otherwise look at p values before the last run."""
+    for seed, (rope, roper) in enumerate([(0.5, 0.8), (0.6, 0.9), (0.4, 0.9)]):
+        make_run(tmp_path / "runs", "rope", seed, rope)
+        make_run(tmp_path / "runs", "roper", seed, roper)
+    text = {}
+    for name in ("kept", "other"):
+        (tmp_path / "plan.yaml").write_text(PLAN)
+        results.main([str(tmp_path / "runs"), "--keep", "--into", str(tmp_path / name)])
+        text[name] = (tmp_path / name / "README.md").read_text()
+        assert "102.4" in text[name]  # 128 · 0.8: every seed is shown
+    assert "p (Holm)" in text["other"]
+    assert "against RoPE" in text["other"]
+    for word in ("p (Holm)", "against RoPE", "95% interval of the difference", "McNemar"):
+        assert word not in text["kept"]
+    assert "plan.md" in text["kept"]

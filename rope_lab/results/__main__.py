@@ -14,28 +14,38 @@ import sys
 from pathlib import Path
 
 from rope_lab.files import check_regular, make_folder, read_file, say, write_whole
-from rope_lab.results import figures, rows, tables
+from rope_lab.results import figures, plan, rows, tables
 from rope_lab.results.groups import Group, group, load_published, worth_keeping
 from rope_lab.results.kept import keep
 
 RESULTS = Path(__file__).resolve().parent.parent.parent / "results"
 BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
+PLANNED = "These comparisons were planned: they are tested as planned, and nowhere else ([plan.md](../plan.md))."
 SHOWN = re.compile(rf"\(figures/([\w-]+-(?:{'|'.join(figures.KINDS)})\.svg)\)")  # a figure in README.md
 
 
-def report(groups: list[Group], published: dict, problems: list[str], pictures: dict[str, dict[str, bytes]]) -> str:
-    """Everything that the rows say, as Markdown; `pictures`, the figures of each group's recipe by their names."""
-    parts = [tables.comparison(groups, published)]
+def report(
+    groups: list[Group],
+    published: dict,
+    problems: list[str],
+    pictures: dict[str, dict[str, bytes]],
+    planned: bool = False,
+) -> str:
+    """Everything that the rows say, as Markdown; `pictures`, the figures of each group's recipe by their names.
+
+    Rows of `planned` comparisons are shown without differences and tests, which are the plan's.
+    """
+    parts = [PLANNED] if planned else [tables.comparison(groups, published)]
     for g in groups:
-        parts.append(f"## {tables.escaped(g.title)}, scale {g.scale}")
-        parts += [make(g, published) for make in (tables.schemes, tables.turns, tables.lengths, tables.details)]
+        parts += [f"## {tables.escaped(g.title)}, scale {g.scale}", tables.schemes(g, published, tested=not planned)]
+        parts += [make(g, published) for make in (tables.turns, tables.lengths, tables.details)]
         parts += [f"![{Path(name).stem}](figures/{name})" for name in pictures.get(g.recipe_id, {})]
     if problems:
         parts.append("## Not counted\n\n" + "\n".join(f"- **{tables.escaped(problem)}**" for problem in problems))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def publish(out: Path, groups: list[Group], published: dict, problems: list[str]) -> int:
+def publish(out: Path, groups: list[Group], published: dict, problems: list[str], planned: bool) -> int:
     """Draws, then replaces README.md and the figures in `out`; how many figures that are.
 
     Text around the marks in README.md stays. Of the figures there, those are removed that it showed between its marks
@@ -44,7 +54,7 @@ def publish(out: Path, groups: list[Group], published: dict, problems: list[str]
     before, old, after = _parts(out / "README.md")
     drawn = figures.draw(groups, published)
     files = {name: content for pictures in drawn.values() for name, content in pictures.items()}
-    page = f"{before}{BEGIN}\n\n{report(groups, published, problems, drawn)}\n{END}{after}".encode()
+    page = f"{before}{BEGIN}\n\n{report(groups, published, problems, drawn, planned)}\n{END}{after}".encode()
     make_folder(out / "figures")
     for name, content in files.items():
         write_whole(out / "figures" / name, content)
@@ -105,11 +115,15 @@ def main(arguments: list[str] | None = None) -> None:
         problems += kept_problems
 
     groups = group(runs, published)
-    say(report(groups, published, problems, {}))
+    try:
+        planned = plan.covers(out)
+    except plan.PlanError as error:
+        sys.exit(f"{out.resolve().parent / plan.NAME}: {error}")
+    say(report(groups, published, problems, {}, planned))
     if given.print or not groups:
         return
     try:
-        count = publish(out, groups, published, problems)
+        count = publish(out, groups, published, problems, planned)
     except ValueError as error:
         sys.exit(f"{out / 'README.md'}: {error}")
     except OSError as error:

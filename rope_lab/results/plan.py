@@ -26,7 +26,8 @@ from rope_lab.results.runs import MIXED, RunRow, mixed
 from rope_lab.results.stats import holm, mcnemar_p, paired_difference, sign_p
 from rope_lab.results.tables import escaped, markdown
 
-PLAN = ROOT / "results" / "plan.yaml"
+NAME = "plan.yaml"
+PLAN = ROOT / "results" / NAME
 ALPHA = 0.05
 TESTS = {
     "sign_flip": "sign-flip permutation test of the mean paired difference, with Student's t interval",
@@ -98,6 +99,12 @@ Runs = dict[tuple[str, int], RunRow]  # scheme and seed → the run
 def load(path: Path = PLAN) -> list[Study]:
     """The studies of a plan. Raises PlanError, and OSError where there is no such file."""
     return _studies(path.read_text("utf-8"), path.name)
+
+
+def covers(folder: Path) -> bool:
+    """Whether a plan beside a folder of kept rows names it. Raises PlanError."""
+    path = folder.resolve().parent / NAME
+    return path.exists() and folder.resolve().name in {study.rows for study in load(path)}
 
 
 def _studies(text: str, name: str) -> list[Study]:

@@ -122,8 +122,8 @@ def since_milestones(group: Group, baseline: str, contender: str, *names: str) -
     return lines
 
 
-def schemes(group: Group, published: dict[str, Any]) -> str:
-    """One group in full: every scheme with every seed, against the baseline."""
+def schemes(group: Group, published: dict[str, Any], tested: bool = True) -> str:
+    """One group in full: every scheme with every seed, and where `tested`, against the baseline."""
     baseline, facts = published["baseline"], group.facts
     digits = facts["digits"]
     others = [s for s in group.cells if s != baseline]
@@ -135,7 +135,7 @@ def schemes(group: Group, published: dict[str, Any]) -> str:
     head += ["above the floor"] if floor else []
     head += ["with every step right"] if "eval/sum_accuracy" in facts["metric"] else []
     head += ["first 128"] if facts["times"] == 128 else []
-    head += [f"against {title(published, baseline)}", "p (Holm)", "sign-flip p (least)", "pairs"]
+    head += [f"against {title(published, baseline)}", "p (Holm)", "sign-flip p (least)", "pairs"] if tested else []
     rows = []
     for scheme in group.cells:
         values = group.values(scheme)
@@ -154,7 +154,7 @@ def schemes(group: Group, published: dict[str, Any]) -> str:
         if facts["times"] == 128:
             scores = [run.metrics.get("eval/score", math.nan) for run in group.finished(scheme).values()]
             row.append(_number(sum(scores) / len(scores), 2))
-        row += _difference(differences.get(scheme), adjusted.get(scheme, math.nan), group)
+        row += _difference(differences.get(scheme), adjusted.get(scheme, math.nan), group) if tested else []
         rows.append(row)
     return markdown(head, rows)
 
