@@ -30,6 +30,7 @@ paper-table: $(READY) ## the same at the write-up's own scale, for a GPU; in sli
 
 figures: $(READY) ## rebuild the tables and figures in results/ from the rows that are kept there
 	cd $(ROOT) && for kept in results/rows.csv results/*/rows.csv; do $(RUN) rope_lab.results $$(dirname $$kept) || exit; done
+	cd $(ROOT) && $(RUN) rope_lab.results.plan
 	cd $(ROOT) && for kept in results/probes/*.json; do $(RUN) rope_lab.probe $$kept || exit; done
 
 test: $(READY) ## run the tests
