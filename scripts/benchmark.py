@@ -431,7 +431,7 @@ def make_runs(folder: Path) -> None:
                 "eval": {"problems": 512},
             },
             "progress": {"steps": 850, "sequences": 1, "tokens": 1, "seconds": 1.0},
-            "metrics": evaluation,
+            "metrics": losses | evaluation,
             "slices": {name: {str(v): [40, 0.5] for v in range(13)} for name in ("index", "suffix_length", "place")},
             "provenance": {
                 "code": "c0de",

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from rope_lab.files import flat
 from rope_lab.later import CAME_LATER
-from rope_lab.results.runs import RunRow, describe, disagreeing, mixed, one_line
+from rope_lab.results.runs import RunRow, describe, mixed, one_line
 from rope_lab.results.stats import PairedDifference, paired_difference
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -212,17 +212,10 @@ def group(runs: list[RunRow], published: dict[str, Any]) -> list[Group]:
 
 
 def worth_keeping(run: RunRow, published: dict[str, Any]) -> RunRow:
-    """The run with the curves that are kept of it: those of evaluations, and those that milestones are read from.
-
-    Without those that do not end where the run did, since lines of them are lost.
-    """
+    """The run with the curves that are kept of it: those of evaluations, and those that milestones are read from."""
     facts = published["tasks"].get(run.source.task) or _unpublished(run.source.task)
-    read, cut = {milestone["metric"] for milestone in facts["milestones"]}, disagreeing(run)
-    curves = {
-        name: curve
-        for name, curve in run.curves.items()
-        if (name.startswith("eval/") or name in read) and name not in cut
-    }
+    read = {milestone["metric"] for milestone in facts["milestones"]}
+    curves = {name: curve for name, curve in run.curves.items() if name.startswith("eval/") or name in read}
     return replace(run, curves=curves)
 
 

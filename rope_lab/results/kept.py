@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from rope_lab.results import store
@@ -18,15 +18,14 @@ KINDS = {f.name: f.type for f in fields(Source)} | {
     "commit": lambda cell: cell or "unknown",  # as it is called today
     "threads": lambda cell: int(cell) if cell.isdecimal() else cell,
 }
-FORMULA = re.compile(
-    r"'*[=+\-@\t\r＝＋－＠]"
-)  # how text begins that a spreadsheet would run, or that was quoted for that
+FORMULA = re.compile(r"'*[=+\-@\t\r＝＋－＠]")  # how text begins that a spreadsheet would run, or that was quoted
 DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 def keep(runs: list[RunRow], folder: Path) -> None:
     """Adds `runs` to the kept rows in `folder`, in the place of what is kept of the same runs.
 
+    A curve that does not end where its run did, since lines of it are lost, is not kept.
     Raises ValueError where that would lose something, and OSError; what is kept is then as it was.
     """
     with store.writing(folder):
@@ -41,7 +40,8 @@ def keep(runs: list[RunRow], folder: Path) -> None:
                 raise ValueError(
                     f"{describe(run.source)} is kept finished, and is {run.source.status} in what is given"
                 )
-            merged[run.source.run_id] = run
+            whole = {name: curve for name, curve in run.curves.items() if name not in disagreeing(run)}
+            merged[run.source.run_id] = replace(run, curves=whole)
         order = sorted(merged.values(), key=lambda run: _order(run.source))
         store.write(folder, _table(order), "".join(map(_line, order)).encode())
 

@@ -97,12 +97,15 @@ def read_run(folder: Path) -> tuple[RunRow, list[str], bool]:
         slices=_short(content.get("slices", {})),
         floor=_short(content.get("floor", {})),
     )
+    words = {}
     for name in disagreeing(check(run)):
         step, last = (part[-1] for part in curves[name])
-        words = f"{name} is {run.metrics.get(name)} in run.json, and {last} at step {step:,} in {METRICS}"
+        words[name] = f"{name} is {run.metrics.get(name)} in run.json, and {last} at step {step:,} in {METRICS}"
         if source.status == "finished" and step == source.steps and name in run.metrics:
-            raise Damaged(words)
-        problems.append(f"{words}: lines are lost")
+            raise Damaged(words[name])
+    if words:
+        more = f", and so on for {len(words)} metrics" if len(words) > 1 else ""
+        problems.append(f"lines or metrics are lost: {next(iter(words.values()))}{more}")
     return run, problems, is_sealed(content)
 
 
