@@ -280,15 +280,14 @@ def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
         checked.threads = checked.threads or sweep.threads_each()
         content = train(checked, stopping)
     except ConfigError as error:
+        let_go(error)
         sweep.note(f"not run, {error}")
         if sweep.is_sweep():  # Hydra goes on with the other runs and ends with this message
             raise CompactHydraException(str(error)) from None
         print(error, file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIG)
     except (Unusable, limits.OutOfMemory) as error:
-        error.__traceback__ = error.__context__ = error.__cause__ = (
-            None  # its frames hold the model, and a sweep goes on
-        )
+        let_go(error)
         sweep.note(f"failed, {error}")
         if sweep.is_sweep():
             raise CompactHydraException(str(error)) from None
@@ -303,6 +302,11 @@ def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
     sweep.note(content["status"])
     if content["status"] == "diverged" and not sweep.is_sweep():
         sys.exit(EXIT_DIVERGED)
+
+
+def let_go(error: BaseException) -> None:
+    """Forgets where an error came from: those frames hold the model, and the sweep that keeps the error goes on."""
+    error.__traceback__ = error.__context__ = error.__cause__ = None
 
 
 def command_line() -> None:
