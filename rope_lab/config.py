@@ -367,7 +367,8 @@ def recorded(config: Config) -> dict[str, Any]:
 
 def typed() -> list[str]:
     """The overrides that were typed for the job at hand, as they were typed; those of `out`, `wandb` and Hydra not."""
-    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else sys.argv[1:]
+    overrides = HydraConfig.get().overrides if HydraConfig.initialized() else None
+    words = OmegaConf.to_container(overrides.task, resolve=False) if overrides else sys.argv[1:]
     keys = {word: re.match(r"[~+]*(\w+)[\w./@]*=", word) for word in words}
     return [word for word, key in keys.items() if key and key[1] not in ("out", "wandb", "hydra")]
 

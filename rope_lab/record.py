@@ -249,8 +249,14 @@ class Wandb:
             rows = [[int(value), *pair] for value, pair in values.items()]
             mean = "loss" if name in ("place", "length_loss") else "accuracy"
             tables[f"slices/{name}"] = wandb.Table(columns=[name, "count", mean], data=rows)
+        step = content["progress"]["steps"]
+        for (
+            name,
+            table,
+        ) in tables.items():  # bound to the run, or W&B puts a copy of each into the user's home, and says so
+            table.bind_to_run(self.run, name, step)
         if tables:
-            self.run.log(tables, step=content["progress"]["steps"])
+            self.run.log(tables, step=step)
 
     def _try(self, action: Callable[[], None]) -> None:
         if self.run is None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from rope_lab import config, files
 from rope_lab.config import ConfigError
 from rope_lab.lab import resolve
+from rope_lab.positions import Dims
 from rope_lab.train import train
 
 # overrides, and what the message has to name
@@ -84,10 +85,38 @@ BAD = [
     (["position=../position/rope"], ["position=../position/rope", "conf/position/ itself"]),
     (["position=learned", "train.seq_len=0"], ["train.seq_len=0"]),
     (["wandb.mode=on"], ["wandb.mode=on", "offline"]),
+    (["task._target_=tasks.base.Task"], ["task._target_=tasks.base.Task", "conf/task/"]),
+    (["task._target_=tasks.base.PackedTask"], ["task._target_=tasks.base.PackedTask", "no whole Task"]),
+    (["task._target_=builtins.dict"], ["task._target_=builtins.dict", "[builtins]"]),
+    (["task._target_=rope_lab.positions.Rotary"], ["rope_lab.positions.Rotary", "must be a Task"]),
+    (["position._target_=rope_lab.positions.angles"], ["rope_lab.positions.angles", "must be a PositionScheme"]),
+    (["position._target_=rope_lab.positions.Dims"], ["rope_lab.positions.Dims", "must be a PositionScheme"]),
+    (["position._target_=rope_lab.positions.nn.Linear"], ["rope_lab.positions.nn.Linear"]),
+    (["position._target_=rope_lab.positions.torch.nn.Linear"], ["rope_lab.positions.torch.nn.Linear"]),
+    (["position._target_=rope_lab.probe.Changed"], ["rope_lab.probe.Changed", "no whole PositionScheme"]),
+    (["position._target_=rope_lab." + 3000 * "a" + ".B"], ["position._target_=rope_lab.aaa", "…"]),
+    (["position._target_="], ["position._target_=", "must name a class"]),
+    (["position._target_=5"], ["position._target_=5", "must name a class"]),
+    (["position._target_=[a]"], ["position._target_=", "must name a class"]),
+    (["~position._target_"], ["position._target_", "must name a class, as the files in conf/position/ do"]),
+    (["position=randomized_rope", "position.scheme._target_=5"], ["position.scheme._target_=5", "conf/position/ do"]),
+    (["position=randomized_rope", "~position.scheme._target_"], ["position.scheme._target_", "must name a class"]),
+    (["seed=${seed}"], ["seed", "Recursive"]),
+    (["train.lr=${train.beta1}", "train.beta1=${train.lr}"], ["train.lr", "Recursive"]),
+    (["position=randomized_rope", "position.scheme=${position}"], ["position.scheme", "parent"]),
+    (["position.base={" + "a:{" * 300 + "}" * 300 + "}"], ["position.base=", "nested too deeply"]),
+    (["scale=../scale/quick"], ["scale=../scale/quick"]),
+    (["threads=-1"], ["threads=-1"]),
+    (["threads=9999999999999999999999"], ["threads=9999999999999999999999", "cores"]),
+    (["device=cuda:0"], ["device=cuda:0", "cuda or mps"]),
+    (["device="], ["device="]),
+    (["device=5"], ["device=5"]),
+    (["out='~nobody-of-that-name/runs'"], ["out="]),
+    (["task.loss_on='a\x1b[31m\nb'"], ["task.loss_on=", "\\x1b[31m"]),
 ]
 
 
-@pytest.mark.parametrize(("overrides", "named"), BAD, ids=[" ".join(o) for o, _ in BAD])
+@pytest.mark.parametrize(("overrides", "named"), BAD, ids=[" ".join(o)[:80] for o, _ in BAD])
 def test_bad_settings(overrides, named, tmp_path):
     out = tmp_path / "runs"
     with pytest.raises(ConfigError) as caught:
@@ -130,6 +159,7 @@ COMMANDS = [
     (["position=ropr"], "roper"),
     (["position=null"], "position=null"),
     (["-m", "position=rope,null"], "position=rope,null"),
+    (["--config-dir", "conf", "position=deep"], "more than 16"),
 ]
 
 
@@ -137,6 +167,9 @@ COMMANDS = [
 def ended(tmp_path_factory):
     """How each of COMMANDS ends, and in which folder: side by side, since most of their time is Python's own start."""
     folders = [tmp_path_factory.mktemp("command") for _ in COMMANDS]
+    for folder in folders:
+        (folder / "conf" / "position").mkdir(parents=True)
+        (folder / "conf" / "position" / "deep.yaml").write_text(json.dumps(nested(500)))
     with ThreadPoolExecutor() as pool:
         done = pool.map(lambda command, folder: run_command([*command[0], "out=runs"], folder), COMMANDS, folders)
         return list(zip(done, folders, strict=True))
@@ -148,7 +181,7 @@ def test_bad_settings_through_the_command_line(ended, i):
     assert done.returncode != 0
     assert COMMANDS[i][1] in done.stderr
     assert "Traceback" not in done.stderr
-    assert list(folder.iterdir()) == []
+    assert list(folder.iterdir()) == [folder / "conf"]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
@@ -260,6 +293,49 @@ def test_a_record_gives_back_its_configuration():
     assert config.from_record(dataclasses.asdict(cfg)) == read  # as records were before they left some settings out
     with pytest.raises(ConfigError, match=r"model.n_layers: not set"):
         config.from_record(dataclasses.asdict(cfg) | {"model": {"d_model": 4}})
+
+
+def nested(times: int) -> dict:
+    """A scheme within so many others."""
+    scheme = {"_target_": "rope_lab.positions.Rotary", "_partial_": True, "q": 1, "k": 1}
+    for _ in range(times):
+        scheme = {"_target_": "rope_lab.positions.Randomized", "_partial_": True, "scheme": scheme}
+    return scheme
+
+
+@pytest.mark.parametrize("times", [17, 500, 5000])
+def test_schemes_within_one_another_without_end_are_said_in_one_line(times, tmp_path):
+    """In a record, and in a yaml; what Hydra cannot read is found before it tries."""
+    with pytest.raises(ConfigError, match=r"nested too deeply|more than 16 schemes"):
+        config.from_record(config.recorded(config.load()) | {"position": nested(times)})
+    (tmp_path / "position").mkdir()
+    (tmp_path / "position" / "deep.yaml").write_text("{a: " * times + "}" * times)
+    with pytest.raises(ConfigError, match=r"deep\.yaml: more than 16 groups"):
+        config.check_choices(["position=deep"], [tmp_path])
+
+
+def test_some_schemes_within_one_another_are_fine(tmp_path):
+    cfg = config.from_record(config.recorded(config.load()) | {"position": nested(10)})
+    assert config.build_position(cfg, Dims(64, 4, 8)).scheme.scheme.longest == 2048
+
+
+def test_a_yaml_within_itself_is_said_in_one_line(tmp_path):
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "loop.yaml").write_text("&whole {letters: *whole}")
+    with pytest.raises(ConfigError, match=r"loop\.yaml: more than 16 groups"):
+        config.check_choices(["task=loop"], [tmp_path])
+    (tmp_path / "task" / "loop.yaml").write_text("{letters: &letters ab, x: *letters")  # and a mistake for Hydra to say
+    config.check_choices(["task=loop"], [tmp_path])
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a" * 101, "a\nb", "\x1b[31m", "a/b"])
+def test_a_record_whose_names_are_none_is_refused(name):
+    plain = config.recorded(config.load())
+    plain["names"] = plain["names"] | {"scale": name}
+    with pytest.raises(ConfigError) as refused:
+        config.from_record(plain)
+    assert "scale=" in str(refused.value)
+    assert str(refused.value).isprintable()
 
 
 @pytest.fixture

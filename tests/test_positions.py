@@ -325,7 +325,7 @@ def test_p_rope_lets_the_slow_pairs_stand():
         ("roper", "position.value_fraction=nan", "position.value_fraction=nan: must be a finite number"),
         ("roper", "position.value_fraction=null", "position.value_fraction=null: must be a finite number"),
         ("roper", "position.value_base=1", "position.value_base=1.0: must be a finite number above 1"),
-        ("roper", "position.value_base=inf", "position.value_base=inf: must be a finite number or null"),
+        ("roper", "position.value_base=inf", "position.value_base=inf: must be a finite number"),
         ("roper", "position.value_base=same", "position.value_base=same: must be a finite number or null"),
         ("rope", "position.value_fraction=0.5", "position.value_fraction=0.5, position.value_base=null: must be 1.0"),
         ("rope", "position.value_base=500", "position.value_base=500.0: must be 1.0 and null where position.v and"),

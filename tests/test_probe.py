@@ -1,12 +1,13 @@
 """Probes: each does to the model what it says, and one that cannot be is one clear message."""
 
 import json
+import os
 
 import pytest
 import torch
 from conftest import SCHEMES, make_scheme, only_folder
 
-from rope_lab import config, data, files, probe, record
+from rope_lab import checkpoint, config, data, files, probe, record, sample
 from rope_lab.config import ConfigError
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, Randomized, Rotary
@@ -317,6 +318,19 @@ def test_what_a_report_says_is_shown_and_does_nothing(tmp_path):
     assert page.count("\n#") == 0
     assert not {"\x1b", "\u202e"} & set(page)
     assert (tmp_path / "x.svg").read_text().rstrip().endswith("</svg>")
+
+
+@pytest.mark.parametrize("name", ["run.json", "checkpoint", "x.json"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tiny, tmp_path, name):
+    train(config.load(*tiny))
+    folder = only_folder(tmp_path / "runs")
+    for path in checkpoint.checkpoints(folder) if name == "checkpoint" else [folder / name]:
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    for main in (probe.main, sample.main):
+        with pytest.raises(SystemExit) as ended:
+            main([str(folder / name if name == "x.json" else folder)])
+        assert "\n" not in ended.value.code
 
 
 @pytest.mark.parametrize("drawn", [False, True])

@@ -1,0 +1,163 @@
+"""A run's record says nothing of the machine, its user or the checkout, and one from elsewhere reads nothing here."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import safetensors
+from conftest import TINY, only_folder
+from test_config import run_command
+
+from rope_lab import config, files, record, sample, train
+from rope_lab.config import ROOT, ConfigError
+
+SCRATCH = "scratch-of-alice"
+SECRET = "hunter2-of-alice"
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory) -> Path:
+    """The folder of all runs after one with W&B offline, in an environment that must not be seen in them."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    remote = {
+        "GIT_CONFIG_KEY_0": "remote.origin.url",
+        "GIT_CONFIG_VALUE_0": f"https://alice:{SECRET}@example.org/x.git",
+    }
+    environment = {
+        "HOME": str(folder / "home-of-alice"),
+        "SEED": "7",
+        "SCRATCH": str(folder / SCRATCH),
+        "SECRET": SECRET,
+        "USER": "alice-a",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in (environment | remote | {"GIT_CONFIG_COUNT": "1", "WANDB_MODE": "offline"}).items():
+            patch.setenv(key, value)
+        out = ["out=${oc.env:SCRATCH}/runs", "wandb.mode=offline", "hydra.sweep.dir=${oc.env:SCRATCH}"]
+        done = run_command([*TINY, "eval.problems=9", *out, "seed=${oc.env:SEED}"], folder)
+    assert done.returncode == 0, done.stderr
+    return folder / SCRATCH / "runs"
+
+
+def test_nothing_that_is_recorded_tells_of_the_machine_its_user_or_the_checkout(private):
+    """Every byte of it but for W&B's own logs, which are never uploaded."""
+    remote = subprocess.run(["git", "remote", "-v"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    telling = [str(ROOT), str(Path.home()), str(private), SCRATCH, SECRET, "alice", sys.executable, *remote[1:2]]
+    telling += [platform.node()] if len(platform.node()) > 4 else []  # `vm` stands in many a file
+    paths = [path for path in private.rglob("*") if path.is_file() and "logs" not in path.parts]
+    assert {"run.json", "metrics.jsonl", "weights.safetensors"} < {path.name for path in paths}
+    assert any(path.suffix == ".wandb" for path in paths)
+    for path in paths:
+        if not path.is_symlink():
+            content = path.read_bytes()
+            assert not [word for word in telling if word.encode() in content], path
+    assert not list(private.rglob("requirements.txt"))
+
+
+def test_what_repeats_a_run_is_recorded(private):
+    """Settings that were typed as ${…} by what they came to, the command as it was typed, without where it wrote."""
+    folder = only_folder(private)
+    content = record.read(folder)
+    assert content["seed"] == content["config"]["seed"] == 7
+    assert content["config"].keys() == config.recorded(config.load()).keys()
+    assert not content["config"].keys() & {"out", "wandb", "threads", "fresh"}
+    command = content["provenance"]["command"]
+    assert "eval.problems=9 'seed=${oc.env:SEED}'" in command
+    assert not [key for key in ("out=", "wandb.", "hydra.") if key in command]
+    with safetensors.safe_open(folder / "weights.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["config"]) == content["config"]
+    repeated = train.train(config.load(*TINY, "eval.problems=9", "seed=7", f"out={private.parent / 'again'}"))
+    assert repeated["run_id"] == content["run_id"]
+    assert repeated["metrics"] == content["metrics"]
+
+
+def test_the_command_of_a_sweeps_run_is_that_of_the_run_alone(tmp_path):
+    done = run_command(["-m", *TINY, "out=runs", "seed=3,4", "wandb.project=mine"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    commands = {record.read(folder)["provenance"]["command"] for folder in (tmp_path / "runs").iterdir()}
+    start = "python -m rope_lab.train model.d_model=16"
+    assert {(command[: len(start)], command[-7:]) for command in commands} == {(start, " seed=3"), (start, " seed=4")}
+
+
+def test_the_path_of_a_file_that_fails_is_not_recorded(tiny, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device", str(tmp_path / "weights.safetensors"))
+
+    monkeypatch.setattr(train, "export", fail)
+    with pytest.raises(train.Unusable):
+        train.train(config.load(*tiny))
+    assert record.read(only_folder(tmp_path / "runs"))["error"] == "OSError: No space left on device"
+
+
+@pytest.mark.parametrize("wanted", [None, "true"])
+def test_wandb_asks_the_network_for_nothing_of_its_own_unless_the_user_wants_it(tiny, monkeypatch, wanted):
+    """Its telemetry looks its address up, in offline mode too, unless this stands in the environment at its import."""
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "to be taken away again")
+    monkeypatch.delenv("WANDB_ERROR_REPORTING")
+    if wanted:
+        monkeypatch.setenv("WANDB_ERROR_REPORTING", wanted)
+    seen = {}
+
+    def init(settings, **arguments):
+        seen.update(settings, **arguments, reporting=os.environ["WANDB_ERROR_REPORTING"])
+        return types.SimpleNamespace(
+            log=lambda *_, **__: None, finish=lambda **_: None, define_metric=lambda *_, **__: None, summary={}
+        )
+
+    fake = types.SimpleNamespace(
+        init=init, Settings=dict, Table=lambda **_: types.SimpleNamespace(bind_to_run=lambda *_: None)
+    )
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    train.train(config.load(*tiny, "wandb.mode=offline"))
+    assert seen["reporting"] == (wanted or "false")
+    assert seen["x_disable_machine_info"]
+    assert seen["disable_git"]
+
+
+@pytest.mark.parametrize(
+    ("group", "key", "value"),
+    [
+        ("task", "letters", "${oc.env:SECRET}"),
+        ("task", "letters", "${task.loss_on}"),
+        ("position", "base", "${oc.decode:${oc.env:SECRET}}"),
+        ("position", "_target_", "${oc.env:SECRET}"),
+        ("train", "decay", "a ${oc.env:SECRET} b"),
+        ("eval", "lengths", ["${oc.env:SECRET}"]),
+        ("names", "task", "${oc.env:SECRET}"),
+    ],
+)
+def test_a_record_from_elsewhere_resolves_no_interpolation(monkeypatch, group, key, value):
+    monkeypatch.setenv("SECRET", SECRET)
+    plain = config.recorded(config.load())
+    plain[group] = plain[group] | {key: value}
+    with pytest.raises(ConfigError) as refused:
+        config.from_record(plain)
+    assert f"{group}.{key}=" in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+def test_what_a_record_says_of_its_machine_is_not_read(tiny, tmp_path, monkeypatch, capsys):
+    """Records made before this was left out hold it: more threads than there are here, folders, interpolations."""
+    monkeypatch.setenv("SECRET", SECRET)
+    train.train(config.load(*tiny))
+    folder = only_folder(tmp_path / "runs")
+    content = record.read(folder)
+    elsewhere = {"threads": 4096, "out": "${oc.env:SECRET}", "fresh": True, "other_code": True}
+    elsewhere |= {"wandb": {"mode": "online", "project": "theirs", "entity": "${oc.env:SECRET}"}}
+    content["config"] |= elsewhere | {"allowed_packages": ["os"]}
+    (folder / "run.json").write_bytes(files.as_json(files.sealed(content)))
+    sample.main([str(folder), "-n", "1"])
+    cfg = config.from_record(content["config"])
+    assert {key: getattr(cfg, key) for key in ("threads", "out", "fresh", "allowed_packages")} == {
+        "threads": None,
+        "out": None,
+        "fresh": False,
+        "allowed_packages": [],
+    }
+    assert (cfg.wandb.mode, cfg.wandb.entity) == ("disabled", None)
+    assert SECRET not in capsys.readouterr().out
