@@ -3,9 +3,14 @@
 import csv
 import io
 import os
+import pickle
+import re
+import shutil
 import signal
+import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_results import make_run
 
-from rope_lab import files
+from rope_lab import config, files
 from rope_lab.results import __main__ as results
 from rope_lab.results import kept, rows, store
 from rope_lab.results.kept import keep, read_kept
@@ -176,6 +181,58 @@ def test_kept_rows_killed_at_every_line_that_writes(tmp_path):
     count = kills(tmp_path, every=1)
     print(f"{count} of {count} healed")
     assert count >= 100
+
+
+BEGIN = "/the/calls/begin/here"
+CODE = f"""
+import os, pathlib, pickle, sys
+from rope_lab.results.kept import keep
+folder, runs = sys.argv[1:]
+runs = pickle.loads(pathlib.Path(runs).read_bytes())
+os.path.exists({BEGIN!r})
+keep(runs, pathlib.Path(folder))
+os._exit(0)
+"""
+
+
+@pytest.mark.torture
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace, which kills before a system call")
+def test_kept_rows_killed_before_every_system_call(tmp_path):
+    a, b, c = some_runs(tmp_path / "runs", "abc")
+    (tmp_path / "given").write_bytes(pickle.dumps([b]))
+    folder, log = tmp_path / "kept", tmp_path / "calls"
+    command = [sys.executable, "-c", CODE, str(folder), str(tmp_path / "given")]
+    fixed = os.environ | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(config.ROOT)}
+    kills = 0
+    for before in ([], [a]):
+
+        def begin(before: list[rows.RunRow] = before) -> None:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            if before:
+                keep(before, folder)
+
+        begin()
+        subprocess.run(["strace", "-o", str(log), *command], env=fixed, check=True)
+        calls = re.findall(r"^(\w+)\((.*)", log.read_text(), re.M)
+        first = next(i for i, (_, arguments) in enumerate(calls) if BEGIN in arguments)
+        seen = Counter()
+        for i, (call, _) in enumerate(calls):
+            seen[call] += 1
+            if i <= first or call in ("getpid", "exit_group"):
+                continue
+            begin()
+            kill = ["-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={seen[call]}"]
+            done = subprocess.run(["strace", "-o", os.devnull, *kill, *command], env=fixed, capture_output=True)
+            assert done.returncode != 0
+            kills += 1
+            there = names(folder) if store.exists(folder) else []
+            assert there in ([run.source.position for run in before], [run.source.position for run in [*before, b]])
+            keep([c], folder)
+            assert names(folder) == [*there, "c"]
+            assert sorted(path.name for path in folder.iterdir()) == ["curves.jsonl", "rows.csv"]
+    print(f"{kills} of {kills} healed")
+    assert kills >= 100
 
 
 def committed_and_killed(folder: Path, monkeypatch) -> None:
