@@ -1,4 +1,4 @@
-"""What a run needs to go on exactly where it was, written so that a crash at any moment leaves the last one whole.
+"""What a run needs to resume exactly where it was, written so that a crash at any moment leaves the last one whole.
 
 A checkpoint's name carries its step and a digest of its content, `checkpoint-00000250-4f0c….pt`: a single wrong bit
 anywhere is noticed before it is loaded, which neither torch nor its archive's own checksums would see to.
@@ -13,16 +13,14 @@ from typing import Any
 import torch
 
 from rope_lab.files import digest, write_whole
-from rope_lab.limits import is_out_of_memory
+from rope_lab.instantiate import ConfigError
+from rope_lab.memory import is_out_of_memory
 
 log = logging.getLogger(__name__)
 
 NAME = "checkpoint-" + 8 * "[0-9]" + "-" + 16 * "[0-9a-f]" + ".pt"
+OVER = "fresh=true starts over"
 KEPT = 2  # checkpoints: should the newest be damaged, there is one before it
-
-
-class Refused(Exception):
-    """There are checkpoints, and none that can be trusted."""
 
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> None:
@@ -45,17 +43,18 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> None:
 def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
     """The newest checkpoint that is whole, or None where there is none; warns of each damaged one passed over.
 
-    Raises Refused where there are checkpoints and none is whole, where one must not be read, or where a whole one holds
-    more than tensors and plain Python: nothing in a checkpoint ever runs.
+    Raises ConfigError where there are checkpoints and none is whole, where one must not be read, or where a whole one
+    holds more than tensors and plain Python: nothing in a checkpoint ever runs.
     """
     found = checkpoints(folder)
     for path in found:
         try:
             content = path.read_bytes()
         except PermissionError as error:
-            raise Refused(f"{path} cannot be read ({error.strerror}); give this user the right to") from None
-        except OSError as error:
-            log.warning("%s is damaged and passed over: %s", path, error.strerror)
+            raise ConfigError(f"{path} cannot be read ({error.strerror}); give this user the right to") from None
+        except (OSError, MemoryError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "larger than memory"
+            log.warning("%s is damaged and passed over: %s", path, reason)
             continue
         if path.stem.rpartition("-")[2] != digest(content):
             log.warning("%s is damaged and passed over: its content is not what its name says", path)
@@ -63,13 +62,15 @@ def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | N
         try:
             return torch.load(io.BytesIO(content), map_location=device, weights_only=True)
         except pickle.UnpicklingError:
-            raise Refused(f"{path} holds more than tensors and plain Python, which is not loaded") from None
+            raise ConfigError(f"{path} holds more than tensors and plain Python, which is not loaded; {OVER}") from None
         except (RuntimeError, ValueError, EOFError, LookupError, OSError) as error:
             if is_out_of_memory(error):
                 raise
-            raise Refused(f"{path} is what its digest says, and no checkpoint ({type(error).__name__})") from None
+            raise ConfigError(
+                f"{path} is what its digest says, and no checkpoint ({type(error).__name__}); {OVER}"
+            ) from None
     if found:
-        raise Refused(f"{folder}: none of its {len(found)} checkpoints is whole")
+        raise ConfigError(f"{folder}: none of its {len(found)} checkpoints is whole; {OVER}")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Atomic writes that follow no link, records that carry a digest of themselves, and lines for a screen."""
+"""Atomic writes that follow no link, and records that carry a digest of themselves."""
 
 import errno
 import functools
@@ -63,7 +63,11 @@ def read_file(path: Path) -> bytes:
     """The content of a regular file, or of one that `path` links to. Raises OSError, also where reading might wait."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
-    return path.read_bytes()
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        content = file.read()
+    if content is None:  # files of /proc may have nothing to read yet
+        raise OSError(errno.EAGAIN, "reading it would wait", str(path))
+    return content
 
 
 def remove_temporary(folder: Path) -> None:
@@ -132,9 +136,10 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
         content = json.loads(found)
         if not isinstance(content, dict):
             return None
-        if is_sealed(content) and as_json(sealed(content)) != found:
+        again = as_json(sealed(content))  # raises ValueError at numbers that are not finite, which no record has
+        if is_sealed(content) and again != found:
             return None
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError, MemoryError):
         return None
     return content
 
@@ -142,24 +147,3 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
 def is_sealed(content: dict[str, Any]) -> bool:
     """Whether an object was read from a file that says what its digest is, or should."""
     return DIGEST in content or FORMAT in content
-
-
-def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The leaves of nested objects, each under its whole key: `train.lr`."""
-    leaves: dict[str, Any] = {}
-    for key, value in nested.items():
-        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return leaves
-
-
-def say(text: str) -> None:
-    """Prints whole lines, in one piece even where several runs print at once."""
-    print(text + "\n", end="", flush=True)
-
-
-def plain(text: str) -> str:
-    """`text` in one line, and with nothing that a terminal acts upon: such characters are shown as their escapes.
-
-    These are control characters, ends of lines, marks of direction and of width, unpaired surrogates.
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -28,16 +28,19 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from tqdm import tqdm
 
-from rope_lab import config, data, record
-from rope_lab.config import ConfigError
+from rope_lab import config, data
 from rope_lab.evaluate import exact_matches, text_losses
-from rope_lab.files import plain, read_file, say, write_whole
-from rope_lab.lab import as_evaluated, hardware, load_run
+from rope_lab.files import read_file, write_whole
+from rope_lab.instantiate import ConfigError
 from rope_lab.model import Transformer
 from rope_lab.positions import PositionScheme, Randomized, TooLong
+from rope_lab.provenance import provenance
 from rope_lab.results.figures import STYLE, rendered
 from rope_lab.results.rows import origin
 from rope_lab.results.tables import escaped, markdown
+from rope_lab.run import load_run
+from rope_lab.text import plain, say
+from rope_lab.trainer import as_evaluated
 
 STILL = re.compile(r"still=([qkvo]+)(?::([0-9]+)(?:-([0-9]+))?)?")
 BANDS = 8  # a head with more pairs is probed in so many bands of neighbouring pairs
@@ -223,12 +226,12 @@ def figure(outcomes: list[Outcome], title: str) -> Figure:
     return drawn
 
 
-def report(content: dict[str, Any], outcomes: list[Outcome]) -> dict[str, Any]:
+def report(cfg: config.Config, content: dict[str, Any], outcomes: list[Outcome]) -> dict[str, Any]:
     """What was found of the run whose run.json is `content`, and what one has to know to find it again."""
     about = {key: content[key] for key in ("task", "position", "scale", "seed", "run_id", "recipe_id", "status")}
     about |= {"steps": content["progress"]["steps"]}
     about |= {"run": origin(content["provenance"])}
-    about |= {"probe": origin(record.provenance(hardware(torch.device("cpu")), None))}
+    about |= {"probe": origin(provenance(cfg, torch.device("cpu"), None))}
     return about | {"outcomes": [asdict(o) for o in outcomes]}
 
 
@@ -295,7 +298,7 @@ def main(arguments: list[str] | None = None) -> None:
         say(table(outcomes))
         if given.probes and not given.into:  # a few must not take the place of all
             return
-        paths = write(report(content, outcomes), stem)
+        paths = write(report(cfg, content, outcomes), stem)
     except ConfigError as error:
         sys.exit(str(error))
     except OSError as error:

@@ -7,18 +7,20 @@ import argparse
 import sys
 from pathlib import Path
 
-from rope_lab import config, data
-from rope_lab.config import Config, ConfigError
+from rope_lab import data
+from rope_lab.config import Config
 from rope_lab.evaluate import generate, samples
-from rope_lab.files import plain, say
-from rope_lab.lab import as_evaluated, load_run
+from rope_lab.instantiate import ConfigError, config_errors
 from rope_lab.model import Transformer
+from rope_lab.run import load_run
+from rope_lab.text import plain, say
+from rope_lab.trainer import as_evaluated
 from tasks.base import Task
 
 
 def complete(cfg: Config, task: Task, model: Transformer, prompt: str) -> str:
     """What the model writes after `prompt`, greedily. Raises ConfigError where the prompt cannot be read."""
-    with config.config_errors():
+    with config_errors():
         task.encode(prompt)
     if not 0 < len(prompt) <= cfg.train.seq_len:
         raise ConfigError(f"a prompt of {len(prompt)} characters: must have 1 to {cfg.train.seq_len}")
@@ -30,7 +32,7 @@ def show_problems(cfg: Config, task: Task, model: Transformer, n: int) -> str:
     """Completions of the first `n` held-out problems, marked right or wrong, the right answer below a wrong one."""
     if not 1 <= n <= 1_000_000:
         raise ConfigError(f"-n {n}: must be at least 1 and at most 1,000,000")
-    with config.config_errors(f"-n {n}: "):
+    with config_errors(f"-n {n}: "):
         problems = data.evaluation_problems(task, n)
     lines, written = [], samples(model, task, problems, cfg.train.seq_len)
     for row in written:

@@ -3,6 +3,8 @@
 import json
 import logging
 import os
+import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,12 +15,15 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from rope_lab import stop
-from rope_lab.files import append_line, say
-from rope_lab.stop import Stop
+from rope_lab import signals
+from rope_lab.files import append_line
+from rope_lab.signals import Stop
+from rope_lab.text import say
 
 log = logging.getLogger(__name__)
 
+EXIT_BAD_CONFIG = 2
+FILLED = 2**16  # bytes that a sweep's folder has to take: Hydra's multirun.yaml, and the outcomes
 OWN_FOLDER = "rope_lab-sweep-"  # how the folder of a sweep begins, unless the user has named another
 
 _sweeps: list[Path] = []  # the outcomes of which `report` has not spoken
@@ -33,16 +38,35 @@ class Report(Callback):
     def __init__(self, outcomes: str):
         self.outcomes = outcomes
 
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        check_writable("hydra.run.dir", Path(config.hydra.run.dir))
+
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        check_writable("hydra.sweep.dir", Path(config.hydra.sweep.dir), FILLED)
         _sweeps.append(Path(config.hydra.sweep.dir) / self.outcomes)
         if "joblib" in config.hydra.launcher._target_:
-            stop.lead()
+            signals.lead()
+
+
+def check_writable(key: str, folder: Path, size: int = 0) -> None:
+    """Exits with one line where Hydra, which would say it by a traceback, cannot make or write to its folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if size:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(size))
+    except OSError as error:
+        with suppress(OSError):
+            if folder.name.startswith(OWN_FOLDER):
+                folder.rmdir()
+        print(f"{key}={folder}: cannot be written ({error.strerror}); set it, or TMPDIR, to another", file=sys.stderr)
+        sys.exit(EXIT_BAD_CONFIG)
 
 
 def end_workers(number: int) -> None:
     """Passes a signal on to the worker processes of this sweep, if it has any, and waits until their runs are saved."""
     for outcomes in _sweeps:
-        stop.end_workers(number, outcomes)
+        signals.end_workers(number, outcomes)
 
 
 def report() -> None:
@@ -71,18 +95,18 @@ def is_sweep() -> bool:
 
 def in_worker() -> bool:
     """Whether the present job of a sweep runs in a worker process."""
-    return is_sweep() and stop.launcher() > 0
+    return is_sweep() and signals.launcher() > 0
 
 
 def run_in_worker(job: Callable[[Stop], None]) -> None:
     """Runs a job in a worker process. One that has been told to stop begins none: it waits for its sweep to end."""
-    stopping = stop.of_worker()
-    with stop.under_way(_outcomes()):
+    stopping = signals.of_worker()
+    with signals.under_way(_outcomes()):
         if not stopping.caught:
             with suppress(SystemExit):  # an exit would end the sweep, and with it the other workers at once
                 job(stopping)
     if stopping.caught:
-        stop.await_end(stopping.caught)
+        signals.await_end(stopping.caught)
 
 
 def note(outcome: str) -> None:

@@ -32,11 +32,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rope_lab import checkpoint, config, data, evaluate, record, train
-from rope_lab.lab import as_evaluated, autocast, build, hardware, resolve
+from rope_lab import checkpoint, config, data, evaluate, train
+from rope_lab.provenance import code_digest, hardware
 from rope_lab.results import __main__ as results
 from rope_lab.results import rows
 from rope_lab.results.kept import keep
+from rope_lab.trainer import as_evaluated, autocast, build, resolve, update
 
 PAGE = config.ROOT / "results" / "benchmark.md"
 BIASED = ("alibi", "t5_bias", "fire")
@@ -117,9 +118,9 @@ def step_of(subject: Subject, shape: Shape) -> Callable[[], None]:
     if subject.model in SCHEMES:
         settings = (f"position={subject.model}", f"train.precision={subject.precision}")
         overrides = (*shape.overrides, *settings, f"train.compile={str(subject.compiled).lower()}")
-        lab = build(resolve(config.load("wandb.mode=disabled", *overrides)))
+        trainer = build(resolve(config.load("wandb.mode=disabled", *overrides)))
         steps = iter(range(10**9))
-        return lambda: train.update(lab, next(steps))
+        return lambda: update(trainer, next(steps))
     task = config.build_task(cfg)
     batch = data.training_batch(task, 0, 0, cfg.train.batch_size, cfg.train.seq_len)
     m = cfg.model
@@ -292,18 +293,18 @@ def evaluation(_: list[str]) -> str:
             overrides = (f"task={task}", "wandb.mode=disabled", f"out={out}")
             with contextlib.redirect_stdout(io.StringIO()):
                 train.train(config.load(*overrides, "eval.every=10000", "eval.problems=1"))
-            lab = build(resolve(config.load(*overrides, "eval.problems=2048")))
+            trainer = build(resolve(config.load(*overrides, "eval.problems=2048")))
             (folder,) = Path(out).glob("*/")
             saved = checkpoint.load(folder)
-        lab.model.load_state_dict(saved["model"])
-        model, made, problems, length = lab.model, lab.task, lab.problems, lab.cfg.train.seq_len
+        trainer.model.load_state_dict(saved["model"])
+        model, made, problems, length = trainer.model, trainer.task, trainer.problems, trainer.cfg.train.seq_len
         longest = max(len(p.completion) for p in problems)
         few = problems[:64]
 
         def write(problems: list, made=made, model=model, longest=longest, length=length) -> None:
             evaluate.generate(model, made, [p.prompt for p in problems], longest, length)
 
-        with as_evaluated(model, lab.cfg):
+        with as_evaluated(model, trainer.cfg):
             seconds = compare(
                 {
                     "forward": lambda m=model, t=made, p=problems: evaluate.exact_matches(m, t, p),
@@ -343,20 +344,20 @@ def write_without_cache(model: nn.Module, task, problems: list, longest: int) ->
 def harness(_: list[str]) -> str:
     """The default run against its bare steps: forward, loss, backward, clipping, optimizer, batches made before."""
     cfg = resolve(config.load("wandb.mode=disabled"))
-    lab = build(cfg)
-    batches = [data.training_batch(lab.task, 0, k, cfg.train.batch_size, cfg.train.seq_len) for k in range(20)]
+    trainer = build(cfg)
+    batches = [data.training_batch(trainer.task, 0, k, cfg.train.batch_size, cfg.train.seq_len) for k in range(20)]
 
     def bare(steps: int = cfg.train.steps) -> None:
         for k in range(steps):
             batch = batches[k % len(batches)]
-            with autocast(cfg, lab.device):
-                logits_BTV = lab.model(batch.inputs_BT)
+            with autocast(cfg, trainer.device):
+                logits_BTV = trainer.model(batch.inputs_BT)
             targets = batch.targets_BT.flatten()
             loss = F.cross_entropy(logits_BTV.flatten(0, 1).float(), targets, ignore_index=data.IGNORED)
-            lab.optimizer.zero_grad()
+            trainer.optimizer.zero_grad()
             loss.backward()
-            nn.utils.clip_grad_norm_(lab.model.parameters(), cfg.train.clip)
-            lab.optimizer.step()
+            nn.utils.clip_grad_norm_(trainer.model.parameters(), cfg.train.clip)
+            trainer.optimizer.step()
 
     def run(*overrides: str) -> None:
         with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()):
@@ -463,7 +464,7 @@ def write_section(name: str, content: str, took: float) -> None:
     about = (
         f"`python scripts/benchmark.py {name}` on {datetime.now(UTC):%Y-%m-%d}: {machine['name']}, "
         f"{torch.get_num_threads()} threads of {machine['cores']} cores, {platform.system()}; {libraries}; "
-        f"code {record.code_hash()}; {took / 60:.1f} minutes."
+        f"code {code_digest(config.load())}; {took / 60:.1f} minutes."
     )
     docstring = " ".join(SECTIONS[name].__doc__.split())
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"

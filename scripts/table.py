@@ -32,11 +32,13 @@ import rope_lab  # noqa: F401 - first, since it sees to the screen and to Ctrl-C
 # isort: split
 from hydra.errors import HydraException
 
-from rope_lab import config, record
-from rope_lab.lab import resolve
+from rope_lab import config
+from rope_lab.instantiate import ConfigError
 from rope_lab.results import plan
 from rope_lab.results.kept import read_kept
-from rope_lab.stop import LAUNCHER, Stop
+from rope_lab.run import read
+from rope_lab.signals import LAUNCHER, Stop
+from rope_lab.trainer import resolve
 
 TASKS = ("substring_by_index", "substring_by_prefix", "arithmetic_addition")
 PAIR, REST = ("rope", "roper"), ("roper_double_rotation", "none", "sinusoidal", "learned")
@@ -181,7 +183,7 @@ def is_finished(cell: Cell, extra: list[str]) -> bool:
 def content_of(cell: Cell, extra: list[str]) -> dict | None:
     """What the cell's run.json says, if there is one."""
     cfg = resolve(config.load(*cell.overrides(), *extra))
-    return record.read(config.out_folder(cfg) / config.run_name(config.identity(cfg)))
+    return read(config.out_folder(cfg) / config.identity(cfg).run_name)
 
 
 def unkept(cells: list[Cell], extra: list[str], folder: Path) -> list[Cell]:
@@ -189,7 +191,7 @@ def unkept(cells: list[Cell], extra: list[str], folder: Path) -> list[Cell]:
     kept = [run for path in (folder, *folder.glob("*/")) for run in read_kept(path)[0]]
     finished = {run.source.run_id for run in kept if run.source.status == "finished"}
     cfgs = {cell: resolve(config.load(*cell.overrides(), *extra)) for cell in cells}
-    return [cell for cell, cfg in cfgs.items() if config.run_id(config.identity(cfg)) not in finished]
+    return [cell for cell, cfg in cfgs.items() if config.identity(cfg).run_id not in finished]
 
 
 def main() -> None:
@@ -218,7 +220,7 @@ def main() -> None:
         if not given.list:
             run_all(cells, given.overrides, given.jobs, given.minutes)
         contents = {cell: content_of(cell, given.overrides) for cell in cells}
-    except (config.ConfigError, HydraException) as error:
+    except (ConfigError, HydraException) as error:
         sys.exit(str(error).splitlines()[0])
     missing = [cell for cell, content in contents.items() if not content or content["status"] != "finished"]
     for cell in missing:

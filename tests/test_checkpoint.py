@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rope_lab import checkpoint, files
+from rope_lab.instantiate import ConfigError
 
 
 def state(step: int) -> dict:
@@ -61,7 +62,7 @@ def test_every_flipped_bit_and_every_truncation_is_noticed(folder, caplog):
 def test_where_none_is_whole_nobody_begins_from_zero_in_silence(folder):
     for path in checkpoint.checkpoints(folder):
         path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(checkpoint.Refused, match="none of its 2 checkpoints is whole"):
+    with pytest.raises(ConfigError, match="none of its 2 checkpoints is whole"):
         checkpoint.load(folder)
 
 
@@ -129,7 +130,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path, monkeypatch):
     torch.save({"step": 2, "evil": Malicious()}, tmp_path / "checkpoint-00000002.pt")
     assert checkpoint.load(tmp_path)["step"] == 1
     checkpoint.save(tmp_path, 3, {"step": 3, "evil": Malicious()})
-    with pytest.raises(checkpoint.Refused, match="more than tensors and plain Python"):
+    with pytest.raises(ConfigError, match="more than tensors and plain Python"):
         checkpoint.load(tmp_path)
     assert not (tmp_path / "executed").exists()
 

@@ -18,22 +18,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rope_lab import config, files
-from rope_lab.config import ConfigError
-from rope_lab.lab import resolve
+from rope_lab.instantiate import ConfigError
 from rope_lab.positions import Dims
 from rope_lab.train import train
 
 # overrides, and what the message has to name
 BAD = [
-    (["train.lr=nan"], ["train.lr=nan", "train.lr=1e-3"]),
-    (["train.lr=-1"], ["train.lr=-1", "above 0"]),
+    (["train.lr=nan"], ["train.lr=nan", "finite"]),
+    (["train.lr=-1"], ["train.lr=-1", "greater than 0"]),
     (["train.lr=inf"], ["train.lr=inf"]),
-    (["seed=-1"], ["seed=-1", "0 or more"]),
-    (["train.steps=0"], ["train.steps=0", "at least 1"]),
+    (["seed=-1"], ["seed=-1", "equal to 0"]),
+    (["train.steps=0"], ["train.steps=0", "equal to 1"]),
     (["train.clip=0"], ["train.clip=0"]),
     (["train.decay=exponential"], ["train.decay=exponential", "linear"]),
     (["train.precision=float16"], ["train.precision=float16", "bfloat16"]),
-    (["model.norm=both"], ["model.norm=both", "pre or post"]),
+    (["model.norm=both"], ["model.norm=both", "'pre' or 'post'"]),
     (["model.init=zero"], ["model.init=zero", "xavier"]),
     (["model.dropout=1.0"], ["model.dropout=1.0"]),
     (["+foo=1"], ["foo=1", "no such setting"]),
@@ -42,7 +41,7 @@ BAD = [
     (["+task.strin_length=4"], ["task.strin_length=4", "task.string_length"]),
     (["+position.bse=4"], ["position.bse=4", "position.base"]),
     (["+wandb.mod=online"], ["wandb.mod=online", "wandb.mode"]),
-    (["task.string_length=six"], ["task.string_length=six", "whole number"]),
+    (["task.string_length=six"], ["task.string_length=six", "integer"]),
     (["task.string_length=0"], ["task.string_length=0", "at least 1"]),
     (["task.loss_on=some"], ["task.loss_on=some", "answer"]),
     (["task.letters=aa"], ["task.letters=aa", "different"]),
@@ -55,10 +54,13 @@ BAD = [
     (["train.seq_len=10"], ["train.seq_len=10", "train.seq_len"]),
     (["task.string_length=1", "task.letters=ab"], ["task.string_length=1", "too small", "larger"]),
     (["task.string_length=2", "task.letters=abcdefgh", "eval.problems=100"], ["eval.problems=100", "more than"]),
-    (["device=tpu"], ["device=tpu", "auto, cpu"]),
+    (["device=tpu"], ["device=tpu", "'cpu'"]),
     (["threads=0"], ["threads=0"]),
-    (["threads=100000"], ["threads=100000", "cores"]),
-    (["out="], ["out=", "must name a folder"]),
+    (["train.lr=abc"], ["train.lr=abc", "number"]),
+    (["train.steps=1.5"], ["train.steps=1.5", "integer"]),
+    (["train.steps=true"], ["train.steps=true", "number"]),
+    (["threads=100000"], ["threads=100000", "less than"]),
+    (["out="], ["out=", "empty"]),
     (["recipe=substring_by_index/paper"], ["recipe=substring_by_index/paper", "scale="]),
     (["position._partial_=false"], ["position._partial_=false", "conf/position"]),
     (["position=sinusoidal", "position.base=0"], ["position.base=0", "above 1"]),
@@ -70,11 +72,11 @@ BAD = [
     (["scale=5"], ["scale=5", "conf/scale/"]),
     (["seed=${nothing}"], ["seed", "nothing"]),
     (["train.lr=${train}"], ["train.lr"]),
-    (["task.letters=???"], ["task.letters", "Missing"]),
+    (["task.letters=???"], ["task.letters", "not set"]),
     (["task._target_=os.system"], ["task._target_=os.system", "allowed_packages=[os]"]),
     (["position._target_=torch.nn.Linear"], ["position._target_=torch.nn.Linear", "allowed_packages=[torch]"]),
-    (["task._target_=rope_lab.record.Run"], ["rope_lab.record.Run", "must be a Task"]),
-    (["task._target_=rope_lab.record.subprocess.run"], ["rope_lab.record.subprocess"]),
+    (["task._target_=rope_lab.run.Run"], ["rope_lab.run.Run", "must be a Task"]),
+    (["task._target_=rope_lab.provenance.subprocess.run"], ["rope_lab.provenance.subprocess"]),
     (["task.letters={_target_:os.system,command:ls}"], ["task.letters", "must be a plain value"]),
     (["task.letters=[{_target_:os.system,command:ls}]"], ["task.letters", "must be a plain value"]),
     (["task.letters=[[{a:{_partial_:true}}]]"], ["task.letters", "must be a plain value"]),
@@ -82,7 +84,7 @@ BAD = [
     (["position=randomized_rope", "position.scheme=null"], ["position.scheme=null", "must be a scheme"]),
     (["position=randomized_rope", "position.scheme._target_=os.system"], ["position.scheme._target_", "[os]"]),
     (["position=randomized_rope", "position.longest=5"], ["position.longest=5", "train.seq_len"]),
-    (["position=../position/rope"], ["position=../position/rope", "conf/position/ itself"]),
+    (["position=../position/rope"], ["position=../position/rope", "not in a folder"]),
     (["position=learned", "train.seq_len=0"], ["train.seq_len=0"]),
     (["wandb.mode=on"], ["wandb.mode=on", "offline"]),
     (["task._target_=tasks.base.Task"], ["task._target_=tasks.base.Task", "conf/task/"]),
@@ -107,8 +109,8 @@ BAD = [
     (["position.base={" + "a:{" * 300 + "}" * 300 + "}"], ["position.base=", "nested too deeply"]),
     (["scale=../scale/quick"], ["scale=../scale/quick"]),
     (["threads=-1"], ["threads=-1"]),
-    (["threads=9999999999999999999999"], ["threads=9999999999999999999999", "cores"]),
-    (["device=cuda:0"], ["device=cuda:0", "cuda or mps"]),
+    (["threads=9999999999999999999999"], ["threads=9999999999999999999999", "less than"]),
+    (["device=cuda:0"], ["device=cuda:0", "'cuda' or 'mps'"]),
     (["device="], ["device="]),
     (["device=5"], ["device=5"]),
     (["out='~nobody-of-that-name/runs'"], ["out="]),
@@ -138,8 +140,6 @@ def test_a_device_that_is_not_there(tmp_path):
     "overrides",
     [
         ["train.stepz=5"],
-        ["train.lr=abc"],
-        ["train.steps=1.5"],
         ["scale=papr"],
         ["task=adition"],
         ["nonsense"],
@@ -215,77 +215,6 @@ def test_a_task_without_a_recipe_has_the_defaults_and_no_paper_scale(tmp_path, m
         config.load("task=mine", "scale=paper")
 
 
-def identity(*overrides: str) -> dict:
-    return config.identity(resolve(config.load("device=cpu", *overrides)))
-
-
-def test_identity_changes_with_what_changes_the_record_and_with_nothing_else():
-    base = config.run_id(identity())
-    for same in (
-        ["threads=1"],
-        ["wandb.mode=disabled"],
-        ["out=/elsewhere"],
-        ["fresh=true"],
-        ["device=auto"],
-        [f"train.precision={resolve(config.load('device=cpu')).train.precision}"],
-        ["position.base=10000"],
-    ):
-        assert config.run_id(identity(*same)) == base, same
-    others = [["seed=1"], ["position=rope"], ["train.lr=1e-3"], ["eval.problems=5"], ["task.string_length=7"]]
-    others += [["model.n_layers=2"], ["position.base=500"], ["model.dropout=0.1"]]
-    ids = {config.run_id(identity(*o)) for o in others} | {
-        config.run_id(config.identity(dataclasses.replace(resolve(config.load()), device="cuda")))
-    }
-    assert base not in ids
-    assert len(ids) == len(others) + 1
-
-
-def test_a_setting_that_came_later_leaves_earlier_runs_what_they_were():
-    """Kept runs name recipes by these hashes: they are those of the settings of their time."""
-    for group, key in (
-        ("model", "init"),
-        ("model", "attention"),
-        ("eval", "lengths"),
-        ("eval", "problems_at_end"),
-        ("task", "shortest"),
-        ("position", "value_fraction"),
-        ("position", "value_base"),
-    ):
-        assert key not in identity()[group]
-    within = identity("position=randomized_rope")["position"]["scheme"]
-    assert "base" in within
-    assert not {"value_fraction", "value_base"} & set(within)
-    assert identity("position.value_fraction=0.5")["position"]["value_fraction"] == 0.5
-    values = [f"position.scheme.{setting}" for setting in ("v=1", "o=-1", "value_base=50")]
-    assert identity("position=randomized_rope", *values)["position"]["scheme"]["value_base"] == 50
-    assert identity("position.value_base=50") == identity("position.value_base=50.0")
-    assert identity("task.shortest=5")["task"]["shortest"] == 5
-    assert identity("model.init=xavier")["model"]["init"] == "xavier"
-    assert config.recipe_id(identity("train.precision=float32", "position=rope")) == "2d2b7cab9722"
-    plain = dataclasses.asdict(config.load())
-    del (
-        plain["model"]["init"],
-        plain["model"]["attention"],
-        plain["eval"]["lengths"],
-        plain["eval"]["problems_at_end"],
-        plain["task"]["shortest"],
-        plain["position"]["value_fraction"],
-        plain["position"]["value_base"],
-    )
-    old = config.from_record(plain)
-    assert (old.model.init, old.model.attention, old.eval.lengths) == ("pytorch", "softmax", [])
-    assert config.identity(resolve(old)) == identity()
-
-
-def test_runs_may_be_compared_across_schemes_and_seeds_alone():
-    base = config.recipe_id(identity())
-    assert config.recipe_id(identity("position=rope", "seed=4")) == base
-    assert config.scheme_id(identity("position=rope", "seed=4")) == config.scheme_id(identity("position=rope"))
-    assert config.scheme_id(identity("position.q=0")) != config.scheme_id(identity())
-    for other in (["train.lr=1e-3"], ["eval.problems=5"], ["task=arithmetic_addition"], ["train.compile=true"]):
-        assert config.recipe_id(identity(*other)) != base, other
-
-
 def test_a_record_gives_back_its_configuration():
     cfg = config.load("position=rope", "task=substring_by_prefix", "seed=3")
     read = config.from_record(json.loads(json.dumps(config.recorded(cfg))))
@@ -311,7 +240,7 @@ def test_schemes_within_one_another_without_end_are_said_in_one_line(times, tmp_
     (tmp_path / "position").mkdir()
     (tmp_path / "position" / "deep.yaml").write_text("{a: " * times + "}" * times)
     with pytest.raises(ConfigError, match=r"deep\.yaml: more than 16 groups"):
-        config.check_choices(["position=deep"], [tmp_path])
+        config.check_overrides(["position=deep"], [tmp_path])
 
 
 def test_some_schemes_within_one_another_are_fine(tmp_path):
@@ -323,9 +252,24 @@ def test_a_yaml_within_itself_is_said_in_one_line(tmp_path):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "loop.yaml").write_text("&whole {letters: *whole}")
     with pytest.raises(ConfigError, match=r"loop\.yaml: more than 16 groups"):
-        config.check_choices(["task=loop"], [tmp_path])
+        config.check_overrides(["task=loop"], [tmp_path])
     (tmp_path / "task" / "loop.yaml").write_text("{letters: &letters ab, x: *letters")  # and a mistake for Hydra to say
-    config.check_choices(["task=loop"], [tmp_path])
+    config.check_overrides(["task=loop"], [tmp_path])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "latin"])
+def test_a_yaml_that_cannot_be_read_is_said_in_one_line(kind, tmp_path):
+    path = tmp_path / "task" / "odd.yaml"
+    path.parent.mkdir()
+    os.mkfifo(path) if kind == "pipe" else path.write_bytes(b"caf\xe9: 1")
+    with pytest.raises(ConfigError, match=r"odd\.yaml: (is not a regular file|holds a byte)"):
+        config.check_overrides(["task=odd"], [tmp_path])
+
+
+@pytest.mark.parametrize("override", ["~task", "~position", "~scale", "~position=roper"])
+def test_a_group_that_a_run_needs_cannot_be_taken_away(override):
+    with pytest.raises(ConfigError, match="a run needs one"):
+        config.load(override)
 
 
 @pytest.mark.parametrize("name", ["../x", "", "a" * 101, "a\nb", "\x1b[31m", "a/b"])
@@ -386,7 +330,19 @@ def test_nothing_that_a_run_folder_says_runs_code(stranger, tiny, tmp_path):
 KEYS = ["task", "position", "scale", "recipe", "seed", "device", "threads", "out", "fresh", "model", "train", "eval"]
 KEYS += ["model.d_model", "train.lr", "train.compile", "train.warmup", "task.loss_on", "task.string_length"]
 KEYS += ["task._target_", "task._partial_", "position._target_", "position.base", "wandb", "wandb.entity"]
-KEYS += ["allowed_packages", "hydra", "+x", "~train", "~task", "+train.x", "++seed", "schema", ""]
+KEYS += [
+    "allowed_packages",
+    "hydra",
+    "+x",
+    "~train",
+    "~task",
+    "+train.x",
+    "++seed",
+    "schema",
+    "",
+    "train.stepz",
+    "modl",
+]
 WORDS = ["null", "", "-1", "1e400", "nan", "[]", "{}", "[1,2]", "{a:1}", "true", "abc", "1.5", "${seed}", "${nope}"]
 WORDS += ["???", "'", "\\", "${oc.env:NOPE}", "9" * 30, "é", "a,b", "~", "${model}", "{_target_:os.system}", "\0", "=="]
 
@@ -403,7 +359,7 @@ def test_whatever_is_set_to_whatever_is_either_right_or_said_in_one_line():
             outcomes.append("right")
     assert not [outcome for outcome in outcomes if "\n" in outcome]
     right, hydras = outcomes.count("right"), outcomes.count("Hydra's")
-    assert min(right, hydras, len(outcomes) - right - hydras) > 10
+    assert min(right, hydras, len(outcomes) - right - hydras) > 5
 
 
 @given(edits=st.lists(st.tuples(st.integers(0, 2**20), st.sampled_from(["delete", "null", "list", "text", "number"]))))
@@ -442,7 +398,7 @@ def test_relative_folders(monkeypatch, tmp_path):
 
 
 def test_learning_rate_schedule():
-    from rope_lab.train import learning_rate
+    from rope_lab.trainer import learning_rate
 
     t = config.load("train.lr=1.0", "train.steps=100", "train.warmup=10", "train.decay=linear").train
     assert [learning_rate(t, s) for s in (0, 4, 9, 10)] == pytest.approx([0.1, 0.5, 1.0, 1.0])

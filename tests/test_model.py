@@ -5,9 +5,9 @@ import hashlib
 import pytest
 import torch
 from conftest import SCHEMES, make_scheme
+from rope_lab.lab import build_model
 
 from rope_lab import config
-from rope_lab.lab import build_model
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, PositionScheme
 

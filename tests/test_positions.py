@@ -6,10 +6,10 @@ import re
 import pytest
 import torch
 from conftest import make_scheme
+from rope_lab.lab import build
 
 from rope_lab import config
 from rope_lab.attention import softmax_attention, unpacked
-from rope_lab.lab import build
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, PositionScheme, Rotary, turn
 from rope_lab.train import evaluate_now, update

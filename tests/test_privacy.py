@@ -13,8 +13,10 @@ import safetensors
 from conftest import TINY, only_folder
 from test_config import run_command
 
-from rope_lab import config, files, record, sample, train
-from rope_lab.config import ROOT, ConfigError
+from rope_lab import config, files, sample, train
+from rope_lab import run as runs
+from rope_lab.config import ROOT
+from rope_lab.instantiate import ConfigError
 
 SCRATCH = "scratch-of-alice"
 SECRET = "hunter2-of-alice"
@@ -62,7 +64,7 @@ def test_nothing_that_is_recorded_tells_of_the_machine_its_user_or_the_checkout(
 def test_what_repeats_a_run_is_recorded(private):
     """Settings that were typed as ${…} by what they came to, the command as it was typed, without where it wrote."""
     folder = only_folder(private)
-    content = record.read(folder)
+    content = runs.read(folder)
     assert content["seed"] == content["config"]["seed"] == 7
     assert content["config"].keys() == config.recorded(config.load()).keys()
     assert not content["config"].keys() & {"out", "wandb", "threads", "fresh"}
@@ -79,7 +81,7 @@ def test_what_repeats_a_run_is_recorded(private):
 def test_the_command_of_a_sweeps_run_is_that_of_the_run_alone(tmp_path):
     done = run_command(["-m", *TINY, "out=runs", "seed=3,4", "wandb.project=mine"], tmp_path)
     assert done.returncode == 0, done.stderr
-    commands = {record.read(folder)["provenance"]["command"] for folder in (tmp_path / "runs").iterdir()}
+    commands = {runs.read(folder)["provenance"]["command"] for folder in (tmp_path / "runs").iterdir()}
     start = "python -m rope_lab.train model.d_model=16"
     assert {(command[: len(start)], command[-7:]) for command in commands} == {(start, " seed=3"), (start, " seed=4")}
 
@@ -88,10 +90,10 @@ def test_the_path_of_a_file_that_fails_is_not_recorded(tiny, tmp_path, monkeypat
     def fail(*_):
         raise OSError(28, "No space left on device", str(tmp_path / "weights.safetensors"))
 
-    monkeypatch.setattr(train, "export", fail)
+    monkeypatch.setattr(train.Run, "export", fail)
     with pytest.raises(train.Unusable):
         train.train(config.load(*tiny))
-    assert record.read(only_folder(tmp_path / "runs"))["error"] == "OSError: No space left on device"
+    assert runs.read(only_folder(tmp_path / "runs"))["error"] == "OSError: No space left on device"
 
 
 @pytest.mark.parametrize("wanted", [None, "true"])
@@ -146,7 +148,7 @@ def test_what_a_record_says_of_its_machine_is_not_read(tiny, tmp_path, monkeypat
     monkeypatch.setenv("SECRET", SECRET)
     train.train(config.load(*tiny))
     folder = only_folder(tmp_path / "runs")
-    content = record.read(folder)
+    content = runs.read(folder)
     elsewhere = {"threads": 4096, "out": "${oc.env:SECRET}", "fresh": True, "other_code": True}
     elsewhere |= {"wandb": {"mode": "online", "project": "theirs", "entity": "${oc.env:SECRET}"}}
     content["config"] |= elsewhere | {"allowed_packages": ["os"]}

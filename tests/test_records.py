@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import stat
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -14,8 +15,9 @@ import torch
 from conftest import TINY, only_folder
 from test_config import run_command
 
-from rope_lab import checkpoint, config, files, lab, record, train
-from rope_lab.config import ConfigError
+from rope_lab import checkpoint, config, files, provenance, train, trainer
+from rope_lab import run as runs
+from rope_lab.instantiate import ConfigError
 from rope_lab.results import __main__ as results
 
 
@@ -145,8 +147,8 @@ def flips(path: Path, count: int, seed: int = 0):
 
 def notices(folder: Path) -> bool:
     """Whether the record of a finished run is seen to be harmed."""
-    content = record.read(folder)
-    return content is None or not record.is_whole(folder, content)
+    content = runs.read(folder)
+    return content is None or not runs.is_whole(folder, content)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -176,14 +178,14 @@ def test_an_edited_number_is_noticed(folder):
     content = json.loads(text)
     content["metrics"]["eval/accuracy"] = 0.99
     (folder / "run.json").write_text(json.dumps(content, indent=2) + "\n")
-    assert record.read(folder) is None
+    assert runs.read(folder) is None
     (folder / "run.json").write_text(text)
-    assert record.read(folder)["metrics"]["eval/accuracy"] != 0.99
+    assert runs.read(folder)["metrics"]["eval/accuracy"] != 0.99
 
 
 def test_a_folder_with_the_name_of_another_run_does_not_answer_for_it(folder):
     other = config.load(*TINY, "position=rope", f"out={folder.parent}")
-    folder.rename(folder.parent / config.run_name(config.identity(lab.resolve(other))))
+    folder.rename(folder.parent / config.identity(trainer.resolve(other)).run_name)
     with pytest.raises(ConfigError, match="is of another run"):
         again(folder, "position=rope")
     assert again(folder, "position=rope", "fresh=true")["position"] == "rope"
@@ -209,7 +211,7 @@ def test_a_record_made_before_there_were_digests_is_accepted_and_said_to_be_unch
     assert not notices(folder)
 
 
-@pytest.mark.parametrize("part", ["model", "optimizer", "state", "origin", "provenance"])
+@pytest.mark.parametrize("part", ["model", "optimizer", "step", "identity", "provenance"])
 @pytest.mark.parametrize("wrong", [None, {}, {"a": 1}, [1, 2], "text"])
 def test_a_checkpoint_with_a_right_digest_and_wrong_content_is_refused_in_a_line(folder, part, wrong):
     (folder / "run.json").unlink()
@@ -221,6 +223,72 @@ def test_a_checkpoint_with_a_right_digest_and_wrong_content_is_refused_in_a_line
         again(folder)
     assert "\n" not in str(refused.value)
     assert again(folder, "fresh=true")["status"] == "finished"
+
+
+WRONG_STATES = [
+    *({"step": step} for step in (-3, 2.5, "7", None, float("nan"), True, 10**9)),
+    *({"seconds": seconds} for seconds in ("x", None, -5.0, float("nan"), float("inf"))),
+    *({"losses": losses} for losses in ("x", [None], ["a"], 5, [float("nan")], [10**400])),
+    *({"metrics": found} for found in ([1], "abc", {"a": 1}, [{}], [{"step": "x"}], [{"step": 2}, {"step": 1}])),
+    *({"metrics": [{"step": 1, "eval/loss": value}]} for value in ("x", None, float("nan"))),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_STATES, ids=str)
+def test_a_checkpoint_of_progress_that_cannot_be_is_refused_in_a_line(folder, wrong):
+    with_checkpoint(folder, lambda saved: saved.update(wrong))
+    for read in (again, lambda folder: runs.load_run(folder, [])):
+        with pytest.raises(ConfigError, match=r"checkpoint .*fresh=true") as refused:
+            read(folder)
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("wrong", [{"earlier": 5}, {"git": torch.zeros(2)}, {"code": float("nan")}], ids=str)
+def test_a_checkpoint_whose_origin_no_record_can_hold_is_refused_in_a_line(folder, wrong):
+    with_checkpoint(folder, lambda saved: saved["provenance"].update(wrong))
+    (folder / "run.json").unlink()
+    with pytest.raises(ConfigError, match=r"checkpoint .*fresh=true"):
+        again(folder)
+
+
+@pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq", "step"])
+@pytest.mark.parametrize("harm", ["shape", "stride", "missing", "text"])
+def test_optimizer_state_that_does_not_fit_its_parameters_is_refused(folder, name, harm):
+    def edit(saved):
+        assert saved["optimizer"]["state"]
+        for state in saved["optimizer"]["state"].values():
+            whole = state.pop(name)
+            wrong = {"shape": torch.zeros(1), "stride": torch.zeros(1).expand(2, *whole.shape), "text": "x"}
+            state |= {name: wrong[harm]} if harm in wrong else {}
+
+    with_checkpoint(folder, edit)
+    with pytest.raises(ConfigError, match=r"checkpoint .*fresh=true"):
+        again(folder)
+
+
+def test_the_settings_of_the_optimizer_are_those_of_the_run_whatever_a_checkpoint_says(folder):
+    before = safetensors.torch.load_file(folder / "weights.safetensors")
+
+    def edit(saved):
+        saved["optimizer"]["param_groups"][0] |= {"betas": (0.5, 0.5), "eps": 1.0, "weight_decay": 0.5}
+
+    with_checkpoint(folder, edit, step=3)
+    assert again(folder)["status"] == "finished"
+    after = safetensors.torch.load_file(folder / "weights.safetensors")
+    assert all(torch.equal(after[name], weight) for name, weight in before.items())
+
+
+def with_checkpoint(folder: Path, edit, step: int = 6) -> None:
+    """Makes an edited checkpoint of `step` the only one of a run that was interrupted there."""
+    (path,) = folder.glob(f"checkpoint-{step:08d}-*.pt")
+    saved = torch.load(path, weights_only=True)
+    edit(saved)
+    for path in checkpoint.checkpoints(folder):
+        path.unlink()
+    checkpoint.save(folder, step, saved)
+    without_digests(folder)
+    content = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(content | {"status": "interrupted"}))
 
 
 @pytest.mark.parametrize("content", [b"", b"text", {"a": 1}, [torch.zeros(2)], 7])
@@ -301,8 +369,8 @@ def test_a_file_system_that_syncs_no_folders_is_a_warning_once(tiny, monkeypatch
 
 
 def test_what_git_does_not_tell_is_not_called_clean(monkeypatch):
-    monkeypatch.setattr(record, "_git", lambda *arguments: None)
-    assert record.provenance({}, None)["git"] == {"commit": None, "dirty": None}
+    monkeypatch.setattr(provenance, "_git", lambda *arguments: None)
+    assert provenance.git_state() == {"commit": None, "dirty": None}
 
 
 def test_tables_say_which_records_carry_no_digests(folder, capsys, caplog):
@@ -320,3 +388,95 @@ def test_tables_leave_out_a_folder_with_the_name_of_another_run(folder, capsys):
     moved.rename(folder.parent / "my favourite")
     results.main([str(folder.parent), "--print"])
     assert "another run" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "probes.md", "run.json"])
+def test_starting_over_forgets_nothing_where_a_folder_stands_in_the_place_of_a_file(folder, name):
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).mkdir()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(train.Unusable):
+        again(folder, "fresh=true")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e999", "-Infinity"])
+def test_a_record_with_a_number_that_is_none_is_made_again_from_the_checkpoint(folder, number):
+    without_digests(folder)
+    content = json.loads((folder / "run.json").read_text()) | {"status": "interrupted"}
+    content["provenance"]["earlier"] = [{"code": "NUMBER"}]
+    (folder / "run.json").write_text(json.dumps(content).replace('"NUMBER"', number))
+    assert runs.read(folder) is None
+    assert again(folder)["status"] == "finished"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_no_memory_holds_is_made_again_from_the_checkpoint(folder, name, monkeypatch):
+    real = files.read_file
+
+    def read_file(path):
+        if path.name == name and path.stat().st_size == 2**40:
+            raise MemoryError
+        return real(path)
+
+    monkeypatch.setattr(files, "read_file", read_file)
+    monkeypatch.setattr(runs, "read_file", read_file)
+    os.truncate(folder / name, 2**40)  # sparse
+    assert again(folder)["status"] == "finished"
+    assert (folder / name).stat().st_size < 2**20
+
+
+def test_a_checkpoint_that_no_memory_holds_is_passed_over(folder, monkeypatch):
+    newest = checkpoint.checkpoints(folder)[0]
+    real = Path.read_bytes
+
+    def read_bytes(path):
+        if path == newest:
+            raise MemoryError
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    assert checkpoint.load(folder)["step"] == 3
+
+
+def test_a_file_that_keeps_its_reader_waiting_is_not_waited_for(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")  # stands for a file of /proc, which says that it is regular
+    monkeypatch.setattr(stat, "S_ISREG", lambda mode: True)
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)
+    try:
+        with ThreadPoolExecutor(1) as reader:
+            found = reader.submit(files.read_file, tmp_path / "pipe")
+            waited = not wait([found], 5).done
+            os.write(writer, b"late") if waited else None
+            os.close(writer)
+            assert not waited
+            assert isinstance(found.exception(), OSError)
+    finally:
+        with suppress(OSError):
+            os.close(writer)
+
+
+def test_a_present_folder_that_is_removed_meanwhile_does_not_make_a_finished_run_fail(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    cfg = config.load(*TINY, f"out={tmp_path / 'runs'}")
+    real = train.Run.export
+
+    def export(*arguments):
+        (tmp_path / "gone").rmdir()
+        return real(*arguments)
+
+    monkeypatch.setattr(train.Run, "export", export)
+    assert train.train(cfg)["status"] == "finished"
+
+
+@pytest.mark.parametrize("sweep", [False, True])
+def test_a_folder_of_hydras_that_cannot_be_written_is_one_line(tmp_path, sweep):
+    (tmp_path / "file").write_text("mine")
+    key = "hydra.sweep.dir" if sweep else "hydra.run.dir"
+    overrides = [*(["-m"] if sweep else []), f"{key}={tmp_path / 'file' / 'x'}", *TINY, f"out={tmp_path / 'runs'}"]
+    done = run_command(overrides, tmp_path)
+    assert done.returncode == train.EXIT_BAD_CONFIG
+    assert done.stderr.count("\n") == 1
+    assert key in done.stderr
+    assert (tmp_path / "file").read_text() == "mine"

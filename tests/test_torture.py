@@ -11,7 +11,8 @@ import pytest
 from conftest import TINY, only_folder
 from test_train import assert_same_end
 
-from rope_lab import checkpoint, record
+from rope_lab import checkpoint
+from rope_lab import run as runs
 
 pytestmark = pytest.mark.torture
 
@@ -54,7 +55,7 @@ def test_runs_killed_at_random_moments_end_as_if_nothing_had_happened(tmp_path):
             folder = only_folder(out)
             assert_same_end(only_folder(tmp_path / "whole" / str(number)), folder)
             assert not list(folder.glob("*.tmp"))
-            assert record.read(folder)["status"] == "finished"
+            assert runs.read(folder)["status"] == "finished"
     print(f"{kills} kills, the steps that stood in the last checkpoint after each: {lost}")
     assert len({step for step in lost if step}) > 5  # the kills fell all over the runs
 

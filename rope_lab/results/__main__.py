@@ -13,10 +13,11 @@ import re
 import sys
 from pathlib import Path
 
-from rope_lab.files import check_regular, make_folder, read_file, say, write_whole
+from rope_lab.files import check_regular, make_folder, read_file, write_whole
 from rope_lab.results import figures, plan, rows, tables
 from rope_lab.results.groups import Group, group, load_published, worth_keeping
 from rope_lab.results.kept import keep
+from rope_lab.text import say
 
 RESULTS = Path(__file__).resolve().parent.parent.parent / "results"
 BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf
 
-from rope_lab.files import flat
-from rope_lab.later import CAME_LATER
+from rope_lab.compat import BACKFILLED
 from rope_lab.results.runs import RunRow, describe, mixed, one_line
 from rope_lab.results.stats import PairedDifference, paired_difference
+from rope_lab.text import flat
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PUBLISHED, CONF = ROOT / "results" / "published.yaml", ROOT / "conf"
@@ -245,7 +245,7 @@ def _variants(cells: dict[tuple, dict[str, dict[int, RunRow]]]) -> dict[tuple, s
 
 def _settings(cells: dict[str, dict[int, RunRow]]) -> dict[str, Any]:
     """Every setting that the runs of one recipe share; of those that came later, what they were before."""
-    before = {key: value for key, value in CAME_LATER.items() if not key.startswith("position.")}
+    before = {key: value for key, value in BACKFILLED.items() if not key.startswith("position.")}
     return before | next(run for cell in cells.values() for run in cell.values()).settings
 
 
@@ -254,7 +254,7 @@ def scheme_names(runs: list[RunRow]) -> dict[str, str]:
 
     Where there is no such file, in what it is unlike most runs of that name. Settings that came later are filled in.
     """
-    before = {key.removeprefix("position."): v for key, v in CAME_LATER.items() if key.startswith("position.")}
+    before = {key.removeprefix("position."): v for key, v in BACKFILLED.items() if key.startswith("position.")}
     settings = defaultdict(Counter)
     for run in runs:
         settings[run.source.position][json.dumps(before | run.position_settings, sort_keys=True)] += 1

@@ -19,12 +19,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from rope_lab.files import say, write_whole
+from rope_lab.files import write_whole
 from rope_lab.results.groups import ROOT, load_published, scheme_names, title
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import MIXED, RunRow, mixed
 from rope_lab.results.stats import holm, mcnemar_p, paired_difference, sign_p
 from rope_lab.results.tables import escaped, markdown
+from rope_lab.text import say
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rope_lab.files import as_json, digest, flat, is_sealed, read_file, sealed
+from rope_lab.files import as_json, digest, is_sealed, read_file, sealed
 from rope_lab.results import store
 from rope_lab.results.kept import DAMAGE, read_kept
 from rope_lab.results.runs import (
@@ -26,6 +26,7 @@ from rope_lab.results.runs import (
     disagreeing,
     one_line,
 )
+from rope_lab.text import flat
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import reprlib
 from dataclasses import dataclass
 from typing import Any
 
-from rope_lab.files import plain
+from rope_lab.text import plain
 
 MIXED = " → "  # between the values that a run's parts have, in the order in which they came
 NAMES = ("task", "scale", "recipe_id", "position", "run_id")  # they become the names of files

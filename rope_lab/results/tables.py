@@ -5,10 +5,10 @@ import re
 from statistics import median
 from typing import Any
 
-from rope_lab.files import plain
 from rope_lab.results import groups as named
 from rope_lab.results.groups import Group, numbers
 from rope_lab.results.stats import Interval, PairedDifference, holm, mcnemar_p, t_interval, wilson, without_worst
+from rope_lab.text import plain
 
 ALPHA = 0.05
 ACTIVE = re.compile(r"[\\`*|\[\]~$]|(?<!\w)_|_(?!\w)")  # what Markdown acts upon within a line, but for HTML

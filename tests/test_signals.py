@@ -14,8 +14,9 @@ import pytest
 from conftest import TINY, only_folder
 from test_train import run
 
-from rope_lab import checkpoint, config, record, stop, sweep, train
-from rope_lab.stop import LAUNCHER, SIGNALS, Stop
+from rope_lab import checkpoint, config, signals, sweep, train
+from rope_lab import run as runs
+from rope_lab.signals import LAUNCHER, SIGNALS, Stop
 
 LONG = [*TINY, "out=runs", "train.steps=1000000", "eval.every=500000"]
 WORKERS = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=0,1,2,3"]
@@ -46,9 +47,9 @@ def assert_saved(out: Path, runs: int) -> None:
     folders = [path.parent for path in out.glob("*/run.json")]
     assert len(folders) == runs
     for folder in folders:
-        content = record.read(folder)
+        content = runs.read(folder)
         assert content["status"] == "interrupted"
-        assert checkpoint.load(folder)["state"]["step"] == content["progress"]["steps"] > 0
+        assert checkpoint.load(folder)["step"] == content["progress"]["steps"] > 0
 
 
 @pytest.mark.parametrize("to_all", [False, True], ids=["to the launcher", "to all"])
@@ -104,7 +105,7 @@ def test_a_sweep_that_is_signalled_at_a_random_moment_leaves_no_run_running(tmp_
                 os.kill(random.choice(workers) if target == "worker" else process.pid, again)
             time.sleep(random.uniform(0, 0.5))
     status = wait_for_all(process)
-    contents = [record.read(path.parent) for path in (tmp_path / "runs").glob("*/run.json")]
+    contents = [runs.read(path.parent) for path in (tmp_path / "runs").glob("*/run.json")]
     print(f"{signal.Signals(number).name} to {target}: {[content['progress']['steps'] for content in contents]}")
     assert status in {end for which in sent for end in (-which, 128 + which)}
     assert {content["status"] for content in contents} <= {"interrupted"}
@@ -127,7 +128,7 @@ def test_runs_of_a_table_whose_script_is_killed_save_themselves(tmp_path):
 @pytest.mark.parametrize("named", [True, False])
 def test_only_the_end_of_a_launcher_stops_a_run(named):
     """Not that of a shell, from which a run may have been started in the background."""
-    child = "import os, time; from rope_lab.stop import Stop\n"
+    child = "import os, time; from rope_lab.signals import Stop\n"
     child += "stop, parent = Stop(), int(os.environ['PARENT'])\nprint(stop.caught)\n"
     child += "while os.getppid() == parent: time.sleep(0.01)\nprint(stop.caught)"
     parent = "import os, subprocess, sys, time; here = str(os.getpid())\n"
@@ -140,10 +141,10 @@ def test_only_the_end_of_a_launcher_stops_a_run(named):
 
 def test_workers_begin_with_signals_held_back():
     """A Ctrl-C while they import torch would otherwise end one of them with a traceback, and loky kill the others."""
-    code = "import os, signal, time; from rope_lab import stop; stop.lead()\n"
+    code = "import os, signal, time; from rope_lab import signals; signals.lead()\n"
     code += "from joblib.externals.loky import get_reusable_executor\n"
     code += "begun = get_reusable_executor(2).submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()\n"
-    code += "print(set(stop.SIGNALS) <= begun)\n"
+    code += "print(set(signals.SIGNALS) <= begun)\n"
     code += "signal.signal(signal.SIGTERM, lambda *_: print('heard', flush=True))\n"
     code += "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.2)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=config.ROOT)
@@ -163,9 +164,9 @@ def test_a_hangup_that_is_ignored_stays_ignored():
 
 
 def test_a_signal_whose_exit_is_swallowed_still_stops_the_next_run(monkeypatch):
-    monkeypatch.setattr(stop, "_asked", 0)
+    monkeypatch.setattr(signals, "_asked", 0)
     with suppress(SystemExit):
-        stop.leave(signal.SIGTERM)
+        signals.leave(signal.SIGTERM)
     with Stop() as stopping:
         assert stopping.caught == signal.SIGTERM
 
@@ -187,7 +188,7 @@ class StopAtLook(Stop):
 def test_whenever_a_signal_comes_the_last_step_is_saved(tiny, tmp_path, n):
     with pytest.raises(SystemExit):
         train.train(config.load(*tiny, "eval.every=100"), StopAtLook(n))
-    content = record.read(only_folder(tmp_path / "runs"))
+    content = runs.read(only_folder(tmp_path / "runs"))
     assert content["status"] == "interrupted"
     assert content["checkpoint"] == content["progress"]["steps"] == n - 1
     assert run([*tiny, "eval.every=100"])["status"] == "finished"

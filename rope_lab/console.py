@@ -5,14 +5,15 @@ import shlex
 import shutil
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from rope_lab.evaluate import SCORED
-from rope_lab.files import say
-from rope_lab.record import Run
+from rope_lab.run import Run
+from rope_lab.text import say
 
 
 def new_bar(steps: int, begun: int) -> tqdm:
@@ -68,7 +69,9 @@ def summary(run: Run) -> str:
 
 def as_typed(path: Path) -> str:
     """A path as one would type it here: relative where it lies below, and never like an option."""
-    typed = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    typed = str(path)
+    with suppress(OSError, ValueError):  # it lies elsewhere, or the present folder is no more
+        typed = str(path.relative_to(Path.cwd()))
     return f"./{typed}" if typed.startswith("-") else typed
 
 

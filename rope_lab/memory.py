@@ -10,10 +10,11 @@ from pathlib import Path
 import torch
 
 from rope_lab import config
-from rope_lab.config import Config, ConfigError
-from rope_lab.files import flat
+from rope_lab.config import Config
+from rope_lab.instantiate import ConfigError
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, PositionScheme
+from rope_lab.text import flat, show
 from tasks.base import Task
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ Demand = tuple[torch.device, int, str]  # of a device, at least so many bytes, s
 def _held_out(cfg: Config, task: Task) -> Demand:
     t, e = cfg.train, cfg.eval
     longest = max([t.seq_len, *e.lengths]) if task.one_document else t.seq_len
-    settings = f"eval.sequences={e.sequences} train.seq_len={t.seq_len} eval.lengths={config.show(e.lengths)}"
+    settings = f"eval.sequences={e.sequences} train.seq_len={t.seq_len} eval.lengths={show(e.lengths)}"
     least = HELD_OUT * e.sequences * longest + e.problems * sum(e.lengths)
     return torch.device("cpu"), least, f"{settings} eval.problems={e.problems}: held-out text and problems need"
 

@@ -1,0 +1,38 @@
+"""What older records call things: every reader passes through here, so that they are read as if written today."""
+
+import re
+from typing import Any
+
+# Settings that were added after runs had been kept, and the value that earlier runs had. At that value a run is the
+# run it was without the setting. A scheme within another scheme has the settings of `position` too.
+BACKFILLED: dict[str, Any] = {
+    "model.init": "pytorch",
+    "model.attention": "softmax",
+    "eval.lengths": [],
+    "eval.problems_at_end": None,
+    "task.shortest": None,
+    "position.value_fraction": 1.0,
+    "position.value_base": None,
+}
+
+# Old name → new name.
+SETTINGS: dict[str, str] = {}
+CLASSES: dict[str, str] = {}  # import paths, as `_target_` has them
+
+NESTED = re.compile(r"position\.(?:\w+\.)+(?=\w+$)")
+
+
+def general(key: str) -> str:
+    """A setting of a scheme within another, `position.scheme.base`, as one of any scheme: `position.base`."""
+    return NESTED.sub("position.", key)
+
+
+def renamed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Flat settings (`train.lr`) of any age under today's names."""
+    found = {}
+    for key, value in settings.items():
+        new = SETTINGS.get(general(key))
+        if new:
+            key = key.rpartition(".")[0] + "." + new.rpartition(".")[2]
+        found[key] = CLASSES.get(value, value) if key.endswith("._target_") and isinstance(value, str) else value
+    return found

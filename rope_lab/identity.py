@@ -1,0 +1,88 @@
+"""Which run a run is: ids from names and arguments, never from how the code spells them.
+
+Ids are worked out from settings, those of kept records too, and never read from a record. So a class may move to
+another module, and a class or a setting be renamed (`rope_lab/compat.py` lists the old names): no run becomes another.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rope_lab import compat
+from rope_lab.text import flat, show
+
+GROUPS = ("task", "position", "model", "train", "eval", "device")  # of settings that change what a run records
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Everything that changes what a run records, and nothing else.
+
+    task, position: the names under which they were chosen
+    settings:       flat (`train.lr`), with the name of each class (`position.class`); none at its backfilled default
+    """
+
+    task: str
+    position: str
+    seed: int
+    settings: dict[str, Any]
+
+    @property
+    def run_id(self) -> str:
+        return _hash(asdict(self))
+
+    @property
+    def recipe_id(self) -> str:
+        """Runs that share it may be compared: they differ in scheme and seed at most."""
+        return _hash({"task": self.task, "settings": self._part(of_scheme=False)})
+
+    @property
+    def scheme_id(self) -> str:
+        """Of the scheme with its settings, which its name alone does not tell."""
+        return _hash(self._part(of_scheme=True))[:6]
+
+    @property
+    def run_name(self) -> str:
+        """The name of the run's folder."""
+        return f"{self.task}-{self.position}-s{self.seed}-{self.run_id}"
+
+    def _part(self, of_scheme: bool) -> dict[str, Any]:
+        return {key: value for key, value in self.settings.items() if key.startswith("position.") == of_scheme}
+
+
+def identify(task: str, position: str, seed: int, settings: dict[str, Any]) -> Identity:
+    """The identity of a run from its settings of any age, nested or flat; groups other than GROUPS do not count."""
+    found = {}
+    for key, value in compat.renamed(flat(settings)).items():
+        general = compat.general(key)
+        if key.partition(".")[0] not in GROUPS or key.endswith("._partial_"):
+            continue
+        if general in compat.BACKFILLED and value == compat.BACKFILLED[general]:
+            continue
+        if key.endswith("._target_"):
+            key, value = key.removesuffix("_target_") + "class", str(value).rpartition(".")[2]
+        found[key] = value
+    return Identity(task, position, seed, found)
+
+
+def differences(saved: Identity, asked: Identity) -> str:
+    """Every setting in which two identities differ, `train.lr=0.001 (now 0.002)`; empty where they are the same."""
+    ours, theirs = (
+        {"task": each.task, "position": each.position, "seed": each.seed} | each.settings for each in (saved, asked)
+    )
+    keys = [key for key in ours | theirs if ours.get(key) != theirs.get(key)]
+    return ", ".join(f"{key}={show(ours.get(key))} (now {show(theirs.get(key))})" for key in keys)
+
+
+def _hash(content: dict[str, Any]) -> str:
+    """The first 12 hexadecimal digits of a SHA-256. 1 and 1.0 are the same number, whatever a file made of it."""
+    return hashlib.sha256(json.dumps(_exact(content), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _exact(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_exact(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

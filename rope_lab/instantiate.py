@@ -1,0 +1,144 @@
+"""What is swapped, task and position: their classes and arguments, checked before any code of theirs runs."""
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import hydra.utils
+import pydantic
+from hydra.errors import InstantiationException
+
+from rope_lab.positions import Dims, PositionScheme
+from rope_lab.text import nearest, plain, show
+from tasks.base import Task
+
+SWAPPED: dict[str, type] = {"task": Task, "position": PositionScheme}  # groups of conf/ whose files name a class
+PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the user allows more
+DEEPEST = 16  # schemes within one another, and groups within one another in a yaml file
+FINITE = pydantic.ConfigDict(allow_inf_nan=False)
+GREATEST = 10**9  # whole numbers among the arguments are smaller
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used: the message, one line, names its key, its value and the remedy."""
+
+    def __str__(self) -> str:
+        return plain(super().__str__())
+
+
+def find_class(group: str, node: dict[str, Any], kind: type, allowed_packages: list[str]) -> type:
+    """The class that `node` names: a `kind`, of our packages or an allowed one; no others are imported.
+
+    Raises ConfigError.
+    """
+    target, conf, packages = node.get("_target_"), group.partition(".")[0], (*PACKAGES, *allowed_packages)
+    key = f"{group}._target_={show(target)}"
+    if not isinstance(target, str) or not target.partition(".")[0]:
+        raise ConfigError(f"{key}: must name a class, as the files in conf/{conf}/ do")
+    package = target.partition(".")[0]
+    if package not in packages:
+        trust = f"if you trust its code, set allowed_packages=[{show(package)}]"
+        raise ConfigError(f"{key}: is not of {' or '.join(PACKAGES)}; {trust}")
+    module, _, name = target.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise ConfigError(f"{key}: {show(str(error))}") from None
+    if not (inspect.isclass(found) and issubclass(found, kind)):
+        raise ConfigError(f"{key}: must be a {kind.__name__}")
+    if found.__module__.partition(".")[0] not in packages:
+        raise ConfigError(f"{key}: is a class of {found.__module__}, and must be named as such")
+    if inspect.isabstract(found) or ("dims" in inspect.signature(found).parameters) != (kind is PositionScheme):
+        raise ConfigError(f"{key}: is no whole {kind.__name__}, name one as in conf/{conf}/")
+    return found
+
+
+def check_arguments(group: str, node: dict[str, Any], kind: type, allowed_packages: list[str]) -> dict[str, Any]:
+    """`node`, whose class may be used here and takes these arguments; 1 is 1.0 where it takes floats.
+
+    Schemes within it are checked too. Raises ConfigError.
+    """
+    conf = group.partition(".")[0]
+    if group.count(".") > DEEPEST:
+        raise ConfigError(f"{conf}: more than {DEEPEST} schemes within one another")
+    parameters = dict(inspect.signature(find_class(group, node, kind, allowed_packages)).parameters)
+    if (parameters.pop("dims", None) is not None) != (node.get("_partial_") is True):
+        raise ConfigError(f"{group}._partial_={show(node.get('_partial_'))}: must be as in the files of conf/{conf}/")
+    checked = dict(node)
+    for key, value in node.items():
+        if key in ("_target_", "_partial_"):
+            continue
+        if key not in parameters:
+            near = nearest(key, parameters, group)
+            raise ConfigError(f"{group}.{key}={show(value)}: there is no such setting; {near}")
+        if parameters[key].annotation == Callable[[Dims], PositionScheme]:
+            if not isinstance(value, dict):
+                raise ConfigError(f"{group}.{key}={show(value)}: must be a scheme, as in conf/position/")
+            checked[key] = check_arguments(f"{group}.{key}", value, PositionScheme, allowed_packages)
+        else:
+            checked[key] = _checked(f"{group}.{key}", value, parameters[key].annotation)
+    for key, parameter in parameters.items():
+        if node.get(key, parameter.default) in (inspect.Parameter.empty, "???"):
+            raise ConfigError(f"{group}.{key}: not set; set it in conf/{conf}/ or with +{group}.{key}=…")
+    return checked
+
+
+def classes(node: dict[str, Any]) -> Iterator[type]:
+    """The class that a checked `node` names, and those within it."""
+    module, _, name = node["_target_"].rpartition(".")
+    yield getattr(importlib.import_module(module), name)
+    for value in node.values():
+        if isinstance(value, dict) and "_target_" in value:
+            yield from classes(value)
+
+
+def build(group: str, node: dict[str, Any], *arguments: Any) -> Any:
+    """The object that a checked `node` describes. Raises ConfigError."""
+    with config_errors("task." if group == "task" else ""):
+        built = hydra.utils.instantiate(node)
+        return built(*arguments) if arguments else built
+
+
+@contextmanager
+def config_errors(prefix: str = "") -> Iterator[None]:
+    """Raises a ValueError about a setting, also one that Hydra has wrapped, as a ConfigError."""
+    try:
+        yield
+    except InstantiationException as error:
+        cause = error.__cause__
+        if cause is not None and not isinstance(cause, ValueError):
+            raise
+        raise ConfigError(f"{prefix}{cause or error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{prefix}{error}") from None
+
+
+def _checked(key: str, value: Any, annotation: Any) -> Any:
+    """`value` as `annotation` says; annotations that pydantic does not know are not checked. Raises ConfigError."""
+    if _names_a_class(value):
+        raise ConfigError(f"{key}={show(value)}: must be a plain value, not one built from a class")
+    try:
+        checked = pydantic.TypeAdapter(annotation, config=FINITE).validate_python(value, strict=True)
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"{key}={show(value)}: {reasons(error)}") from None
+    except pydantic.errors.PydanticSchemaGenerationError:
+        return value
+    if type(checked) is int and abs(checked) >= GREATEST:
+        raise ConfigError(f"{key}={show(value)}: must be a whole number below {GREATEST:,}")
+    return checked
+
+
+def reasons(error: pydantic.ValidationError) -> str:
+    """What is wrong with a value, in the words of pydantic: `must be a valid integer or None`."""
+    found = [re.sub("^(Value error, |Input should be )", "", each["msg"]) for each in error.errors()]
+    return "must be " + " or ".join(dict.fromkeys(found))
+
+
+def _names_a_class(value: Any) -> bool:
+    """Whether Hydra would find something to build in `value`, at any depth."""
+    if isinstance(value, dict):
+        return any(str(key).startswith("_") or _names_a_class(inner) for key, inner in value.items())
+    return isinstance(value, list) and any(map(_names_a_class, value))

@@ -1,0 +1,52 @@
+"""Values and messages as people type and read them."""
+
+import difflib
+import functools
+import json
+from collections.abc import Iterable
+from typing import Any
+
+
+def say(text: str) -> None:
+    """Prints whole lines, in one piece even where several runs print at once."""
+    print(text + "\n", end="", flush=True)
+
+
+def plain(text: str) -> str:
+    """`text` in one line, and with nothing that a terminal acts upon: such characters are shown as their escapes.
+
+    These are control characters, ends of lines, marks of direction and of width, unpaired surrogates.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def show(value: Any) -> str:
+    """A value as one types it on the command line, without its end where it is long."""
+    text = str(value) if isinstance(value, str | float) else json.dumps(value, default=str)
+    return text if len(text) <= 100 else f"{text[:99]}…"
+
+
+def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested objects, each under its whole key: `train.lr`."""
+    leaves: dict[str, Any] = {}
+    for key, value in nested.items():
+        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return leaves
+
+
+def nested(leaves: dict[str, Any]) -> dict[str, Any]:
+    """The nested objects of which these are the leaves."""
+    found: dict[str, Any] = {}
+    for key, value in leaves.items():
+        *groups, last = key.split(".")
+        functools.reduce(lambda group, name: group.setdefault(name, {}), groups, found)[last] = value
+    return found
+
+
+def nearest(key: str, known: Iterable[str], group: str) -> str:
+    """A word on the names that `key` may have been meant for: `did you mean train.lr?`, or which there are."""
+    names = {name: f"{group}.{name}" if group else name for name in known}
+    near = difflib.get_close_matches(key, names, n=1)
+    if near:
+        return f"did you mean {names[near[0]]}?"
+    return f"there are {', '.join(names.values())}" if names else f"{group} has none"

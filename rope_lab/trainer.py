@@ -1,0 +1,210 @@
+"""What trains: task, data, model and optimizer, built and checked before anything is written; and one step of it."""
+
+import dataclasses
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rope_lab import config, data, memory
+from rope_lab.config import Config
+from rope_lab.evaluate import Evaluation, by_length, evaluate, evaluating, samples
+from rope_lab.instantiate import ConfigError, config_errors
+from rope_lab.model import Transformer
+from rope_lab.positions import Dims
+from rope_lab.text import show
+from tasks.base import Problem, Task
+
+log = logging.getLogger(__name__)
+
+EXAMPLES = 8  # problems whose completions are kept with the record
+
+
+class Diverged(Exception):
+    """A number that is not finite, found before the step that it would have spoilt."""
+
+
+@dataclass
+class Trainer:
+    """Everything that a run computes with."""
+
+    cfg: Config  # resolved
+    device: torch.device
+    task: Task
+    text: data.HeldOutText  # for eval/loss
+    problems: list[Problem]  # held out, graded: the first eval.problems of them, at the end all
+    longer: data.Longer  # held out, of eval.lengths, graded at the end
+    model: Transformer
+    forward: Callable[[Tensor], Tensor]  # the model, compiled if that is asked for: what training calls
+    optimizer: torch.optim.Optimizer
+
+
+def resolve(cfg: Config) -> Config:
+    """`cfg` with the device, and the precision in which that computes fastest, in the place of `auto`.
+
+    Raises ConfigError where there is no such device.
+    """
+    name = cfg.device
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(kind for kind, found in there.items() if found)
+    if not there[name]:
+        raise ConfigError(f"device={name}: torch finds no such device here; use device=auto or device=cpu")
+    precision = cfg.train.precision
+    if precision == "auto":
+        precision = "bfloat16" if computes_bfloat16(name) else "float32"
+    return dataclasses.replace(cfg, device=name, train=dataclasses.replace(cfg.train, precision=precision))
+
+
+def computes_bfloat16(device: str) -> bool:
+    """Whether the device multiplies matrices of bfloat16, rather than converting them to others first."""
+    if device == "cpu":
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def build(cfg: Config) -> Trainer:
+    """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError where they cannot be built."""
+    device, t = torch.device(cfg.device), cfg.train
+    if cfg.threads:
+        torch.set_num_threads(cfg.threads)
+    task = config.build_task(cfg)
+    memory.check(cfg, task, device)
+    text, problems, longer = _held_out(cfg, task, device)
+    model = build_model(cfg, len(task.alphabet)).to(device)
+    lengths = f"train.seq_len={t.seq_len}, eval.lengths={show(cfg.eval.lengths)}"
+    with config_errors(f"{lengths}, position={cfg.names.position}: "):
+        model.position.draw(0, max(longer.tokens, t.seq_len))
+    forward = model
+    if t.compile:  # it breaks its graph at the attention on CPUs, and torch then warns of its own doings
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
+        forward = torch.compile(model)
+    if t.warmup > t.steps:
+        log.warning("train.warmup=%d is longer than train.steps=%d: lr is never reached", t.warmup, t.steps)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True)
+    return Trainer(cfg, device, task, text, problems, longer, model, forward, optimizer)
+
+
+def _held_out(cfg: Config, task: Task, device: torch.device) -> tuple[data.HeldOutText, list[Problem], data.Longer]:
+    """What the run is evaluated on. Raises ConfigError where the task has not so much of it."""
+    e, seq_len = cfg.eval, cfg.train.seq_len
+    sizes = " ".join(f"task.{key}={show(value)}" for key, value in cfg.task.items() if key != "_target_")
+    with config_errors(f"{sizes}: "):
+        data.training_batch(task, cfg.seed, 0, 1, seq_len)
+        text = data.evaluation_text(task, e.sequences, seq_len).to(device)
+    name, most = ("eval.problems_at_end", e.problems_at_end) if e.problems_at_end else ("eval.problems", e.problems)
+    with config_errors(f"{name}={most}: "):
+        if most < e.problems:
+            raise ValueError(f"must be at least eval.problems={e.problems}, or null")
+        problems = data.evaluation_problems(task, most)
+    with config_errors(f"eval.lengths={show(e.lengths)}: "):
+        return text, problems, data.longer(task, e.lengths, e.problems, e.sequences, device)
+
+
+def build_model(cfg: Config, vocabulary: int) -> Transformer:
+    """The model with its initial weights: those of `cfg.seed`, the same for every scheme but for what a scheme adds."""
+    dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
+        position = config.build_position(cfg, dims)
+        torch.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
+        with config_errors():
+            return Transformer(vocabulary, **dataclasses.asdict(cfg.model), position=position)
+
+
+def autocast(cfg: Config, device: torch.device) -> torch.autocast:
+    """Within it the device computes in the precision of a resolved `cfg`."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=cfg.train.precision == "bfloat16")
+
+
+def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
+    """Optimizer step number `step`; the batch's loss, its gradient's norm before clipping, and the learning rate.
+
+    Raises Diverged, with the weights as they were, where the loss, a gradient or a weight is not finite.
+    """
+    cfg, model, t = trainer.cfg, trainer.model, trainer.cfg.train
+    batch = data.training_batch(trainer.task, cfg.seed, step, t.batch_size, t.seq_len).to(trainer.device)
+    model.position.draw(data.torch_seed(cfg.seed, data.POSITIONS, step), t.seq_len)
+    torch.manual_seed(data.torch_seed(cfg.seed, data.DROPOUT, step))
+    with autocast(cfg, trainer.device):
+        logits_BTV = trainer.forward(batch.inputs_BT)
+    loss = F.cross_entropy(logits_BTV.flatten(0, 1).float(), batch.targets_BT.flatten(), ignore_index=data.IGNORED)
+    trainer.optimizer.zero_grad()
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), t.clip)
+    weights = nn.utils.get_total_norm(model.parameters())
+
+    loss, norm, weights = torch.stack([loss.detach(), norm, weights]).tolist()  # all at once: a GPU is waited for here
+    lr = learning_rate(t, step)
+    if not all(map(math.isfinite, (loss, norm, weights))):
+        raise Diverged(
+            f"step {step} was not taken: loss {loss:g}, gradient norm {norm:g}, weight norm {weights:g}, "
+            f"learning rate {lr:g}, batch {step} of seed {cfg.seed}"
+        )
+    for group in trainer.optimizer.param_groups:
+        group["lr"] = lr
+    trainer.optimizer.step()
+    return loss, norm, lr
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Raises TypeError where an optimizer's state does not fit its parameters: torch would read and write beside it."""
+    for parameter, state in optimizer.state.items():
+        for name, like in (("exp_avg", parameter), ("exp_avg_sq", parameter), ("step", torch.zeros(()))):
+            if (state[name].shape, state[name].stride()) != (like.shape, like.stride()):
+                raise TypeError(f"optimizer state of shape {list(state[name].shape)}, must be {list(like.shape)}")
+
+
+def learning_rate(t: config.Train, step: int) -> float:
+    """The learning rate of step number `step`, 0 … t.steps − 1: a linear warm-up to t.lr, then the decay towards 0."""
+    if step < t.warmup:
+        return t.lr * (step + 1) / t.warmup
+    done = (step - t.warmup) / (t.steps - t.warmup)
+    return t.lr * {"none": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[t.decay]
+
+
+@contextmanager
+def as_evaluated(model: Transformer, cfg: Config, length: int = 0) -> Iterator[None]:
+    """Within it the model is what every evaluation of its run sees: no dropout, its precision, one random draw.
+
+    length: tokens that it is going to read at most, where that is more than train.seq_len
+    """
+    seed = data.torch_seed(data.EVALUATION_SEED, data.EVALUATION_POSITIONS)
+    model.position.draw(seed, max(length, cfg.train.seq_len))
+    with evaluating(model), autocast(cfg, model.embedding.weight.device):
+        yield
+
+
+def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
+    """How good the model is now, or, `at_end`, has become. Raises Diverged where its loss or a weight is not finite."""
+    cfg, model = trainer.cfg, trainer.model
+    weights = nn.utils.get_total_norm(model.parameters()).item()
+    if not math.isfinite(weights):
+        raise Diverged(f"the norm of the weights is {weights:g}")
+    with as_evaluated(model, cfg):
+        problems = trainer.problems if at_end else trainer.problems[: cfg.eval.problems]
+        evaluation = evaluate(model, trainer.task, trainer.text, problems, cfg.train.seq_len)
+    if not math.isfinite(evaluation.metrics["eval/loss"]):
+        raise Diverged(f"the held-out loss is {evaluation.metrics['eval/loss']:g}")
+    return evaluation
+
+
+def evaluate_lengths(trainer: Trainer) -> dict[str, dict[str, list[float]]]:
+    """What the model makes of problems of eval.lengths, as slices."""
+    cfg, model = trainer.cfg, trainer.model
+    if not cfg.eval.lengths:
+        return {}
+    return by_length(model, trainer.task, trainer.longer, lambda tokens: as_evaluated(model, cfg, tokens))
+
+
+def write_samples(trainer: Trainer) -> list[dict[str, Any]]:
+    """What the model writes now for the first few problems."""
+    with as_evaluated(trainer.model, trainer.cfg):
+        return samples(trainer.model, trainer.task, trainer.problems[:EXAMPLES], trainer.cfg.train.seq_len)
