@@ -18,6 +18,7 @@ BACKFILLED: dict[str, Any] = {
 # Old name → new name.
 SETTINGS: dict[str, str] = {}
 CLASSES: dict[str, str] = {}  # import paths, as `_target_` has them
+SLICES: dict[str, str] = {}
 
 NESTED = re.compile(r"position\.(?:\w+\.)+(?=\w+$)")
 

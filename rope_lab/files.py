@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # the names of files that `write_whole` had not finished
 UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOSYS)
 FORMAT, DIGEST = "format", "digest"  # keys of a sealed file; those written before had neither
+VERSION = 2  # of the format; 1 had ids that no later version works out
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:
@@ -117,7 +118,7 @@ def digest(content: bytes | memoryview) -> str:
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
     """`content` with a digest of itself, by which `read_sealed` notices any changed bit."""
-    plain = {FORMAT: 1} | {key: value for key, value in content.items() if key != DIGEST}
+    plain = {FORMAT: VERSION} | {key: value for key, value in content.items() if key != DIGEST}
     return plain | {DIGEST: digest(json.dumps(plain, allow_nan=False).encode())}
 
 

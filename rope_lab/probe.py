@@ -36,7 +36,7 @@ from rope_lab.model import Transformer
 from rope_lab.positions import PositionScheme, Randomized, TooLong
 from rope_lab.provenance import provenance
 from rope_lab.results.figures import STYLE, rendered
-from rope_lab.results.rows import origin
+from rope_lab.results.folders import origin
 from rope_lab.results.tables import escaped, markdown
 from rope_lab.run import load_run
 from rope_lab.text import plain, say

@@ -35,7 +35,7 @@ from torch import nn
 from rope_lab import checkpoint, config, data, evaluate, train
 from rope_lab.provenance import code_digest, hardware
 from rope_lab.results import __main__ as results
-from rope_lab.results import rows
+from rope_lab.results.folders import read
 from rope_lab.results.kept import keep
 from rope_lab.trainer import as_evaluated, autocast, build, resolve, update
 
@@ -394,7 +394,7 @@ def tables(_: list[str]) -> str:
         folders, kept = Path(place) / "runs", Path(place) / "kept"
         make_runs(folders)
         kept.mkdir()
-        keep(rows.read(folders)[0], kept)
+        keep(read(folders)[0], kept)
         seconds = compare(
             {"run folders": lambda: show_table(folders), "kept rows": lambda: show_table(kept)}, 5, warm=1
         )

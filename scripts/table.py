@@ -34,7 +34,7 @@ from hydra.errors import HydraException
 
 from rope_lab import config
 from rope_lab.instantiate import ConfigError
-from rope_lab.results import plan
+from rope_lab.results import studies
 from rope_lab.results.kept import read_kept
 from rope_lab.run import read
 from rope_lab.signals import LAUNCHER, Stop
@@ -135,14 +135,14 @@ def lengths() -> list[Cell]:
     return [Cell(task, p, seed, "length") for seed in range(3) for task in tasks for p in (*PAIR, *others)]
 
 
-def planned(study: plan.Study) -> list[Cell]:
+def planned(study: studies.Study) -> list[Cell]:
     """The runs of a study of results/plan.yaml."""
     settings = tuple(f"{key}={value}" for key, value in study.settings.items())
     return [Cell(study.task, scheme, seed, study.scale, settings) for scheme, seed in study.cells]
 
 
 TABLES = {f.__name__: f for f in (quick, paper, reduced, prefix, literal, schemes, turns, linear, lengths)}
-TABLES |= {study.name: partial(planned, study) for study in plan.load()}
+TABLES |= {study.name: partial(planned, study) for study in studies.load()}
 
 
 def run_all(cells: list[Cell], extra: list[str], jobs: int, minutes: float) -> None:
@@ -189,7 +189,7 @@ def content_of(cell: Cell, extra: list[str]) -> dict | None:
 def unkept(cells: list[Cell], extra: list[str], folder: Path) -> list[Cell]:
     """The cells of which the kept rows in `folder`, and in the folders in it, hold no finished run."""
     kept = [run for path in (folder, *folder.glob("*/")) for run in read_kept(path)[0]]
-    finished = {run.source.run_id for run in kept if run.source.status == "finished"}
+    finished = {run.run_id for run in kept if run.status == "finished"}
     cfgs = {cell: resolve(config.load(*cell.overrides(), *extra)) for cell in cells}
     return [cell for cell, cfg in cfgs.items() if config.identity(cfg).run_id not in finished]
 

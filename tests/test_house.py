@@ -24,20 +24,25 @@ LAYERS = [
     {"rope_lab.run"},
     {"rope_lab.console"},
     {"rope_lab.train", "rope_lab.sample"},
-    {"rope_lab.results", "rope_lab.results.stats", "rope_lab.results.runs", "rope_lab.results.store"},
-    {"rope_lab.results.kept", "rope_lab.results.groups"},
-    {"rope_lab.results.rows", "rope_lab.results.tables"},
+    {"rope_lab.results.stats", "rope_lab.results.metrics", "rope_lab.results.store"},
+    {"rope_lab.results.runs"},
+    {"rope_lab.results.published", "rope_lab.results.kept"},
+    {"rope_lab.results.folders"},
+    {"rope_lab.results.frame"},
+    {"rope_lab.results", "rope_lab.results.studies", "rope_lab.results.groups"},
+    {"rope_lab.results.tables"},
     {"rope_lab.results.figures", "rope_lab.results.plan"},
     {"rope_lab.results.__main__", "rope_lab.probe"},
 ]
 # The heavy libraries, and who may use them.
 USERS = {
     "torch": "positions attention model instantiate data evaluate memory provenance trainer checkpoint run probe",
-    "numpy": "tasks.* data evaluate results.stats results.groups results.plan results.figures",
+    "numpy": "tasks.* data evaluate results.stats results.groups results.plan results.figures results.runs results.tables results.studies",
     "scipy": "results.stats",
+    "pandas": "results.frame results.groups results.tables results.figures results.studies results.plan",
     "matplotlib": "results.figures probe",
     "wandb": "tracking",
-    "pydantic": "config instantiate",
+    "pydantic": "config instantiate results.runs results.studies results.published",
     "hydra": "config instantiate provenance sweep train",
 }
 

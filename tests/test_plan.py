@@ -12,9 +12,10 @@ from scipy import stats as scipy_stats
 from test_results import make_run
 
 from rope_lab.results import __main__ as results
-from rope_lab.results import plan, stats
+from rope_lab.results import frame, plan, stats, studies
 from rope_lab.results.kept import read_kept
-from rope_lab.results.runs import RunRow, Source
+from rope_lab.results.published import Published
+from rope_lab.results.runs import Run
 
 PLAN = """
 studies:
@@ -37,15 +38,16 @@ studies:
 SEEDS = range(8, 14)
 
 
-def make_row(scheme: str, seed: int, curve: list[float], **changes) -> RunRow:
+def make_row(scheme: str, seed: int, curve: list[float], **changes) -> Run:
     """A run evaluated at steps 0, 100, 200, …"""
-    source = Source(
+    sizes = {"train.steps": 500, "train.batch_size": 1, "train.seq_len": 10, "eval.problems": 8}
+    run = Run(
         task="substring_by_index",
         scale="reduced",
         recipe_id="r",
         position=scheme,
         seed=seed,
-        run_id=f"{scheme}{seed}{changes.get('run_id', '')}",
+        run_id=f"{scheme}{seed}",
         status="finished",
         steps=500,
         sequences=500,
@@ -57,22 +59,20 @@ def make_row(scheme: str, seed: int, curve: list[float], **changes) -> RunRow:
         torch="2.13",
         hardware="CPU",
         threads=1,
-    )
-    return RunRow(
-        replace(source, **{k: v for k, v in changes.items() if k in ("status", "code", "threads", "seed")}),
         metrics={"eval/accuracy": curve[-1]},
-        settings={"train.lr": 1e-4, "device": "cpu"} | changes.get("settings", {}),
+        settings=sizes | {"train.lr": 1e-4, "device": "cpu"} | changes.pop("settings", {}),
         position_settings={},
         curves={"eval/accuracy": [[100 * i for i in range(len(curve))], curve]},
         slices={},
         floor={},
     )
+    return replace(run, **changes)
 
 
 @pytest.fixture
 def study(monkeypatch):
-    monkeypatch.setattr(plan, "scheme_names", lambda runs: {r.source.run_id: r.source.position for r in runs})
-    return plan._studies(PLAN, "plan.yaml")[0]
+    monkeypatch.setattr(frame, "scheme_names", lambda runs: [run.position for run in runs])
+    return studies.parsed(PLAN, "plan.yaml")[0]
 
 
 @pytest.fixture
@@ -86,8 +86,12 @@ def runs():
     return made
 
 
+def outcome(study: studies.Study, runs: list[Run]) -> str:
+    return plan.outcome(study, runs, Published())
+
+
 def differences(runs, of) -> list[float]:
-    by = {(r.source.position, r.source.seed): r.curves["eval/accuracy"][1] for r in runs}
+    by = {(r.position, r.seed): r.curves["eval/accuracy"][1] for r in runs}
     return [128 * (of(by["roper", seed]) - of(by["rope", seed])) for seed in SEEDS]
 
 
@@ -100,7 +104,7 @@ def flips(values: list[float]) -> float:
 
 
 def test_the_outcome_is_what_references_compute(study, runs):
-    text = " ".join(plan.outcome(study, runs).split())
+    text = " ".join(outcome(study, runs).split())
     last, whole = differences(runs, lambda c: c[-1]), differences(runs, lambda c: np.mean(c[1:]))
     p = [flips(last), flips(whole)]
     assert p == [2 / 64, 2 / 64]  # every seed is ahead: the least that six pairs can give
@@ -133,57 +137,57 @@ def test_verdicts(study, runs):
 def test_nothing_is_tested_before_the_last_run(study, runs, change):
     """A run that was cut off, or that has other settings than planned, is none of the study."""
     for left_out in (runs[:-1], [*runs[:-1], make_row("rope", 13, [0.0, 0.5], **change)]):
-        text = plan.outcome(study, left_out)
+        text = outcome(study, left_out)
         assert "11 of 12 runs have ended" in text
         assert not [line for line in text.splitlines() if line.startswith("|")]
 
 
 def test_other_seeds_and_schemes_are_not_counted(study, runs):
     more = [make_row("roper", 14, [0.0, 0.0]), make_row("none", 8, [0.0, 0.0]), make_row("rope", 7, [0.0, 1.0])]
-    assert plan.outcome(study, runs + more) == plan.outcome(study, runs)
+    assert outcome(study, runs + more) == outcome(study, runs)
 
 
 def test_a_diverged_run_counts_as_planned(study, runs):
     """As 0 in means, as not solved, as never there; and is named."""
-    diverged = replace(runs[0], source=replace(runs[0].source, status="diverged"))
+    diverged = replace(runs[0], status="diverged")
     zero = make_row("roper", 8, [0.0, 0.0, 0.0, 0.0])
-    a, b = (plan.outcome(study, [run, *runs[1:]]).splitlines() for run in (diverged, zero))
+    a, b = (outcome(study, [run, *runs[1:]]).splitlines() for run in (diverged, zero))
     assert [x for x, y in zip(a, b, strict=True) if x != y] == [
         "All 12 runs have ended, 1 of them diverged (roper seed 8; counted as 0)."
     ]
 
 
 def test_runs_of_two_codes_are_not_paired(study, runs):
-    mixed = [replace(runs[0], source=replace(runs[0].source, code="other")), *runs[1:]]
-    assert "cannot be paired" in plan.outcome(study, mixed)
+    mixed = [replace(runs[0], code="other"), *runs[1:]]
+    assert "cannot be paired" in outcome(study, mixed)
 
 
 def test_a_run_of_mixed_origin_is_named_and_nothing_is_tested(study, runs):
     """Even where all of them are of the same mixed code."""
-    alike = [replace(run, source=replace(run.source, code="a → b")) for run in runs]
-    one = [replace(runs[0], source=replace(runs[0].source, torch="2.1 → 2.13")), *runs[1:]]
+    alike = [replace(run, code="a → b") for run in runs]
+    one = [replace(runs[0], torch="2.1 → 2.13"), *runs[1:]]
     for mixed, named in ((alike, "rope seed 13"), (one, "roper seed 8")):
-        text = plan.outcome(study, mixed)
+        text = outcome(study, mixed)
         assert "**Outcome: none.** Of mixed origin" in text
         assert named in text
         assert not [line for line in text.splitlines() if line.startswith("|")]
 
 
 def test_two_runs_for_one_cell_are_refused(study, runs):
-    with pytest.raises(plan.PlanError, match="two runs are roper seed 8"):
-        plan.outcome(study, [*runs, make_row("roper", 8, [0.0, 1.0], run_id="other")])
+    with pytest.raises(studies.PlanError, match="two runs are roper seed 8"):
+        outcome(study, [*runs, make_row("roper", 8, [0.0, 1.0], run_id="other")])
 
 
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
-        ("test: sign_flip", "test: t", "test=t"),
-        ("value: mean", "value: best", "value=best"),
+        ("test: sign_flip", "test: t", "test is 't'"),
+        ("value: mean", "value: best", "value is 'best'"),
         (", reaches: 0.5", "", "needs reaches"),
         ("schemes: [roper, rope]", "schemes: [roper, alibi]", "must be two of rope, roper"),
-        ("rope: 8-13", "rope: many", "seeds.rope=many"),
+        ("rope: 8-13", "rope: many", "seeds.rope is 'many'"),
         ("rope: 8-13,", "rope: 1-3,", "no seed in common"),
-        ("hypothesis: RoPER is ahead.", "guess: 1", "is no plan"),
+        ("hypothesis: RoPER is ahead.", "guess: 1", "hypothesis"),
         ("studies:", "study:", "is no plan"),
         ("studies:", "studies: {", "is no plan"),
     ],
@@ -207,7 +211,7 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
         ).stdout
 
     def problems(commit: str) -> list[str]:
-        made = [replace(run, source=replace(run.source, commit=commit)) for run in runs]
+        made = [replace(run, commit=commit) for run in runs]
         return plan.unplanned(path, [study], {"kept": made})
 
     path = tmp_path / "plan.yaml"
@@ -229,16 +233,16 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 
 def test_the_kept_runs_of_our_own_plan_were_planned():
     """Each was made by a commit that holds its study; the clone must have its history for git to tell."""
-    studies = plan.load()
-    folders = {study.rows: plan.PLAN.parent / study.rows for study in studies}
+    ours = studies.load()
+    folders = {study.rows: studies.PLAN.parent / study.rows for study in ours}
     runs = {name: read_kept(folder)[0] if folder.is_dir() else [] for name, folder in folders.items()}
-    assert [p for p in plan.unplanned(plan.PLAN, studies, runs) if "git does not tell" not in p] == []
+    assert [p for p in plan.unplanned(studies.PLAN, ours, runs) if "git does not tell" not in p] == []
 
 
 def test_the_random_sign_flip_test_is_near_the_exact_one_and_never_0():
     values = np.random.default_rng(0).normal(0.5, 1, 15)
-    assert stats.sign_flip_p(values, draws=2**14) == pytest.approx(stats.sign_flip_p(values), abs=0.02)
-    assert stats.sign_flip_p(values, draws=2**14) != stats.sign_flip_p(values)
+    assert stats.sign_flip_p(values, samples=2**14) == pytest.approx(stats.sign_flip_p(values), abs=0.02)
+    assert stats.sign_flip_p(values, samples=2**14) != stats.sign_flip_p(values)
     assert stats.sign_flip_p([1.0] * 40) == pytest.approx(1 / (2**20 + 1))
     assert stats.sign_flip_p([-1.0] * 40) == pytest.approx(1 / (2**20 + 1))
 

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,12 +18,14 @@ from rope_lab import data, sample
 from rope_lab.config import ROOT
 from rope_lab.files import as_json, digest, plain, sealed
 from rope_lab.results import __main__ as results
-from rope_lab.results import figures, rows, tables
-from rope_lab.results.groups import group, load_published
+from rope_lab.results import figures, tables
+from rope_lab.results.folders import read
+from rope_lab.results.groups import group
 from rope_lab.results.kept import keep, read_kept
-from rope_lab.results.runs import MOST_NAMES, Damaged, check, one_line
+from rope_lab.results.published import Published
+from rope_lab.results.runs import one_line
 
-PUBLISHED = load_published()
+PUBLISHED = Published()
 DRAWN = [what for what in SHOWN if not what.startswith("formula") and "metrics" not in what]
 ACTIVE = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
 
@@ -40,7 +43,7 @@ def kept_text(tmp_path_factory) -> tuple[str, str]:
     place = tmp_path_factory.mktemp("whole")
     for scheme in ("rope", "roper"):
         make_run(place / "runs", scheme, 0, 0.5)
-    keep(rows.read(place / "runs")[0], place)
+    keep(read(place / "runs")[0], place)
     return (place / "rows.csv").read_text(), (place / "curves.jsonl").read_text()
 
 
@@ -53,7 +56,7 @@ def test_crafted_folders_are_shown_or_named_in_a_line(tmp_path, capsys):
     """All at once, each among good runs and as a recipe of its own."""
     good(tmp_path)
     places = {what: make_folders(make_run, tmp_path, what) for what in FOLDERS}
-    runs, problems = rows.read(tmp_path)
+    runs, problems = read(tmp_path)
     left_out = {problem.partition(":")[0] for problem in problems if problem.endswith("left out")}
     left_out -= {
         problem.partition(":")[0] for problem in problems if problem.endswith("cannot be read and are left out")
@@ -78,14 +81,14 @@ def test_crafted_folders_are_shown_or_named_in_a_line(tmp_path, capsys):
 def test_what_is_shown_of_them_can_be_kept_and_is_then_the_same(tmp_path):
     for what in SHOWN:
         make_folders(make_run, tmp_path / "runs", what)
-    runs, _ = rows.read(tmp_path / "runs")
+    runs, _ = read(tmp_path / "runs")
     runs = [results.worth_keeping(run, PUBLISHED) for run in runs]
     keep(runs, tmp_path)
     back, problems = read_kept(tmp_path)
     assert problems == []
-    order = {run.source.run_id: run for run in runs}
+    order = {run.run_id: run for run in runs}
     assert len(back) == len(runs)
-    assert all(run == order[run.source.run_id] for run in back)
+    assert all(run == order[run.run_id] for run in back)
 
 
 def test_figures_are_drawn_of_whatever_is_shown(tmp_path, capsys):
@@ -130,7 +133,7 @@ def test_damaged_kept_files_are_named_and_not_overwritten(what, tmp_path, kept_t
     assert all(len(line) <= 400 and not ACTIVE.search(line) and "\n" not in line for line in problems)
     make_run(tmp_path / "more", "none", 0, 0.5)
     if what in HARMLESS:
-        keep(rows.read(tmp_path / "more")[0], tmp_path / "kept")
+        keep(read(tmp_path / "more")[0], tmp_path / "kept")
         assert len(read_kept(tmp_path / "kept")[0]) == 3
         return
     with pytest.raises(SystemExit) as refused:
@@ -155,7 +158,7 @@ def test_damaged_kept_files_are_named_and_not_overwritten(what, tmp_path, kept_t
         ("semicolons", "rows.csv: must begin with the line task,scale,"),
         ("a stray quote before a cell", "rows.csv line 7: is no CSV"),
         ("half of the last row", "rows.csv line 7: has 14 cells, must have 19"),
-        ("other hardware in one row", "rows.csv line 4: is at odds with another row of run rope-0"),
+        ("other hardware in one row", "rows.csv line 4: is at odds with another line of run rope-0"),
     ],
 )
 def test_what_is_wrong_with_a_kept_file_is_named(what, words, tmp_path, kept_text):
@@ -163,7 +166,7 @@ def test_what_is_wrong_with_a_kept_file_is_named(what, words, tmp_path, kept_tex
     found, problems = read_kept(tmp_path)
     assert len(problems) == 1
     assert words in problems[0]
-    assert "rope-0" not in [run.source.run_id for run in found]
+    assert "rope-0" not in [run.run_id for run in found]
 
 
 def test_what_is_kept_in_the_repository_agrees_with_its_curves():
@@ -173,19 +176,20 @@ def test_what_is_kept_in_the_repository_agrees_with_its_curves():
         assert found
 
 
-@pytest.mark.parametrize(("name", "most"), MOST_NAMES.items())
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("metrics", 200), ("curves", 200), ("settings", 400), ("position_settings", 400), ("slices", 32)],
+)
 def test_there_are_bounds_on_what_one_run_brings(name, most, tmp_path):
-    """Drawing takes a panel for each attribute, tables a column for each length."""
+    """Plotting takes a panel for each attribute, tables a column for each length."""
     make_run(tmp_path, "rope", 0, 0.5)
-    (run,), _ = rows.read(tmp_path)
+    (run,), _ = read(tmp_path)
     table = getattr(run, name)
     value = next(iter(table.values()))
-    check(run)
-    table |= {f"x{i}": value for i in range(most - len(table))}
-    check(run)
-    table["one more"] = value
-    with pytest.raises(Damaged, match=f"{name} has {most + 1} names: at most {most}"):
-        check(run)
+    as_many = table | {f"x{i}": value for i in range(most - len(table))}
+    replace(run, **{name: as_many})
+    with pytest.raises(ValueError, match=f"(?s){name}.*at most {most} items"):
+        replace(run, **{name: as_many | {"one more": value}})
 
 
 def test_a_folder_that_cannot_be_looked_into_is_named(tmp_path, monkeypatch):
@@ -193,7 +197,7 @@ def test_a_folder_that_cannot_be_looked_into_is_named(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "iterdir", denied)
-    assert rows.read(tmp_path) == ([], [f"{tmp_path}: cannot be read (Permission denied)"])
+    assert read(tmp_path) == ([], [f"{tmp_path}: cannot be read (Permission denied)"])
 
 
 # Escaped once, for each medium
@@ -243,7 +247,7 @@ def test_end_marks_in_a_record_do_not_end_what_is_generated(tmp_path, capsys):
 
 def test_dollars_are_letters_in_a_figure(tmp_path):
     make_run(tmp_path, "rope", 0, 0.5, config__position={"_target_": "Mine", "q": r"$\frac{1}{$"}, floor={})
-    drawn = figures.draw(group(rows.read(tmp_path)[0], PUBLISHED), PUBLISHED)
+    drawn = figures.plot_all(group(read(tmp_path)[0], PUBLISHED))
     assert set(drawn["abc123"]) == {f"quick-substring_by_index-{kind}.svg" for kind in ("curves", "scores", "slices")}
 
 
@@ -344,7 +348,7 @@ def test_a_run_of_mixed_origin_is_named_kept_as_such_and_not_paired(tmp_path, ca
     for seed in range(4):
         make_run(runs, "rope", seed, 0.5)
         make_run(runs, "roper", seed, 0.75, **({"provenance__earlier": earlier} if seed == 3 else {}))
-    keep(rows.read(runs)[0], tmp_path)
+    keep(read(runs)[0], tmp_path)
     for folder in (runs, tmp_path):
         text = shown(capsys, folder, "--print")
         assert re.search(rf"roper seed 3 is of mixed origin \(.*{value}.*\): shown here, .* not paired", text)
@@ -378,13 +382,13 @@ def test_a_run_that_was_resumed_where_it_began_is_of_one_origin(tmp_path, capsys
 )
 def test_what_git_did_not_tell_is_unknown_and_not_clean(tmp_path, git, commit):
     make_run(tmp_path, "rope", 0, 0.5, provenance__git=git)
-    (run,), _ = rows.read(tmp_path)
-    assert run.source.commit == commit
+    (run,), _ = read(tmp_path)
+    assert run.commit == commit
     keep([run], tmp_path)
     assert read_kept(tmp_path)[0] == [run]
     table = (tmp_path / "rows.csv").read_text()
     (tmp_path / "rows.csv").write_text(table.replace(f",{commit},", ",,"))  # as it was written before
-    assert read_kept(tmp_path)[0][0].source.commit == "unknown"
+    assert read_kept(tmp_path)[0][0].commit == "unknown"
 
 
 def test_a_record_that_carries_digests_is_held_to_them(tmp_path):
@@ -392,13 +396,13 @@ def test_a_record_that_carries_digests_is_held_to_them(tmp_path):
     content, metrics = json.loads((folder / "run.json").read_text()), (folder / "metrics.jsonl").read_bytes()
     whole = as_json(sealed(content | {"digests": {"metrics.jsonl": digest(metrics)}}))
     (folder / "run.json").write_bytes(whole)
-    (run,), problems = rows.read(tmp_path)
+    (run,), problems = read(tmp_path)
     assert (run.metrics["eval/accuracy"], problems) == (0.5, [])
     (folder / "run.json").write_bytes(whole.replace(b'"seconds": 1.5', b'"seconds": 2.5'))
-    assert "run.json is not what its digest says" in rows.read(tmp_path)[1][0]
+    assert "run.json: is not what its digest says" in read(tmp_path)[1][0]
     (folder / "run.json").write_bytes(whole)
     (folder / "metrics.jsonl").write_bytes(metrics.replace(b"0.25", b"0.35"))
-    assert "metrics.jsonl is not what run.json says of it" in rows.read(tmp_path)[1][0]
+    assert "metrics.jsonl is not what run.json says of it" in read(tmp_path)[1][0]
 
 
 def test_lines_that_are_lost_are_named_and_their_curve_is_not_kept(tmp_path, capsys):
@@ -412,7 +416,7 @@ def test_lines_that_are_lost_are_named_and_their_curve_is_not_kept(tmp_path, cap
     assert (run.curves, problems) == ({}, [])
     assert run.metrics["eval/accuracy"] == 0.5
     (folder / "metrics.jsonl").write_text("".join([*lines[:2], lines[2].replace("0.5", "0.75", 1)]))
-    runs, problems = rows.read(tmp_path / "runs")
+    runs, problems = read(tmp_path / "runs")
     assert runs == []
     assert "eval/accuracy is 0.5 in run.json, and 0.75 at step 100 in metrics.jsonl; left out" in problems[0]
 
@@ -420,4 +424,4 @@ def test_lines_that_are_lost_are_named_and_their_curve_is_not_kept(tmp_path, cap
 def test_a_link_or_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "rows.csv")
     (tmp_path / "curves.jsonl").write_text("")
-    assert read_kept(tmp_path) == ([], ["the kept rows cannot be read (is not a regular file)"])
+    assert read_kept(tmp_path) == ([], ["the kept records cannot be read (is not a regular file)"])

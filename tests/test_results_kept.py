@@ -22,16 +22,18 @@ from test_results import make_run
 
 from rope_lab import config, files
 from rope_lab.results import __main__ as results
-from rope_lab.results import kept, rows, store
+from rope_lab.results import kept, store
+from rope_lab.results.folders import read
 from rope_lab.results.kept import keep, read_kept
+from rope_lab.results.runs import Run
 
 FORKS = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the children only write files
 
 
-def some_runs(place: Path, schemes: str) -> list[rows.RunRow]:
+def some_runs(place: Path, schemes: str) -> list[Run]:
     for scheme in schemes:
         make_run(place, scheme, 0, 0.5)
-    return rows.read(place)[0]
+    return read(place)[0]
 
 
 def in_child(work: Callable[[], object]) -> int:
@@ -55,7 +57,7 @@ def names(folder: Path) -> list[str]:
     """The schemes that are kept, once it is sure that nothing is wrong."""
     found, problems = read_kept(folder)
     assert problems == []
-    return sorted(run.source.position for run in found)
+    return sorted(run.position for run in found)
 
 
 def at_once(trials: int, writers: int, place: Path) -> list[int]:
@@ -68,7 +70,7 @@ def at_once(trials: int, writers: int, place: Path) -> list[int]:
         folder.mkdir()
         start = time.monotonic() + 0.05
 
-        def work(run: rows.RunRow, folder: Path = folder, start: float = start) -> None:
+        def work(run: Run, folder: Path = folder, start: float = start) -> None:
             time.sleep(max(0, start - time.monotonic()))
             keep([run], folder)
 
@@ -161,7 +163,7 @@ def kills(place: Path, every: int) -> int:
             count += 1
             if store.exists(folder):
                 assert names(folder) in either  # it reads at once, and writes nothing
-                metrics = {run.source.position: run.metrics for run in read_kept(folder)[0]}
+                metrics = {run.position: run.metrics for run in read_kept(folder)[0]}
                 assert ("more" in metrics["a"]) == (names(folder) == ["a", "b"])
             keep([b], folder)  # and the next one has it all and leaves nothing lying about
             assert names(folder) in (sorted({*either[0], "b"}), sorted({*either[1], "b"}))
@@ -206,7 +208,7 @@ def test_kept_rows_killed_before_every_system_call(tmp_path):
     kills = 0
     for before in ([], [a]):
 
-        def begin(before: list[rows.RunRow] = before) -> None:
+        def begin(before: list[Run] = before) -> None:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             if before:
@@ -227,7 +229,7 @@ def test_kept_rows_killed_before_every_system_call(tmp_path):
             assert done.returncode != 0
             kills += 1
             there = names(folder) if store.exists(folder) else []
-            assert there in ([run.source.position for run in before], [run.source.position for run in [*before, b]])
+            assert there in ([run.position for run in before], [run.position for run in [*before, b]])
             keep([c], folder)
             assert names(folder) == [*there, "c"]
             assert sorted(path.name for path in folder.iterdir()) == ["curves.jsonl", "rows.csv"]
@@ -345,8 +347,8 @@ def test_whatever_text_a_cell_holds_comes_back_and_is_no_formula(text):
 def test_text_is_quoted_in_a_table_and_numbers_are_not(tmp_path):
     texts = {"hardware": "=cmd|' /C calc'!A0", "torch": '\'-2,"3"\n\x1b[2J', "code": "@x"}
     make_run(tmp_path, "rope", 0, 0.5, metrics={"eval/accuracy": 0.5, "eval/loss": 0.5, "-a/b": -1.5})
-    (run,) = rows.read(tmp_path)[0]
-    run = replace(run, source=replace(run.source, **texts), curves={})
+    (run,) = read(tmp_path)[0]
+    run = replace(run, **texts, curves={})
     keep([run], tmp_path)
     (back,), problems = read_kept(tmp_path)
     assert (back, problems) == (run, [])

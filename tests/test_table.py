@@ -11,7 +11,7 @@ import pytest
 from conftest import TINY
 
 from rope_lab import config
-from rope_lab.results import rows
+from rope_lab.results.folders import read
 from rope_lab.results.kept import keep
 
 spec = importlib.util.spec_from_file_location("table", config.ROOT / "scripts" / "table.py")
@@ -67,14 +67,14 @@ def test_what_is_missing_is_said(extra):
 def test_what_is_kept_can_be_left_out(extra, tmp_path):
     """Of the runs that have finished; a run under other settings is another run."""
     table.run_all(CELLS[:1], extra, jobs=1, minutes=5)
-    found, _ = rows.read(tmp_path / "runs")
+    found, _ = read(tmp_path / "runs")
     for folder in ("kept", "cut"):
         (tmp_path / folder).mkdir()
     keep(found, tmp_path / "kept")
     for folder in (tmp_path / "kept", tmp_path):
         assert table.unkept(CELLS, extra, folder) == CELLS[1:]
     assert table.unkept(CELLS, [*extra, "train.lr=1e-5"], tmp_path / "kept") == CELLS
-    keep([replace(run, source=replace(run.source, status="interrupted")) for run in found], tmp_path / "cut")
+    keep([replace(run, status="interrupted") for run in found], tmp_path / "cut")
     assert table.unkept(CELLS, extra, tmp_path / "cut") == CELLS
 
 

@@ -1,1 +1,5 @@
-"""From run folders to rows, statistics, tables and figures. Reads files; knows neither torch nor how runs are made."""
+"""From records to frames, statistics, tables and figures. Reads files; knows neither torch nor how runs are made."""
+
+from rope_lab.results.frame import load
+
+__all__ = ["load"]

@@ -1,4 +1,4 @@
-"""Rows that are kept in the repository: `rows.csv`, tidy, one row per run and metric, and `curves.jsonl`, one line per
+"""Records that are kept in the repository: `rows.csv`, tidy, one line a run and metric, and `curves.jsonl`, one line a
 run: its settings, curves and slices.
 """
 
@@ -6,24 +6,22 @@ import csv
 import io
 import json
 import re
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from rope_lab.results import store
-from rope_lab.results.runs import Damaged, RunRow, Source, check, describe, disagreeing, one_line
+from rope_lab.results.runs import COLUMNS, DAMAGE, Damaged, Run, from_record, one_line, reason
 from rope_lab.results.store import CURVES, ROWS
 
-HEAD = [*(f.name for f in fields(Source)), "metric", "value"]
-KINDS = {f.name: f.type for f in fields(Source)} | {
-    "commit": lambda cell: cell or "unknown",  # as it is called today
-    "threads": lambda cell: int(cell) if cell.isdecimal() else cell,
-}
+HEAD = [*COLUMNS, "metric", "value"]
+NUMBERS = dict.fromkeys(("seed", "steps", "sequences", "tokens", "parameters"), int) | {"seconds": float}
+REST = [field.name for field in fields(Run) if field.name not in (*COLUMNS, "metrics")]  # what CURVES holds
 FORMULA = re.compile(r"'*[=+\-@\t\r＝＋－＠]")  # how text begins that a spreadsheet would run, or that was quoted
-DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
-def keep(runs: list[RunRow], folder: Path) -> None:
-    """Adds `runs` to the kept rows in `folder`, in the place of what is kept of the same runs.
+def keep(runs: list[Run], folder: Path) -> None:
+    """Adds `runs` to what is kept in `folder`, in the place of what is kept of the same runs.
 
     A curve that does not end where its run did, since lines of it are lost, is not kept.
     Raises ValueError where that would lose something, and OSError; what is kept is then as it was.
@@ -33,20 +31,19 @@ def keep(runs: list[RunRow], folder: Path) -> None:
         if problems:
             more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
             raise ValueError("; ".join(problems[:3]) + more)
-        merged = {run.source.run_id: run for run in before}
+        merged = {run.run_id: run for run in before}
         for run in runs:
-            kept = merged.get(run.source.run_id)
-            if kept and kept.source.status == "finished" != run.source.status:
-                raise ValueError(
-                    f"{describe(run.source)} is kept finished, and is {run.source.status} in what is given"
-                )
-            whole = {name: curve for name, curve in run.curves.items() if name not in disagreeing(run)}
-            merged[run.source.run_id] = replace(run, curves=whole)
-        order = sorted(merged.values(), key=lambda run: _order(run.source))
+            kept = merged.get(run.run_id)
+            if kept and kept.status == "finished" != run.status:
+                raise ValueError(f"{run} is kept finished, and is {run.status} in what is given")
+            whole = {name: curve for name, curve in run.curves.items() if name not in run.disagreeing}
+            merged[run.run_id] = replace(run, curves=whole)
+        names = ("task", "scale", "recipe_id", "position", "seed", "run_id")
+        order = sorted(merged.values(), key=lambda run: [getattr(run, name) for name in names])
         store.write(folder, _table(order), "".join(map(_line, order)).encode())
 
 
-def read_kept(folder: Path) -> tuple[list[RunRow], list[str]]:
+def read_kept(folder: Path) -> tuple[list[Run], list[str]]:
     """The runs that are kept in `folder`, and what is wrong with the files; none where a file cannot be taken apart."""
     try:
         table, curves = store.read(folder)
@@ -54,11 +51,11 @@ def read_kept(folder: Path) -> tuple[list[RunRow], list[str]]:
         lines = _text(CURVES, curves).splitlines()
     except FileNotFoundError as error:
         name = Path(error.filename).name
-        return [], [one_line(f"the folder has no {name}, without which the other file of its rows cannot be read")]
+        return [], [one_line(f"the folder has no {name}, without which the other of its two files cannot be read")]
     except Damaged as error:
         return [], [one_line(str(error))]
     except OSError as error:
-        return [], [one_line(f"the kept rows cannot be read ({error.strerror})")]
+        return [], [one_line(f"the kept records cannot be read ({error.strerror})")]
     runs = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -66,77 +63,81 @@ def read_kept(folder: Path) -> tuple[list[RunRow], list[str]]:
             run_id, name = rest.pop("run_id"), rest.pop("run")
             if run_id not in found:
                 problems.append(f"{ROWS}: the rows of {name} (run {run_id}) are missing; it is left out")
-            elif (rows := found.pop(run_id)) is not None:
-                runs.append(_agreeing(check(RunRow(*rows, **rest))))
+            elif (record := found.pop(run_id)) is not None:
+                runs.append(_agreeing(from_record(dict(**record, **rest))))
         except DAMAGE as error:
-            problems.append(f"{CURVES} line {number}: {_reason(error)}; left out")
-    for source, _ in filter(None, found.values()):
-        problems.append(f"{CURVES}: the line of {describe(source)} (run {source.run_id}) is missing; it is left out")
+            problems.append(f"{CURVES} line {number}: {reason(error)}; left out")
+    for run_id in (run_id for run_id, record in found.items() if record):
+        problems.append(f"{CURVES}: the line of run {run_id} is missing; it is left out")
     return runs, [one_line(problem) for problem in problems]
 
 
-Rows = tuple[Source, dict[str, float]]  # the rows of a run: their common columns, and its metrics
-
-
-def _parse_table(text: str) -> tuple[dict[str, Rows | None], list[str]]:
-    """run_id → its rows, None where one of them cannot be read; and what is wrong. Raises Damaged."""
-    found: dict[str, Rows | None] = {}
+def _parse_table(text: str) -> tuple[dict[str, dict[str, Any] | None], list[str]]:
+    """run_id → its columns and metrics, None where a line of it cannot be read; and what is wrong. Raises Damaged."""
+    found: dict[str, dict[str, Any] | None] = {}
     problems = []
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         if next(reader, None) != HEAD:
-            names = ",".join(HEAD)
-            raise Damaged(f"{ROWS}: must begin with the line {names}, with commas between")
+            raise Damaged(f"{ROWS}: must begin with the line {','.join(HEAD)}, with commas between")
         for cells in reader:
             where = f"{ROWS} line {reader.line_num}"
             if len(cells) != len(HEAD):
                 raise Damaged(f"{where}: has {len(cells)} cells, must have {len(HEAD)}")
-            row = dict(zip(HEAD, map(_uncell, cells), strict=True))
+            *columns, metric, value = map(_uncell, cells)
+            run_id = columns[COLUMNS.index("run_id")]
             try:
-                source = Source(**{name: kind(row[name]) for name, kind in KINDS.items()})
-                rows = found.setdefault(source.run_id, (source, {}))
-                if rows is None:
+                record = found.setdefault(run_id, columns_of := _columns(columns) | {"metrics": {}})
+                if record is None:
                     continue
-                if rows[0] != source or row["metric"] in rows[1]:
-                    raise Damaged(f"is at odds with another row of run {source.run_id}")
-                if row["metric"]:
-                    rows[1][row["metric"]] = float(row["value"])
+                if columns_of != record | {"metrics": {}} or metric in record["metrics"]:
+                    raise Damaged(f"is at odds with another line of run {run_id}")
+                if metric:
+                    record["metrics"][metric] = float(value)
             except ValueError as error:
-                found[row["run_id"]] = None
-                problems.append(f"{where}: {_reason(error)}; its run is left out")
+                found[run_id] = None
+                problems.append(f"{where}: {reason(error)}; its run is left out")
     except csv.Error as error:
         raise Damaged(f"{ROWS} line {reader.line_num}: is no CSV ({error})") from None
     return found, problems
 
 
-def _agreeing(run: RunRow) -> RunRow:
+def _columns(cells: list[str]) -> dict[str, Any]:
+    """The columns of a line, of their types. Raises ValueError."""
+    columns: dict[str, Any] = dict(zip(COLUMNS, cells, strict=True))
+    columns |= {name: kind(columns[name]) for name, kind in NUMBERS.items()}
+    columns["commit"] = columns["commit"] or "unknown"  # as it is called today
+    columns["threads"] = int(columns["threads"]) if columns["threads"].isdecimal() else columns["threads"]
+    return columns
+
+
+def _agreeing(run: Run) -> Run:
     """`run`. Raises Damaged where a metric in ROWS is not what its curve in CURVES ends with."""
-    for name in disagreeing(run):
+    for name in run.disagreeing:
         step, last = (part[-1] for part in run.curves[name])
         raise Damaged(
-            f"{name} of {describe(run.source)} (run {run.source.run_id}) is {run.metrics.get(name)} in {ROWS}, and "
-            f"{last} at step {step:,} here: one of the two is wrong"
+            f"{name} of {run} (run {run.run_id}) is {run.metrics.get(name)} in {ROWS}, and {last} at step {step:,} "
+            "here: one of the two is wrong"
         )
     return run
 
 
-def _table(runs: list[RunRow]) -> bytes:
+def _table(runs: list[Run]) -> bytes:
     """The content of ROWS."""
-    table = [HEAD]
+    table: list[list[Any]] = [HEAD]
     for run in runs:
         values = [(metric, float(value)) for metric, value in sorted(run.metrics.items())]
-        table += [[*asdict(run.source).values(), *value] for value in values or [("", "")]]
+        table += [[*(getattr(run, name) for name in COLUMNS), *value] for value in values or [("", "")]]
     return "".join(",".join(map(_cell, row)) + "\n" for row in table).encode()
 
 
-def _line(run: RunRow) -> str:
+def _line(run: Run) -> str:
     """The line of a run in CURVES."""
-    rest = {f.name: getattr(run, f.name) for f in fields(RunRow) if f.name not in ("source", "metrics")}
-    named = {"run_id": run.source.run_id, "run": describe(run.source)}
-    return json.dumps(named | rest, separators=(",", ":")) + "\n"
+    content = {"run_id": run.run_id, "run": str(run)} | {name: getattr(run, name) for name in REST}
+    return json.dumps(content, separators=(",", ":")) + "\n"
 
 
-def _cell(value: str | float) -> str:
+def _cell(value: Any) -> str:
     """A value as CSV, with a ' before text that a spreadsheet would run as a formula; numbers stay numbers."""
     text = f"'{value}" if isinstance(value, str) and FORMULA.match(value) else str(value)
     quoted = text.replace('"', '""')
@@ -157,11 +158,3 @@ def _text(name: str, content: bytes) -> str:
     if text.startswith("\ufeff"):
         raise Damaged(f"{name}: begins with a byte order mark; save it without")
     return text
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, Damaged) else f"cannot be read ({type(error).__name__}: {error})"
-
-
-def _order(source: Source) -> tuple:
-    return source.task, source.scale, source.recipe_id, source.position, source.seed, source.run_id

@@ -1,245 +1,230 @@
-"""One run as tables and figures see it, and what it must be: the one place where records are checked.
-
-Whatever passes `check` can be kept, compared, written and drawn; its numbers and its size are bounded.
-"""
+"""One run as tables and figures see it. Its types are its checks: what is a `Run` can be kept, compared and plotted."""
 
 import re
 import reprlib
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import fields
+from typing import Annotated, Any, Literal
 
+import numpy as np
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict
+
+from rope_lab import compat
+from rope_lab.identity import identify
+from rope_lab.results.metrics import LOSS_ATTRIBUTES, is_share
 from rope_lab.text import plain
 
 MIXED = " → "  # between the values that a run's parts have, in the order in which they came
-NAMES = ("task", "scale", "recipe_id", "position", "run_id")  # they become the names of files
+MOST, LARGEST = 10**15, 1e100  # of whole numbers; of others, whose squares are finite below it
 ORIGIN = ("code", "commit", "torch", "hardware", "threads")
 SIZES = ("train.steps", "train.batch_size", "train.seq_len", "eval.problems")  # settings that every run has
-STATUSES = ("running", "finished", "interrupted", "diverged", "failed")
-LARGEST = 1e100  # numbers from here on are damage: their squares are not finite
-MOST = 10**15  # of whole numbers: steps, counts, sizes
-LONGEST = {"name": 60, "text": 200, "setting": 2_000}  # characters; of a name, bytes
-MOST_NAMES = {"metrics": 200, "curves": 200, "settings": 400, "position_settings": 400, "slices": 32}
-MOST_VALUES = {"curve": 200_000, "slice": 100_000}
-NAME = re.compile(r"\w[\w-]*")
+PART = re.compile(r".{0,200}", re.DOTALL)
 COMMIT = re.compile(r"(unknown|[0-9a-f]{1,12})[+?]?")
-WHOLE = re.compile(r"0|-?[1-9][0-9]{0,14}")
+THREADS = re.compile(r"0|[1-9][0-9]{0,14}")
 
 
 class Damaged(ValueError):
     """A record that is not what this program writes: the message names the part."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """The columns of rows.csv that say which run a value is of, and where that comes from.
-
-    The last five hold every value that a part of the run had, joined by `MIXED`.
-    """
-
-    task: str
-    scale: str
-    recipe_id: str
-    position: str
-    seed: int
-    run_id: str
-    status: str
-    steps: int
-    sequences: int
-    tokens: int
-    seconds: float
-    parameters: int
-    code: str
-    commit: str
-    torch: str
-    hardware: str
-    threads: int | str
+def _fits_a_file_name(name: str) -> str:
+    if len(name.encode()) > 60:
+        raise ValueError(f"has {len(name.encode())} bytes, at most 60")
+    return name
 
 
-@dataclass(frozen=True)
-class RunRow:
-    """One run: where it comes from, what it ended with, and how it got there.
+def _characters(text: str) -> str:
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        raise ValueError("an unpaired surrogate is no character")
+    return text
 
+
+def _parts(pattern: re.Pattern) -> AfterValidator:
+    def check(text: str) -> str:
+        if not all(pattern.fullmatch(part) for part in text.split(MIXED)):
+            raise ValueError(f"each part must match {pattern.pattern}")
+        return text
+
+    return AfterValidator(check)
+
+
+def check_metrics(metrics: dict[str, float]) -> dict[str, float]:
+    """`metrics`. Raises ValueError where one that is a share is not between 0 and 1."""
+    for name, value in metrics.items():
+        if is_share(name) and not 0 <= value <= 1:
+            raise ValueError(f"{name} is {value!r}: must be between 0 and 1")
+    return metrics
+
+
+def check_curves(curves: dict[str, Any]) -> dict[str, Any]:
+    """`curves`. Raises ValueError, or OverflowError, where the steps or the values of one cannot be."""
+    for name, (steps, values) in curves.items():
+        if not 0 < len(steps) == len(values) <= 200_000:
+            raise ValueError(
+                f"{name} has {len(steps):,} steps and {len(values):,} values: must be as many, 1 to 200,000"
+            )
+        if set(map(type, steps)) != {int} or not set(map(type, values)) <= {int, float}:
+            raise ValueError(f"{name} must have whole steps, and numbers")
+        if not (np.diff(np.asarray(steps, dtype=float), prepend=-1) > 0).all() or steps[-1] > MOST:
+            raise ValueError(f"{name} has steps that do not increase from 0 to at most {MOST:.0e}")
+        if not (np.abs(np.asarray(values, dtype=float)) < LARGEST).all():
+            raise ValueError(f"{name} has values that are no numbers below {LARGEST:g}")
+        check_metrics({name: min(values)})
+        check_metrics({name: max(values)})
+    return curves
+
+
+def _slices_in_bounds(slices: dict[str, Any]) -> dict[str, Any]:
+    for name, values in slices.items():
+        if not values:
+            raise ValueError(f"the slices by {name} are empty")
+        if name not in LOSS_ATTRIBUTES and not all(0 <= mean <= 1 for _, mean in values.values()):
+            raise ValueError(f"the slices by {name} hold an accuracy that is not between 0 and 1")
+    return slices
+
+
+Whole = Annotated[int, Field(ge=0, le=MOST)]
+Real = Annotated[float, Field(gt=-LARGEST, lt=LARGEST, allow_inf_nan=False)]
+Number = Annotated[int, Field(gt=-int(LARGEST), lt=int(LARGEST))] | Real
+Name = Annotated[str, StringConstraints(pattern=r"^\w[\w-]*$"), AfterValidator(_fits_a_file_name)]
+Key = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(_characters)]
+Text = Annotated[str, StringConstraints(max_length=2000), AfterValidator(_characters)]
+Plain = None | bool | Number | Text
+Settings = Annotated[dict[Key, Plain | Annotated[list[Plain], Field(max_length=2000)]], Field(max_length=400)]
+Curve = Annotated[tuple[list, list], Field(strict=False)]
+Value = Annotated[str, StringConstraints(pattern=r"^(0|-?[1-9][0-9]{0,14})$")]
+CountAndMean = Annotated[tuple[Annotated[int, Field(ge=1, le=10**12)], Number], Field(strict=False)]
+Slice = Annotated[dict[Value, CountAndMean], Field(max_length=100_000)]
+Metrics = Annotated[dict[Key, Number], Field(max_length=200), AfterValidator(check_metrics)]
+Curves = Annotated[dict[Key, Curve], Field(max_length=200), AfterValidator(check_curves)]
+Slices = Annotated[dict[Key, Slice], Field(max_length=32), AfterValidator(_slices_in_bounds)]
+
+
+class Floor(TypedDict):
+    """The Bayes-optimal loss on the held-out text, in nats per counted token: in all, and by answer position."""
+
+    loss: Number
+    place: Slice
+
+
+@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
+class Run:
+    """One run: what it is and where it comes from (the columns of rows.csv), what it ended with, how it got there.
+
+    code … threads: of every part of a resumed run, the values that differ joined by `MIXED`
     metrics:  the last value of each
     settings: of the recipe, flat (`train.lr`); position_settings: of the scheme
-    curves:   for each metric [steps, values]
-    slices:   attribute → value → [count, mean], see `rope_lab/evaluate.py`; floor: the ideal predictor's, likewise
+    curves:   for each metric (steps, values)
+    slices:   attribute → value → (count, mean), see `rope_lab/evaluate.py`; floor: empty, or see `Floor`
+
+    Raises pydantic's ValidationError, a ValueError, where a part is not of its type; `reason` says which in words.
     """
 
-    source: Source
-    metrics: dict[str, float]
-    settings: dict[str, Any]
-    position_settings: dict[str, Any]
-    curves: dict[str, list[list[float]]]
-    slices: dict[str, dict[str, list[float]]]
-    floor: dict[str, Any]
+    task: Name
+    scale: Name
+    recipe_id: Name
+    position: Name
+    seed: Annotated[int, Field(ge=0, le=2**64)]
+    run_id: Name
+    status: Literal["running", "finished", "interrupted", "diverged", "failed"]
+    steps: Whole
+    sequences: Whole
+    tokens: Whole
+    seconds: Number
+    parameters: Whole
+    code: Annotated[Text, _parts(PART)]
+    commit: Annotated[Text, _parts(COMMIT)]
+    torch: Annotated[Text, _parts(PART)]
+    hardware: Annotated[Text, _parts(PART)]
+    threads: Whole | Annotated[Text, _parts(THREADS)]
+    metrics: Metrics
+    settings: Settings
+    position_settings: Settings
+    curves: Curves
+    slices: Slices
+    floor: Floor | Annotated[dict[str, Any], Field(max_length=0)]
+
+    def __post_init__(self):
+        at_end = self.settings.get("eval.problems_at_end")
+        sizes = {name: self.settings.get(name) for name in SIZES} | ({} if at_end is None else {"at_end": at_end})
+        for name, size in sizes.items():
+            if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MOST:
+                raise ValueError(f"{name} is {reprlib.repr(size)}: must be a whole number above 0")
+        for name, (steps, _) in self.curves.items():
+            if self.status == "finished" and steps[-1] > self.steps:
+                raise ValueError(f"the curve of {name} has step {steps[-1]:,}, and the run ended at {self.steps:,}")
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.scale} {self.position} seed {self.seed}"
+
+    @property
+    def mixed(self) -> list[str]:
+        """In what the parts of a run differ that changes its numbers: `code a → b`; nothing where it has one origin."""
+        values = {name: str(getattr(self, name)) for name in ORIGIN if name != "commit"}
+        return [f"{name} {value}" for name, value in values.items() if MIXED in value]
+
+    @property
+    def disagreeing(self) -> list[str]:
+        """The curves that do not end with the last value of their metric; a running run has no last values yet."""
+        curves = {} if self.status == "running" else self.curves
+        return [name for name, (_, values) in curves.items() if self.metrics.get(name) != values[-1]]
+
+
+COLUMNS = tuple(field.name for field in fields(Run))[:17]  # of rows.csv, besides metric and value
+
+
+def normalise(record: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a `Run` as today's code names them: every record that is read passes here, whenever it was made.
+
+    Its ids are worked out from its settings, whatever it says. What is not of the types of a `Run` stays as it is.
+    """
+    parts = [record[name] for name in ("settings", "position_settings", "slices")]
+    if not all(isinstance(part, dict) and all(isinstance(key, str) for key in part) for part in parts):
+        return record
+    settings, scheme, slices = parts
+    leaves = compat.renamed(settings | {f"position.{key}": value for key, value in scheme.items()})
+    identity = identify(record["task"], record["position"], record["seed"], leaves)
+    return record | {
+        "run_id": identity.run_id,
+        "recipe_id": identity.recipe_id,
+        "settings": {key: value for key, value in leaves.items() if not key.startswith("position.")},
+        "position_settings": {
+            key.removeprefix("position."): value for key, value in leaves.items() if key.startswith("position.")
+        },
+        "slices": {compat.SLICES.get(name, name): values for name, values in slices.items()},
+    }
+
+
+def from_record(record: dict[str, Any]) -> Run:
+    """The run that a record is of. Raises one of `DAMAGE`."""
+    return Run(**normalise(record))
+
+
+DAMAGE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)  # what reading one raises
+
+
+def reason(error: Exception, depth: int | None = 2) -> str:
+    """What is wrong with a record, from one of `DAMAGE`; so many names say where."""
+    if isinstance(error, Damaged):
+        return str(error)
+    if not isinstance(error, ValidationError):
+        return f"cannot be read ({type(error).__name__}: {error})"
+    errors = error.errors(include_url=False, include_context=False)
+    where, found = errors[0]["loc"][:depth], errors[0]["input"]
+    said = dict.fromkeys(e["msg"].removeprefix("Value error, ") for e in errors if e["loc"][:depth] == where)
+    here = f"{'.'.join(str(part)[:60] for part in where)} is {reprlib.repr(found)}: " if where else ""
+    return here + ", or ".join(said)
 
 
 def one_line(text: str, longest: int = 400) -> str:
     """`text` in one line of at most so many characters, with nothing that a terminal acts upon."""
     text = plain(text)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def describe(source: Source) -> str:
-    """A run in a few words."""
-    return f"{source.task} {source.scale} {source.position} seed {source.seed}"
-
-
-def mixed(source: Source) -> list[str]:
-    """In what the parts of a run differ that changes its numbers: `code a → b`; nothing where all is of one origin."""
-    values = {name: str(getattr(source, name)) for name in ORIGIN if name != "commit"}
-    return [f"{name} {value}" for name, value in values.items() if MIXED in value]
-
-
-def disagreeing(run: RunRow) -> list[str]:
-    """The curves that do not end with the last value of their metric. A run under way has not said last values yet."""
-    if run.source.status == "running":
-        return []
-    return [name for name, (_, values) in run.curves.items() if run.metrics.get(name) != values[-1]]
-
-
-def check(run: RunRow) -> RunRow:
-    """`run`. Raises Damaged where a part of it is not what `RunRow` says."""
-    _check_source(run.source)
-    _check_table("metrics", run.metrics)
-    for name, value in run.metrics.items():
-        check_metric(name, value)
-    _check_table("curves", run.curves)
-    for name, curve in run.curves.items():
-        _check_curve(name, curve, run.source)
-    for what in ("settings", "position_settings"):
-        _check_table(what, getattr(run, what))
-        for name, value in getattr(run, what).items():
-            _check_setting(name, value)
-    for name in SIZES:
-        check_whole(name, run.settings.get(name), least=1)
-    if run.settings.get("eval.problems_at_end") is not None:
-        check_whole("eval.problems_at_end", run.settings["eval.problems_at_end"], least=1)
-    _check_table("slices", run.slices)
-    for name, values in run.slices.items():
-        if values == {}:
-            raise Damaged(f"the slices by {name} are empty")
-        _check_slice(name, values, share=name not in ("place", "length_loss"))
-    if run.floor != {}:
-        if not isinstance(run.floor, dict) or set(run.floor) != {"loss", "place"}:
-            raise Damaged(f"floor is {_shown(run.floor)}: must be loss and place")
-        _check_number("floor.loss", run.floor["loss"])
-        _check_slice("floor.place", run.floor["place"])
-    return run
-
-
-def check_metric(name: str, value: Any) -> None:
-    """Raises Damaged where `value` is none that the metric `name` can have."""
-    _check_number(name, value)
-    if name.endswith("accuracy") and not 0 <= value <= 1:
-        raise Damaged(f"{name} is {value!r}: must be between 0 and 1")
-
-
-def check_whole(what: str, value: Any, least: int = 0, most: int = MOST) -> None:
-    """Raises Damaged where `value` is no whole number within these bounds."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise Damaged(f"{what} is {_shown(value)}: must be a whole number from {least} to {most:.0e}")
-
-
-def _check_source(source: Source) -> None:
-    for name in NAMES:
-        value = getattr(source, name)
-        if not isinstance(value, str) or not NAME.fullmatch(value):
-            raise Damaged(f"{name} is {_shown(value)}: must be letters, digits, underscores and hyphens")
-        if len(value.encode()) > LONGEST["name"]:
-            raise Damaged(f"{name} has {len(value.encode())} bytes: at most {LONGEST['name']}")
-    if source.status not in STATUSES:
-        raise Damaged(f"status is {_shown(source.status)}: must be one of {', '.join(STATUSES)}")
-    for name in ("seed", "steps", "sequences", "tokens", "parameters"):
-        check_whole(name, getattr(source, name), most=2**64 if name == "seed" else MOST)
-    _check_number("seconds", source.seconds)
-    for name in ("code", "commit", "torch", "hardware"):
-        _check_text(name, getattr(source, name), 10 * LONGEST["text"])
-        for part in getattr(source, name).split(MIXED):
-            _check_text(name, part)
-            if name == "commit" and not COMMIT.fullmatch(part):
-                raise Damaged(f"commit is {_shown(part)}: must be up to 12 hexadecimal digits, or unknown")
-    if isinstance(source.threads, str):
-        if not all(WHOLE.fullmatch(part) for part in source.threads.split(MIXED)):
-            raise Damaged(f"threads is {_shown(source.threads)}")
-    else:
-        check_whole("threads", source.threads)
-
-
-def _check_table(what: str, table: Any) -> None:
-    """Raises Damaged where `table` is no object, or has too many or unwritable names."""
-    if not isinstance(table, dict):
-        raise Damaged(f"{what} is {_shown(table)}: must be an object")
-    if len(table) > MOST_NAMES[what]:
-        raise Damaged(f"{what} has {len(table):,} names: at most {MOST_NAMES[what]}")
-    for name in table:
-        _check_text(f"a name in {what}", name, 100)
-        if not name:
-            raise Damaged(f"a name in {what} is empty")
-
-
-def _check_text(what: str, value: Any, longest: int = LONGEST["text"]) -> None:
-    if not isinstance(value, str):
-        raise Damaged(f"{what} is {_shown(value)}: must be text")
-    if len(value) > longest:
-        raise Damaged(f"{what} has {len(value):,} characters: at most {longest:,}")
-    if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-        raise Damaged(f"{what} is {_shown(value)}: an unpaired surrogate is no character")
-
-
-def _check_setting(name: str, value: Any) -> None:
-    if isinstance(value, list):
-        if len(value) > LONGEST["setting"]:
-            raise Damaged(f"{name} has {len(value):,} values: at most {LONGEST['setting']:,}")
-        for part in value:
-            if isinstance(part, list | dict):
-                raise Damaged(f"{name} is {_shown(value)}: must be a list of plain values")
-            _check_setting(name, part)
-    elif isinstance(value, str):
-        _check_text(name, value, LONGEST["setting"])
-    elif value is not None and not isinstance(value, bool):
-        _check_number(name, value)
-
-
-def _check_curve(name: str, curve: Any, source: Source) -> None:
-    if not (isinstance(curve, list) and len(curve) == 2 and all(isinstance(part, list) for part in curve)):
-        raise Damaged(f"the curve of {name} is {_shown(curve)}: must be a list of steps and one of values")
-    steps, values = curve
-    if not 0 < len(steps) == len(values) <= MOST_VALUES["curve"]:
-        raise Damaged(
-            f"the curve of {name} has {len(steps):,} steps and {len(values):,} values: must be as many of both, "
-            f"1 to {MOST_VALUES['curve']:,}"
-        )
-    before = -1
-    for step in steps:
-        check_whole(f"a step of {name}", step)
-        if step <= before:
-            raise Damaged(f"the curve of {name} has step {step} after {before}")
-        before = step
-    if source.status == "finished" and before > source.steps:
-        raise Damaged(f"the curve of {name} has step {before:,}, and the run ended at {source.steps:,}")
-    for value in values:
-        check_metric(name, value)
-
-
-def _check_slice(name: str, values: Any, share: bool = False) -> None:
-    """Raises Damaged where `values` is not key → [count, mean]; `share`: means are shares of problems."""
-    if not isinstance(values, dict) or len(values) > MOST_VALUES["slice"]:
-        raise Damaged(
-            f"the slices by {name} are {_shown(values)}: must be at most {MOST_VALUES['slice']:,} in an object"
-        )
-    for key, pair in values.items():
-        if not WHOLE.fullmatch(key) or not isinstance(pair, list) or len(pair) != 2:
-            raise Damaged(f"a slice by {name} is {_shown({key: pair})}: must be a whole number, its count and its mean")
-        check_whole(f"a count by {name}", pair[0], least=1, most=10**12)
-        check_metric("accuracy" if share else f"a mean by {name}", pair[1])
-
-
-def _check_number(what: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
-        raise Damaged(f"{what} is {_shown(value)}: must be a number below 1e100")
-
-
-def _shown(value: Any) -> str:
-    """A value in a few characters, whatever it is."""
-    return reprlib.repr(value)

@@ -11,7 +11,9 @@ import numpy as np
 from scipy import stats
 
 LEVEL = 0.95
-ROUNDED = 4e-6  # kept rows have six digits: differences that lie no further apart, as a share of the values, are alike
+ROUNDED = (
+    4e-6  # kept records have six digits: differences that lie no further apart, as a share of the values, are alike
+)
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,9 @@ def t_interval(values: Sequence[float]) -> Interval:
     mean, n = float(np.mean(values)), len(values)
     if n < 2:
         return Interval(mean, np.nan, np.nan, n)
-    half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * stats.sem(values))
-    return Interval(mean, mean - half, mean + half, n)
+    error = stats.sem(values)
+    low, high = stats.t.interval(LEVEL, n - 1, mean, error) if error else (mean, mean)
+    return Interval(mean, float(low), float(high), n)
 
 
 def paired_difference(scheme: Sequence[float], other: Sequence[float]) -> PairedDifference:
@@ -63,11 +66,11 @@ def paired_difference(scheme: Sequence[float], other: Sequence[float]) -> Paired
     return PairedDifference(interval, p, sign_flip_p(differences), 2 / 2**n)
 
 
-def sign_flip_p(differences: Sequence[float], draws: int = 2**20) -> float:
+def sign_flip_p(differences: Sequence[float], samples: int = 2**20) -> float:
     """The two-sided p value of the permutation test that flips the sign of each difference, by their mean.
 
-    Exact, over all 2ⁿ choices of signs, where these are no more than `draws`. Otherwise over `draws` random choices:
-    the mean of b of them is at least as far from 0, and p = (b + 1) / (draws + 1), never 0 (Phipson and Smyth, 2010).
+    Exact, over all 2ⁿ choices of signs, where these are no more than `samples`. Otherwise over `samples` random ones:
+    the mean of b of them is at least as far from 0, and p = (b + 1) / (samples + 1), never 0 (Phipson and Smyth, 2010).
     """
     result = stats.permutation_test(
         (np.asarray(differences, dtype=float),),
@@ -75,7 +78,7 @@ def sign_flip_p(differences: Sequence[float], draws: int = 2**20) -> float:
         permutation_type="samples",
         alternative="greater",
         vectorized=True,
-        n_resamples=draws,
+        n_resamples=samples,
         batch=2**16,
         rng=np.random.default_rng(0),
     )
@@ -83,27 +86,20 @@ def sign_flip_p(differences: Sequence[float], draws: int = 2**20) -> float:
 
 
 def sign_p(first: int, second: int) -> float:
-    """The exact two-sided sign test of pairs in which one or the other is ahead; ties are left out."""
-    return float(stats.binomtest(first, first + second).pvalue) if first + second else 1.0
+    """The exact two-sided sign test of pairs in which one or the other is ahead; ties are left out.
 
-
-def mcnemar_p(first_alone: int, second_alone: int) -> float:
-    """Of seeds that reach something under one scheme alone: how likely so uneven a split, were either as likely.
-
-    McNemar's test in its exact form, two-sided.
+    Of seeds that reach something under one scheme alone, it is McNemar's test in its exact form.
     """
-    return float(stats.binomtest(first_alone, first_alone + second_alone).pvalue)
+    return float(stats.binomtest(first, first + second).pvalue) if first + second else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """p values adjusted for their number (Holm, 1979); nan stays nan and does not count."""
-    adjusted = [float("nan")] * len(p_values)
-    order = sorted((i for i, p in enumerate(p_values) if not np.isnan(p)), key=lambda i: p_values[i])
-    largest = 0.0
-    for rank, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - rank) * p_values[i]))
-        adjusted[i] = largest
-    return adjusted
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p)[: np.count_nonzero(~np.isnan(p))]  # nan sort last
+    adjusted = np.full(len(p), np.nan)
+    adjusted[order] = np.maximum.accumulate(np.minimum(1, p[order] * np.arange(len(order), 0, -1)))
+    return adjusted.tolist()
 
 
 def wilson(successes: int, n: int) -> tuple[float, float]:
@@ -114,7 +110,5 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
 
 def without_worst(values: Sequence[float], higher_is_better: bool) -> float:
     """The write-up's protocol: the mean after the worst session is removed; nan from fewer than two."""
-    if len(values) < 2:
-        return float("nan")
     kept = sorted(values, reverse=higher_is_better)[:-1]
-    return float(np.mean(kept))
+    return float(np.mean(kept)) if kept else float("nan")

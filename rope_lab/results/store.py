@@ -38,7 +38,8 @@ def writing(folder: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            (folder / ".lock").unlink()  # who waits for it sees that it is gone, and makes another
+            if os.lstat(folder / ".lock").st_size == 0:  # a user's own stays
+                (folder / ".lock").unlink()  # who waits for it sees that it is gone, and makes another
         lock.release()
 
 

@@ -1,0 +1,211 @@
+"""Run folders, and folders of kept records, to `Run`s.
+
+Numbers are cut to six digits when they are first read, so that run folders and what is kept of them lead to the same
+tables and figures.
+"""
+
+import json
+import logging
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json
+
+from rope_lab.files import DIGEST, FORMAT, digest, is_sealed, read_file, sealed
+from rope_lab.results import store
+from rope_lab.results.kept import read_kept
+from rope_lab.results.metrics import declared
+from rope_lab.results.runs import (
+    DAMAGE,
+    MIXED,
+    ORIGIN,
+    Damaged,
+    Run,
+    check_curves,
+    from_record,
+    one_line,
+    reason,
+)
+from rope_lab.text import flat
+
+log = logging.getLogger(__name__)
+
+METRICS = "metrics.jsonl"
+NAMED = re.compile(r".+-s\d+-[0-9a-f]{12}")  # how the program names run folders
+MOST_BYTES, MOST_LINES = 2**26, 200_000  # of a run's files; of its metrics.jsonl
+
+
+def read(folder: Path, curves: bool = True) -> tuple[list[Run], list[str]]:
+    """The runs in a folder of kept records, in one of run folders, or in one run folder; and what is wrong there.
+
+    Without `curves`, those of runs whose digests say that nothing is lost are not taken apart, which is much faster.
+    """
+    if store.exists(folder):
+        return read_kept(folder)
+    runs, problems, unchecked = [], [], []
+    try:
+        folders = [folder] if os.path.lexists(folder / "run.json") else _folders(folder)
+    except OSError as error:
+        return [], [one_line(f"{folder}: cannot be read ({error.strerror})")]
+    for path in folders:
+        try:
+            run, wrong, is_checked = read_run(path, curves)
+            runs.append(run)
+            unchecked += [] if is_checked else [path.name]
+            problems += [f"{path.name}: {line}" for line in wrong]
+        except FileNotFoundError:
+            problems.append(f"{path.name}: is no run's folder, it has no run.json; left out")
+        except OSError as error:
+            problems.append(f"{path.name}: cannot be read ({error.strerror}); left out")
+        except DAMAGE as error:
+            problems.append(f"{path.name}: run.json: {reason(error)}; left out")
+    if not folders:
+        problems.append(f"{folder}: there are no runs")
+    if unchecked:
+        more = f" and {len(unchecked) - 1} more" if len(unchecked) > 1 else ""
+        log.warning("%s%s: recorded before records carried digests, and shown unchecked", one_line(unchecked[0]), more)
+    return runs, [one_line(problem) for problem in problems]
+
+
+def read_run(folder: Path, curves: bool = True) -> tuple[Run, list[str], bool]:
+    """A run from its folder, what is wrong with its curves, and whether its digests were there to be checked.
+
+    Raises OSError, or one of `DAMAGE`.
+    """
+    content = json.loads(_read(folder / "run.json"))
+    if is_sealed(content) and sealed(content)[DIGEST] != content.get(DIGEST):
+        raise Damaged("is not what its digest says; the training command makes it whole again")
+    if NAMED.fullmatch(folder.name) and not folder.name.endswith(content["run_id"]):
+        raise Damaged(f"is of run {content['run_id']}, and its folder has the name of another")
+    found, problems = _read_curves(folder, content.get("digests", {}), curves)
+    shown = {name: curve for name, curve in found.items() if name.startswith("eval/") or declared(name)}
+    run = from_record(_record(content, shown))
+    if content.get(FORMAT, 1) > 1 and run.run_id != content["run_id"]:
+        raise Damaged(f"is of run {content['run_id']}, and its settings are those of {run.run_id}")
+    lost = {name: curve for name, curve in found.items() if run.metrics.get(name) != _short(curve[1][-1])}
+    lost = {} if run.status == "running" else lost  # a running run has no last values yet
+    wrong = []
+    for name, (steps, values) in lost.items():
+        step, last = steps[-1], _short(values[-1])
+        wrong.append(f"{name} is {run.metrics.get(name)} in run.json, and {last} at step {step:,} in {METRICS}")
+        if run.status == "finished" and step == run.steps and name in run.metrics:
+            raise Damaged(wrong[-1])
+    if wrong:
+        more = f", and so on for {len(wrong)} metrics" if len(wrong) > 1 else ""
+        problems.append(f"lines or metrics are lost: {wrong[0]}{more}")
+    return run, problems, is_sealed(content)
+
+
+def _record(content: dict[str, Any], curves: dict[str, Any]) -> dict[str, Any]:
+    """The record of a run from what its run.json says."""
+    named = ("task", "scale", "recipe_id", "position", "seed", "run_id", "status", "parameters")
+    config, provenance, progress = content["config"], content["provenance"], content["progress"]
+    recipe = {part: config[part] for part in ("task", "model", "train", "eval")}
+    return {
+        **{name: content[name] for name in named},
+        **{name: progress[name] for name in ("steps", "sequences", "tokens")},
+        "seconds": _short(progress["seconds"]),
+        **origin(provenance),
+        "metrics": _short(content["metrics"]),
+        "settings": flat(recipe | {"device": provenance["hardware"]["device"]}),
+        "position_settings": flat(config["position"]),
+        "curves": {name: (steps, _short(values)) for name, (steps, values) in curves.items()},
+        "slices": _short(content.get("slices", {})),
+        "floor": _short(content.get("floor", {})),
+    }
+
+
+def origin(provenance: dict[str, Any]) -> dict[str, Any]:
+    """What one has to know of a run to repeat it to the bit; the commit of a changed checkout ends in +.
+
+    Of every part of a resumed run, in their order: where parts differ, what each had is joined by `MIXED`. A commit
+    that git did not tell is `unknown`; one that ends in ? may have been changed, git did not tell.
+    """
+    found: dict[str, list[Any]] = {name: [] for name in ORIGIN}
+    for part in [*provenance.get("earlier", []), provenance]:
+        git, hardware = part["git"], part["hardware"]
+        commit = (git["commit"] or "unknown")[:12]
+        commit += "+" if git["dirty"] else "?" if git["dirty"] is None and git["commit"] else ""
+        values = part["code"], commit, part["versions"]["torch"], hardware["name"], hardware["threads"]
+        for name, value in zip(ORIGIN, values, strict=True):
+            if MIXED.strip() in str(value):
+                raise Damaged(f"{name} holds {MIXED.strip()}, which stands between the parts of a run")
+            if value not in found[name]:
+                found[name].append(value)
+    return {name: each[0] if len(each) == 1 else MIXED.join(map(str, each)) for name, each in found.items()}
+
+
+def _folders(folder: Path) -> list[Path]:
+    """What may be run folders in a folder."""
+    return sorted(p for p in folder.iterdir() if os.path.isdir(p) and p.name not in ("wandb", "figures"))
+
+
+def _read_curves(
+    folder: Path, digests: dict[str, str], wanted: bool
+) -> tuple[dict[str, tuple[list[int], list[float]]], list[str]]:
+    """For each metric its steps and values, and what is wrong with them. Lines that cannot be read are left out.
+
+    Raises Damaged where the file is not the one of `digests`.
+    """
+    try:
+        text = _read(folder / METRICS)
+    except FileNotFoundError:
+        return {}, []
+    if METRICS in digests:
+        if digests[METRICS] != digest(text):
+            raise Damaged(f"{METRICS} is not what run.json says of it; the training command makes it whole again")
+        if not wanted:
+            return {}, []
+    lines = text.splitlines()
+    if len(lines) > MOST_LINES:
+        return {}, [f"{METRICS} has {len(lines):,} lines, more than {MOST_LINES:,}; the run is shown without curves"]
+    try:
+        return check_curves(_collected({}, from_json(b"[" + b",".join(lines) + b"]"))), []
+    except DAMAGE:
+        return _curves_of_good_lines(lines)
+
+
+def _curves_of_good_lines(lines: list[bytes]) -> tuple[dict[str, Any], list[str]]:
+    curves: dict[str, tuple[list[int], list[float]]] = {}
+    cut = 0
+    for line in lines:
+        try:
+            row = json.loads(line)
+            for name, point in _collected({}, [row]).items():  # each with the one before
+                before = curves.get(name, ([], []))
+                check_curves({name: [part[-1:] + more for part, more in zip(before, point, strict=True)]})
+        except DAMAGE:
+            cut += 1
+        else:
+            _collected(curves, [row])
+    return curves, [f"{cut} lines of {METRICS} cannot be read and are left out"] if cut else []
+
+
+def _collected(curves: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """`curves` with the values of more records of metrics."""
+    for row in rows:
+        step = row["step"]
+        for name, value in row.items():
+            if "/" in name:
+                steps, values = curves.setdefault(name, ([], []))
+                steps.append(step)
+                values.append(value)
+    return curves
+
+
+def _read(path: Path) -> bytes:
+    """The content of a regular file of bounded size. Raises OSError, or Damaged where it is larger."""
+    if os.stat(path).st_size > MOST_BYTES:
+        raise Damaged(f"{path.name} has {os.stat(path).st_size:,} bytes: at most {MOST_BYTES:,} are read")
+    return read_file(path)
+
+
+def _short(value: Any) -> Any:
+    """Floats to six digits, at any depth."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {k: _short(v) for k, v in value.items()}
+    return [_short(v) for v in value] if isinstance(value, list) else value

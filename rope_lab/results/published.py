@@ -1,0 +1,87 @@
+"""results/published.yaml: what was published, beside which the measured is put; names and colours."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from omegaconf import OmegaConf
+
+from rope_lab.results.metrics import METRICS, Metric, declared
+from rope_lab.results.runs import one_line
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PUBLISHED = ROOT / "results" / "published.yaml"
+SPARE_COLORS = ("#F0E442", "#6A3D9A", "#B15928", "#1B9E77", "#E7298A", "#A6761D", "#66C2A5", "#FB9A99")
+LONGEST = 160  # characters of a title: what it says is all in the records
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A value of a metric that runs reach, or do not; `since`: schemes are also compared as long after it."""
+
+    name: str
+    metric: str
+    value: float
+    since: bool = False
+
+    def first_step(self, curve: pd.Series) -> float:
+        """The first evaluated step at which a curve is there, infinite where it never is."""
+        there = curve >= self.value if declared(self.metric).higher_is_better else curve <= self.value
+        return float(curve.index[there][0]) if there.any() else float("inf")
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What the write-up says of a task, and how it is shown; each key is explained in results/published.yaml."""
+
+    title: str
+    metric: Metric
+    length: dict[str, Any] = field(default_factory=lambda: {"title": "length", "longest": None})
+    thresholds: list[Threshold] = field(default_factory=list)
+    beside: dict[str, Metric] = field(default_factory=dict)
+    published: dict[str, list[str]] = field(default_factory=dict)
+    setup: dict[str, Any] = field(default_factory=dict)
+
+
+class Published:
+    """The content of published.yaml."""
+
+    def __init__(self, path: Path = PUBLISHED):
+        content = OmegaConf.to_container(OmegaConf.load(path))
+        self.baseline, self.contender = content["baseline"], content["contender"]
+        self.schemes, self.tasks, self.scales = content["schemes"], content["tasks"], content["scales"]
+        self.attributes, self.turns = content["attributes"], content["turns"]
+
+    def report(self, task: str, metrics: set[str]) -> TaskReport:
+        """Of a task; one that was not published is compared by the first of `METRICS` that its runs recorded."""
+        if task not in self.tasks:
+            metric = next((m for m in METRICS if m.name in metrics), METRICS[0])
+            return TaskReport(
+                task, metric, thresholds=[Threshold("95% right", metric.name, 0.95)] if metric.share else []
+            )
+        report = dict(self.tasks[task])
+        shown = report.pop("shown")
+        metric = _metric(report.pop("metric"), shown)
+        beside = {
+            title: _metric(name, shown if declared(name).share else {}) for title, name in report.pop("beside").items()
+        }
+        thresholds = [Threshold(**threshold) for threshold in report.pop("thresholds")]
+        return TaskReport(metric=metric, thresholds=thresholds, beside=beside, **report)
+
+    def title(self, scheme: str) -> str:
+        """How a scheme is called in tables and figures."""
+        if scheme in self.schemes:
+            return self.schemes[scheme]["title"]
+        name, _, variant = scheme.partition(" ")
+        return one_line(" ".join(filter(None, [self.schemes.get(name, {}).get("title", name), variant])), LONGEST)
+
+    def color(self, scheme: str) -> str:
+        """A scheme's colour, the same wherever it is plotted."""
+        known = self.schemes.get(scheme)
+        return known["color"] if known else SPARE_COLORS[sum(map(ord, scheme)) % len(SPARE_COLORS)]
+
+
+def _metric(name: str, shown: dict[str, Any]) -> Metric:
+    """A metric as the write-up prints it."""
+    return replace(declared(name), name=name, **shown)

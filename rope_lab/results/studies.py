@@ -1,0 +1,153 @@
+"""Planned studies: what plan.yaml says, checked, and which runs are theirs."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
+from yaml import YAMLError
+
+from rope_lab.results.frame import runs_frame
+from rope_lab.results.published import ROOT
+from rope_lab.results.runs import Run, reason
+
+NAME = "plan.yaml"
+PLAN = ROOT / "results" / NAME
+
+
+class PlanError(ValueError):
+    """A plan that cannot be read: the message names the study, the key and the remedy."""
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Comparison:
+    """One planned comparison of two schemes over the same seeds, schemes[0] − schemes[1].
+
+    test:    see plan.TESTS
+    metric:  a metric of the run records; its values are multiplied by `times` and then in `unit`
+    value:   of sign_flip: `last`, the value after the last step, or `mean`, over all evaluations after step 0
+    reaches: of mcnemar, the value that solves the task after the last step; of sign, the value to reach in training
+    published: the published difference in the same unit, if there is one
+    """
+
+    name: str
+    schemes: tuple[str, str]
+    test: Literal["sign_flip", "mcnemar", "sign"]
+    metric: str
+    value: Literal["last", "mean"] = "last"
+    times: float = 1.0
+    unit: str = ""
+    reaches: float | None = None
+    published: float | None = None
+
+    def __post_init__(self):
+        if self.test != "sign_flip" and self.reaches is None:
+            raise ValueError(f"test={self.test} needs reaches, the value that counts as reached")
+
+
+def _seeds(given: Any) -> Any:
+    """`8-31`, one seed or a list of them."""
+    if isinstance(given, list):
+        return given
+    first, _, last = str(given).partition("-")
+    if not (first.isdigit() and (last or first).isdigit()):
+        raise ValueError("must be seeds, 8-31 for example")
+    return list(range(int(first), int(last or first) + 1))
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Study:
+    """One question: its runs, and the comparisons that answer it.
+
+    rows:     the folder, beside the plan, where its runs are kept
+    settings: what all runs share besides task and scale, as overrides of the training command
+    seeds:    scheme → its seeds
+    diverged: the value that a run counts with which diverged, in the metric's own unit
+    primary:  one family, corrected by Holm; these decide
+    secondary: described and not corrected; these decide nothing
+    """
+
+    name: str
+    hypothesis: str
+    rows: str
+    task: str
+    scale: str
+    settings: dict[str, Any]
+    seeds: dict[str, Annotated[list[int], BeforeValidator(_seeds)]]
+    higher_is_better: bool
+    diverged: float
+    reason: str = ""
+    primary: list[Comparison] = Field(default_factory=list)
+    secondary: list[Comparison] = Field(default_factory=list)
+
+    def __post_init__(self):
+        if not self.comparisons:
+            raise ValueError("has neither primary nor secondary comparisons")
+        for comparison in self.comparisons:
+            if not set(comparison.schemes) <= set(self.seeds):
+                raise ValueError(f"{comparison.name}: schemes: must be two of {', '.join(self.seeds)}")
+            if not set.intersection(*(set(self.seeds[scheme]) for scheme in comparison.schemes)):
+                raise ValueError(f"{comparison.name}: the two schemes have no seed in common")
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """All of them, those that decide first."""
+        return self.primary + self.secondary
+
+    @property
+    def cells(self) -> list[tuple[str, int]]:
+        """Scheme and seed of every run, seed by seed."""
+        every = sorted({seed for seeds in self.seeds.values() for seed in seeds})
+        return [(scheme, seed) for seed in every for scheme, seeds in self.seeds.items() if seed in seeds]
+
+    def reaches(self, value: float, comparison: Comparison) -> bool:
+        """Whether a value is at least as good as the one that a comparison says is to be reached."""
+        return value >= comparison.reaches if self.higher_is_better else value <= comparison.reaches
+
+
+Runs = dict[tuple[str, int], Run]  # scheme and seed → the run
+
+
+def load(path: Path = PLAN) -> list[Study]:
+    """The studies of a plan. Raises PlanError, and OSError where there is no such file."""
+    return parsed(path.read_text("utf-8"), path.name)
+
+
+def covers(folder: Path) -> bool:
+    """Whether a plan beside a folder of kept records names it. Raises PlanError."""
+    path = folder.resolve().parent / NAME
+    return path.exists() and folder.resolve().name in {study.rows for study in load(path)}
+
+
+def parsed(text: str, name: str) -> list[Study]:
+    """The studies of a plan's text. Raises PlanError."""
+    where = name
+    try:
+        studies = []
+        for study, content in OmegaConf.to_container(OmegaConf.create(text), resolve=True)["studies"].items():
+            where = study
+            studies.append(Study(**{"name": study} | content))
+        return studies
+    except ValidationError as error:
+        raise PlanError(f"{where}: {reason(error, depth=None)}") from None
+    except (OmegaConfBaseException, YAMLError, KeyError, TypeError, AttributeError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise PlanError(f"{name}: is no plan ({type(error).__name__}: {first})") from None
+
+
+def find(study: Study, runs: list[Run]) -> Runs:
+    """The runs of a study that have ended. Raises PlanError where two fit one cell: they differ in another setting."""
+    found: Runs = {}
+    cells = set(study.cells)
+    for scheme, run in runs_frame(runs)[["scheme", "run"]].itertuples(index=False):
+        cell, settings = (scheme, run.seed), run.settings | {"threads": run.threads}
+        planned = (run.task, run.scale) == (study.task, study.scale) and cell in cells
+        as_planned = all(settings.get(key) == value for key, value in study.settings.items())
+        if not planned or not as_planned or run.status not in ("finished", "diverged"):
+            continue
+        if cell in found:
+            raise PlanError(f"{study.name}: two runs are {scheme} seed {run.seed}: {found[cell].run_id}, {run.run_id}")
+        found[cell] = run
+    return found
