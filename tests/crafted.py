@@ -376,8 +376,9 @@ def make_folders(make_run: Callable[..., Path], place: Path, what: str) -> list[
     """A crafted run twice in `place`: among the good runs there, and as the only one of its recipe."""
     seed = list(FOLDERS).index(what)
     folders = []
-    for recipe in ("abc123", f"crafted{seed}"):
-        folder = make_run(place, "none", seed, 0.5, recipe_id=recipe, run_id=f"{recipe}-{seed}")
+    for recipe in ("usual", f"crafted{seed}"):
+        changes = {} if recipe == "usual" else {"recipe": recipe}
+        folder = make_run(place, "none", seed, 0.5, **changes, name=f"{recipe}-{seed}")
         FOLDERS[what](folder)
         folders.append(folder.rename(place / f"{name_of(what)}-{recipe}"))
     return folders

@@ -19,7 +19,7 @@ LAYERS = [
     {"rope_lab.identity", "rope_lab.sweep", "rope_lab.positions", "rope_lab.attention", "rope_lab.data"},
     {"rope_lab.model", "rope_lab.instantiate"},
     {"rope_lab.config", "rope_lab.evaluate"},
-    {"rope_lab.memory", "rope_lab.provenance", "rope_lab.tracking"},
+    {"rope_lab.memory", "rope_lab.provenance", "rope_lab.tracking", "rope_lab.help"},
     {"rope_lab.trainer", "rope_lab.checkpoint"},
     {"rope_lab.run"},
     {"rope_lab.console"},
@@ -37,9 +37,11 @@ LAYERS = [
 # The heavy libraries, and who may use them.
 USERS = {
     "torch": "positions attention model instantiate data evaluate memory provenance trainer checkpoint run probe",
-    "numpy": "tasks.* data evaluate results.stats results.groups results.plan results.figures results.runs results.tables results.studies",
+    "numpy": "tasks.* data evaluate results.runs results.stats results.groups results.tables results.figures "
+    "results.studies results.plan",
     "scipy": "results.stats",
-    "pandas": "results.frame results.groups results.tables results.figures results.studies results.plan",
+    "pandas": "results.published results.frame results.groups results.tables results.figures results.studies "
+    "results.plan",
     "matplotlib": "results.figures probe",
     "wandb": "tracking",
     "pydantic": "config instantiate results.runs results.studies results.published",

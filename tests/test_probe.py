@@ -8,7 +8,7 @@ import torch
 from conftest import SCHEMES, make_scheme, only_folder
 
 from rope_lab import checkpoint, config, data, files, probe, record, sample
-from rope_lab.config import ConfigError
+from rope_lab.instantiate import ConfigError
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, Randomized, Rotary
 from rope_lab.train import train

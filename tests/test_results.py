@@ -18,6 +18,7 @@ from test_config import walk
 
 from rope_lab.config import ROOT
 from rope_lab.files import as_json, digest, sealed
+from rope_lab.identity import identify
 from rope_lab.results import __main__ as results
 from rope_lab.results import figures, load, stats, tables
 from rope_lab.results.folders import read
@@ -38,15 +39,18 @@ def shipped(scheme: str) -> dict:
 
 
 def make_run(out: Path, scheme: str, seed: int, last: float, **changes) -> Path:
-    """A run folder of substring_by_index that ends with accuracy `last`."""
+    """A run folder of substring_by_index that ends with accuracy `last`.
+
+    `recipe` makes it a run of another recipe. Its ids are those of its settings; `name` is put in their place into the
+    folder's name.
+    """
+    recipe, name = changes.pop("recipe", None), changes.pop("name", f"{scheme}-{seed}")
     settings = {
         "train": {"steps": 100, "batch_size": 4, "seq_len": 64, "decay": "none"},
         "eval": {"problems": 512, "every": 50},
     }
     content = {
         "status": "finished",
-        "run_id": f"{scheme}-{seed}",
-        "recipe_id": "abc123",
         "task": "substring_by_index",
         "position": scheme,
         "scale": "quick",
@@ -69,7 +73,12 @@ def make_run(out: Path, scheme: str, seed: int, last: float, **changes) -> Path:
         for key in keys[:-1]:
             node = node[key]
         node[keys[-1]] = value
-    folder = out / f"{scheme}-s{seed}-{content['run_id']}"
+    if recipe:
+        content["config"]["task"] = content["config"]["task"] | {"letters": recipe}
+    recorded = content["config"] | {"device": content["provenance"]["hardware"]["device"]}
+    identity = identify(content["task"], content["position"], content["seed"], recorded)
+    content |= {"run_id": identity.run_id, "recipe_id": identity.recipe_id}
+    folder = out / f"{scheme}-s{seed}-{name}"
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(content))
     lines = [{"step": s, "eval/accuracy": last * s / 100, "eval/loss": 1 - last * s / 100} for s in STEPS]
@@ -129,7 +138,7 @@ def test_what_is_noise_only_once_two_tasks_are_counted_says_so(tmp_path, capsys)
     for seed, (index, prefix) in enumerate([(0.60, 0.5), (0.65, 0.4), (0.70, 0.7)]):
         for task, accuracy in (("substring_by_index", index), ("substring_by_prefix", prefix)):
             for scheme, last in (("rope", 0.5), ("roper", accuracy)):
-                run = {"task": task, "run_id": f"{task}-{scheme}-{seed}", "recipe_id": task}
+                run = {"task": task, "name": f"{task}-{scheme}-{seed}"}
                 make_run(tmp_path, scheme, seed, last, **run)
     text = shown(capsys, tmp_path, "--print")
     words = (
@@ -143,9 +152,7 @@ def test_a_worse_contender_is_called_worse_and_less_loss_is_better(tmp_path, cap
     for seed in range(3):
         for task in ("substring_by_index", "substring_by_prefix"):
             for scheme, accuracy in (("rope", 0.9), ("roper", 0.4 + seed / 100)):
-                make_run(
-                    tmp_path / task, scheme, seed, accuracy, task=task, run_id=f"{task}-{scheme}-{seed}", recipe_id=task
-                )
+                make_run(tmp_path / task, scheme, seed, accuracy, task=task)
     text = shown(capsys, tmp_path / "substring_by_index", tmp_path / "substring_by_prefix", "--print")
     assert re.search(r"Substring by Index \(quick\): RoPER ends worse than RoPE by .* problems", text)
     assert re.search(r"Substring by Prefix \(quick\): RoPER ends worse than RoPE by 0\.4900 nats", text)
@@ -215,7 +222,7 @@ def test_each_metric_has_one_declared_meaning():
 def test_kept_are_curves_of_evaluations_and_of_thresholds(tmp_path, capsys):
     for task in ("substring_by_index", "substring_by_prefix"):
         ends = {"eval/accuracy": 0.5, "eval/loss": 0.5, "train/loss": 0.5}
-        folder = make_run(tmp_path / "runs", "rope", 0, 0.5, task=task, recipe_id=task, run_id=task, metrics=ends)
+        folder = make_run(tmp_path / "runs", "rope", 0, 0.5, task=task, name=task, metrics=ends)
         with open(folder / "metrics.jsonl", "a") as file:
             file.write('{"step": 100, "train/loss": 0.5, "train/lr": 0.1}\n')
     results.main([str(tmp_path / "runs"), "--keep", "--into", str(tmp_path / "kept")])
@@ -242,14 +249,15 @@ def test_missing_rows_are_named(out, tmp_path_factory, monkeypatch, capsys):
     monkeypatch.setattr(results, "RESULTS", kept)
     results.main([str(out), "--keep"])
     lines = (kept / "rows.csv").read_text().splitlines(keepends=True)
-    (kept / "rows.csv").write_text("".join(line for line in lines if ",roper-2," not in line))
+    run_id = next(run.run_id for run in read(kept)[0] if (run.position, run.seed) == ("roper", 2))
+    (kept / "rows.csv").write_text("".join(line for line in lines if f",{run_id}," not in line))
     text = shown(capsys, kept)
-    assert "the rows of substring_by_index quick roper seed 2 (run roper-2) are missing; it is left out" in text
+    assert f"the rows of substring_by_index quick roper seed 2 (run {run_id}) are missing; it is left out" in text
     assert "RoPER lacks seed 2 that RoPE has: compared over the 3 that both have" in text
     with pytest.raises(SystemExit, match="mend that first"):
         results.main([str(out), "--keep"])
     (kept / "curves.jsonl").write_text("")
-    assert "the line of run rope-0 is missing" in shown(capsys, kept, "--print")
+    assert "the line of run " in shown(capsys, kept, "--print")
     (kept / "curves.jsonl").unlink()
     assert "has no curves.jsonl, without which" in shown(capsys, kept, "--print")
 
@@ -263,7 +271,7 @@ def test_missing_rows_are_named(out, tmp_path_factory, monkeypatch, capsys):
         ({"provenance__code": "other"}, "not one code: c0de (8 runs); other (1 runs)"),
         ({"provenance__hardware__name": "GPU"}, "not one hardware: CPU, 1 threads (8 runs); GPU, 1 threads (1 runs)"),
         ({}, "RoPER lacks seed 9 that RoPE has: compared over the 4 that both have"),
-        ({"recipe_id": "other"}, "recipe `other`"),
+        ({"recipe": "other"}, "task.letters=other"),
         ({"config__position": shipped("rope") | {"q": 2}}, "| RoPE (q=2) |"),
     ],
 )
@@ -305,18 +313,19 @@ def test_pairs_of_different_code_are_not_compared(out, capsys):
 
 def test_two_recipes_never_meet(out, capsys):
     for seed in range(3):
-        make_run(out, "roper", seed, 0.1, recipe_id="other", run_id=f"o{seed}", config__model={"init": "xavier"})
+        make_run(out, "roper", seed, 0.1, name=f"o{seed}", config__model={"init": "xavier"})
     text = shown(capsys, out)
     headings = re.findall("^## (.*)", text, re.M)
     assert headings == ["Substring by Index, scale quick", "Substring by Index, model.init=xavier, scale quick"]
     assert "RoPER ends better than RoPE by 39.0 problems right of 128" in text
-    names = {"quick-substring_by_index-curves.svg", "quick-substring_by_index-other-curves.svg"}
+    other = next(run.recipe_id for run in read(out)[0] if run.settings.get("model.init") == "xavier")
+    names = {"quick-substring_by_index-curves.svg", f"quick-substring_by_index-{other}-curves.svg"}
     assert {path.name for path in (out / "figures").glob("*curves.svg")} == names
     for folder in out.glob("roper-s?-o?"):
         shutil.rmtree(folder)
     (out / "figures" / "mine.svg").write_text("drawn by hand")
     shown(capsys, out)
-    assert {path.name for path in (out / "figures").glob("*.svg") if "other" in path.name} == set()  # none of before
+    assert {path.name for path in (out / "figures").glob("*.svg") if other in path.name} == set()  # none of before
     assert (out / "figures" / "mine.svg").exists()
 
 
@@ -331,8 +340,7 @@ def test_what_conf_says_is_the_plain_recipe_however_many_runs_have_another(tmp_p
         }
         sections["config__train"]["precision"] = "float32"  # what auto came to
         for seed in seeds:
-            ids = {"recipe_id": f"r{len(seeds)}", "run_id": f"r{len(seeds)}-{seed}"}
-            make_run(tmp_path, "rope", seed, 0.5, scale="reduced", **sections, **ids)
+            make_run(tmp_path, "rope", seed, 0.5, scale="reduced", **sections, name=f"r{len(seeds)}-{seed}")
     headings = re.findall("^## (.*)", shown(capsys, tmp_path, "--print"), re.M)
     assert headings == ["Substring by Index, scale reduced", f"Substring by Index, {setting}, scale reduced"]
 
@@ -345,7 +353,7 @@ def test_what_was_tried_besides_stands_beside_nothing_published_and_changes_no_p
     before = row("Substring by Index")
     for seed in range(3):
         for scheme in ("rope", "roper"):
-            changes = {"recipe_id": "other", "run_id": f"o{scheme}{seed}", "config__model": {"init": "xavier"}}
+            changes = {"name": f"o{scheme}{seed}", "config__model": {"init": "xavier"}}
             make_run(out, scheme, seed, 0.1 + seed / 100 + seed**2 / 1000 * (scheme == "rope"), **changes)
     assert row("Substring by Index") == before
     besides = row("Substring by Index, model.init=xavier")
@@ -361,11 +369,7 @@ def test_the_write_ups_own_set_up_is_only_what_it_is(tmp_path, capsys):
     for lr, seeds in ((1e-3, range(3)), (2e-3, [0])):
         for seed in seeds:
             changes = {"config__task": own["task"], "config__model": own["model"]}
-            changes |= {
-                "config__train": own["train"] | {"lr": lr},
-                "recipe_id": f"{lr}"[2:],
-                "run_id": f"{lr}-{seed}"[2:],
-            }
+            changes |= {"config__train": own["train"] | {"lr": lr}, "name": f"{lr}-{seed}"[2:]}
             make_run(tmp_path, "rope", seed, 0.5, **changes)
     lines = [line for line in shown(capsys, tmp_path, "--print").splitlines() if "own set-up" in line]
     assert lines == ["- the write-up's own set-up", "- the write-up's own set-up, but for train.lr=0.002"]
@@ -376,7 +380,7 @@ def test_the_write_ups_own_set_up_is_only_what_it_is(tmp_path, capsys):
 
 def test_a_record_cannot_write_elsewhere(out, tmp_path, capsys):
     """Names become names of files: one that leads out of the folder is no name."""
-    make_run(out, "rope", 9, 0.5, scale="../../escaped", run_id="rope-9")
+    make_run(out, "rope", 9, 0.5, scale="../../escaped")
     results.main([str(out)])
     assert re.search(r"rope-s9-rope-9: run.json: scale is '../../escaped': .*; left out", capsys.readouterr().out)
     assert not list(tmp_path.parent.glob("escaped*"))
@@ -386,7 +390,7 @@ def test_a_full_disk_leaves_the_kept_rows_as_they_were(out, tmp_path_factory, mo
     kept = tmp_path_factory.mktemp("kept")
     results.main([str(out), "--keep", "--into", str(kept)])
     before = (kept / "rows.csv").read_bytes()
-    make_run(out, "rope", 9, 0.5, run_id="rope-9")
+    make_run(out, "rope", 9, 0.5)
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(SystemExit, match=r"cannot be written \(No space left on device\); what was kept there stays"):
         results.main([str(out), "--keep", "--into", str(kept)])
@@ -394,14 +398,13 @@ def test_a_full_disk_leaves_the_kept_rows_as_they_were(out, tmp_path_factory, mo
 
 
 def test_each_recipe_has_its_own_figures_wherever_rows_are_kept(out, tmp_path_factory, capsys):
-    make_run(out, "roper", 7, 0.4, recipe_id="other", run_id="roper-7")
+    make_run(out, "roper", 7, 0.4, recipe="other")
+    usual, other = dict.fromkeys(run.recipe_id for run in sorted(read(out)[0], key=lambda run: run.seed))
     kept = tmp_path_factory.mktemp("elsewhere") / "precision"
     results.main([str(out), "--keep", "--into", str(kept)])
     sections = (kept / "README.md").read_text().split("\n## ")
-    shown = {
-        recipe: section for section in sections for recipe in ("abc123", "other") if f"recipe `{recipe}`" in section
-    }
-    for recipe, infix in (("abc123", ""), ("other", "other-")):
+    shown = {recipe: section for section in sections for recipe in (usual, other) if f"recipe `{recipe}`" in section}
+    for recipe, infix in ((usual, ""), (other, f"{other}-")):
         expected = [f"quick-substring_by_index-{infix}{kind}.svg" for kind in ("curves", "scores", "slices")]
         assert re.findall(r"\(figures/(.*?)\)", shown[recipe]) == expected
         assert all((kept / "figures" / name).exists() for name in expected)
@@ -607,7 +610,7 @@ def test_what_turns_stands_beside_what_was_published_of_it(tmp_path, capsys):
         name, _, changes = scheme.partition(" ")
         settings = shipped(name) | {key: int(n) for key, n in re.findall(r"(\w)=(-?\d)", changes)}
         for seed in range(2 + bool(changes)):  # the plain settings are those of conf/, however few have them
-            make_run(tmp_path, name, seed, number / 10, config__position=settings, run_id=f"{number}-{seed}")
+            make_run(tmp_path, name, seed, number / 10, config__position=settings, name=f"{number}-{seed}")
     lines = shown(capsys, tmp_path, "--print").partition("What turns; published: Su (2025")[2].splitlines()
     rows_shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")][2:11]
     assert [row[0] for row in rows_shown] == ["q, k", "q, k, v, o", "k", "v, o", "q, k, v", "nothing", "o", "q", "v"]

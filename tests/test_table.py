@@ -90,7 +90,7 @@ def test_kept_runs_are_what_they_were_whatever_settings_came_later():
 def test_every_cell_of_every_table_can_be_composed_and_is_a_run_of_its_own(name):
     cells = table.TABLES[name]()
     cfgs = [config.load(*cell.overrides()) for cell in cells if cell.seed == cells[0].seed]
-    assert len({config.run_id(config.identity(cfg)) for cfg in cfgs}) == len(cfgs) > 1
+    assert len({config.identity(cfg).run_id for cfg in cfgs}) == len(cfgs) > 1
     assert len(set(cells)) == len(cells)
 
 
