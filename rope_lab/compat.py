@@ -13,10 +13,14 @@ BACKFILLED: dict[str, Any] = {
     "task.shortest": None,
     "position.value_fraction": 1.0,
     "position.value_base": None,
+    "position.pairs": "neighbours",
 }
 
 # Old name → new name.
-SETTINGS: dict[str, str] = {}
+SETTINGS: dict[str, str] = {
+    "position.reach": "position.scale_base",
+    "position.furthest": "position.max_distance",
+}
 CLASSES: dict[str, str] = {}  # import paths, as `_target_` has them
 SLICES: dict[str, str] = {}
 

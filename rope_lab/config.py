@@ -25,9 +25,9 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, Validation
 from pydantic.dataclasses import dataclass
 
 from rope_lab import compat, instantiate
+from rope_lab.hooks import Dims, PositionScheme
 from rope_lab.identity import Identity, identify
 from rope_lab.instantiate import DEEPEST, SWAPPED, ConfigError
-from rope_lab.positions import Dims, PositionScheme
 from rope_lab.text import flat, nearest, nested, show
 from tasks.base import Task
 

@@ -11,7 +11,7 @@ import hydra.utils
 import pydantic
 from hydra.errors import InstantiationException
 
-from rope_lab.positions import Dims, PositionScheme
+from rope_lab.hooks import Dims, PositionScheme
 from rope_lab.text import nearest, plain, show
 from tasks.base import Task
 

@@ -11,9 +11,9 @@ import torch
 
 from rope_lab import config
 from rope_lab.config import Config
+from rope_lab.hooks import Dims, PositionScheme
 from rope_lab.instantiate import ConfigError
 from rope_lab.model import Transformer
-from rope_lab.positions import Dims, PositionScheme
 from rope_lab.text import flat, show
 from tasks.base import Task
 

@@ -1,4 +1,4 @@
-"""The causal transformer. It calls the four doors of a position scheme and knows no scheme by name.
+"""The causal transformer. It calls the four hooks of a position scheme and knows no scheme by name.
 
 Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head width, V vocabulary.
 """
@@ -9,10 +9,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.attention import KeysAndValues, Memory, Sums, linear_attention, positive, softmax_attention, unpacked
-from rope_lab.positions import PositionScheme, TooLong
+from rope_lab.attention import (
+    KVCache,
+    LayerCache,
+    LinearAttentionState,
+    linear_attention,
+    positive,
+    softmax_attention,
+    unpacked,
+)
+from rope_lab.hooks import PositionScheme, TooLong
 
-Cache = list[Memory]  # what each layer keeps of what was read so far; all rows have read equally much
+Cache = list[LayerCache]  # one a layer; all batch rows have read equally many tokens
 
 
 class Transformer(nn.Module):
@@ -90,8 +98,8 @@ class Transformer(nn.Module):
         return self.unembedding(self.norm(x_BTD))
 
     def new_cache(self, rows: int, slots: int) -> Cache:
-        """Nothing read yet; room for `slots` tokens in each of `rows` rows."""
-        return [layer.attention.new_memory(rows, slots, *self.widths) for layer in self.layers]
+        """An empty cache with room for `slots` tokens in each of `rows` batch rows."""
+        return [layer.attention.new_cache(rows, slots, *self.widths) for layer in self.layers]
 
 
 class Layer(nn.Module):
@@ -108,11 +116,13 @@ class Layer(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BTD: Tensor, position: PositionScheme, at: Any, bias: Tensor | None, memory: Any) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, position: PositionScheme, at: Any, bias: Tensor | None, cache: LayerCache | None
+    ) -> Tensor:
         if self.pre:
-            x_BTD = x_BTD + self.dropout(self.attention(self.norm1(x_BTD), position, at, bias, memory))
+            x_BTD = x_BTD + self.dropout(self.attention(self.norm1(x_BTD), position, at, bias, cache))
             return x_BTD + self.dropout(self.feed_forward(self.norm2(x_BTD)))
-        x_BTD = self.norm1(x_BTD + self.dropout(self.attention(x_BTD, position, at, bias, memory)))
+        x_BTD = self.norm1(x_BTD + self.dropout(self.attention(x_BTD, position, at, bias, cache)))
         return self.norm2(x_BTD + self.dropout(self.feed_forward(x_BTD)))
 
     def feed_forward(self, x_BTD: Tensor) -> Tensor:
@@ -120,32 +130,31 @@ class Layer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal multi-head attention, `softmax` or `linear`, with the scheme's doors around it."""
+    """Causal multi-head attention, `softmax` or `linear`, with the scheme's hooks around it."""
 
     def __init__(self, kind: str, d_model: int, n_heads: int):
         super().__init__()
         self.linear, self.n_heads = kind == "linear", n_heads
         self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
 
-    def forward(self, x_BTD: Tensor, position: PositionScheme, at: Any, bias: Tensor | None, memory: Any) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, position: PositionScheme, at: Any, bias: Tensor | None, cache: LayerCache | None
+    ) -> Tensor:
         qkv_BT3HK = self.qkv(x_BTD).unflatten(-1, (3, self.n_heads, -1))
         if self.linear:
             qkv_BT3HK = positive(qkv_BT3HK)
-            o_BTHK = linear_attention(position.heads(qkv_BT3HK, at), qkv_BT3HK, memory)
+            o_BTHK = linear_attention(position.heads(qkv_BT3HK, at), qkv_BT3HK, cache)
         else:
-            o_BTHK = softmax_attention(position.heads(qkv_BT3HK, at), bias, memory)
+            o_BTHK = softmax_attention(position.heads(qkv_BT3HK, at), bias, cache)
         o_BTHK = position.output(o_BTHK, at)
         return self.out(o_BTHK.flatten(2).to(x_BTD.dtype))
 
-    def new_memory(self, rows: int, slots: int, k_width: int, v_width: int) -> Memory:
-        """Nothing read yet; room for `slots` tokens in each of `rows` rows, keys and values of these widths."""
-        weight, heads = self.out.weight, self.n_heads
-        kind, dtype = weight.device.type, weight.dtype
+    def new_cache(self, rows: int, slots: int, k_width: int, v_width: int) -> LayerCache:
+        """An empty cache with room for `slots` tokens in each of `rows` batch rows, keys and values of these widths."""
+        weight, H = self.out.weight, self.n_heads
         if self.linear:
-            return Sums(*(torch.zeros(rows, heads, *shape).to(weight) for shape in ((k_width, v_width), (k_width,))))
+            return LinearAttentionState(weight.new_zeros(rows, H, k_width, v_width), weight.new_zeros(rows, H, k_width))
+        kind, dtype = weight.device.type, weight.dtype
         if kind != "cpu" and torch.is_autocast_enabled(kind):  # on a CPU one query at a time is faster in float32
             dtype = torch.get_autocast_dtype(kind)
-        empty = (
-            torch.zeros(rows, heads, slots, width, dtype=dtype, device=weight.device) for width in (k_width, v_width)
-        )
-        return KeysAndValues(*empty)
+        return KVCache(*(weight.new_zeros(rows, H, slots, width, dtype=dtype) for width in (k_width, v_width)))

@@ -3,21 +3,22 @@
 Evaluates the run as it is, and with one thing changed at a time. PROBE is one of
   shift=N        all positions are N further on
   window=N       attention sees the last N tokens only, the token itself among them
-  still=PARTS    what turns PARTS (of q, k, v and o, the output) is left out: still=v, still=vo
-  still=PARTS:P  the same for pair P of each head's features alone, or for pairs P-P: still=qk:0, still=vo:4-7
+  ablate=PARTS   the rotation of PARTS (of q, k, v and o, the output) is removed: ablate=v, ablate=vo
+  ablate=PARTS:P the same for pair P of each head's features alone, or for pairs P-P: ablate=qk:0, ablate=vo:4-7
                  (of queries and keys under PoPE: for a feature, each of which has a frequency of its own)
 Teacher-forced, on the run's own held-out text and problems. The table is printed. Without a PROBE, all that apply to
 the scheme are run, and the table and a figure are written beside the run; `--into FOLDER` writes them there. Given a
-.json that was written so, it makes the table and the figure anew.
+.json that was written so, it makes the table and the figure again.
 """
 
 import argparse
+import copy
 import json
+import math
 import re
 import sys
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,28 +43,24 @@ from rope_lab.run import load_run
 from rope_lab.text import plain, say
 from rope_lab.trainer import as_evaluated
 
-STILL = re.compile(r"still=([qkvo]+)(?::([0-9]+)(?:-([0-9]+))?)?")
+ABLATE = re.compile(r"ablate=([qkvo]+)(?::([0-9]+)(?:-([0-9]+))?)?")
+OLD_NAMES = {"still=": "ablate="}  # of probes, in kept reports
+OLD_KEYS = {"waves": "wavelengths"}  # of an outcome, in kept reports
 BANDS = 8  # a head with more pairs is probed in so many bands of neighbouring pairs
 
 
 class Changed(PositionScheme):
-    """A scheme with one thing changed."""
+    """A scheme whose positions are `shift` further on, or whose attention sees the last `window` tokens only."""
 
-    def __init__(
-        self,
-        scheme: PositionScheme,
-        shift: int = 0,
-        window: int | None = None,
-        change: Callable[[Any], Any] = lambda at: at,
-    ):
+    def __init__(self, scheme: PositionScheme, shift: int = 0, window: int | None = None):
         torch.nn.Module.__init__(self)
-        self.scheme, self.shift, self.window, self.change = scheme, shift, window, change
+        self.scheme, self.shift, self.window = scheme, shift, window
 
     def draw(self, seed: int, length: int) -> None:
         self.scheme.draw(seed, length + self.shift)
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, Any]:
-        return pos, self.change(self.scheme.prepare(pos + self.shift, dtype))
+        return pos, self.scheme.prepare(pos + self.shift, dtype)
 
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
         return self.scheme.embed(x_BTD, at[1])
@@ -83,64 +80,75 @@ class Changed(PositionScheme):
 
 
 def changed(probe: str, model: Transformer) -> PositionScheme:
-    """The model's scheme with what `probe` says. Raises ConfigError where it says nothing, or nothing of this model."""
+    """A copy of the model's scheme, changed as `probe` says. Raises ConfigError where the model has no such part."""
     kind, _, what = probe.partition("=")
     number = int(what) if re.fullmatch(r"[0-9]{1,9}", what) else None
+    scheme = copy.deepcopy(model.position)
     if kind == "shift" and number is not None:
-        return _within(model.position, lambda scheme: Changed(scheme, shift=number))
+        return _behind_random_positions(scheme, lambda scheme: Changed(scheme, shift=number))
     if kind == "window" and number:
         if model.layers[0].attention.linear:
-            raise ConfigError(f"{probe}: linear attention has no scores that could be left out")
-        return Changed(model.position, window=number)
-    match = STILL.fullmatch(probe)
+            raise ConfigError(f"{probe}: linear attention has no scores that could be masked")
+        return Changed(scheme, window=number)
+    match = ABLATE.fullmatch(probe)
+    if renamed(probe) != probe:
+        raise ConfigError(f"{probe}: is now {renamed(probe)}")
     if not match:
         raise ConfigError(
-            f"{probe}: must be shift=N or window=N with N below 10⁹, still=PARTS or still=PARTS:PAIRS (still=vo:4-7)"
+            f"{probe}: must be shift=N or window=N with N below 10⁹, ablate=PARTS or ablate=PARTS:PAIRS (ablate=vo:4-7)"
         )
-    scheme = _turning(model)
-    if not set(match[1]) <= set(scheme.rotated):
-        has = f"rotates only {', '.join(scheme.rotated)}" if scheme.rotated else "rotates nothing"
-        raise ConfigError(f"{probe}: {type(scheme).__name__} has no such part, it {has}")
-    pairs, last = _pairs(match, scheme), _rotated(scheme, match[1]) - 1
-    if not pairs.start < pairs.stop <= last + 1:
-        raise ConfigError(f"{probe}: the pairs of a head that are rotated in {match[1]} are 0-{last}")
-    return _within(model.position, lambda scheme: Changed(scheme, change=lambda at: scheme.still(at, match[1], pairs)))
+    theta = _frequencies(model.position)
+    if not set(match[1]) <= theta.keys():
+        has = f"rotates only {', '.join(theta)}" if theta else "rotates nothing"
+        raise ConfigError(f"{probe}: {type(_rotating(scheme)).__name__} has no such part, it {has}")
+    pairs, rotated = _pairs(match, theta), _most(theta, match[1])
+    if not pairs.start < pairs.stop <= rotated:
+        raise ConfigError(f"{probe}: the pairs of a head that are rotated in {match[1]} are 0-{rotated - 1}")
+    for part in match[1]:
+        _rotating(scheme).theta[part][pairs] = 0
+    return scheme
 
 
-def check(probe: str, model: Transformer) -> None:
-    """Raises ConfigError where `changed` does; that positions end is for `outcome` to say."""
-    with suppress(TooLong):
-        changed(probe, model)
-
-
-def waves(probe: str, model: Transformer) -> tuple[float, float] | None:
-    """The shortest and the longest wave that `probe` leaves out, in positions; None where it does not choose any."""
-    match, scheme = STILL.fullmatch(probe), _turning(model)
+def wavelengths(probe: str, model: Transformer) -> tuple[float, float] | None:
+    """The shortest and the longest wavelength that `probe` ablates, in positions; None where it does not choose any."""
+    match, theta = ABLATE.fullmatch(probe), _frequencies(model.position)
     if not match or match[2] is None:
         return None
-    left_out = [wave for part in match[1] for wave in scheme.waves(part)[_pairs(match, scheme)]]
-    return min(left_out), max(left_out)
+    ablated = [2 * math.pi / f for part in match[1] for f in theta[part][_pairs(match, theta)].tolist()]
+    return min(ablated), max(ablated)
 
 
-def _pairs(match: re.Match, scheme: PositionScheme) -> slice:
-    """The pairs that `still` names, or all that are rotated."""
+def _pairs(match: re.Match, theta: dict[str, Tensor]) -> slice:
+    """The pairs that an ablation names, or all that are rotated."""
     first = int(match[2] or 0)
-    return slice(first, int(match[3] or match[2] or _rotated(scheme, match[1]) - 1) + 1)
+    return slice(first, int(match[3] or match[2] or _most(theta, match[1]) - 1) + 1)
 
 
-def _rotated(scheme: PositionScheme, parts: str) -> int:
+def _most(theta: dict[str, Tensor], parts: str) -> int:
     """How many of a head's pairs are rotated in any of `parts`."""
-    return max(scheme.rotated[part] for part in parts)
+    return max(len(theta[part]) for part in parts)
 
 
-def _within(scheme: PositionScheme, change: Callable[[PositionScheme], PositionScheme]) -> PositionScheme:
-    """`change` made to a scheme, or to what stands on its random positions."""
-    return scheme.around(change(scheme.scheme)) if isinstance(scheme, Randomized) else change(scheme)
+def _behind_random_positions(
+    scheme: PositionScheme, change: Callable[[PositionScheme], PositionScheme]
+) -> PositionScheme:
+    """`change` made to a scheme, or to the one that stands on its random positions."""
+    if not isinstance(scheme, Randomized):
+        return change(scheme)
+    scheme.scheme = _behind_random_positions(scheme.scheme, change)
+    return scheme
 
 
-def _turning(model: Transformer) -> PositionScheme:
-    """The scheme that turns, if any does."""
-    return model.position.scheme if isinstance(model.position, Randomized) else model.position
+def _rotating(scheme: PositionScheme) -> PositionScheme:
+    """The scheme itself, or the one that stands on its random positions."""
+    return _rotating(scheme.scheme) if isinstance(scheme, Randomized) else scheme
+
+
+def _frequencies(scheme: PositionScheme) -> dict[str, Tensor]:
+    """For each of q, k, v and o (the output) that a scheme rotates, |θ| of its rotated pairs, a head's first ones."""
+    theta = getattr(_rotating(scheme), "theta", None)
+    parts = theta.items() if isinstance(theta, dict) else ()  # a scheme of one's own may mean something else by it
+    return {part: theta_C[theta_C != 0].abs() for part, theta_C in parts if theta_C.any()}
 
 
 def all_probes(model: Transformer, seq_len: int) -> list[str]:
@@ -148,37 +156,37 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
     probes = [f"shift={n}" for n in (1, 10, 100, 1000)]
     if not model.layers[0].attention.linear:
         probes += [f"window={2**n}" for n in range(1, seq_len.bit_length()) if 2**n < seq_len]
-    scheme = _turning(model)
-    scores, values = ("".join(part for part in parts if part in scheme.rotated) for parts in ("qk", "vo"))
-    probes += [f"still={parts}" for parts in dict.fromkeys([scores, *values, values]) if parts]
+    theta = _frequencies(model.position)
+    scores, values = ("".join(part for part in parts if part in theta) for parts in ("qk", "vo"))
+    probes += [f"ablate={parts}" for parts in dict.fromkeys([scores, *values, values]) if parts]
     for parts in filter(None, (scores, values)):
-        rotated = _rotated(scheme, parts)
+        rotated = _most(theta, parts)
         bands = min(BANDS, rotated)
         edges = [round(i * rotated / bands) for i in range(bands + 1)]
-        probes += [f"still={parts}:{a}" + (f"-{b - 1}" if b - a > 1 else "") for a, b in pairwise(edges)]
+        probes += [f"ablate={parts}:{a}" + (f"-{b - 1}" if b - a > 1 else "") for a, b in pairwise(edges)]
     return probes
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a probe left of a run: loss in nats per answer token, share of problems right; or why it cannot be.
+    """A run under a probe: loss in nats per answer token, share of problems right; or why it cannot be evaluated.
 
-    waves: of the pairs that were left out, the shortest and the longest wave, in positions
+    wavelengths: the shortest and the longest that were ablated, in positions
     """
 
     probe: str
     loss: float | None = None
     accuracy: float | None = None
     cannot: str = ""
-    waves: tuple[float, float] | None = None
+    wavelengths: tuple[float, float] | None = None
 
     @property
     def label(self) -> str:
-        """The probe, with its waves."""
-        if self.waves is None:
+        """The probe, with its wavelengths."""
+        if self.wavelengths is None:
             return self.probe
-        first, last = (f"{wave:,.3g}" if wave < 1000 else f"{wave:,.0f}" for wave in self.waves)
-        return f"{self.probe} (a turn in {first}{f' to {last}' if first != last else ''})"
+        first, last = (f"{length:,.3g}" if length < 1000 else f"{length:,.0f}" for length in self.wavelengths)
+        return f"{self.probe} (wavelength {first}{f' to {last}' if first != last else ''})"
 
 
 def outcome(probe: str, model: Transformer, cfg: config.Config, task, text, problems) -> Outcome:
@@ -194,7 +202,7 @@ def outcome(probe: str, model: Transformer, cfg: config.Config, task, text, prob
         return Outcome(probe, cannot=str(error))
     finally:
         model.position = trained
-    return Outcome(probe, nats_N.mean().item(), sum(right) / len(right), waves=waves(probe, model))
+    return Outcome(probe, nats_N.mean().item(), sum(right) / len(right), wavelengths=wavelengths(probe, model))
 
 
 def table(outcomes: list[Outcome]) -> str:
@@ -211,19 +219,19 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def figure(outcomes: list[Outcome], title: str) -> Figure:
-    """What each probe makes of loss and accuracy, beside the run as it is (dashed)."""
+    """Loss and accuracy under each probe, beside those of the run as it is (dashed)."""
     shown = [o for o in outcomes[1:] if not o.cannot]
-    drawn = Figure(figsize=(5.4, 0.16 * len(shown) + 0.9), layout="constrained")
+    plot = Figure(figsize=(5.4, 0.16 * len(shown) + 0.9), layout="constrained")
     panels = {"loss": "nats per answer token", "accuracy": "share of problems right"}
-    for ax, (key, label) in zip(drawn.subplots(1, 2, sharey=True), panels.items(), strict=True):
+    for ax, (key, label) in zip(plot.subplots(1, 2, sharey=True), panels.items(), strict=True):
         ax.axvline(getattr(outcomes[0], key), color="black", lw=0.8, ls="--")
         for row, o in enumerate(shown):
             ax.plot([getattr(outcomes[0], key), getattr(o, key)], [row, row], color="#0072B2", lw=1.2)
             ax.plot(getattr(o, key), row, "o", ms=3, color="#0072B2")
         ax.set(xlabel=label, yticks=range(len(shown)), yticklabels=[plain(o.label) for o in shown])
         ax.set_ylim(len(shown) - 0.5, -0.5)
-    drawn.suptitle(plain(title), fontsize=8)
-    return drawn
+    plot.suptitle(plain(title), fontsize=8)
+    return plot
 
 
 def report(cfg: config.Config, content: dict[str, Any], outcomes: list[Outcome]) -> dict[str, Any]:
@@ -235,9 +243,20 @@ def report(cfg: config.Config, content: dict[str, Any], outcomes: list[Outcome])
     return about | {"outcomes": [asdict(o) for o in outcomes]}
 
 
+def renamed(probe: str) -> str:
+    """A probe by the name that it has now."""
+    return next((new + probe.removeprefix(old) for old, new in OLD_NAMES.items() if probe.startswith(old)), probe)
+
+
+def _outcome(recorded: dict[str, Any]) -> Outcome:
+    """An outcome of a report, also of one written under old names."""
+    outcome = Outcome(**{OLD_KEYS.get(key, key): value for key, value in recorded.items()})
+    return replace(outcome, probe=renamed(outcome.probe))
+
+
 def write(found: dict[str, Any], stem: Path) -> list[Path]:
     """Writes a report as `stem`.json, .md and .svg."""
-    outcomes = [Outcome(**o) for o in found["outcomes"]]
+    outcomes = [_outcome(o) for o in found["outcomes"]]
     title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
     if found.get("status", "finished") != "finished":
         title += f", {found['status']}, weights of step {found['steps']:,}"
@@ -256,7 +275,7 @@ def write(found: dict[str, Any], stem: Path) -> list[Path]:
 
 
 def rebuild(path: Path) -> None:
-    """Makes the table and the figure of a report anew. Raises ConfigError where there is none in `path`."""
+    """Makes the table and the figure of a report again. Raises ConfigError where there is none in `path`."""
     try:
         content = read_file(path)
     except OSError as error:
@@ -279,7 +298,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         if given.folder.suffix == ".json":
             if given.probes or given.into:
-                parser.error("a .json is only drawn anew, in its place: it takes no PROBE and no --into")
+                parser.error("a .json is only plotted again, in its place: it takes no PROBE and no --into")
             rebuild(given.folder)
             return
         cfg, task, model, content = load_run(given.folder, given.allow)
@@ -288,7 +307,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"this run is {plain(content['status'])}: its last weights are of step {step}", file=sys.stderr)
         probes = given.probes or all_probes(model, cfg.train.seq_len)
         for probe in probes:
-            check(probe, model)
+            changed(probe, model)
         stem = given.into / given.folder.resolve().name if given.into else given.folder / "probes"
         stem.parent.mkdir(parents=True, exist_ok=True)
         text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len)

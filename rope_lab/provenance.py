@@ -23,7 +23,9 @@ from omegaconf import OmegaConf
 from rope_lab import instantiate
 from rope_lab.config import ROOT, Config
 
-CORE = ("attention", "data", "evaluate", "model", "positions", "trainer")  # modules that every run's numbers depend on
+CORE = tuple(
+    ["attention", "cpu_attention", "data", "evaluate", "hooks", "model", "positions", "rotation", "trainer"]
+)  # of every run
 LIBRARIES = ("torch", "numpy", "abc", "builtins", "typing", "collections")  # whose versions stand for their code
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 

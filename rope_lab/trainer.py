@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from rope_lab import config, data, memory
 from rope_lab.config import Config
 from rope_lab.evaluate import Evaluation, by_length, evaluate, evaluating, samples
+from rope_lab.hooks import Dims
 from rope_lab.instantiate import ConfigError, config_errors
 from rope_lab.model import Transformer
-from rope_lab.positions import Dims
 from rope_lab.text import show
 from tasks.base import Problem, Task
 

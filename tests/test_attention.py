@@ -4,15 +4,14 @@ import pytest
 import torch
 
 from rope_lab.attention import (
-    BLOCK,
-    KeysAndValues,
-    Sums,
-    blockwise,
+    KVCache,
+    LinearAttentionState,
     fused,
     linear_attention,
     positive,
     softmax_attention,
 )
+from rope_lab.cpu_attention import BLOCK, blockwise
 
 B, H, K = 2, 3, 4
 
@@ -35,7 +34,7 @@ def make_bias(kind: str, length: int) -> torch.Tensor | None:
 @pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
 @pytest.mark.parametrize("kind", ["none", "heads"])
 @pytest.mark.parametrize("length", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 17])
-def test_blocks_change_nothing(length, kind, widths):
+def test_the_cpu_path_agrees_with_the_reference_forward_and_backward(length, kind, widths):
     torch.manual_seed(length)
     qkv = make_heads(length, widths)
     bias, weights = make_bias(kind, length), torch.randn(B, length, H, K, dtype=torch.float64)
@@ -68,8 +67,8 @@ def test_a_bias_that_needs_no_gradient():
 
 
 @pytest.mark.parametrize("shape", [(H, 70, 1), (H, 1, 70), (H, 1, 1), (1, 70, 70)])
-def test_a_bias_that_is_the_same_along_the_way_is_spread_out(shape):
-    """And lets nobody see the future."""
+def test_a_bias_is_broadcast(shape):
+    """And future tokens stay masked."""
     qkv = torch.randn(B, 70, 3, H, K, dtype=torch.float64)
     bias = torch.randn(shape, dtype=torch.float64)
     whole = bias.expand(*shape[:-2], 70, 70).clone()
@@ -100,30 +99,30 @@ def test_under_autocast_gradients_are_those_of_float32_up_to_rounding():
 @pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
 @pytest.mark.parametrize("steps", [[70], [1] * 5, [64, 1, 1], [10, 60, 7]])
 @pytest.mark.parametrize("biased", [False, True])
-def test_softmax_attention_goes_on_from_what_it_has_read(steps, biased, widths):
+def test_softmax_attention_with_a_cache_is_that_of_the_whole_text(steps, biased, widths):
     total = sum(steps)
     qkv = make_heads(total, widths)
     bias = torch.randn(H, total, total, dtype=torch.float64) if biased else None
     room = (torch.zeros(B, H, total + 3, width, dtype=torch.float64) for width in (widths or (K, K, K))[1:])
-    memory, parts, begin = KeysAndValues(*room), [], 0
+    cache, parts, begin = KVCache(*room), [], 0
     for n in steps:
         end = begin + n
         here = tuple(x[:, begin:end] for x in qkv) if widths else qkv[:, begin:end]
         with torch.no_grad():
-            parts.append(softmax_attention(here, None if bias is None else bias[:, begin:end, :end], memory))
+            parts.append(softmax_attention(here, None if bias is None else bias[:, begin:end, :end], cache))
         begin = end
     torch.testing.assert_close(torch.cat(parts, dim=1), softmax_attention(qkv, bias).detach(), rtol=0, atol=1e-12)
 
 
-def turned(qkv: torch.Tensor) -> torch.Tensor:
-    """As a scheme might: every token's queries, keys and values by a matrix of their own."""
+def transformed(qkv: torch.Tensor) -> torch.Tensor:
+    """As a position scheme might: every token's queries, keys and values times a matrix of their own."""
     matrices = torch.randn(qkv.shape[1], 3, 1, K, K, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     return (matrices @ qkv.unsqueeze(-1)).squeeze(-1)
 
 
-def quadratic(turned: torch.Tensor, plain: torch.Tensor) -> torch.Tensor:
+def quadratic(rotated: torch.Tensor, plain: torch.Tensor) -> torch.Tensor:
     """The formula of linear attention, token by token."""
-    (q, k, v), (phi_q, phi_k, _) = turned.unbind(2), plain.unbind(2)
+    (q, k, v), (phi_q, phi_k, _) = rotated.unbind(2), plain.unbind(2)
     o = torch.zeros_like(v)
     for n in range(o.shape[1]):
         above = sum((q[:, n] * k[:, i]).sum(-1, keepdim=True) * v[:, i] for i in range(n + 1))
@@ -140,7 +139,7 @@ def test_linear_attention_is_its_formula(length):
     results = []
     for attention in (linear_attention, quadratic):
         plain = positive(raw)
-        o = attention(turned(plain), plain)
+        o = attention(transformed(plain), plain)
         results.append((o, *torch.autograd.grad((o * weights).sum(), raw)))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
@@ -165,13 +164,13 @@ def test_linear_attention_of_features_far_below_nothing_is_the_mean_of_values(dt
 
 
 @pytest.mark.parametrize("steps", [[1] * 5, [64, 1, 1], [10, 100, 7]])
-def test_linear_attention_goes_on_from_its_sums(steps):
+def test_linear_attention_with_its_state_is_that_of_the_whole_text(steps):
     plain = positive(torch.randn(B, sum(steps), 3, H, K, dtype=torch.float64))
-    whole, parts = turned(plain), []
-    memory = Sums(*(torch.zeros(B, H, *shape, dtype=torch.float64) for shape in ((K, K), (K,))))
+    whole, parts = transformed(plain), []
+    cache = LinearAttentionState(*(torch.zeros(B, H, *shape, dtype=torch.float64) for shape in ((K, K), (K,))))
     for n in steps:
-        here = slice(memory.length, memory.length + n)
-        parts.append(linear_attention(whole[:, here], plain[:, here], memory))
+        here = slice(cache.length, cache.length + n)
+        parts.append(linear_attention(whole[:, here], plain[:, here], cache))
     torch.testing.assert_close(torch.cat(parts, dim=1), linear_attention(whole, plain), rtol=0, atol=1e-10)
 
 

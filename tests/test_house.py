@@ -16,8 +16,9 @@ LAYERS = [
     {"rope_lab.compat", "rope_lab.signals"},
     {"tasks.base"},
     {"tasks", *(f"tasks.{name}" for name in TASKS)},
-    {"rope_lab.identity", "rope_lab.sweep", "rope_lab.positions", "rope_lab.attention", "rope_lab.data"},
-    {"rope_lab.model", "rope_lab.instantiate"},
+    {"rope_lab.identity", "rope_lab.sweep", "rope_lab.hooks", "rope_lab.rotation", "rope_lab.cpu_attention"},
+    {"rope_lab.positions", "rope_lab.attention", "rope_lab.data", "rope_lab.instantiate"},
+    {"rope_lab.model"},
     {"rope_lab.config", "rope_lab.evaluate"},
     {"rope_lab.memory", "rope_lab.provenance", "rope_lab.tracking", "rope_lab.help"},
     {"rope_lab.trainer", "rope_lab.checkpoint"},
@@ -36,7 +37,8 @@ LAYERS = [
 ]
 # The heavy libraries, and who may use them.
 USERS = {
-    "torch": "positions attention model instantiate data evaluate memory provenance trainer checkpoint run probe",
+    "torch": "hooks rotation positions cpu_attention attention model data evaluate memory provenance trainer checkpoint "
+    "run probe",
     "numpy": "tasks.* data evaluate results.runs results.stats results.groups results.tables results.figures "
     "results.studies results.plan",
     "scipy": "results.stats",

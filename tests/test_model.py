@@ -16,7 +16,7 @@ DIMS = Dims(D, HEADS, max_len=32)
 
 
 class Slopes(PositionScheme):
-    """A scheme for the third door with numbers of its own: scores fall with distance (as in ALiBi)."""
+    """A scheme for the score bias hook with numbers of its own: scores fall with distance (as in ALiBi)."""
 
     def bias(self, at_T, at_S):
         slope = torch.tensor([0.5, 0.25, 0.125], dtype=torch.float64)[:, None, None]
@@ -61,13 +61,13 @@ def test_no_token_sees_the_future(name, attention, norm):
     for t in (0, 4, 9):
         seen[0].grad = None
         logits[0, t].square().sum().backward(retain_graph=True)
-        reach = seen[0].grad[0].abs().sum(-1)
-        assert (reach[: t + 1] > 1e-9).all()
-        assert (reach[t + 1 :] == 0).all()
+        gradient = seen[0].grad[0].abs().sum(-1)
+        assert (gradient[: t + 1] > 1e-9).all()
+        assert (gradient[t + 1 :] == 0).all()
 
 
 @pytest.mark.parametrize(("name", "attention"), EVERY)
-def test_a_cache_changes_nothing(name, attention):
+def test_decoding_with_a_cache_gives_the_logits_of_a_full_pass(name, attention):
     """Some tokens at once, then one at a time, then only for some rows: the logits of one full forward pass."""
     model = make_model(name, attention)
     tokens = torch.randint(V, (3, 16), generator=torch.Generator().manual_seed(3))
@@ -76,7 +76,7 @@ def test_a_cache_changes_nothing(name, attention):
         torch.testing.assert_close(model(tokens[:, :5], cache=cache), full[:, :5], rtol=0, atol=1e-12)
         for t in range(5, 16):
             if t == 9:
-                cache, tokens, full = [memory.rows(chosen) for memory in cache], tokens[chosen], full[chosen]
+                cache, tokens, full = [layer.rows(chosen) for layer in cache], tokens[chosen], full[chosen]
             torch.testing.assert_close(model(tokens[:, t : t + 1], cache=cache)[:, 0], full[:, t], rtol=0, atol=1e-12)
 
 
@@ -94,13 +94,13 @@ def test_linear_attention_refuses_what_needs_wider_queries_and_keys(name):
 
 def test_a_cache_holds_keys_as_wide_as_the_scheme_makes_them():
     for name, width in (("rope", D // HEADS), ("pope", 2 * D // HEADS)):
-        (memory, _), slots = make_model(name).new_cache(rows=2, slots=5), (2, HEADS, 5)
-        assert (*memory.k_BHSK.shape,) == (*slots, width)
-        assert (*memory.v_BHSK.shape,) == (*slots, D // HEADS)
+        (layer, _), slots = make_model(name).new_cache(rows=2, slots=5), (2, HEADS, 5)
+        assert (*layer.k_BHSK.shape,) == (*slots, width)
+        assert (*layer.v_BHSK.shape,) == (*slots, D // HEADS)
 
 
 def attention_by_hand(layer, x, bias=0.0):
-    """Causal attention of a layer without turns, written out, with a bias on the scores."""
+    """Causal attention of a layer without rotation, written out, with a bias on the scores."""
     B, T, _ = x.shape
     q, k, v = layer.attention.qkv(x).view(B, T, 3, HEADS, D // HEADS).permute(2, 0, 3, 1, 4)
     scores = q @ k.transpose(-1, -2) / (D // HEADS) ** 0.5 + bias
@@ -111,7 +111,7 @@ def attention_by_hand(layer, x, bias=0.0):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("name", ["none", "slopes"])
 def test_the_whole_model_written_out(name, norm):
-    """Norms where the docstring says, a residual around each part, ReLU, and door 3 added to the scores."""
+    """Norms where the docstring says, a residual around each part, ReLU, and the bias added to the scores."""
     model = make_model(name, norm=norm)
     tokens = torch.arange(6)[None] % V
     slopes = torch.tensor([0.5, 0.25, 0.125], dtype=torch.float64)[:, None, None]

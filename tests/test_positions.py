@@ -11,7 +11,8 @@ from rope_lab.lab import build
 from rope_lab import config
 from rope_lab.attention import softmax_attention, unpacked
 from rope_lab.model import Transformer
-from rope_lab.positions import Dims, PositionScheme, Rotary, turn
+from rope_lab.positions import Dims, PositionScheme, Rotary
+from rope_lab.rotation import rotate
 from rope_lab.train import evaluate_now, update
 
 B, T, H, K = 2, 7, 3, 8
@@ -25,13 +26,13 @@ def heads(seed: int = 0) -> torch.Tensor:
     return torch.randn(B, T, 3, H, K, generator=generator, dtype=torch.float64)
 
 
-def turn_queries(scheme: Rotary, x: torch.Tensor, pos: torch.Tensor) -> torch.Tensor:
-    """`x` [B, T, H, K] as the scheme turns queries."""
+def rotate_queries(scheme: Rotary, x: torch.Tensor, pos: torch.Tensor) -> torch.Tensor:
+    """`x` [B, T, H, K] as the scheme rotates queries."""
     return scheme.heads(torch.stack([x, x, x], dim=2), scheme.prepare(pos, x.dtype))[:, :, 0]
 
 
 def attend(scheme: PositionScheme, qkv, pos) -> torch.Tensor:
-    """Causal attention through doors 2 and 4, written out, [B, T, H, K]."""
+    """Causal attention between the query/key/value and output hooks, written out, [B, T, H, K]."""
     at = scheme.prepare(pos, qkv.dtype)
     q, k, v = unpacked(scheme.heads(qkv, at))
     scores = torch.einsum("bnhk,bihk->bhni", q, k) / K**0.5
@@ -46,22 +47,20 @@ def test_rotation_is_multiplication_by_a_complex_number(base):
     pos = torch.tensor([0, 1, 2, 5, 100, 4096, 100_000])
     theta = torch.tensor([base ** (-2 * i / K) for i in range(K // 2)], dtype=torch.float64)
     unit_T1C = torch.polar(torch.ones(T, K // 2, dtype=torch.float64), pos[:, None] * theta)[:, None]
-    turned = torch.complex(q[..., ::2], q[..., 1::2]) * unit_T1C
-    expected = torch.view_as_real(turned).flatten(-2)
-    torch.testing.assert_close(turn_queries(Rotary(DIMS, q=1, base=base), q, pos), expected, rtol=0, atol=1e-12)
+    rotated = torch.complex(q[..., ::2], q[..., 1::2]) * unit_T1C
+    expected = torch.view_as_real(rotated).flatten(-2)
+    torch.testing.assert_close(rotate_queries(Rotary(DIMS, q=1, base=base), q, pos), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
-def test_compiled_rotation_is_the_same():
-    scheme, qkv = Rotary(DIMS, q=1, k=1, v=2, o=-1), heads().requires_grad_()
+@pytest.mark.parametrize("pairs", ["neighbours", "halves"])
+def test_compiled_rotation_is_the_same(pairs):
+    scheme, qkv = Rotary(DIMS, q=1, k=1, v=2, o=-1, pairs=pairs), heads().requires_grad_()
     at = scheme.prepare(torch.arange(T) * 100, torch.float64)
-    compiled = torch.compile(lambda x, e: turn(x, e), fullgraph=True, backend="aot_eager")
-    for ours in (turn, compiled):
-        turned = ours(qkv, at[0])
-        (gradient,) = torch.autograd.grad(turned.square().sum() + turned[..., 0].sum(), qkv)
-        if ours is turn:
-            expected = turned, gradient
-    torch.testing.assert_close((turned, gradient), expected, rtol=0, atol=1e-12)
+    compiled = torch.compile(lambda x, e: rotate(x, e, pairs), fullgraph=True, backend="aot_eager")
+    rotated, expected = compiled(qkv, at[0]), rotate(qkv, at[0], pairs)
+    gradients = (torch.autograd.grad(x.square().sum() + x[..., 0].sum(), qkv) for x in (rotated, expected))
+    torch.testing.assert_close((rotated, next(gradients)), (expected, next(gradients)), rtol=0, atol=1e-12)
 
 
 def dense_rotation(m: int, base: float = BASE, pairs: int = K // 2) -> torch.Tensor:
@@ -82,24 +81,44 @@ def test_rotation_is_the_dense_block_diagonal_matrix():
     q = heads()[:, :, 0]
     pos = torch.arange(1, T + 1)
     expected = torch.stack([q[:, t] @ dense_rotation(int(pos[t])).T for t in range(T)], dim=1)
-    torch.testing.assert_close(turn_queries(Rotary(DIMS, q=1), q, pos), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(rotate_queries(Rotary(DIMS, q=1), q, pos), expected, rtol=0, atol=1e-12)
 
 
-def test_pairs_of_halves_are_the_same_up_to_the_order_of_features():
-    """x ∘ cos + rotate_half(x) ∘ sin, as other code has it."""
-    q, pos = heads()[:, :, 0], torch.arange(T)
-    order = torch.arange(K).view(2, K // 2).T.flatten()  # 0, K/2, 1, K/2 + 1, …
-    angle = pos[:, None] * BASE ** (-2 * torch.arange(K // 2, dtype=torch.float64) / K)
-    angle_T1K = torch.cat([angle, angle], dim=-1)[:, None]
-    rotated = torch.cat([-q[..., K // 2 :], q[..., : K // 2]], dim=-1)
-    halves = q * angle_T1K.cos() + rotated * angle_T1K.sin()
-    torch.testing.assert_close(
-        turn_queries(Rotary(DIMS, q=1), q[..., order], pos), halves[..., order], rtol=0, atol=1e-12
-    )
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+def test_pairs_of_halves_are_those_of_rotate_half(fraction):
+    """x ∘ cos + rotate_half(x) ∘ sin of the first r features, as GPT-NeoX and transformers have it."""
+    q, pos, r = heads()[:, :, 0], torch.arange(T), int(fraction * K)
+    angle = pos[:, None] * BASE ** (-2 * torch.arange(r // 2, dtype=torch.float64) / r)
+    angle_T1r = torch.cat([angle, angle], dim=-1)[:, None]
+    x, rest = q[..., :r], q[..., r:]
+    rotate_half = torch.cat([-x[..., r // 2 :], x[..., : r // 2]], dim=-1)
+    expected = torch.cat([x * angle_T1r.cos() + rotate_half * angle_T1r.sin(), rest], dim=-1)
+    scheme = Rotary(DIMS, q=1, fraction=fraction, pairs="halves")
+    torch.testing.assert_close(rotate_queries(scheme, q, pos), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("name", "turns"),
+    "name",
+    ["rope", "roper", "roper_fast", "roper_double_rotation", "rope_partial", "p_rope", "xpos", "randomized_rope"],
+)
+def test_pairs_of_halves_are_neighbours_in_another_order_of_features(name):
+    """Weights permuted head by head, feature 2c to c and 2c + 1 to c + r/2, give the same logits."""
+    r = K // 2 if name == "rope_partial" else K
+    key = "position.scheme.pairs" if name == "randomized_rope" else "position.pairs"
+    tokens = torch.arange(20).reshape(2, 10) % 11
+    neighbours, halves = make_model(name), make_model(name, f"{key}=halves")
+    assert (neighbours(tokens) - halves(tokens)).abs().max() > 1e-3
+    order = torch.tensor([*range(0, r, 2), *range(1, r, 2), *range(r, K)])  # of halves, in terms of neighbours
+    for layer in halves.layers:
+        qkv, out = layer.attention.qkv, layer.attention.out
+        for parameter in (qkv.weight, qkv.bias):
+            parameter.data = parameter.data.unflatten(0, (3, H, K))[:, :, order].flatten(0, 2)
+        out.weight.data = out.weight.data.unflatten(1, (H, K))[:, :, order].flatten(1, 2)
+    torch.testing.assert_close(halves(tokens), neighbours(tokens), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "distance"),
     [
         ("none", lambda i, n: 0),
         ("rope", lambda i, n: 0),
@@ -107,8 +126,8 @@ def test_pairs_of_halves_are_the_same_up_to_the_order_of_features():
         ("roper_double_rotation", lambda i, n: 2 * i - n),
     ],
 )
-def test_output_is_the_explicit_sum_of_turned_values(name, turns):
-    """o_n = Σᵢ a_ni R(turns · θ) vᵢ with the scores of RoPE (or of no position), loop by loop."""
+def test_output_is_the_explicit_sum_of_rotated_values(name, distance):
+    """o_n = Σᵢ a_ni R(distance · θ) vᵢ with the scores of RoPE (or of no position), loop by loop."""
     scheme, qkv = make_scheme(name, DIMS), heads()
     q, k, v = qkv.unbind(2)
     expected = torch.zeros_like(v)
@@ -117,7 +136,7 @@ def test_output_is_the_explicit_sum_of_turned_values(name, turns):
         scores = torch.stack([torch.einsum("bhk,kj,bhj->bh", q[:, n], related[i], k[:, i]) for i in range(n + 1)])
         weights = (scores / K**0.5).softmax(0)
         for i in range(n + 1):
-            expected[:, n] += weights[i, ..., None] * (v[:, i] @ dense_rotation(turns(i, n)).T)
+            expected[:, n] += weights[i, ..., None] * (v[:, i] @ dense_rotation(distance(i, n)).T)
     torch.testing.assert_close(attend(scheme, qkv, torch.arange(T)), expected, rtol=0, atol=1e-12)
 
 
@@ -125,7 +144,7 @@ def test_output_is_the_explicit_sum_of_turned_values(name, turns):
     ("settings", "pairs", "base"),
     [([], 1, BASE), (["position.value_fraction=0.75"], 3, BASE), (["position.value_base=50"], 1, 50.0)],
 )
-def test_values_are_rotated_in_the_fastest_pairs_alone(settings, pairs, base):
+def test_values_are_rotated_in_the_highest_frequencies_alone(settings, pairs, base):
     """o_n = Σᵢ a_ni R(i−n) vᵢ with the scores of RoPE, and an R of the first pairs and of its own base."""
     scheme, qkv = make_scheme("roper_fast", DIMS, *settings), heads()
     q, k, v = qkv.unbind(2)
@@ -213,19 +232,21 @@ def test_compiled_pope_is_the_same():
     torch.testing.assert_close(*outcomes, rtol=0, atol=1e-12)
 
 
-def test_turning_keeps_norms():
+def test_rotation_keeps_norms():
     q = heads()[:, :, 0]
-    turned = turn_queries(Rotary(DIMS, q=1), q, torch.arange(T) * 1000)
-    assert not torch.allclose(turned, q)
-    torch.testing.assert_close(turned.norm(dim=-1), q.norm(dim=-1), rtol=1e-14, atol=0)
+    rotated = rotate_queries(Rotary(DIMS, q=1), q, torch.arange(T) * 1000)
+    assert not torch.allclose(rotated, q)
+    torch.testing.assert_close(rotated.norm(dim=-1), q.norm(dim=-1), rtol=1e-14, atol=0)
 
 
-def test_fraction_turns_the_first_features_by_angles_of_its_own_width():
+def test_fraction_rotates_the_first_features_by_angles_of_its_own_width():
     q, pos = heads()[:, :, 0], torch.arange(T)
-    turned = turn_queries(Rotary(DIMS, q=1, fraction=0.5), q, pos)
-    assert torch.equal(turned[..., K // 2 :], q[..., K // 2 :])
+    rotated = rotate_queries(Rotary(DIMS, q=1, fraction=0.5), q, pos)
+    assert torch.equal(rotated[..., K // 2 :], q[..., K // 2 :])
     narrow = Rotary(Dims(DIMS.d_model // 2, H, 64), q=1)
-    torch.testing.assert_close(turned[..., : K // 2], turn_queries(narrow, q[..., : K // 2], pos), rtol=0, atol=1e-15)
+    torch.testing.assert_close(
+        rotated[..., : K // 2], rotate_queries(narrow, q[..., : K // 2], pos), rtol=0, atol=1e-15
+    )
 
 
 def test_gradients():
@@ -236,13 +257,15 @@ def test_gradients():
     assert torch.autograd.gradcheck(lambda x: scheme.output(x[:, :, 0], at), (qkv,))
 
 
-def logits(name: str, shift: int, max_len: int = 64) -> torch.Tensor:
-    """What a random float64 model under a scheme makes of fixed tokens that stand at shift, shift + 1, …"""
+def make_model(name: str, *overrides: str) -> Transformer:
+    """A float64 model with random weights, always the same ones."""
     torch.manual_seed(0)
-    dims = Dims(d_model=24, n_heads=3, max_len=max_len)
-    model = Transformer(11, "softmax", 24, 2, 3, "pre", "pytorch", 0.0, make_scheme(name, dims)).double()
-    tokens = torch.arange(20).reshape(2, 10) % 11
-    return model(tokens, torch.arange(10) + shift)
+    return Transformer(11, "softmax", H * K, 2, H, "pre", "pytorch", 0.0, make_scheme(name, DIMS, *overrides)).double()
+
+
+def logits(name: str, shift: int) -> torch.Tensor:
+    """Of fixed tokens at positions shift, shift + 1, … under a scheme."""
+    return make_model(name)(torch.arange(20).reshape(2, 10) % 11, torch.arange(10) + shift)
 
 
 RELATIVE = [
@@ -282,8 +305,8 @@ def test_absolute_schemes_notice_a_shift(name):
     assert (logits(name, shift) - logits(name, 0)).abs().max() > least
 
 
-def test_xpos_scores_fade_with_distance_pair_by_pair():
-    """q Rᵀ R k by pairs, each times ζ to the power of the distance over the reach."""
+def test_xpos_scores_decay_with_distance_pair_by_pair():
+    """q Rᵀ R k by pairs, each times ζ to the power of the distance over scale_base."""
     qkv, pos = heads(), torch.tensor([3, 4, 7, 9, 40, 500, 1200])
     q, k, v = make_scheme("xpos", DIMS).heads(qkv, make_scheme("xpos", DIMS).prepare(pos, torch.float64)).unbind(2)
     assert torch.equal(v, qkv[:, :, 2])
@@ -292,41 +315,51 @@ def test_xpos_scores_fade_with_distance_pair_by_pair():
         for i in range(K // 2):
             zeta, angle = (2 * i / K + 0.4) / 1.4, distance * BASE ** (-2 * i / K)
             (a, b), (c, d) = (qkv[0, t, j, 1, 2 * i : 2 * i + 2].tolist() for t, j in ((n, 0), (m, 1)))
-            turned = (a * c + b * d) * math.cos(angle) - (b * c - a * d) * math.sin(angle)
-            expected += turned * zeta ** (distance / 512)
+            rotated = (a * c + b * d) * math.cos(angle) - (b * c - a * d) * math.sin(angle)
+            expected += rotated * zeta ** (distance / 512)
         assert (q[0, n, 1] * k[0, m, 1]).sum().item() == pytest.approx(expected, abs=1e-12)
     with pytest.raises(ValueError, match=r"more than the 2\d\d\d\d that the position scheme was made for"):
         logits("xpos", 30_000)
 
 
-def test_p_rope_lets_the_slow_pairs_stand():
+def test_p_rope_does_not_rotate_the_lowest_frequencies():
     q, pos = heads()[:, :, 0], torch.arange(T) * 7
-    turned, whole = turn_queries(make_scheme("p_rope", DIMS), q, pos), turn_queries(Rotary(DIMS, q=1), q, pos)
-    assert torch.equal(turned[..., :6], whole[..., :6])
-    assert torch.equal(turned[..., 6:], q[..., 6:])
+    rotated, whole = rotate_queries(make_scheme("p_rope", DIMS), q, pos), rotate_queries(Rotary(DIMS, q=1), q, pos)
+    assert torch.equal(rotated[..., :6], whole[..., :6])
+    assert torch.equal(rotated[..., 6:], q[..., 6:])
 
 
 @pytest.mark.parametrize(
     ("name", "override", "message"),
     [
-        ("xpos", "position.reach=1e308", "position.reach=1e+308: must be a number of positions above 0 and below 10⁹"),
-        ("p_rope", "position.p=0.1", "position.p=0.1: of the 4 pairs of a head 0.4 would be rotated"),
-        ("p_rope", "position.p=0.9", "of the 4 pairs of a head 3.6 would be rotated"),
-        ("p_rope", "position.p=1e-9", "must be a whole number above 0"),
+        (
+            "xpos",
+            "position.scale_base=1e308",
+            "position.scale_base=1e+308: must be a number of positions above 0 and below 10⁹",
+        ),
+        ("p_rope", "position.p=0.1", "position.p=0.1: 0.4 of the 4 pairs of a head would be rotated"),
+        ("p_rope", "position.p=0.9", "3.6 of the 4 pairs of a head would be rotated"),
+        ("p_rope", "position.p=1e-9", "must be a whole number from 1 to 4"),
         ("pope", "position.base=1", "position.base=1.0: must be a finite number above 1"),
         ("pope", "position.v=0.5", "position.v=0.5: must be a whole number"),
         ("pope", "+position.q=1", "position.q=1: there is no such setting"),
-        ("rope", "position.fraction=1e-9", "position.fraction=1e-09 make 0 of 8 features of a head turn"),
-        ("rope", "position.fraction=0.3", "position.fraction=0.3 make 2.4 of 8 features of a head turn"),
-        ("roper", "position.value_fraction=0.3", "position.value_fraction=0.3: of the 4 pairs of a head 1.2 would be"),
-        ("roper", "position.value_fraction=0.01", "of the 4 pairs of a head 0.04 would be rotated: must be a whole"),
-        ("roper", "position.value_fraction=0", "position.value_fraction=0.0: must be above 0 and at most 1"),
-        ("roper", "position.value_fraction=2", "position.value_fraction=2.0: must be above 0 and at most 1"),
+        ("rope", "position.fraction=1e-9", "position.fraction=1e-09: 0 of 8 features of a head would be rotated"),
+        ("rope", "position.fraction=0.3", "position.fraction=0.3: 2.4 of 8 features of a head would be rotated"),
+        ("roper", "position.value_fraction=0.3", "position.value_fraction=0.3: 1.2 of the 4 pairs of a head would be"),
+        ("roper", "position.value_fraction=0.01", "0.04 of the 4 pairs of a head would be rotated: must be a whole"),
+        ("roper", "position.value_fraction=0", "position.value_fraction=0.0: 0 of the 4 pairs"),
+        (
+            "roper",
+            "position.value_fraction=2",
+            "position.value_fraction=2.0: 8 of the 4 pairs of a head would be rotated: must be a whole number",
+        ),
         ("roper", "position.value_fraction=nan", "position.value_fraction=nan: must be a finite number"),
         ("roper", "position.value_fraction=null", "position.value_fraction=null: must be a finite number"),
         ("roper", "position.value_base=1", "position.value_base=1.0: must be a finite number above 1"),
         ("roper", "position.value_base=inf", "position.value_base=inf: must be a finite number"),
         ("roper", "position.value_base=same", "position.value_base=same: must be a finite number or null"),
+        ("rope", "position.fraction=2", "position.fraction=2.0: 16 of 8 features of a head would be rotated"),
+        ("rope", "position.pairs=thirds", "position.pairs=thirds: must be neighbours or halves"),
         ("rope", "position.value_fraction=0.5", "position.value_fraction=0.5, position.value_base=null: must be 1.0"),
         ("rope", "position.value_base=500", "position.value_base=500.0: must be 1.0 and null where position.v and"),
     ],
@@ -337,15 +370,18 @@ def test_a_setting_that_cannot_be_served_is_one_clear_message(name, override, me
 
 
 def test_a_share_may_be_rounded_by_hand():
-    assert make_scheme("rope", DIMS, "position.fraction=0.2499999999").rotated == {"q": 1, "k": 1}
-    assert make_scheme("p_rope", DIMS, "position.p=0.2499999999").rotated == {"q": 1, "k": 1}
-    fast = make_scheme("roper", DIMS, "position.value_fraction=0.2499999999")
-    assert fast.rotated == {"q": 4, "k": 4, "v": 1, "o": 1}
+    for name, setting, rotated in (
+        ("rope", "fraction", {"q": 1, "k": 1}),
+        ("p_rope", "p", {"q": 1, "k": 1}),
+        ("roper", "value_fraction", {"q": 4, "k": 4, "v": 1, "o": 1}),
+    ):
+        theta = make_scheme(name, DIMS, f"position.{setting}=0.2499999999").theta
+        assert {part: int(theta_C.count_nonzero()) for part, theta_C in theta.items()} == rotated
 
 
 @pytest.mark.parametrize("name", ["rope", "p_rope", "xpos", "pope"])
 def test_an_odd_width_is_one_clear_message(name):
-    with pytest.raises(config.ConfigError, match=r"model.n_heads=2 make 7 of 7 features of a head turn"):
+    with pytest.raises(config.ConfigError, match=r"model.n_heads=2, position.fraction=1.0: 7 of 7 features of a head"):
         make_scheme(name, Dims(14, 2, 64))
 
 
@@ -383,15 +419,15 @@ def test_fire_is_the_formula():
         scheme.c.fill_(0.3)
         bias = scheme.bias(torch.arange(9), torch.arange(9))
         for n, m in ((8, 0), (8, 7), (3, 1), (0, 0)):
-            share = math.log(0.3 * (n - m) + 1) / math.log(0.3 * max(5.0, n) + 1)
+            relative = math.log(0.3 * (n - m) + 1) / math.log(0.3 * max(5.0, n) + 1)
             pairs = zip(first.weight[:, 0].tolist(), first.bias.tolist(), strict=True)
-            hidden = [max(0.0, w * share + b) for w, b in pairs]
+            hidden = [max(0.0, w * relative + b) for w, b in pairs]
             for head in range(H):
                 total = sum(w * h for w, h in zip(last.weight[head].tolist(), hidden, strict=True))
                 assert bias[head, n, m].item() == pytest.approx(total + last.bias[head].item(), abs=1e-12)
 
 
-def test_random_positions_are_sorted_distinct_and_the_same_at_every_door():
+def test_random_positions_are_sorted_distinct_and_those_of_the_seed():
     scheme = make_scheme("randomized_rope", DIMS)
     draws = []
     for seed in (0, 1, 0):
@@ -422,9 +458,9 @@ def test_a_run_draws_new_positions_for_each_step_and_the_same_for_every_evaluati
 
 def test_the_misreading_multiplies_where_sinusoidal_adds():
     x, pos = heads()[:, :, 0].flatten(2), torch.arange(T)
-    waves = make_scheme("sinusoidal", DIMS)
+    encodings = make_scheme("sinusoidal", DIMS)
     product = make_scheme("sinusoidal_product", DIMS)
-    added = waves.embed(torch.zeros_like(x), waves.prepare(pos, torch.float64))
+    added = encodings.embed(torch.zeros_like(x), encodings.prepare(pos, torch.float64))
     assert torch.equal(product.embed(x, product.prepare(pos, torch.float64)), x * added)
 
 
@@ -470,11 +506,11 @@ def test_a_position_beyond_a_learned_table_is_a_clear_error():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dims": Dims(6, 2, 8)}, "model.d_model=6 over model.n_heads=2"),
+        ({"dims": Dims(6, 2, 8)}, "model.d_model=6, model.n_heads=2"),
         ({"dims": DIMS, "fraction": 0.3}, "position.fraction=0.3"),
         ({"dims": DIMS, "fraction": 0.0}, "position.fraction=0.0"),
         ({"dims": DIMS, "base": 1.0}, "position.base=1.0"),
-        ({"dims": Dims(10, 2, 8), "fraction": 0.8}, "4 of 5 features of a head turn"),
+        ({"dims": Dims(10, 2, 8), "fraction": 0.8}, "4 of 5 features of a head"),
     ],
 )
 def test_rotary_checks_its_arguments(arguments, message):

@@ -33,57 +33,57 @@ def probed(name: str, what: str, **model) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("name", "what", "same_as"),
     [
-        ("rope", "still=qk", {}),
-        ("roper", "still=vo", {"q": 1, "k": 1}),
-        ("roper", "still=v", {"q": 1, "k": 1, "o": -1}),
-        ("roper", "still=o", {"q": 1, "k": 1, "v": 1}),
-        ("roper_double_rotation", "still=qko", {"v": 2}),
-        ("rope_partial", "still=qk", {}),
-        ("p_rope", "still=qk", {}),
-        ("roper_fast", "still=vo", {"q": 1, "k": 1}),
-        ("roper_fast", "still=qk", {"v": 1, "o": -1, "value_fraction": 0.25}),
-        ("roper_fast", "still=qkvo", {}),
+        ("rope", "ablate=qk", {}),
+        ("roper", "ablate=vo", {"q": 1, "k": 1}),
+        ("roper", "ablate=v", {"q": 1, "k": 1, "o": -1}),
+        ("roper", "ablate=o", {"q": 1, "k": 1, "v": 1}),
+        ("roper_double_rotation", "ablate=qko", {"v": 2}),
+        ("rope_partial", "ablate=qk", {}),
+        ("p_rope", "ablate=qk", {}),
+        ("roper_fast", "ablate=vo", {"q": 1, "k": 1}),
+        ("roper_fast", "ablate=qk", {"v": 1, "o": -1, "value_fraction": 0.25}),
+        ("roper_fast", "ablate=qkvo", {}),
     ],
 )
-def test_what_is_left_out_does_not_turn(name, what, same_as):
+def test_what_is_ablated_is_not_rotated(name, what, same_as):
     expected = make_model(Rotary(DIMS, **same_as))(TOKENS)
     torch.testing.assert_close(probed(name, what), expected, rtol=0, atol=1e-12)
     assert (make_model(name)(TOKENS) - expected).abs().max() > 1e-3
 
 
-def test_pairs_left_out_are_those_named():
-    """The slowest pair of four is what p-RoPE leaves out at p = 3/4."""
+def test_pairs_ablated_are_those_named():
+    """The lowest frequency of four is what p-RoPE does not rotate at p = 3/4."""
     expected = make_model("p_rope")(TOKENS)
-    torch.testing.assert_close(probed("rope", "still=qk:3"), expected, rtol=0, atol=1e-12)
-    every = probed("rope", "still=qk:0-3")
-    torch.testing.assert_close(every, probed("rope", "still=qk"), rtol=0, atol=0)
-    assert (probed("rope", "still=qk:1-2") - every).abs().max() > 1e-3
+    torch.testing.assert_close(probed("rope", "ablate=qk:3"), expected, rtol=0, atol=1e-12)
+    every = probed("rope", "ablate=qk:0-3")
+    torch.testing.assert_close(every, probed("rope", "ablate=qk"), rtol=0, atol=0)
+    assert (probed("rope", "ablate=qk:1-2") - every).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(("name", "turning"), [("rope", 4), ("rope_partial", 2), ("p_rope", 3), ("randomized_rope", 4)])
-def test_all_probes_leave_out_each_pair_that_turns(name, turning):
+@pytest.mark.parametrize(("name", "rotated"), [("rope", 4), ("rope_partial", 2), ("p_rope", 3), ("randomized_rope", 4)])
+def test_all_probes_ablate_each_rotated_pair(name, rotated):
     made = make_model(name)
-    expected = [f"still=qk:{pair}" for pair in range(turning)]
+    expected = [f"ablate=qk:{pair}" for pair in range(rotated)]
     assert [p for p in probe.all_probes(made, 64) if ":" in p] == expected
-    with pytest.raises(ConfigError, match=f"the pairs of a head that are rotated in qk are 0-{turning - 1}"):
-        probe.changed(f"still=qk:{turning}", made)
+    with pytest.raises(ConfigError, match=f"the pairs of a head that are rotated in qk are 0-{rotated - 1}"):
+        probe.changed(f"ablate=qk:{rotated}", made)
 
 
 @pytest.mark.parametrize(
-    ("turns", "expected"),
+    ("times", "expected"),
     [
-        ({"q": 1}, ["still=q"]),
-        ({"v": 1}, ["still=v"]),
-        ({"k": 1, "v": 2, "o": -1}, ["still=k", "still=v", "still=o", "still=vo"]),
+        ({"q": 1}, ["ablate=q"]),
+        ({"v": 1}, ["ablate=v"]),
+        ({"k": 1, "v": 2, "o": -1}, ["ablate=k", "ablate=v", "ablate=o", "ablate=vo"]),
         ({}, []),
     ],
 )
-def test_all_probes_leave_out_each_part_that_turns(turns, expected):
-    probes = [p for p in probe.all_probes(make_model(Rotary(DIMS, **turns)), 64) if p.startswith("still")]
+def test_all_probes_ablate_each_rotated_part(times, expected):
+    probes = [p for p in probe.all_probes(make_model(Rotary(DIMS, **times)), 64) if p.startswith("ablate")]
     assert [p for p in probes if ":" not in p] == expected
-    scores, values = "".join(filter("qk".__contains__, turns)), "".join(filter("vo".__contains__, turns))
+    scores, values = "".join(filter("qk".__contains__, times)), "".join(filter("vo".__contains__, times))
     assert [p for p in probes if ":" in p] == [
-        f"still={parts}:{i}" for parts in (scores, values) if parts for i in range(4)
+        f"ablate={parts}:{i}" for parts in (scores, values) if parts for i in range(4)
     ]
 
 
@@ -91,81 +91,85 @@ def test_all_probes_leave_out_each_part_that_turns(turns, expected):
 def test_pope_is_probed_feature_by_feature(name):
     """Without their rotation queries and keys keep the learned phases: Σ_c μ(q_c) μ(k_c) cos δ_c."""
     made = make_model(name)
-    features = [f"still=qk:{c}" for c in range(8)]
+    features = [f"ablate=qk:{c}" for c in range(8)]
     assert [p for p in probe.all_probes(made, 64) if "qk:" in p] == features
-    assert probe.waves("still=qk:0-7", made) == pytest.approx((6.283185, 6.283185 * 10_000 ** (7 / 8)))
+    assert probe.wavelengths("ablate=qk:0-7", made) == pytest.approx((6.283185, 6.283185 * 10_000 ** (7 / 8)))
     with torch.no_grad():
         made.position.delta.normal_()
     whole, outcomes = made(TOKENS), {}
     trained = made.position
-    for what in ("still=qk", "still=q:3", "still=k:3", "still=qk:3"):
+    for what in ("ablate=qk", "ablate=q:3", "ablate=k:3", "ablate=qk:3"):
         made.position = probe.changed(what, made)
         outcomes[what] = made(TOKENS)
         made.position = trained
     assert len({tuple(o.flatten().tolist()) for o in (whole, *outcomes.values())}) == 5
-    trained.phase_K[3] = 0
-    torch.testing.assert_close(outcomes["still=qk:3"], made(TOKENS), rtol=0, atol=1e-12)
-    trained.phase_K.zero_()
-    torch.testing.assert_close(outcomes["still=qk"], made(TOKENS), rtol=0, atol=1e-12)
+    for part in "qk":
+        trained.theta[part][3] = 0
+    torch.testing.assert_close(outcomes["ablate=qk:3"], made(TOKENS), rtol=0, atol=1e-12)
+    for part in "qk":
+        trained.theta[part].zero_()
+    torch.testing.assert_close(outcomes["ablate=qk"], made(TOKENS), rtol=0, atol=1e-12)
+    made = make_model(name)
     if name == "pope":
-        with pytest.raises(ConfigError, match="still=v: PoPE has no such part, it rotates only q, k"):
-            probe.changed("still=v", made)
+        with pytest.raises(ConfigError, match="ablate=v: PoPE has no such part, it rotates only q, k"):
+            probe.changed("ablate=v", made)
     else:
-        assert [p for p in probe.all_probes(made, 64) if "vo:" in p] == [f"still=vo:{i}" for i in range(4)]
-        probe.changed("still=qkvo", made)
+        assert [p for p in probe.all_probes(made, 64) if "vo:" in p] == [f"ablate=vo:{i}" for i in range(4)]
+        probe.changed("ablate=qkvo", made)
 
 
 def test_values_that_are_rotated_in_fewer_pairs_are_probed_in_those():
     scheme = Rotary(DIMS, q=1, k=1, v=1, o=-1, value_fraction=0.5, value_base=100.0)
     fast = make_model(scheme)
     assert [p for p in probe.all_probes(fast, 64) if ":" in p] == [
-        *(f"still=qk:{i}" for i in range(4)),
-        *(f"still=vo:{i}" for i in range(2)),
+        *(f"ablate=qk:{i}" for i in range(4)),
+        *(f"ablate=vo:{i}" for i in range(2)),
     ]
-    assert probe.waves("still=vo:0-1", fast) == pytest.approx((6.283185, 6.283185 * 100**0.25))
-    assert probe.waves("still=qkvo:1-3", fast) == pytest.approx((6.283185 * 100**0.25, 6283.185))
+    assert probe.wavelengths("ablate=vo:0-1", fast) == pytest.approx((6.283185, 6.283185 * 100**0.25))
+    assert probe.wavelengths("ablate=qkvo:1-3", fast) == pytest.approx((6.283185 * 100**0.25, 6283.185))
     both = make_model(scheme)
-    both.position = probe.changed("still=vo:1", fast)
+    both.position = probe.changed("ablate=vo:1", fast)
     one = make_model(Rotary(DIMS, q=1, k=1, v=1, o=-1, value_fraction=0.25))
     torch.testing.assert_close(both(TOKENS), one(TOKENS), rtol=0, atol=1e-12)
 
 
-def test_where_nothing_turns_nothing_can_be_still():
+def test_where_nothing_is_rotated_nothing_can_be_ablated():
     bare = make_model(Rotary(DIMS))
-    assert not [p for p in probe.all_probes(bare, 64) if p.startswith("still")]
+    assert not [p for p in probe.all_probes(bare, 64) if p.startswith("ablate")]
     with pytest.raises(ConfigError, match="Rotary has no such part, it rotates nothing"):
-        probe.changed("still=qk", bare)
+        probe.changed("ablate=qk", bare)
 
 
-def test_the_waves_left_out_are_told():
+def test_a_label_has_the_wavelengths_that_are_ablated():
     """2π · 10000^(2i/8) positions for pair i of four."""
     rope = make_model("rope")
-    assert probe.waves("still=qk:0", rope) == pytest.approx((6.283185, 6.283185))
-    assert probe.waves("still=qk:1-3", rope) == pytest.approx((62.83185, 6283.185))
-    assert probe.waves("still=qk", rope) is probe.waves("shift=3", rope) is None
-    assert probe.Outcome("still=qk:1-3", waves=(62.8, 6283.2)).label == "still=qk:1-3 (a turn in 62.8 to 6,283)"
-    assert probe.Outcome("still=qk:0", waves=(6.28, 6.28)).label == "still=qk:0 (a turn in 6.28)"
+    assert probe.wavelengths("ablate=qk:0", rope) == pytest.approx((6.283185, 6.283185))
+    assert probe.wavelengths("ablate=qk:1-3", rope) == pytest.approx((62.83185, 6283.185))
+    assert probe.wavelengths("ablate=qk", rope) is probe.wavelengths("shift=3", rope) is None
+    assert (
+        probe.Outcome("ablate=qk:1-3", wavelengths=(62.8, 6283.2)).label == "ablate=qk:1-3 (wavelength 62.8 to 6,283)"
+    )
+    assert probe.Outcome("ablate=qk:0", wavelengths=(6.28, 6.28)).label == "ablate=qk:0 (wavelength 6.28)"
 
 
-def test_without_its_turns_xpos_still_fades():
-    """Scores of pair i are multiplied by ζᵢ^(distance/512), and nothing is turned."""
-    scheme = make_scheme("xpos", DIMS)
+def test_without_rotation_scores_of_xpos_decay_all_the_same():
+    """Scores of pair i are multiplied by ζᵢ^(distance/512), and nothing is rotated."""
+    scheme = probe.changed("ablate=qk", make_model("xpos"))
     pos, qkv = torch.tensor([0, 100]), torch.ones(1, 2, 3, 3, 8, dtype=torch.float64)
-    at = scheme.still(scheme.prepare(pos, torch.float64), "qk", slice(0, 4))
-    q, k, _ = scheme.heads(qkv, at)[0, :, :, 0].unbind(1)
+    q, k, _ = scheme.heads(qkv, scheme.prepare(pos, torch.float64))[0, :, :, 0].unbind(1)
     expected = [((2 * (i // 2) / 8 + 0.4) / 1.4) ** (100 / 512) for i in range(8)]
     assert (q[1] * k[0]).tolist() == pytest.approx(expected, abs=1e-12)
-    far = scheme.still(scheme.prepare(torch.tensor([28_000]), torch.float32), "qk", slice(0, 4))[0]
+    far = scheme.prepare(torch.tensor([28_000]), torch.float32)[0]
     assert far.isfinite().all()
     assert (far[0, :2, 0, :, 0] > 0).all()
 
 
 def test_random_positions_stay_as_they_were_drawn():
-    """A shift moves what was drawn, and what turns is found behind the draw."""
+    """A shift moves what was drawn, and the scheme behind the random positions is ablated."""
     made, bare = make_model("randomized_rope"), make_model("rope")
     made.position.draw(3, 32)
     drawn = made.position.drawn[:20]
-    for what, expected in (("shift=7", bare(TOKENS, drawn + 7)), ("still=qk", make_model("none")(TOKENS))):
+    for what, expected in (("shift=7", bare(TOKENS, drawn + 7)), ("ablate=qk", make_model("none")(TOKENS))):
         model = make_model("randomized_rope")
         model.position = probe.changed(what, model)
         model.position.draw(3, 32)
@@ -187,23 +191,24 @@ def test_a_window_hides_what_is_before_it_and_nothing_else(name):
     made.embedding.register_forward_hook(lambda m, i, output: embedded.append(output) or output.retain_grad())
     made.position = probe.changed("window=5", made)
     made(TOKENS)[0, 12].square().sum().backward()
-    reach = embedded[0].grad[0].abs().sum(-1)
-    assert (reach[8:13] > 1e-9).all()
-    assert (reach[:8] == 0).all()
-    assert (reach[13:] == 0).all()
+    gradient = embedded[0].grad[0].abs().sum(-1)
+    assert (gradient[8:13] > 1e-9).all()
+    assert (gradient[:8] == 0).all()
+    assert (gradient[13:] == 0).all()
 
 
 @pytest.mark.parametrize(
     ("name", "what", "message"),
     [
-        ("alibi", "still=qk", "still=qk: Alibi has no such part, it rotates nothing"),
-        ("rope", "still=v", "still=v: Rotary has no such part, it rotates only q, k"),
-        ("rope", "still=qk:4", "the pairs of a head that are rotated in qk are 0-3"),
-        ("roper_fast", "still=vo:1", "the pairs of a head that are rotated in vo are 0-0"),
-        ("rope", "still=qk:2-1", "the pairs of a head that are rotated in qk are 0-3"),
+        ("alibi", "ablate=qk", "ablate=qk: Alibi has no such part, it rotates nothing"),
+        ("rope", "ablate=v", "ablate=v: Rotary has no such part, it rotates only q, k"),
+        ("rope", "ablate=qk:4", "the pairs of a head that are rotated in qk are 0-3"),
+        ("roper_fast", "ablate=vo:1", "the pairs of a head that are rotated in vo are 0-0"),
+        ("rope", "ablate=qk:2-1", "the pairs of a head that are rotated in qk are 0-3"),
         ("rope", "shift=1000000000", "with N below 10⁹"),
         ("rope", "window=1000000000", "with N below 10⁹"),
-        ("rope", "still=x", "must be shift=N"),
+        ("rope", "ablate=x", "must be shift=N"),
+        ("rope", "still=qk:0-1", "still=qk:0-1: is now ablate=qk:0-1"),
         ("rope", "window=0", "must be shift=N"),
         ("rope", "noise", "must be shift=N"),
     ],
@@ -234,10 +239,10 @@ def test_the_command_line(tiny, tmp_path, capsys):
     assert all(o["probe"] in shown for o in others)
     assert (folder / "probes.svg").stat().st_size > 1000
     before = (folder / "probes.json").read_bytes()
-    probe.main([str(folder), "still=vo"])
-    assert "still=vo" in capsys.readouterr().out
+    probe.main([str(folder), "ablate=vo"])
+    assert "ablate=vo" in capsys.readouterr().out
     assert (folder / "probes.json").read_bytes() == before
-    probe.main([str(folder), "still=vo", "--into", str(tmp_path / "kept")])
+    probe.main([str(folder), "ablate=vo", "--into", str(tmp_path / "kept")])
     assert {p.suffix for p in (tmp_path / "kept").iterdir()} == {".json", ".md", ".svg"}
     assert all(p.stem == folder.name for p in (tmp_path / "kept").iterdir())
     kept = {p: p.read_bytes() for p in (tmp_path / "kept").iterdir()}
@@ -251,7 +256,7 @@ def test_the_problems_are_those_of_the_runs_end(tiny, tmp_path, monkeypatch):
     train(config.load(*tiny, "position=rope", "eval.problems_at_end=20"))
     asked, draw = [], data.evaluation_problems
     monkeypatch.setattr(data, "evaluation_problems", lambda task, n: asked.append(n) or draw(task, n))
-    probe.main([str(only_folder(tmp_path / "runs")), "still=qk"])
+    probe.main([str(only_folder(tmp_path / "runs")), "ablate=qk"])
     assert asked == [20]
 
 
@@ -282,12 +287,12 @@ def test_a_run_of_other_code_is_said_to_be(tiny, tmp_path, capsys, caplog, monke
 
 def test_what_goes_wrong_in_a_scheme_is_not_taken_for_positions_that_end(tiny, tmp_path, monkeypatch):
     train(config.load(*tiny, "position=rope"))
-    monkeypatch.setattr(Rotary, "still", lambda *_: (_ for _ in ()).throw(ValueError("a slip")))
+    monkeypatch.setattr(probe, "_frequencies", lambda *_: (_ for _ in ()).throw(ValueError("a slip")))
     with pytest.raises(ValueError, match="a slip"):
-        probe.main([str(only_folder(tmp_path / "runs")), "still=qk"])
+        probe.main([str(only_folder(tmp_path / "runs")), "ablate=qk"])
 
 
-def test_a_report_is_only_drawn_anew(tmp_path, capsys):
+def test_a_report_is_only_plotted_again(tmp_path, capsys):
     with pytest.raises(SystemExit):
         probe.main([str(tmp_path / "x.json"), "shift=5"])
     assert "it takes no PROBE and no --into" in capsys.readouterr().err
@@ -320,6 +325,17 @@ def test_what_a_report_says_is_shown_and_does_nothing(tmp_path):
     assert (tmp_path / "x.svg").read_text().rstrip().endswith("</svg>")
 
 
+def test_reports_of_old_names_are_shown_under_the_new_ones(tmp_path):
+    """And the record itself stays as it was written."""
+    outcomes = [{"probe": "", "loss": 1.0, "accuracy": 0.5, "cannot": "", "waves": None}]
+    outcomes += [{"probe": "still=vo:0-1", "loss": 2.0, "accuracy": 0.1, "cannot": "", "waves": [6.28, 11.2]}]
+    old = json.dumps(json.loads(NOTHING) | {"outcomes": outcomes}, indent=1) + "\n"
+    (tmp_path / "x.json").write_text(old)
+    probe.main([str(tmp_path / "x.json")])
+    assert "| ablate=vo:0-1 (wavelength 6.28 to 11.2) |" in (tmp_path / "x.md").read_text()
+    assert (tmp_path / "x.json").read_text() == old
+
+
 @pytest.mark.parametrize("name", ["run.json", "checkpoint", "x.json"])
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tiny, tmp_path, name):
     train(config.load(*tiny))
@@ -333,22 +349,22 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tiny, tmp_path, name):
         assert "\n" not in ended.value.code
 
 
-@pytest.mark.parametrize("drawn", [False, True])
-def test_positions_that_end_are_said_to_end(tiny, tmp_path, capsys, drawn):
-    """Whether they are the model's own or behind a draw; other probes are made all the same."""
+@pytest.mark.parametrize("random", [False, True])
+def test_positions_that_end_are_said_to_end(tiny, tmp_path, capsys, random):
+    """Whether they are the model's own or behind random positions; other probes are evaluated all the same."""
     position = ["position=learned"]
-    if drawn:
+    if random:
         inner = "+position.scheme={_target_:rope_lab.positions.Learned,_partial_:true}"
         position = ["position=randomized_rope", "~position.scheme", inner, "position.longest=164"]
     train(config.load(*tiny, *position))
     probe.main([str(only_folder(tmp_path / "runs")), "shift=101", "window=8"])
     *_, shift, window = capsys.readouterr().out.strip().splitlines()
-    end, last = (265, 164) if drawn else (165, 64)
+    end, last = (265, 164) if random else (165, 64)
     assert f"{end} positions are more than the {last}" in shift
     assert "points" in window
 
 
-@pytest.mark.parametrize("what", [["still=vo"], ["nonsense"], ["window=4", "still=qkvo:0"]])
+@pytest.mark.parametrize("what", [["ablate=vo"], ["nonsense"], ["window=4", "ablate=qkvo:0"]])
 def test_a_wrong_probe_ends_before_anything_is_evaluated(tiny, tmp_path, what):
     train(config.load(*tiny, "position=rope"))
     with pytest.raises(SystemExit) as ended:

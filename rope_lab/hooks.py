@@ -1,0 +1,82 @@
+"""What a position scheme is: four hooks where position can enter a transformer, and what they are given.
+
+A scheme overrides those that it uses; the model calls all four and knows no scheme. The schemes are in `positions`.
+
+Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head width; 3 stands for
+queries, keys and values side by side. Positions are integers, [T].
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Dims:
+    """The sizes of the model that a scheme serves."""
+
+    d_model: int
+    n_heads: int
+    max_len: int  # the longest sequence it is trained on, in tokens
+
+    @property
+    def d_head(self) -> int:
+        return self.d_model // self.n_heads
+
+
+class TooLong(ValueError):
+    """A text is longer than a scheme has positions."""
+
+
+class PositionScheme(nn.Module):
+    """No position at all (`none`), and the base of every scheme: four hooks that change nothing.
+
+    A causal transformer can learn where it is even so: the first token sees one token, the last sees all (Haviv et al.,
+    2022).
+    """
+
+    max_len: int | None = None  # positions from here on are an error; None: there is no end
+
+    def __init__(self, dims: Dims):
+        super().__init__()
+
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
+        """What the hooks need to know of the positions `pos`, worked out once per forward pass and handed to each.
+
+        `dtype` is the model's own; whatever is computed from angles stays in float32 or wider (see `rotation.wide`).
+        """
+        return pos
+
+    def draw(self, seed: int, length: int) -> None:
+        """Draws random positions, if the scheme has any, for texts of up to `length` tokens.
+
+        Called before each training step, and with one and the same seed before every evaluation. Raises TooLong where
+        the scheme cannot serve texts that long.
+        """
+        if self.max_len is not None and length > self.max_len:
+            raise TooLong(
+                f"{length} positions are more than the {self.max_len} that the position scheme has: "
+                "take shorter texts or another scheme"
+            )
+
+    def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
+        """Embedding hook: token embeddings on their way into the first layer."""
+        return x_BTD
+
+    def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+        """Query/key/value hook, in every layer.
+
+        Returns them packed as they came, or, where queries and keys get a width of their own, as three tensors
+        [B, T, H, width].
+        """
+        return qkv_BT3HK
+
+    def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
+        """Score bias hook: what is added to the attention scores of every layer, [H, T, S], or None."""
+        return None
+
+    def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
+        """Output hook: each head's weighted sum of values, in every layer, before the heads are mixed."""
+        return o_BTHK

@@ -1,0 +1,66 @@
+"""The arithmetic of rotary schemes: frequencies, angles, and pairs of features multiplied by e^(iα).
+
+Shape letters: T time, K head width, C pairs of a head's features.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Pairs = Literal["neighbours", "halves"]  # which features of a head make a pair
+
+
+def rotate(x: Tensor, e: Tensor | None, pairs: Pairs = "neighbours") -> Tensor:
+    """Each pair of features of `x` [..., K], as a complex number, times its `e` [..., C, 2], in the precision of `e`.
+
+    Returns `x` where `e` is None. torch.compile knows no complex numbers, so there the product is written out.
+    """
+    if e is None:
+        return x
+    x, C, (cos, sin) = x.to(e.dtype), e.shape[-2], e.unbind(-1)
+    if pairs == "halves":
+        a, b, rest = x.tensor_split((C, 2 * C), dim=-1)
+        return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)
+    x = x.unflatten(-1, (-1, 2))
+    if not torch.compiler.is_compiling():
+        return torch.view_as_real(torch.view_as_complex(x) * torch.view_as_complex(e)).flatten(-2)
+    a, b = x.unbind(-1)
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
+
+
+def unit(angle: Tensor) -> Tensor:
+    """e^(i · angle), as cosine and sine in a last dimension of 2."""
+    return torch.stack([angle.cos(), angle.sin()], dim=-1)
+
+
+def frequencies(width: int, base: float, name: str = "base") -> Tensor:
+    """θᵢ = base^(−2i/width) for i = 0 … width/2 − 1, in radians a position: float64 [width/2]."""
+    if not 1 < base < float("inf"):
+        raise ValueError(f"position.{name}={base}: must be a finite number above 1")
+    return base ** (-2 * torch.arange(width // 2, dtype=torch.float64) / width)
+
+
+def angles(pos: Tensor, theta_C: Tensor) -> Tensor:
+    """pos · θ in radians: float64 [..., C] for positions [...].
+
+    In float64, because at position 100,000 a float32 angle is off by 4e-3; on the CPU where the device has no float64.
+    """
+    where = torch.device("cpu") if pos.device.type == "mps" else pos.device
+    return pos.to(where, torch.float64).unsqueeze(-1) * theta_C.to(where)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """float32, or `dtype` where that is wider."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def count(name: str, share: float, pairs: int) -> int:
+    """How many of a head's pairs a share is. Raises ValueError unless that is a whole number of at least 1."""
+    rotated = round(share * pairs, 6)
+    if rotated % 1 or not 1 <= rotated <= pairs:
+        raise ValueError(
+            f"position.{name}={share}: {rotated:g} of the {pairs} pairs of a head would be rotated: must be a whole "
+            f"number from 1 to {pairs}"
+        )
+    return int(rotated)
