@@ -1,5 +1,6 @@
 """A task's text as batches. Batch k of a run is a function of (seed, stream, k) alone, whatever happened before it."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,13 +32,13 @@ class Batch:
 class HeldOutText(Batch):
     """A batch that knows more of its targets, [B, T] each.
 
-    place_BT: int64, which token of its answer a target is: 1, 2, …, or 0 outside of answers
+    answer_position_BT: int64, which token of its answer a target is: 1, 2, …, or 0 outside of answers
     floor_BT: float64, what the ideal predictor loses there, in nats
 
     Both stay on the CPU: only what is said of the model's losses needs them, and MPS has no float64.
     """
 
-    place_BT: Tensor
+    answer_position_BT: Tensor
     floor_BT: Tensor
 
 
@@ -74,9 +75,9 @@ def training_batch(task: Task, seed: int, k: int, batch_size: int, seq_len: int)
 def evaluation_text(task: Task, rows: int, seq_len: int) -> HeldOutText:
     """Held-out text, the same for every run; its targets are the answers, whatever training counts."""
     text = task.text(generator(EVALUATION_SEED, EVALUATION_TEXT), rows, seq_len + 1, held_out=True)
-    place = torch.from_numpy(text.place[:, 1:].astype(np.int64))
+    position = torch.from_numpy(text.answer_position[:, 1:].astype(np.int64))
     floor = torch.from_numpy(task.floor(text.tokens)[:, 1:].copy())
-    return HeldOutText(*_inputs_and_targets(text, text.place > 0), place, floor)
+    return HeldOutText(*_inputs_and_targets(text, text.answer_position > 0), position, floor)
 
 
 def evaluation_problems(task: Task, n: int) -> list[Problem]:
@@ -102,6 +103,20 @@ def pad(rows: list[np.ndarray]) -> Tensor:
     for i, row in enumerate(rows):
         padded[i, : len(row)] = row
     return torch.from_numpy(padded)
+
+
+def batches_by_length(lengths: list[int], most: float, room: int = 0, spread: float = math.inf) -> list[list[int]]:
+    """Indices in order of length, cut into batches of at most `most` tokens after padding, `room` at each row's end.
+
+    No length in a batch is `spread` more than another.
+    """
+    batches: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        full = not batches or (lengths[i] + room) * (len(batches[-1]) + 1) > most
+        if full or lengths[i] - lengths[batches[-1][0]] >= spread:
+            batches.append([])
+        batches[-1].append(i)
+    return batches
 
 
 def _inputs_and_targets(text: Text, counted: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -197,7 +197,7 @@ def outcome(probe: str, model: Transformer, cfg: config.Config, task, text, prob
             model.position = changed(probe, model)
         with as_evaluated(model, cfg):
             nats_N, _, _ = text_losses(model, text)
-            right = exact_matches(model, task, problems)
+            right = exact_matches(model, problems)
     except TooLong as error:
         return Outcome(probe, cannot=str(error))
     finally:

@@ -23,9 +23,8 @@ from omegaconf import OmegaConf
 from rope_lab import instantiate
 from rope_lab.config import ROOT, Config
 
-CORE = tuple(
-    ["attention", "cpu_attention", "data", "evaluate", "hooks", "model", "positions", "rotation", "trainer"]
-)  # of every run
+MODEL = ("attention", "cpu_attention", "hooks", "model", "positions", "rotation")
+CORE = (*MODEL, "data", "evaluate", "generate", "trainer")  # modules that every run's numbers depend on
 LIBRARIES = ("torch", "numpy", "abc", "builtins", "typing", "collections")  # whose versions stand for their code
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 

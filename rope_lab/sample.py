@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rope_lab import data
 from rope_lab.config import Config
-from rope_lab.evaluate import generate, samples
+from rope_lab.evaluate import longest_completion, samples
+from rope_lab.generate import generate
 from rope_lab.instantiate import ConfigError, config_errors
 from rope_lab.model import Transformer
 from rope_lab.run import load_run
@@ -21,11 +22,12 @@ from tasks.base import Task
 def complete(cfg: Config, task: Task, model: Transformer, prompt: str) -> str:
     """What the model writes after `prompt`, greedily. Raises ConfigError where the prompt cannot be read."""
     with config_errors():
-        task.encode(prompt)
+        tokens = task.encode(prompt)
     if not 0 < len(prompt) <= cfg.train.seq_len:
         raise ConfigError(f"a prompt of {len(prompt)} characters: must have 1 to {cfg.train.seq_len}")
-    longest = cfg.train.seq_len if task.stop else max(len(p.completion) for p in data.evaluation_problems(task, 8))
-    return generate(model, task, [prompt], longest, cfg.train.seq_len)[0]
+    longest = cfg.train.seq_len if task.stop else longest_completion(data.evaluation_problems(task, 8))
+    (written,) = generate(model, task, [tokens], longest, cfg.train.seq_len)
+    return task.decode(written)
 
 
 def show_problems(cfg: Config, task: Task, model: Transformer, n: int) -> str:

@@ -201,7 +201,7 @@ def evaluate_lengths(trainer: Trainer) -> dict[str, dict[str, list[float]]]:
     cfg, model = trainer.cfg, trainer.model
     if not cfg.eval.lengths:
         return {}
-    return by_length(model, trainer.task, trainer.longer, lambda tokens: as_evaluated(model, cfg, tokens))
+    return by_length(model, trainer.longer, lambda tokens: as_evaluated(model, cfg, tokens))
 
 
 def write_samples(trainer: Trainer) -> list[dict[str, Any]]:

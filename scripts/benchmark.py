@@ -33,6 +33,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from rope_lab import checkpoint, config, data, evaluate, train
+from rope_lab.generate import generate
 from rope_lab.provenance import code_digest, hardware
 from rope_lab.results import __main__ as results
 from rope_lab.results.folders import read
@@ -298,16 +299,16 @@ def evaluation(_: list[str]) -> str:
             saved = checkpoint.load(folder)
         trainer.model.load_state_dict(saved["model"])
         model, made, problems, length = trainer.model, trainer.task, trainer.problems, trainer.cfg.train.seq_len
-        longest = max(len(p.completion) for p in problems)
+        longest = evaluate.longest_completion(problems)
         few = problems[:64]
 
         def write(problems: list, made=made, model=model, longest=longest, length=length) -> None:
-            evaluate.generate(model, made, [p.prompt for p in problems], longest, length)
+            generate(model, made, [p.tokens[: p.prompt_length] for p in problems], longest, length)
 
         with as_evaluated(model, trainer.cfg):
             seconds = compare(
                 {
-                    "forward": lambda m=model, t=made, p=problems: evaluate.exact_matches(m, t, p),
+                    "forward": lambda m=model, p=problems: evaluate.exact_matches(m, p),
                     "cache": lambda p=problems, w=write: w(p),
                     "few": lambda p=few, w=write: w(p),
                     "without": lambda m=model, t=made, p=few, n=longest: write_without_cache(m, t, p, n),

@@ -1,15 +1,18 @@
 """Runs a whole comparison, in slices if need be: `python scripts/table.py TABLE [--jobs N] [--minutes M]`.
 
 TABLE is one of
-  quick    all schemes of the write-up on its three tasks, minutes a run
-  paper    the same at the write-up's own scale, for a GPU
-  reduced  its Index and Addition rows as near to that as two cores come, a quarter of an hour a run
-  prefix   its Prefix row alone, which two cores can do; with other learning rates and another initialisation beside it
-  literal  the same by the letter of the write-up, 65,000 optimizer steps, for a GPU
-  schemes  every scheme there is on quick Index and quick Prefix
-  turns    which of q, k, v and the output turn, in nine ways, on quick Index
-  linear   linear attention under none, RoPE and RoPER on quick Index and quick Prefix
-  lengths  eight schemes trained on a range of lengths of Index and Addition, and asked for longer ones
+  quick      all schemes of the write-up on its three tasks, minutes a run
+  paper      the same at the write-up's own scale, for a GPU
+  reduced    its Index and Addition rows as near to that as two cores come, a quarter of an hour a run
+  prefix     its Prefix row alone, which two cores can do; other learning rates and another initialisation beside it
+  literal    the same by the letter of the write-up, 65,000 optimizer steps, for a GPU
+  schemes    every scheme there is on quick Index and quick Prefix
+  turns      which of q, k, v and the output turn, in nine ways, on quick Index
+  linear     linear attention under none, RoPE and RoPER on quick Index and quick Prefix
+  lengths    eight schemes trained on a range of lengths of Index and Addition, and asked for longer ones
+  fast_pairs RoPER's values rotated in the fastest pairs alone: what share, what base; quick Index and Prefix
+  pope       PoPE, alone and with RoPER's values, beside RoPE and RoPER on quick Index and quick Prefix
+  indirect   every scheme on quick indirect indexing
   or a study of results/plan.yaml, confirm_index for example: the runs that it plans
 
 Run it again and it resumes: finished runs are skipped, cut-off ones resumed. The most telling runs come first, seed by
@@ -110,8 +113,11 @@ def literal() -> list[Cell]:
 
 def schemes() -> list[Cell]:
     """Every scheme of conf/position/, 5 seeds."""
-    every = sorted(path.stem for path in (config.CONF / "position").glob("*.yaml"))
-    return [Cell(task, p, seed, "quick") for seed in range(5) for task in TASKS[:2] for p in every]
+    return [Cell(task, p, seed, "quick") for seed in range(5) for task in TASKS[:2] for p in every_scheme()]
+
+
+def every_scheme() -> list[str]:
+    return sorted(path.stem for path in (config.CONF / "position").glob("*.yaml"))
 
 
 def turns() -> list[Cell]:
@@ -135,6 +141,33 @@ def lengths() -> list[Cell]:
     return [Cell(task, p, seed, "length") for seed in range(3) for task in tasks for p in (*PAIR, *others)]
 
 
+def fast_pairs() -> list[Cell]:
+    """Shares of the eight pairs in which values and output are rotated, and their base, 5 seeds.
+
+    With base 100 eight pairs have the wavelengths, 2π · 1.78ⁱ positions, that the write-up's sixteen have with 10,000.
+    The fastest pair alone, a share of 0.125, has the same wavelength whatever the base.
+    """
+    shares = [(f"position.value_fraction={share}",) for share in (0.125, 0.25, 0.5)]
+    fast = [("roper_fast", row) for row in (*shares, *((*share, "position.value_base=100") for share in shares[1:]))]
+    beside = [(scheme, ()) for scheme in (*PAIR, "value_rope")]
+    return [Cell(t, p, seed, "quick", row) for seed in range(5) for t in TASKS[:2] for p, row in beside + fast]
+
+
+def pope() -> list[Cell]:
+    """5 seeds."""
+    positions = (*PAIR, "pope", "pope_roper")
+    return [Cell(task, p, seed, "quick") for seed in range(5) for task in TASKS[:2] for p in positions]
+
+
+def indirect() -> list[Cell]:
+    """8 seeds of RoPE, RoPER, PoPE, both of them and rotated values alone; then 3 of every other scheme."""
+    first = (*PAIR, "pope", "value_rope", "pope_roper")
+    rest = [p for p in every_scheme() if p not in first]
+    task = "indirect_indexing"
+    cells = [Cell(task, position, seed, "quick") for seed in range(8) for position in first]
+    return cells + [Cell(task, position, seed, "quick") for seed in range(3) for position in rest]
+
+
 def planned(study: studies.Study) -> list[Cell]:
     """The runs of a study of results/plan.yaml."""
     settings = tuple(f"{key}={value}" for key, value in study.settings.items())
@@ -142,6 +175,7 @@ def planned(study: studies.Study) -> list[Cell]:
 
 
 TABLES = {f.__name__: f for f in (quick, paper, reduced, prefix, literal, schemes, turns, linear, lengths)}
+TABLES |= {f.__name__: f for f in (fast_pairs, pope, indirect)}
 TABLES |= {study.name: partial(planned, study) for study in studies.load()}
 
 

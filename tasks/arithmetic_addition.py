@@ -47,7 +47,7 @@ class ArithmeticAddition(PackedTask):
         drawn = rng.integers(lowest, 10, size=(n, 2, self.digits))
         return np.where(place < lengths, drawn, 0).reshape(n, -1)
 
-    def identity(self, drawn: np.ndarray) -> np.ndarray:
+    def split_key(self, drawn: np.ndarray) -> np.ndarray:
         a, b = self._numbers(drawn)
         return np.concatenate([a + b, a * b], axis=1)  # place by place, the same in either order
 
@@ -67,7 +67,7 @@ class ArithmeticAddition(PackedTask):
         prompts = join("?d=", _text(a[:, :-1]), "+", _text(b[:, :-1]), "; ")
         return prompts, join(steps.reshape(n, -1), "d==", _text(total % 10), "#")
 
-    def facts(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
+    def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
         a, b = self._numbers(drawn)
         _, carry = self._add(np.pad(a, ((0, 0), (0, 1))), np.pad(b, ((0, 0), (0, 1))))
         digits_a, digits_b = _count_digits(a), _count_digits(b)

@@ -1,4 +1,4 @@
-"""What the tasks share: packed training text, problems to grade, and the wall between training and evaluation.
+"""What the tasks share: packed training text, problems to grade, and the train/held-out split.
 
 A problem is a prompt and the one right completion of it. A task written as a `PackedTask` says how problems are
 drawn (as integers) and how they are written (as characters); packing, masks, splitting and grading follow from that.
@@ -6,32 +6,54 @@ drawn (as integers) and how they are written (as characters); packing, masks, sp
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 LossOn = Literal["all", "answer"]
 
-HASH_CLASSES = 16  # a problem belongs to evaluation if its stable hash falls into the first of so many classes
+HASH_CLASSES = 16  # a problem is held out if its stable hash falls into the first of so many classes
 BLANK = 0  # in an array of characters: nothing is written here
 LONGEST_ANSWER = np.iinfo(np.int16).max  # tokens; answer positions are kept in so many bits
 DRAWS = 100_000  # problems that may be drawn in any case while new ones are looked for
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
-    """A prompt, its right completion, and the numbers by which results are sliced later."""
+    """A prompt and its right completion.
 
-    prompt: str
-    completion: str
-    facts: dict[str, int]
+    tokens:        uint8 [length], the prompt's and then the completion's
+    prompt_length: how many of them are the prompt's
+    attributes:    the numbers by which results are sliced
+    decode:        tokens to characters, for display
+    """
+
+    tokens: np.ndarray
+    prompt_length: int
+    attributes: dict[str, int]
+    decode: Callable[[np.ndarray], str] = field(repr=False)
 
     @property
     def length(self) -> int:
         """Tokens of prompt and completion together."""
-        return len(self.prompt) + len(self.completion)
+        return len(self.tokens)
+
+    @property
+    def prompt(self) -> str:
+        return self.decode(self.tokens[: self.prompt_length])
+
+    @property
+    def completion(self) -> str:
+        return self.decode(self.tokens[self.prompt_length :])
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Problem)
+            and (self.prompt_length, self.attributes) == (other.prompt_length, other.attributes)
+            and np.array_equal(self.tokens, other.tokens)
+        )
 
 
 @dataclass(frozen=True)
@@ -40,12 +62,12 @@ class Text:
 
     tokens:  uint8 [rows, length], indices into the task's alphabet
     counted: bool  [rows, length], the tokens that the training loss counts
-    place:   int16 [rows, length], 1, 2, … along each answer and 0 outside; evaluation counts where it is not 0
+    answer_position: int16 [rows, length], 1, 2, … along each answer and 0 outside; evaluation counts where it is not 0
     """
 
     tokens: np.ndarray
     counted: np.ndarray
-    place: np.ndarray
+    answer_position: np.ndarray
 
 
 class Task(ABC):
@@ -77,12 +99,12 @@ class Task(ABC):
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
         """Rows of text of `length` tokens, each beginning a document of its own; the end of a row may cut a problem.
 
-        Training text holds no problem of evaluation's hash class; held-out text holds no others.
+        Training text holds no held-out problem; held-out text holds no others.
         """
 
     @abstractmethod
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
-        """`n` different problems of evaluation's hash class; a larger `n` reads further down the same list.
+        """`n` different held-out problems; a larger `n` reads further down the same list.
 
         Raises ValueError where the task has not so many.
         """
@@ -90,8 +112,8 @@ class Task(ABC):
     def of_length(self, n: int) -> "Task":
         """The same task, in the same format, with problems all of length `n`, in a unit of its own (letters, digits).
 
-        Problems that are also problems of this task stay on their side of the wall. Raises ValueError where there are
-        none of that length.
+        Problems that are also problems of this task stay on their side of the train/held-out split. Raises ValueError
+        where there are none of that length.
         """
         raise ValueError(f"{type(self).__name__} does not say what a longer problem is")
 
@@ -103,7 +125,10 @@ class Task(ABC):
         return np.zeros(tokens.shape)
 
     def grade(self, problem: Problem, completion: str) -> dict[str, bool]:
-        """What is right about `completion`, which may go on after the problem's end: a bool for each of `grades`."""
+        """What is right about `completion`, which may go on after the problem's end: a bool for each of `grades`.
+
+        The right completion is right by each of them.
+        """
         return {"accuracy": completion.startswith(problem.completion)}
 
     def encode(self, text: str) -> np.ndarray:
@@ -131,85 +156,73 @@ class PackedTask(Task):
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Prompts [n, P] and completions [n, C] as character codes, `BLANK` where a problem is shorter."""
 
-    def identity(self, drawn: np.ndarray) -> np.ndarray:
-        """The columns that decide to which side of the wall a problem belongs, [n, columns]."""
+    def split_key(self, drawn: np.ndarray) -> np.ndarray:
+        """The integers whose hash decides whether a problem is held out, [n, columns]."""
         return drawn
 
-    def facts(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
+    def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
         """The numbers by which results are sliced, each [n]."""
         return {}
 
-    @property
+    @functools.cached_property
     def max_length(self) -> int:
         """Tokens that the widest prompt and the widest completion take."""
         prompts, completions = self.write(self.draw(np.random.default_rng(0), 1))
         return prompts.shape[1] + completions.shape[1]
 
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
-        codes, places, ends = (np.empty(0, dtype) for dtype in (np.uint8, np.int16, np.int64))
-        begin, cut = 0, []
-        for code, place, lengths in self._written(rng, rows, length, held_out):
-            ends = np.concatenate([ends, len(codes) + np.cumsum(lengths)])
-            codes, places = np.concatenate([codes, code]), np.concatenate([places, place])
-            while len(cut) < rows and begin + length <= len(codes):  # each row begins where a problem begins
-                cut.append(begin)
-                begin = ends[np.searchsorted(ends, begin + length)]
-            if len(cut) == rows:
-                break
-        index = np.array(cut)[:, None] + np.arange(length)
-        place = places[index]
-        counted = place > 0 if self.loss_on == "answer" else np.ones_like(place, dtype=bool)
-        return Text(self._token_of[codes[index]], counted, place)
-
-    def _written(
-        self, rng: np.random.Generator, rows: int, length: int, held_out: bool
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Problem after problem, in parts: characters and places of all, and how many of them each problem has.
-
-        All of it is enough for the rows in any case, the first part mostly.
-        """
-        enough, total = rows * (length + self.max_length), 0  # a row drops less than one problem, cut off at its end
-        first = int(rows * (length / self._mean_length + 1))
-        while total < enough:
-            drawn = self._draw_side(rng, int((enough - total) / self._mean_length) + 16, held_out)
-            for part in filter(len, (drawn[:first], drawn[first:])):
-                prompts, completions = self.write(part)
-                if completions.shape[1] > LONGEST_ANSWER:
-                    raise ValueError(
-                        f"an answer takes up to {completions.shape[1]:,} tokens, and {LONGEST_ANSWER:,} is the most"
-                    )
-                codes = np.concatenate([prompts, completions], axis=1)
-                place = np.cumsum(completions != BLANK, axis=1, dtype=np.int16)
-                place = np.concatenate([np.zeros_like(prompts, dtype=np.int16), place], axis=1)
-                used = codes != BLANK
-                yield codes[used], place[used], used.sum(axis=1)
-                total += np.count_nonzero(used)
-
-    @functools.cached_property
-    def _mean_length(self) -> float:
-        """About how many tokens a problem takes: so many problems are drawn at once that they nearly always suffice."""
-        prompts, completions = self.write(self.draw(np.random.default_rng(0), 256))
-        return np.count_nonzero(np.concatenate([prompts, completions], axis=1) != BLANK) / 256
+        enough = rows * (length + self.max_length)  # tokens, in any case: a row drops less than one problem at its end
+        tokens, position, ends = (np.empty(0, dtype) for dtype in (np.uint8, np.int16, np.int64))
+        begins, begin = [], 0  # each row begins where a problem does
+        while len(begins) < rows:
+            more = self._draw_split(rng, int((enough - len(tokens)) / self._mean_length) + 16, held_out)
+            more_tokens, more_position, more_ends = self._written(more)
+            ends = np.concatenate([ends, len(tokens) + more_ends])
+            tokens, position = np.concatenate([tokens, more_tokens]), np.concatenate([position, more_position])
+            while len(begins) < rows and begin + length <= len(tokens):
+                begins.append(begin)
+                begin = ends[np.searchsorted(ends, begin + length)]  # after the problem that the row's end cuts
+        index = np.array(begins)[:, None] + np.arange(length)
+        position = position[index]
+        counted = position > 0 if self.loss_on == "answer" else np.ones_like(position, dtype=bool)
+        return Text(tokens[index], counted, position)
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
-        found: dict[str, Problem] = {}
+        found: dict[bytes, Problem] = {}  # by prompt
         while len(found) < n:
             before = len(found)
-            drawn = self._draw_side(rng, 256, held_out=True)
-            facts = self.facts(drawn)
-            for i, (prompt, completion) in enumerate(zip(*self.write(drawn), strict=True)):
-                text = _string(prompt)
-                found.setdefault(text, Problem(text, _string(completion), {k: int(v[i]) for k, v in facts.items()}))
+            drawn = self._draw_split(rng, 256, held_out=True)
+            tokens, position, ends = self._written(drawn)
+            attributes = self.attributes(drawn)
+            for i, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+                prompt_length = int(np.count_nonzero(position[begin:end] == 0))
+                of_problem = {name: int(values[i]) for name, values in attributes.items()}
+                problem = Problem(tokens[begin:end], prompt_length, of_problem, self.decode)
+                found.setdefault(problem.tokens[:prompt_length].tobytes(), problem)
             check_new(n, before, len(found), len(drawn))
         return list(found.values())[:n]
 
-    def _draw_side(self, rng: np.random.Generator, n: int, held_out: bool) -> np.ndarray:
-        """At least `n` problems of one side of the wall, [≥ n, columns]."""
+    def _written(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Problem after problem: tokens and answer positions of all, [total] each, and where each problem ends, [n]."""
+        prompts, completions = self.write(drawn)
+        if completions.shape[1] > LONGEST_ANSWER:
+            raise ValueError(
+                f"an answer takes up to {completions.shape[1]:,} tokens, and {LONGEST_ANSWER:,} is the most"
+            )
+        codes = np.concatenate([prompts, completions], axis=1)
+        lengths, answer_lengths = ((part != BLANK).sum(axis=1) for part in (codes, completions))
+        ends = np.cumsum(lengths)
+        tokens = self._token_of[codes[codes != BLANK]]
+        position = np.arange(1, len(tokens) + 1) - np.repeat(ends - answer_lengths, lengths)
+        return tokens, np.maximum(position, 0).astype(np.int16), ends
+
+    def _draw_split(self, rng: np.random.Generator, n: int, held_out: bool) -> np.ndarray:
+        """At least `n` problems, all held out or none, [≥ n, columns]. Raises ValueError where hardly any are such."""
         kept, total = [], 0
         share = 1 / HASH_CLASSES if held_out else 1 - 1 / HASH_CLASSES
         for _ in range(100):
             drawn = self.draw(rng, int((n - total) / share) + 16)
-            kept.append(drawn[is_held_out(self.identity(drawn)) == held_out])
+            kept.append(drawn[is_held_out(self.split_key(drawn)) == held_out])
             total += len(kept[-1])
             if total >= n:
                 return np.concatenate(kept)
@@ -218,15 +231,22 @@ class PackedTask(Task):
             f"the task is too small, hardly any of its problems belong to {side}: make its problems larger"
         )
 
-    @property
+    @functools.cached_property
+    def _mean_length(self) -> float:
+        """About how many tokens a problem takes: so many problems are drawn at once that they nearly always suffice."""
+        tokens, _, _ = self._written(self.draw(np.random.default_rng(0), 256))
+        return len(tokens) / 256
+
+    @functools.cached_property
     def _token_of(self) -> np.ndarray:
+        """Character code to token, uint8 [128]."""
         table = np.zeros(128, dtype=np.uint8)
         table[[ord(c) for c in self.alphabet]] = np.arange(len(self.alphabet))
         return table
 
 
 def is_held_out(columns: np.ndarray) -> np.ndarray:
-    """Which rows of integers [n, columns] belong to evaluation: bool [n], the same on every machine and for ever."""
+    """Which rows of integers [n, columns] are held out: bool [n], the same on every machine and for ever."""
     factors = np.cumprod(np.full(columns.shape[1], 0x9E3779B97F4A7C15, dtype=np.uint64))
     h = ((columns.astype(np.uint64) + np.uint64(1)) * factors).sum(axis=1, dtype=np.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):  # the finalizer of splitmix64
@@ -301,8 +321,6 @@ def show(task: Task, length: int = 110) -> None:
         print("  " + "".join("^" if c else " " for c in counted).rstrip() + "\n")
     print("evaluation problems\n")
     for problem in task.problems(rng, 3):
-        print(f"  prompt      {problem.prompt}\n  completion  {problem.completion}\n  facts       {problem.facts}\n")
-
-
-def _string(codes: np.ndarray) -> str:
-    return codes[codes != BLANK].tobytes().decode("ascii")
+        print(
+            f"  prompt      {problem.prompt}\n  completion  {problem.completion}\n  attributes  {problem.attributes}\n"
+        )

@@ -61,7 +61,7 @@ class SubstringByIndex(PackedTask):
         index = rng.integers(length)
         return np.concatenate([np.where(np.arange(self.string_length) < length, strings, -1), index], axis=1)
 
-    def identity(self, drawn: np.ndarray) -> np.ndarray:
+    def split_key(self, drawn: np.ndarray) -> np.ndarray:
         return drawn[:, :-1]
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -72,7 +72,7 @@ class SubstringByIndex(PackedTask):
         digits = decimal(index, width=len(str(self.string_length - 1)))
         return join("?s='", string, "'; s[", digits, ":]=='"), join(suffix, "'#")
 
-    def facts(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
+    def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
         return {"index": drawn[:, -1], "suffix_length": (drawn[:, :-1] >= 0).sum(axis=1) - drawn[:, -1]}
 
 

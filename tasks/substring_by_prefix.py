@@ -81,30 +81,30 @@ class SubstringByPrefix(Task):
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
         d = self._documents(rng, rows, length, held_out)
         row = np.arange(rows)[:, None]
-        place = np.zeros(d.letters.shape, dtype=np.int16)
+        position_in_copy = np.zeros(d.letters.shape, dtype=np.int16)
         arrows = np.zeros(d.letters.shape, dtype=np.int64)
         for begin in d.begin.T:
-            place[row, begin[:, None] + np.arange(self.copy_length)] = np.arange(self.copy_length)
+            position_in_copy[row, begin[:, None] + np.arange(self.copy_length)] = np.arange(self.copy_length)
             arrows[row[:, 0], begin] = 1
         column = np.arange(d.letters.shape[1]) + np.cumsum(arrows, axis=1)  # each copy has a `>` before it
         width = d.letters.shape[1] + d.begin.shape[1]
         tokens = np.full((rows, width), len(self.letters), dtype=np.uint8)
         tokens[row, column] = d.letters
-        places = np.zeros((rows, width), dtype=np.int16)
-        places[row, column] = place
-        tokens, places = tokens[:, :length], places[:, :length]
-        counted = places > 0 if self.loss_on == "answer" else np.ones_like(places, dtype=bool)
-        return Text(tokens, counted, places)
+        position = np.zeros((rows, width), dtype=np.int16)
+        position[row, column] = position_in_copy
+        tokens, position = tokens[:, :length], position[:, :length]
+        counted = position > 0 if self.loss_on == "answer" else np.ones_like(position, dtype=bool)
+        return Text(tokens, counted, position)
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         """A problem's prompt ends where only one possible source of the last copy begins with the letters so far.
 
         Passed over are copies that never get there (their source was copied whole before), and those whose letters so
         far also stand too near the end of the text to be a source, so that every problem is plain to see.
-        Facts: `copy` (how many copies stand before it), `known` (its letters in the prompt), `distance` (tokens from
-        the first unknown letter back to its source).
+        Attributes: `copy` (how many copies stand before it), `known` (its letters in the prompt), `distance` (tokens
+        from the first unknown letter back to its source).
         """
-        found: dict[str, Problem] = {}
+        found: dict[bytes, Problem] = {}  # by prompt
         while len(found) < n:
             before = len(found)
             d = self._documents(rng, 64, self.context, held_out=True)
@@ -112,7 +112,7 @@ class SubstringByPrefix(Task):
             for row, copy in enumerate(copies - 1 if self.last_copy else rng.integers(copies)):
                 problem = self._problem(d, row, copy)
                 if problem is not None:
-                    found.setdefault(problem.prompt, problem)
+                    found.setdefault(problem.tokens[: problem.prompt_length].tobytes(), problem)
             check_new(n, before, len(found), 64)
         return list(found.values())[:n]
 
@@ -160,19 +160,20 @@ class SubstringByPrefix(Task):
 
     def _problem(self, d: "_Documents", row: int, copy: int) -> Problem | None:
         begin, source = int(d.begin[row, copy]), int(d.source[row, copy])
-        text = self.decode(d.letters[row, : begin + self.copy_length])
-        before, copied = text[:begin], text[begin:]
+        letters = d.letters[row, : begin + self.copy_length].tobytes()
+        before, copied = letters[:begin], letters[begin:]
         sources = np.lib.stride_tricks.sliding_window_view(d.letters[row, :begin], self.copy_length)
         matching = np.logical_and.accumulate(sources == d.letters[row, source : source + self.copy_length], axis=1)
         known = 1 + int(np.argmax(matching.sum(axis=0) == 1))  # 1 where there is none
         if known == self.copy_length or before.find(copied[:known]) != before.rfind(copied[:known]):
             return None
         cuts = [0, *(int(b) for b in d.begin[row, : copy + 1])]
-        parts = [text[a:b] for a, b in pairwise(cuts)]
-        prompt = ">".join(parts) + ">" + copied[:known]
+        arrow = bytes([len(self.letters)])
+        prompt = arrow.join(letters[a:b] for a, b in pairwise(cuts)) + arrow + copied[:known]
+        tokens = np.frombuffer(prompt + copied[known:], dtype=np.uint8)
         arrows_between = int((d.begin[row, : copy + 1] > source + known).sum())
-        facts = {"copy": int(copy), "known": known, "distance": begin - source + arrows_between}
-        return Problem(prompt, copied[known:], facts)
+        attributes = {"copy": int(copy), "known": known, "distance": begin - source + arrows_between}
+        return Problem(tokens, len(prompt), attributes, self.decode)
 
 
 @dataclass(frozen=True)

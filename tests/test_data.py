@@ -37,6 +37,7 @@ GOLDEN = {
     ("substring_by_index", "quick"): "95c44aaeb8ebb12c",
     ("substring_by_prefix", "paper"): "810aecdb4f53b6ca",
     ("substring_by_prefix", "quick"): "3d93c22635669843",
+    ("indirect_indexing", "quick"): "893eb15f6c6333f7",
 }
 
 

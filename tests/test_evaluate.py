@@ -10,7 +10,8 @@ from conftest import SCHEMES, TASKS, make_scheme
 from torch import nn
 
 from rope_lab import config, data
-from rope_lab.evaluate import _chunks, by_length, evaluate, exact_matches, generate, grade
+from rope_lab.evaluate import by_length, evaluate, exact_matches, grade
+from rope_lab.generate import generate
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims
 from tasks.arithmetic_addition import ArithmeticAddition
@@ -35,8 +36,14 @@ def greedy(model, task, prompt: str, longest: int, max_len: int) -> str:
     return text[len(prompt) :]
 
 
+def written_after(model, task, prompts: list[str], longest: int, max_len: int) -> list[str]:
+    """What `generate` makes of prompts, as text."""
+    tokens = generate(model, task, [task.encode(prompt) for prompt in prompts], longest, max_len)
+    return [task.decode(row) for row in tokens]
+
+
 class Oracle(nn.Module):
-    """Stands in for a model: knows the texts it will be asked about and, but for given places, goes on rightly."""
+    """Stands in for a model: knows the texts it will be asked about and, but for given tokens, goes on rightly."""
 
     def __init__(self, task, texts: list[str], wrong: dict[str, int] | None = None):
         super().__init__()
@@ -60,10 +67,10 @@ def test_a_completion_is_right_if_each_of_its_tokens_is(wrong_at):
     task = SubstringByIndex(6)
     problems = data.evaluation_problems(task, 20)
     texts = [p.prompt + p.completion for p in problems]
-    place = {"prompt": len(problems[3].prompt) - 1, "first": len(problems[3].prompt), "last": len(texts[3]) - 1}
-    model = Oracle(task, texts, {texts[3]: place[wrong_at]} if wrong_at in place else {})
+    wrong = {"prompt": len(problems[3].prompt) - 1, "first": len(problems[3].prompt), "last": len(texts[3]) - 1}
+    model = Oracle(task, texts, {texts[3]: wrong[wrong_at]} if wrong_at in wrong else {})
     expected = [i != 3 or wrong_at in ("prompt", "nowhere") for i in range(20)]
-    assert exact_matches(model, task, problems) == expected
+    assert exact_matches(model, problems) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,7 +83,7 @@ def test_generation_with_a_cache_is_greedy_decoding(scheme, attention):
     with torch.no_grad():
         model.unembedding.bias[task.alphabet.index("#")] += 0.2
     prompts = [p.prompt[: 3 + 2 * i] for i, p in enumerate(data.evaluation_problems(task, 8))]
-    written = generate(model, task, prompts, longest=30, max_len=40)
+    written = written_after(model, task, prompts, longest=30, max_len=40)
     assert written == [greedy(model, task, p, 30, 40) for p in prompts]
     assert len({len(w) for w in written}) > 1
 
@@ -90,7 +97,7 @@ def test_what_ends_early_ends_however_long_other_prompts_are(attention):
         model.unembedding.bias[task.alphabet.index("#")] += 1.5
     text = "".join(p.prompt + p.completion for p in data.evaluation_problems(task, 2))
     prompts = [text[: 1 + n % 48] for n in range(0, 480, 7)]
-    written = generate(model, task, prompts, longest=50, max_len=80)
+    written = written_after(model, task, prompts, longest=50, max_len=80)
     assert written == [greedy(model, task, p, 50, 80) for p in prompts]
     assert sum(w.endswith("#") for w in written) > 40
 
@@ -101,14 +108,14 @@ def test_completions_side_by_side_take_no_more_memory_than_they_may(monkeypatch)
     model = make_model(task)
     text = "".join(p.prompt + p.completion for p in data.evaluation_problems(task, 4))
     prompts = [text[:n] for n in (5, 7, 60, 5, 6, 64, 5)]
-    of_token = sum(memory.nbytes for memory in model.new_cache(1, 1))
+    of_token = sum(layer.nbytes for layer in model.new_cache(1, 1))
     asked, new_cache = [], model.new_cache
     monkeypatch.setattr(model, "new_cache", lambda rows, slots: asked.append((rows, slots)) or new_cache(rows, slots))
-    together = generate(model, task, prompts, longest=10, max_len=80)
+    together = written_after(model, task, prompts, longest=10, max_len=80)
     assert asked[1:] == [(5, 17), (2, 74)]  # the first is asked what a row takes
     asked.clear()
-    monkeypatch.setattr("rope_lab.evaluate.CACHED", 40 * of_token)
-    assert generate(model, task, prompts, longest=10, max_len=80) == together
+    monkeypatch.setattr("rope_lab.generate.CACHED", 40 * of_token)
+    assert written_after(model, task, prompts, longest=10, max_len=80) == together
     assert asked[1:] == [(2, 15), (2, 16), (1, 17), (1, 70), (1, 74)]
 
 
@@ -124,8 +131,8 @@ def test_exact_match_under_teacher_forcing_is_exact_match_of_generation():
         loss.backward()
         optimizer.step()
     problems = data.evaluation_problems(task, 6)
-    forced = exact_matches(model, task, problems)
-    written = generate(model, task, [p.prompt for p in problems], longest=10, max_len=60)
+    forced = exact_matches(model, problems)
+    written = written_after(model, task, [p.prompt for p in problems], longest=10, max_len=60)
     assert forced == [w == p.completion for w, p in zip(written, problems, strict=True)]
 
 
@@ -138,12 +145,29 @@ def test_grading_generates_what_teacher_forcing_finds_wrong():
     assert grades == [task.grade(p, greedy(model, task, p.prompt, longest, 250)) for p in problems]
 
 
-def test_losses_are_means_over_counted_tokens_in_all_and_by_place():
+def test_only_what_is_wrong_as_a_whole_is_generated_and_graded_in_parts(monkeypatch):
+    """Problem 1 goes wrong in its first step, and is then said to end with the right sum."""
+    task = ArithmeticAddition(2)
+    problems = data.evaluation_problems(task, 5)
+    texts = [p.prompt + p.completion for p in problems]
+    asked = []
+
+    def right_sum_alone(model, task, prompts, longest, max_len):
+        asked.extend(task.decode(prompt) for prompt in prompts)
+        return [task.encode("d==" + problems[1].completion.rpartition("d==")[2])]
+
+    monkeypatch.setattr("rope_lab.evaluate.generate", right_sum_alone)
+    grades = grade(Oracle(task, texts, {texts[1]: len(problems[1].prompt)}), task, problems, max_len=250)
+    assert asked == [problems[1].prompt]
+    assert grades == [{"accuracy": i != 1, "sum_accuracy": True} for i in range(5)]
+
+
+def test_losses_are_means_over_counted_tokens_in_all_and_by_answer_position():
     task = SubstringByIndex(6)
     model = make_model(task)
     text = data.evaluation_text(task, 5, 90)
     evaluation = evaluate(model, task, text, data.evaluation_problems(task, 10), 90)
-    nats, right, by_place = [], [], {}
+    nats, right, by_position = [], [], {}
     for row in range(5):
         log_probabilities = model(text.inputs_BT[row : row + 1])[0].log_softmax(-1)
         for t in range(90):
@@ -151,12 +175,12 @@ def test_losses_are_means_over_counted_tokens_in_all_and_by_place():
             if target != data.IGNORED:
                 nats.append(-log_probabilities[t, target].item())
                 right.append(int(log_probabilities[t].argmax()) == target)
-                by_place.setdefault(str(int(text.place_BT[row, t])), []).append(nats[-1])
+                by_position.setdefault(str(int(text.answer_position_BT[row, t])), []).append(nats[-1])
     assert evaluation.metrics["eval/loss"] == pytest.approx(mean(nats), rel=1e-6)
     assert evaluation.metrics["eval/token_accuracy"] == pytest.approx(mean(right))
-    assert evaluation.slices["place"].keys() == by_place.keys()
-    for place, (count, loss) in evaluation.slices["place"].items():
-        assert (count, loss) == (len(by_place[place]), pytest.approx(mean(by_place[place]), rel=1e-6))
+    assert evaluation.slices["place"].keys() == by_position.keys()
+    for position, (count, loss) in evaluation.slices["place"].items():
+        assert (count, loss) == (len(by_position[position]), pytest.approx(mean(by_position[position]), rel=1e-6))
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -170,7 +194,7 @@ def test_evaluation_names_its_metrics_and_leaves_the_model_as_it_was(name):
     metrics = evaluation.metrics
     assert {"eval/loss", "eval/accuracy", "eval/score", "eval/token_accuracy"} <= set(metrics)
     assert ("eval/sum_accuracy" in metrics) == ("sum_accuracy" in task.grades)
-    assert evaluation.slices.keys() == {"place"} | problems[0].facts.keys()
+    assert evaluation.slices.keys() == {"place"} | problems[0].attributes.keys()
     few = evaluate(model, task, text, problems[:100], cfg.train.seq_len)
     assert "eval/score" not in few.metrics  # of 100 problems one cannot say how many of 128 are right
 
@@ -197,17 +221,17 @@ def test_the_score_counts_the_first_128_by_the_write_ups_grade():
     assert evaluation.metrics["eval/score"] == 126
     assert evaluation.metrics["eval/accuracy"] == pytest.approx(137 / 140)
     for index, (count, accuracy) in evaluation.slices["index"].items():
-        there = [i for i, p in enumerate(problems) if p.facts["index"] == int(index)]
+        there = [i for i, p in enumerate(problems) if p.attributes["index"] == int(index)]
         assert (count, accuracy) == (len(there), pytest.approx(mean(i not in (0, 5, 130) for i in there)))
 
 
 def test_chunks_hold_everything_once_and_fit():
     lengths = [5, 40_000, 7, 300, 300, 20_000]
-    chunks = _chunks(lengths, 2**15)
+    chunks = data.batches_by_length(lengths, 2**15)
     assert sorted(i for chunk in chunks for i in chunk) == list(range(6))
     assert all(len(c) == 1 or len(c) * max(lengths[i] for i in c) <= 2**15 for c in chunks)
-    assert _chunks([3, 5, 4, 12, 6], 1000, spread=3) == [[0, 2, 1], [4], [3]]
-    assert _chunks([10, 10, 10], 60, room=20) == [[0, 1], [2]]
+    assert data.batches_by_length([3, 5, 4, 12, 6], 1000, spread=3) == [[0, 2, 1], [4], [3]]
+    assert data.batches_by_length([10, 10, 10], 60, room=20) == [[0, 1], [2]]
 
 
 def at_once(tokens: int) -> nullcontext:
@@ -218,7 +242,7 @@ def test_every_length_is_read_with_as_many_positions_as_it_takes():
     """So that what a scheme draws for one length does not depend on the others that are asked for."""
     task, read = SubstringByIndex(6), []
     longer = data.longer(task, [3, 9], 10, 2, torch.device("cpu"))
-    by_length(make_model(task), task, longer, lambda tokens: read.append(tokens) or nullcontext())
+    by_length(make_model(task), longer, lambda tokens: read.append(tokens) or nullcontext())
     assert read == [max(p.length for p in problems) - 1 for problems in longer.problems.values()]
 
 
@@ -227,7 +251,7 @@ def test_lengths_are_graded_each_by_itself():
     longer = data.longer(task, [3, 9], 10, 2, torch.device("cpu"))
     texts = [p.prompt + p.completion for problems in longer.problems.values() for p in problems]
     model = Oracle(task, texts, {text: len(text) - 1 for text in texts[:4]})
-    assert by_length(model, task, longer, at_once) == {"length": {"3": [10, 0.6], "9": [10, 1.0]}}
+    assert by_length(model, longer, at_once) == {"length": {"3": [10, 0.6], "9": [10, 1.0]}}
     assert longer.tokens == max(map(len, texts)) - 1
 
 
@@ -236,7 +260,7 @@ def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_lengt
     model, lengths = make_model(task), [20, 40, 70]
     longer = data.longer(task, lengths, 5, 3, torch.device("cpu"))
     assert longer.tokens == 70  # the text's, no problem is quite as long
-    slices = by_length(model, task, longer, at_once)
+    slices = by_length(model, longer, at_once)
     assert slices["length"].keys() == slices["length_loss"].keys() == {"20", "40", "70"}
     log_probabilities = model(longer.text.inputs_BT).log_softmax(-1)
     for begin, end in pairwise([0, *lengths]):

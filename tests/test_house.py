@@ -19,7 +19,8 @@ LAYERS = [
     {"rope_lab.identity", "rope_lab.sweep", "rope_lab.hooks", "rope_lab.rotation", "rope_lab.cpu_attention"},
     {"rope_lab.positions", "rope_lab.attention", "rope_lab.data", "rope_lab.instantiate"},
     {"rope_lab.model"},
-    {"rope_lab.config", "rope_lab.evaluate"},
+    {"rope_lab.config", "rope_lab.generate"},
+    {"rope_lab.evaluate"},
     {"rope_lab.memory", "rope_lab.provenance", "rope_lab.tracking", "rope_lab.help"},
     {"rope_lab.trainer", "rope_lab.checkpoint"},
     {"rope_lab.run"},
@@ -37,9 +38,9 @@ LAYERS = [
 ]
 # The heavy libraries, and who may use them.
 USERS = {
-    "torch": "hooks rotation positions cpu_attention attention model data evaluate memory provenance trainer checkpoint "
-    "run probe",
-    "numpy": "tasks.* data evaluate results.runs results.stats results.groups results.tables results.figures "
+    "torch": "hooks rotation positions cpu_attention attention model data generate evaluate memory provenance trainer "
+    "checkpoint run probe",
+    "numpy": "tasks.* data generate evaluate results.runs results.stats results.groups results.tables results.figures "
     "results.studies results.plan",
     "scipy": "results.stats",
     "pandas": "results.published results.frame results.groups results.tables results.figures results.studies "

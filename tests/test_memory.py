@@ -376,9 +376,9 @@ def test_answer_positions_never_wrap():
     rng = np.random.default_rng(0)
     task = SubstringByIndex(MOST_LETTERS)
     text = task.text(rng, 1, task.max_length)
-    assert text.place.max() == text.counted.sum() > 0
-    assert (text.place >= 0).all()
-    assert (ArithmeticAddition(MOST_DIGITS).text(rng, 1, 40_000).place >= 0).all()
+    assert text.answer_position.max() == text.counted.sum() > 0
+    assert (text.answer_position >= 0).all()
+    assert (ArithmeticAddition(MOST_DIGITS).text(rng, 1, 40_000).answer_position >= 0).all()
     with pytest.raises(ValueError, match="32,767 is the most"):
         Wordy().text(rng, 1, 40_000)
 

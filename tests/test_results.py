@@ -534,6 +534,16 @@ def test_a_task_that_was_not_published(tmp_path, capsys):
     assert "longer" not in text
 
 
+def test_what_others_published_of_another_set_up_stands_in_words_and_in_no_column(tmp_path, capsys):
+    for scheme, accuracy in (("rope", 0.25), ("roper", 0.5), ("pope", 0.75)):
+        make_run(tmp_path, scheme, 0, accuracy, task="indirect_indexing")
+    lines = shown(capsys, tmp_path).splitlines()
+    (said,) = [line for line in lines if "11.16" in line or "94.82" in line]
+    assert said.startswith("- in another set-up: ")
+    assert "2509.10534" in said
+    assert any(line.startswith("| Indirect Indexing") for line in lines)
+
+
 def test_a_task_without_facts_has_no_slices(tmp_path, capsys):
     make_run(tmp_path, "rope", 0, 0.5, task="mine", slices={"place": {"1": [9, 0.5]}})
     shown(capsys, tmp_path)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rope_lab import config, data
 from tasks.arithmetic_addition import ArithmeticAddition
 from tasks.base import PackedTask, Problem, Task, decimal, is_held_out, join
+from tasks.indirect_indexing import IndirectIndexing
 from tasks.substring_by_index import SubstringByIndex
 from tasks.substring_by_prefix import SubstringByPrefix
 
@@ -29,11 +30,11 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def rows_of(task: Task, seed: int, rows: int, length: int, held_out: bool = False) -> list[tuple[str, str, np.ndarray]]:
-    """Each row's characters, its mask as a string of ^ and spaces, and its places."""
+    """Each row's characters, its mask as a string of ^ and spaces, and its answer positions."""
     text = task.text(rng(seed), rows, length, held_out)
-    assert text.tokens.shape == text.counted.shape == text.place.shape == (rows, length)
+    assert text.tokens.shape == text.counted.shape == text.answer_position.shape == (rows, length)
     marks = ["".join("^" if c else " " for c in row) for row in text.counted]
-    return list(zip([task.decode(row) for row in text.tokens], marks, text.place, strict=True))
+    return list(zip([task.decode(row) for row in text.tokens], marks, text.answer_position, strict=True))
 
 
 # Parsers, written from the formats. Each takes one whole problem and returns the positions that make up its answer.
@@ -74,22 +75,38 @@ def parse_index(problem: str, lengths: Container[int], letters: str) -> tuple[tu
     return (string, index), slice(match.start(3), len(problem))
 
 
+def parse_indirect(problem: str, lengths: Container[int], letters: str, furthest: int) -> tuple[tuple[str, int], slice]:
+    match = re.fullmatch(r"\?([^;]*); (.)([-+])(\d+)=(.)#", problem)
+    assert match, problem
+    string, source, sign, distance, answer = match.groups()
+    assert len(string) in lengths
+    assert set(string) <= set(letters)
+    assert string.count(source) == 1
+    assert distance == str(int(distance))
+    assert 1 <= int(distance) <= furthest
+    shift = int(sign + distance)
+    at = string.index(source) + shift
+    assert 0 <= at < len(string)
+    assert answer == string[at]
+    return (string, shift), slice(match.start(5), len(problem))
+
+
 def parse_prefix(row: str, task: SubstringByPrefix) -> list[int]:
-    """Places 1, 2, … of the copied letters after each copy's first, 0 elsewhere; the row's end may cut a part."""
+    """Positions 1, 2, … of the copied letters after each copy's first, 0 elsewhere; the row's end may cut a part."""
     parts = row.split(">")
-    places, letters = [0] * len(parts[0]), parts[0]
+    positions, letters = [0] * len(parts[0]), parts[0]
     gaps = [len(parts[0]) - task.first_length]
     for part in parts[1:]:
-        places.append(0)
+        positions.append(0)
         copied = part[: task.copy_length]
         assert copied in letters
-        places += [*range(len(copied)), *[0] * (len(part) - len(copied))]
+        positions += [*range(len(copied)), *[0] * (len(part) - len(copied))]
         letters += part
         gaps.append(len(part) - task.copy_length)
     assert set(letters) <= set(task.letters)
     assert all(task.gap_min <= gap <= task.gap_max for gap in gaps[:-1])
     assert gaps[-1] <= task.gap_max
-    return places
+    return positions
 
 
 def problems_of(row: str) -> list[str]:
@@ -101,8 +118,8 @@ def problems_of(row: str) -> list[str]:
 @given(seed=seeds, digits=st.integers(1, 12), held_out=st.booleans())
 def test_addition_text_is_right_to_the_letter(seed, digits, held_out):
     task = ArithmeticAddition(digits)
-    for row, marks, place in rows_of(task, seed, 3, 3 * task.max_length, held_out):
-        check_packed(row, marks, place, lambda problem: parse_addition(problem, digits)[1])
+    for row, marks, positions in rows_of(task, seed, 3, 3 * task.max_length, held_out):
+        check_packed(row, marks, positions, lambda problem: parse_addition(problem, digits)[1])
 
 
 def text_of(problem: Problem) -> str:
@@ -135,14 +152,63 @@ def test_prefix_of_a_given_length(seed, n):
         assert n - (task.gap_max + 1 + task.copy_length) < len(text) <= n
 
 
+@examples
+@given(seed=seeds, data=st.data())
+def test_indirect_text_is_right_to_the_letter(seed, data):
+    shortest = data.draw(st.integers(6, 20))
+    task = IndirectIndexing(
+        string_length=shortest + data.draw(st.integers(0, 12)),
+        letters=data.draw(st.sampled_from(["abcd", "abcdefghijklmnopqrstuvwxyz", "SxY_z'"])),
+        shortest=shortest,
+        max_distance=data.draw(st.integers(1, shortest - 1)),
+    )
+    parse = parser_of(task)
+    for row, marks, positions in rows_of(task, seed, 3, 3 * task.max_length, data.draw(st.booleans())):
+        check_packed(row, marks, positions, lambda problem: parse(problem)[1])
+
+
+def parser_of(task: IndirectIndexing):
+    """Parses a problem of that task's sizes."""
+    lengths = range(task.lengths[0], task.lengths[1] + 1)
+    return lambda problem: parse_indirect(problem, lengths, task.letters, task.max_distance)
+
+
+@examples
+@given(seed=seeds, furthest=st.integers(1, 9), n=st.integers(10, 60))
+def test_indirect_indexing_of_a_given_length(seed, furthest, n):
+    for problem in IndirectIndexing(max_distance=furthest).of_length(n).problems(rng(seed), 3):
+        parse_indirect(text_of(problem), {n}, IndirectIndexing().letters, furthest)
+
+
+def test_a_length_that_no_shift_of_max_distance_leaves_is_the_shortest_there_is():
+    task = IndirectIndexing(max_distance=4)
+    assert task.of_length(5).problems(rng(), 3)
+    with pytest.raises(ValueError, match="string_length=4: must be at least 5"):
+        task.of_length(4)
+
+
 @pytest.mark.parametrize(
     ("task", "n"),
-    [(ArithmeticAddition(3), 2), (SubstringByIndex(8, "abc"), 8), (SubstringByIndex(8, "abc", shortest=4), 5)],
+    [
+        (ArithmeticAddition(3), 2),
+        (SubstringByIndex(8, "abc"), 8),
+        (SubstringByIndex(8, "abc", shortest=4), 5),
+        (IndirectIndexing(8, "abc", shortest=6, max_distance=3), 6),
+    ],
 )
-def test_problems_of_a_length_stay_on_their_side_of_the_wall(task, n):
+def test_problems_of_a_length_stay_on_their_side_of_the_split(task, n):
     trained = "".join(task.decode(row) for row in task.text(rng(), 3000, 120).tokens)
     problems = task.of_length(n).problems(rng(1), 30)
     assert not [p for p in problems if p.prompt[: p.prompt.index("; ") + 2] in trained]
+
+
+def test_an_indirect_string_is_trained_on_with_every_shift_or_with_none():
+    task = IndirectIndexing(6, "abc", shortest=None, max_distance=3)
+    trained = {string for row, *_ in rows_of(task, 0, 200, 300) for string in re.findall(r"\?(\w{6});", row)}
+    held_out = [p.prompt[1:7] for p in task.problems(rng(1), 30)]
+    assert len(trained) > 300
+    assert not trained & set(held_out)
+    assert len(set(held_out)) < len(held_out)  # some with more than one source or shift
 
 
 def test_a_string_is_trained_on_with_every_index_or_with_none():
@@ -154,7 +220,7 @@ def test_a_string_is_trained_on_with_every_index_or_with_none():
     assert len(set(held_out)) < len(held_out)  # some with more than one index
 
 
-@pytest.mark.parametrize("make", [ArithmeticAddition, SubstringByIndex, SubstringByPrefix])
+@pytest.mark.parametrize("make", [ArithmeticAddition, SubstringByIndex, SubstringByPrefix, IndirectIndexing])
 def test_a_task_of_a_given_length_counts_what_the_task_counts(make):
     for loss_on in ("all", "answer"):
         assert make(loss_on=loss_on).of_length(60).loss_on == loss_on
@@ -165,10 +231,19 @@ def test_a_task_of_a_given_length_counts_what_the_task_counts(make):
 def test_index_text_of_a_range_of_lengths(seed, length, data):
     shortest = data.draw(st.integers(1, length))
     task, lengths, seen = SubstringByIndex(length, shortest=shortest), range(shortest, length + 1), set()
-    for row, marks, place in rows_of(task, seed, 12, 3 * task.max_length):
-        check_packed(row, marks, place, lambda p: parse_index(p, lengths, task.letters)[1])
+    for row, marks, positions in rows_of(task, seed, 12, 3 * task.max_length):
+        check_packed(row, marks, positions, lambda p: parse_index(p, lengths, task.letters)[1])
         seen |= {problem.index("'; s") - 4 for problem in problems_of(row)}
     assert len(seen) > 1 or shortest == length
+
+
+def test_where_the_first_problems_are_too_few_more_follow():
+    """As where problems come out shorter than they are in the mean."""
+    task = SubstringByIndex()
+    task._mean_length *= 8
+    for row, marks, positions in rows_of(task, 0, 40, 200):
+        check_packed(row, marks, positions, lambda p: parse_index(p, {13}, task.letters)[1])
+    assert len({row for row, *_ in rows_of(task, 0, 40, 200)}) == 40
 
 
 def test_addition_text_of_a_range_of_digits():
@@ -190,22 +265,22 @@ def test_index_text_is_right_to_the_letter(seed, length, letters):
     task = SubstringByIndex(length, letters)
     if len(letters) ** length < 1000:
         return
-    for row, marks, place in rows_of(task, seed, 3, 3 * task.max_length):
-        check_packed(row, marks, place, lambda problem: parse_index(problem, {length}, letters)[1])
+    for row, marks, positions in rows_of(task, seed, 3, 3 * task.max_length):
+        check_packed(row, marks, positions, lambda problem: parse_index(problem, {length}, letters)[1])
 
 
-def check_packed(row: str, marks: str, place: np.ndarray, parse) -> None:
-    """Every problem of a row parses, and mask and places cover its answer and nothing else, also in the one cut off."""
+def check_packed(row: str, marks: str, positions: np.ndarray, parse) -> None:
+    """Every problem of a row parses, and mask and positions cover answers and nothing else, also in one cut off."""
     expected = []
     for problem in problems_of(row):
         answer = parse(problem)
         expected += [0] * answer.start + list(range(1, len(problem) - answer.start + 1))
     assert len(problems_of(row)) >= 1
     whole = len(expected)
-    assert place[:whole].tolist() == expected
+    assert positions[:whole].tolist() == expected
     assert marks[:whole] == "".join("^" if e else " " for e in expected)
     assert row[whole : whole + 1] in ("?", "")
-    cut = place[whole:]
+    cut = positions[whole:]
     first = np.flatnonzero(cut)[0] if cut.any() else len(cut)
     assert cut[first:].tolist() == list(range(1, len(cut) - first + 1))
 
@@ -221,19 +296,19 @@ def check_packed(row: str, marks: str, place: np.ndarray, parse) -> None:
 )
 def test_prefix_text_is_right_to_the_letter(seed, copy, gap_min, extra, length, held_out):
     task = SubstringByPrefix(copy_length=copy, gap_min=gap_min, gap_max=gap_min + extra, first_length=20, context=400)
-    for row, marks, place in rows_of(task, seed, 4, length, held_out):
-        places = parse_prefix(row, task)
-        assert place.tolist() == places
-        assert marks == "".join("^" if p else " " for p in places)
+    for row, marks, positions in rows_of(task, seed, 4, length, held_out):
+        expected = parse_prefix(row, task)
+        assert positions.tolist() == expected
+        assert marks == "".join("^" if p else " " for p in expected)
 
 
-@pytest.mark.parametrize("make", [ArithmeticAddition, SubstringByIndex, SubstringByPrefix])
+@pytest.mark.parametrize("make", [ArithmeticAddition, SubstringByIndex, SubstringByPrefix, IndirectIndexing])
 def test_loss_on_all_counts_everything_and_changes_nothing_else(make):
     answer, everything = (make(loss_on=on).text(rng(5), 4, 300) for on in ("answer", "all"))
     assert everything.counted.all()
     assert not answer.counted.all()
     assert np.array_equal(answer.tokens, everything.tokens)
-    assert np.array_equal(answer.place, everything.place)
+    assert np.array_equal(answer.answer_position, everything.answer_position)
 
 
 def test_the_write_ups_own_examples_parse():
@@ -266,12 +341,12 @@ def test_the_generator_writes_the_write_ups_own_examples():
 
 def test_drawn_numbers_have_uniformly_many_digits_and_no_leading_zero():
     drawn = ArithmeticAddition(8).draw(rng(), 40_000)
-    counts = Counter(ArithmeticAddition(8).facts(drawn)["digits_a"].tolist())
+    counts = Counter(ArithmeticAddition(8).attributes(drawn)["digits_a"].tolist())
     assert set(counts) == set(range(1, 9))
     assert all(abs(n - 5000) < 300 for n in counts.values())
     units = Counter(drawn[:, 0].tolist())
     assert set(units) == set(range(10))  # and no digit of 10
-    single = drawn[ArithmeticAddition(8).facts(drawn)["digits_a"] == 1, 0]
+    single = drawn[ArithmeticAddition(8).attributes(drawn)["digits_a"] == 1, 0]
     assert set(single.tolist()) == set(range(1, 10))
 
 
@@ -282,6 +357,28 @@ def test_drawn_indices_and_letters_are_uniform():
         expected = 26_000 / size
         assert len(counts) == size
         assert abs(counts - expected).max() < 5 * expected**0.5
+
+
+def test_drawn_shifts_lengths_and_letters_are_uniform():
+    """And every source from which a shift stays within the string is as likely as another."""
+    task = IndirectIndexing(7, "abcde", shortest=5, max_distance=4)
+    drawn = task.draw(rng(), 60_000)
+    strings, index, shift = drawn[:, :-2], drawn[:, -2], drawn[:, -1]
+    lengths, rows = (strings >= 0).sum(axis=1), np.arange(60_000)
+    sources, answers = strings[rows, index], strings[rows, index + shift]
+    assert (sources != answers).all()
+
+    def check_uniform(values: np.ndarray, expected: list[int]) -> None:
+        counts, mean = Counter(values.tolist()), len(values) / len(expected)
+        assert set(counts) == set(expected)
+        assert all(abs(n - mean) < 5 * mean**0.5 for n in counts.values())
+
+    check_uniform(shift, [-4, -3, -2, -1, 1, 2, 3, 4])
+    check_uniform(lengths, [5, 6, 7])
+    check_uniform(index[(lengths == 6) & (shift == -2)], [2, 3, 4, 5])
+    check_uniform(index[(lengths == 6) & (shift == 4)], [0, 1])
+    check_uniform(sources, [0, 1, 2, 3, 4])
+    check_uniform(answers[sources == 2], [0, 1, 3, 4])
 
 
 def test_prefix_copies_come_from_uniform_offsets():
@@ -306,6 +403,8 @@ def problem_key(task: Task, problem: str):
         return tuple(sorted(parse_addition(problem, task.digits)[0]))
     if isinstance(task, SubstringByIndex):
         return parse_index(problem, range(1, task.string_length + 1), task.letters)[0][0]
+    if isinstance(task, IndirectIndexing):
+        return parser_of(task)(problem)[0][0]
     return problem[: task.first_length]
 
 
@@ -338,7 +437,7 @@ def test_no_evaluation_problem_is_in_training(task, scale):
     assert not (evaluated | held_out) & set(training_keys(made, cfg, 5_000))
 
 
-def test_the_wall_holds_where_there_are_few_problems():
+def test_the_split_holds_where_there_are_few_problems():
     """One-digit sums: training and held-out text share no pair, in either order, and both sides are well fed."""
     task, cfg = ArithmeticAddition(1), config.load("task=arithmetic_addition", "task.digits=1")
     trained = set(training_keys(task, cfg, 5_000))
@@ -381,11 +480,32 @@ def index_off_by_one(patch):
     patch.setattr(SubstringByIndex, "write", write)
 
 
+def shift_the_other_way(patch):
+    def write(self, drawn, write=IndirectIndexing.write):
+        moved = drawn.copy()
+        opposite = moved[:, -2] - moved[:, -1]
+        there = (opposite >= 0) & (opposite < (moved[:, :-2] >= 0).sum(axis=1))
+        moved[there, -1] *= -1
+        return write(self, drawn)[0], write(self, moved)[1]
+
+    patch.setattr(IndirectIndexing, "write", write)
+
+
+def source_that_occurs_twice(patch):
+    def draw(self, rng, n, draw=IndirectIndexing.draw):
+        drawn = draw(self, rng, n)
+        drawn[:, 0] = drawn[np.arange(n), drawn[:, -2]]
+        return drawn
+
+    patch.setattr(IndirectIndexing, "draw", draw)
+
+
 def shifted_mask(task):
     def plant(patch):
         def text(self, *arguments, text=task.text, **named):
             made = text(self, *arguments, **named)
-            return replace(made, counted=np.roll(made.counted, 1, axis=1), place=np.roll(made.place, 1, axis=1))
+            counted, position = (np.roll(mask, 1, axis=1) for mask in (made.counted, made.answer_position))
+            return replace(made, counted=counted, answer_position=position)
 
         patch.setattr(task, "text", text)
 
@@ -394,10 +514,10 @@ def shifted_mask(task):
 
 def repeated_evaluation_problem(patch):
     """Training no longer passes over what belongs to evaluation."""
-    patch.setattr(PackedTask, "_draw_side", lambda self, rng, n, held_out, all=PackedTask.draw: self.draw(rng, n))
+    patch.setattr(PackedTask, "_draw_split", lambda self, rng, n, held_out, all=PackedTask.draw: self.draw(rng, n))
 
 
-def a_wall_in_addition():
+def a_split_of_addition():
     test_no_evaluation_problem_is_in_training("arithmetic_addition", "quick")
 
 
@@ -407,6 +527,12 @@ def addition_text():
 
 def index_text():
     test_index_text_is_right_to_the_letter.hypothesis.inner_test(seed=0, length=13, letters="abcdefgh")
+
+
+def indirect_text():
+    task = IndirectIndexing()
+    for row, marks, positions in rows_of(task, 0, 3, 3 * task.max_length):
+        check_packed(row, marks, positions, lambda problem: parser_of(task)(problem)[1])
 
 
 def prefix_text():
@@ -420,13 +546,15 @@ def prefix_text():
         (wrong_carry, addition_text),
         (digit_of_ten, addition_text),
         (index_off_by_one, index_text),
+        (shift_the_other_way, indirect_text),
+        (source_that_occurs_twice, indirect_text),
         (shifted_mask(PackedTask), addition_text),
         (shifted_mask(PackedTask), index_text),
         (shifted_mask(SubstringByPrefix), prefix_text),
-        (repeated_evaluation_problem, test_the_wall_holds_where_there_are_few_problems),
+        (repeated_evaluation_problem, test_the_split_holds_where_there_are_few_problems),
         (
             repeated_evaluation_problem,
-            a_wall_in_addition,
+            a_split_of_addition,
         ),
     ],
 )
@@ -458,7 +586,7 @@ def test_problems_are_distinct_and_a_longer_list_reads_further(task, scale):
         assert made.grade(problem, problem.completion) == dict.fromkeys(made.grades, True)
 
 
-def test_problems_of_the_packed_tasks_parse_and_their_facts_are_right():
+def test_problems_of_the_packed_tasks_parse_and_their_attributes_are_right():
     for problem in ArithmeticAddition().problems(rng(), 200):
         (a, b), answer = parse_addition(problem.prompt + problem.completion, 8)
         assert len(problem.prompt) == answer.start
@@ -467,42 +595,45 @@ def test_problems_of_the_packed_tasks_parse_and_their_facts_are_right():
             carry = (int(x) + int(y) + carry) // 10
             carries += carry
         digits = {"digits_a": len(str(a)), "digits_b": len(str(b)), "digits": len(str(max(a, b)))}
-        assert problem.facts == {**digits, "carries": carries}
+        assert problem.attributes == {**digits, "carries": carries}
     for problem in SubstringByIndex().problems(rng(), 200):
         (string, index), answer = parse_index(problem.prompt + problem.completion, {13}, "abcdefghijklmnopqrstuvwxyz")
         assert len(problem.prompt) == answer.start
-        assert problem.facts == {"index": index, "suffix_length": len(string) - index}
+        assert problem.attributes == {"index": index, "suffix_length": len(string) - index}
+    for problem in IndirectIndexing().problems(rng(), 200):
+        (string, shift), answer = parser_of(IndirectIndexing())(text_of(problem))
+        assert len(problem.prompt) == answer.start
+        assert problem.attributes == {"shift": shift, "string_length": len(string)}
 
 
 def test_a_prefix_problem_asks_only_for_what_can_be_known():
     task = SubstringByPrefix()
     for problem in task.problems(rng(), 200):
-        places = parse_prefix(problem.prompt + problem.completion, task)
-        assert places[-1] == task.copy_length - 1
+        positions = parse_prefix(problem.prompt + problem.completion, task)
+        assert positions[-1] == task.copy_length - 1
         before, _, known = problem.prompt.rpartition(">")
         letters = before.replace(">", "")
-        places_of = [i for i in range(len(letters)) if letters.startswith(known, i)]
-        assert len(places_of) == 1
+        (at,) = (i for i in range(len(letters)) if letters.startswith(known, i))
         sources = [letters[i : i + task.copy_length] for i in range(len(letters) - task.copy_length + 1)]
         assert sum(source.startswith(known) for source in sources) == 1
         assert sum(source.startswith(known[:-1]) for source in sources) > 1  # one letter fewer would not do
-        assert letters[places_of[0] :].startswith(known + problem.completion)
-        assert problem.facts["known"] == len(known)
-        assert problem.facts["copy"] == before.count(">")
+        assert letters[at:].startswith(known + problem.completion)
+        assert problem.attributes["known"] == len(known)
+        assert problem.attributes["copy"] == before.count(">")
         # `distance` tokens before the first unknown letter stands its source
         text = problem.prompt + problem.completion
-        assert text[len(problem.prompt) - problem.facts["distance"]] == problem.completion[0]
+        assert text[len(problem.prompt) - problem.attributes["distance"]] == problem.completion[0]
 
 
 def test_the_floor_is_what_a_brute_force_predictor_reaches():
     """An ideal predictor written with strings, on the same rows; the last copy may be cut."""
     task = SubstringByPrefix(letters="abc", copy_length=6, first_length=6, gap_min=1, gap_max=3, context=60)
     text = task.text(rng(3), 30, 80)
-    for tokens, place, floor in zip(text.tokens, text.place, task.floor(text.tokens), strict=True):
+    for tokens, positions, floor in zip(text.tokens, text.answer_position, task.floor(text.tokens), strict=True):
         expected, letters = [], ""
         for i, part in enumerate(task.decode(tokens).split(">")):
             sources = [letters[o : o + 6] for o in range(len(letters) - 5)]
-            for j in range(len(part) + 1 if i else len(part)):  # the arrow before a copy counts as its place 0
+            for j in range(len(part) + 1 if i else len(part)):  # the arrow before a copy counts as its position 0
                 nats = 0.0
                 if i and 2 <= j <= 6:
                     matching = [s for s in sources if s.startswith(part[: j - 1])]
@@ -511,7 +642,7 @@ def test_the_floor_is_what_a_brute_force_predictor_reaches():
                 expected.append(nats)
             letters += part
         np.testing.assert_allclose(floor, expected, atol=1e-12)
-        assert (floor[place == 0] == 0).all()
+        assert (floor[positions == 0] == 0).all()
     assert task.floor(text.tokens).max() > 0.5
 
 
@@ -519,12 +650,12 @@ def test_the_floor_of_the_write_ups_task_is_about_a_quarter_nat():
     task = SubstringByPrefix()
     text = task.text(rng(), 600, 513)
     nats = task.floor(text.tokens)
-    assert abs(nats[text.place > 0].mean() - 0.247) < 0.006
-    by_place = [nats[text.place == place].mean() for place in range(1, 6)]
-    np.testing.assert_allclose(by_place, [1.20, 0.86, 0.48, 0.22, 0.14], atol=0.035)
+    assert abs(nats[text.answer_position > 0].mean() - 0.247) < 0.006
+    by_position = [nats[text.answer_position == position].mean() for position in range(1, 6)]
+    np.testing.assert_allclose(by_position, [1.20, 0.86, 0.48, 0.22, 0.14], atol=0.035)
 
 
-@pytest.mark.parametrize("make", [ArithmeticAddition, SubstringByIndex])
+@pytest.mark.parametrize("make", [ArithmeticAddition, SubstringByIndex, IndirectIndexing])
 def test_answers_that_follow_from_the_prompt_have_no_floor(make):
     assert not make().floor(make().text(rng(), 4, 300).tokens).any()
 
@@ -545,7 +676,9 @@ def test_answers_that_follow_from_the_prompt_have_no_floor(make):
 )
 def test_grading_addition_tells_the_sum_from_the_derivation(written, accuracy, total):
     task = ArithmeticAddition(2)
-    problem = Problem("?d=15+7; ", "5e0+7e0+0e0==12e0 and 1e1+0e1+1e1==2e1 and d==22#", {})
+    prompt, completion = "?d=15+7; ", "5e0+7e0+0e0==12e0 and 1e1+0e1+1e1==2e1 and d==22#"
+    problem = Problem(task.encode(prompt + completion), len(prompt), {}, task.decode)
+    assert (problem.prompt, problem.completion) == (prompt, completion)
     assert task.grade(problem, written) == {"accuracy": accuracy, "sum_accuracy": total}
 
 
@@ -566,15 +699,15 @@ def test_text_depends_on_its_generator_alone(name):
     assert not np.array_equal(first.tokens, other.tokens)
 
 
-def test_the_wall_stands_where_it_stood():
+def test_the_split_is_what_it_was():
     """If this fails, every recorded run was split otherwise than today's code splits: do not change the hash."""
     columns = (np.arange(400) * 7919 % 1009).reshape(100, 4)
-    assert np.flatnonzero(is_held_out(columns)).tolist() == WALL
+    assert np.flatnonzero(is_held_out(columns)).tolist() == HELD_OUT
     share = is_held_out(rng().integers(26, size=(100_000, 13))).mean()
     assert abs(share - 1 / 16) < 0.003
 
 
-WALL = [8, 34, 62, 64, 70]
+HELD_OUT = [8, 34, 62, 64, 70]
 
 
 def test_writing_helpers():
@@ -595,6 +728,15 @@ def test_writing_helpers():
         (SubstringByIndex, {"string_length": 0}, "string_length=0"),
         (SubstringByIndex, {"letters": "aa"}, "letters=aa"),
         (SubstringByIndex, {"letters": "ab'"}, "letters=ab'"),
+        (IndirectIndexing, {"string_length": 1}, "string_length=1"),
+        (IndirectIndexing, {"letters": "ab"}, "letters=ab: must be at least 3"),
+        (IndirectIndexing, {"letters": "abc-"}, "letters=abc-"),
+        (IndirectIndexing, {"shortest": 31}, "shortest=31: must be a whole number from 1 to 30"),
+        (IndirectIndexing, {"max_distance": 10}, "max_distance=10: .*at least 1 and less than the 10 letters"),
+        (IndirectIndexing, {"max_distance": 30, "shortest": None}, "max_distance=30: .*less than the 30 letters"),
+        (IndirectIndexing, {"max_distance": 0}, "max_distance=0"),
+        (IndirectIndexing, {"max_distance": -2}, "max_distance=-2"),
+        (IndirectIndexing, {"max_distance": 1.5}, "max_distance=1.5"),
         (SubstringByPrefix, {"letters": "ab>"}, "letters=ab>"),
         (SubstringByPrefix, {"gap_min": 5, "gap_max": 4}, "gap_max=4"),
         (SubstringByPrefix, {"copy_length": 40}, "copy_length=40"),
@@ -611,6 +753,7 @@ def test_tasks_check_their_arguments(make, arguments, message):
     [
         (ArithmeticAddition(1), 50),
         (SubstringByIndex(2, "ab"), 50),
+        (IndirectIndexing(2, "abc", shortest=2, max_distance=1), 50),
         (SubstringByPrefix("ab", first_length=3, copy_length=2, gap_min=1, gap_max=1, context=8), 10_000),
     ],
 )

@@ -42,6 +42,7 @@ class TaskReport:
     beside: dict[str, Metric] = field(default_factory=dict)
     published: dict[str, list[str]] = field(default_factory=dict)
     setup: dict[str, Any] = field(default_factory=dict)
+    elsewhere: str = ""
 
 
 class Published:

@@ -205,6 +205,8 @@ def details(group: Group) -> str:
         lines.append("differs from the write-up in " + escaped("; ".join(deviations)))
     elif group.report.setup:
         lines.append("the write-up's own set-up" + (f", but for {escaped(group.variant)}" if group.variant else ""))
+    if group.report.elsewhere:
+        lines.append(f"in another set-up: {escaped(group.report.elsewhere)}")
     if group.floor:
         lines.append(f"Bayes floor on the held-out text: {group.floor:.4f} nats per counted letter")
     if metric.wilson and len(group.finished):

@@ -1,0 +1,64 @@
+"""Greedy decoding with a KV cache, many prompts side by side.
+
+Shape letters: B batch, T time, V vocabulary.
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from rope_lab.data import batches_by_length, pad
+from rope_lab.model import Transformer
+from tasks.base import Task
+
+CACHED = 2**30  # bytes of keys and values that completions written side by side take at most
+
+
+def generate(model: Transformer, task: Task, prompts: list[np.ndarray], longest: int, max_len: int) -> list[np.ndarray]:
+    """Greedy completions of prompts of 1 to `max_len` tokens, each up to the task's stop character or `longest` tokens.
+
+    The model reads no more than `max_len` tokens, so the token after the last it can read is the last it writes.
+    """
+    stop = task.alphabet.index(task.stop) if task.stop else None
+    lengths = [len(prompt) for prompt in prompts]
+    slots = max(lengths, default=0) + longest
+    bytes_of_token = sum(layer.nbytes for layer in model.new_cache(1, slots)) / slots
+    written = [np.empty(0, np.int64)] * len(prompts)
+    for batch in batches_by_length(lengths, CACHED / bytes_of_token, room=longest, spread=longest):
+        for i, tokens in zip(batch, _generate(model, [prompts[i] for i in batch], stop, longest, max_len), strict=True):
+            written[i] = tokens
+    return written
+
+
+def _generate(
+    model: Transformer, prompts: list[np.ndarray], stop: int | None, longest: int, max_len: int
+) -> list[np.ndarray]:
+    """One batch. In step t every row's token t is settled: its prompt's while that lasts, then the likeliest."""
+    device = model.embedding.weight.device
+    prompt_B = torch.tensor([len(prompt) for prompt in prompts], device=device)
+    tokens_BT = F.pad(pad(prompts), (0, longest)).to(device)
+    slots = min(int(prompt_B.max()) + longest, max_len)
+    end_B = (prompt_B + longest).clamp(max=slots + 1)  # where each row ends, if no stop ends it before
+    cache = model.new_cache(len(prompts), slots)
+    row_B = torch.arange(len(prompts), device=device)  # the rows in the cache
+
+    prefill = int(prompt_B.min())  # read at once: what all prompts have
+    logits_BV = model(tokens_BT[:, :prefill], cache=cache)[:, -1]
+    for t in range(prefill, slots + 1):
+        own_B = t >= prompt_B[row_B]
+        next_B = torch.where(own_B, logits_BV.argmax(-1), tokens_BT[row_B, t])
+        tokens_BT[row_B, t] = next_B
+        if stop is not None:
+            stopped_B = row_B[own_B & (next_B == stop)]
+            end_B[stopped_B] = end_B[stopped_B].clamp(max=t + 1)
+
+        unfinished_B = end_B[row_B] > t + 1
+        left = int(unfinished_B.sum())
+        if left == 0:
+            break
+        if left <= len(row_B) // 2:  # finished rows are dropped, so that few long ones do not hold up the many
+            cache = [layer.rows(unfinished_B) for layer in cache]
+            row_B, next_B = row_B[unfinished_B], next_B[unfinished_B]
+        logits_BV = model(next_B[:, None], cache=cache)[:, 0]
+    rows = zip(tokens_BT.cpu().numpy(), prompt_B.tolist(), end_B.tolist(), strict=True)
+    return [row[prompt:end] for row, prompt, end in rows]

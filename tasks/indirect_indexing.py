@@ -1,0 +1,90 @@
+"""Indirect indexing: `?gkqzbnwe; q-2=g#` (after Gopalakrishnan et al., 2025, arXiv 2509.10534).
+
+The answer is the character at a signed distance from a source character, which has to be found in the string first: a
+match by content, then a step by position. The format, sizes and distances here are ours, not those of the paper.
+"""
+
+from string import ascii_lowercase
+
+import numpy as np
+
+from tasks.base import BLANK, LossOn, PackedTask, check_between, check_characters, check_range, decimal, join, show
+
+MOST_LETTERS = 10_000
+
+
+class IndirectIndexing(PackedTask):
+    """Write the character that stands `shift` characters after the source (before it, where `shift` is negative).
+
+    string_length: letters in a string, at most
+    letters:       what a string is drawn from; the source is drawn uniformly, the rest uniformly from the others
+    loss_on:       what training counts: `all` tokens, or those of the `answer` (the character and the `#` after it)
+    shortest:      letters in the shortest strings, each length as often; None: all strings have string_length
+    max_distance:  the furthest a shift goes, to either side; less than the shortest string has letters
+
+    The source occurs once in its string. The shift is uniform over −max_distance … −1, 1 … max_distance, and the source
+    stands uniformly where the shift stays within the string. A string belongs wholly to training or to evaluation.
+    """
+
+    def __init__(
+        self,
+        string_length: int = 30,
+        letters: str = ascii_lowercase,
+        loss_on: LossOn = "answer",
+        shortest: int | None = 10,
+        max_distance: int = 9,
+    ):
+        super().__init__(loss_on)
+        check_between(2, MOST_LETTERS, string_length=string_length)
+        self.lengths = check_range(shortest, string_length, least=string_length)
+        if type(max_distance) is not int or not 1 <= max_distance < self.lengths[0]:
+            raise ValueError(
+                f"max_distance={max_distance}: must be a whole number of at least 1 and less than the "
+                f"{self.lengths[0]} letters of the shortest string"
+            )
+        check_characters("letters", letters, reserved="?; +-=#0123456789", least=3)
+        self.string_length = string_length
+        self.letters = letters
+        self.max_distance = max_distance
+        self.alphabet = "?; +-=#0123456789" + letters
+
+    def of_length(self, n: int) -> "IndirectIndexing":
+        """Strings of `n` letters."""
+        check_between(self.max_distance + 1, MOST_LETTERS, string_length=n)
+        longest = max(n, self.string_length)
+        task = IndirectIndexing(longest, self.letters, self.loss_on, max_distance=self.max_distance, shortest=None)
+        task.lengths = (n, n)
+        return task
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Letters, −1 beyond the string's end, the source's index and the shift: [n, string_length + 2]."""
+        shortest, longest = self.lengths
+        length = rng.integers(shortest, longest + 1, size=(n, 1))
+        shift = rng.integers(-self.max_distance, self.max_distance, size=(n, 1))
+        shift += shift >= 0
+        index = rng.integers(length - abs(shift)) + np.maximum(-shift, 0)
+        source = rng.integers(len(self.letters), size=(n, 1))
+        others = rng.integers(len(self.letters) - 1, size=(n, self.string_length))
+        others += others >= source
+        column = np.arange(self.string_length)
+        strings = np.where(column == index, source, np.where(column < length, others, -1))
+        return np.concatenate([strings, index, shift], axis=1)
+
+    def split_key(self, drawn: np.ndarray) -> np.ndarray:
+        return drawn[:, :-2]
+
+    def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        letters, index, shift = drawn[:, :-2], drawn[:, -2:-1], drawn[:, -1:]
+        code = np.frombuffer(self.letters.encode("ascii"), dtype=np.uint8)[letters]
+        source, answer = (np.take_along_axis(code, at, axis=1) for at in (index, index + shift))
+        sign = np.where(shift < 0, ord("-"), ord("+"))
+        distance = decimal(abs(shift[:, 0]), width=len(str(self.max_distance)))
+        string = np.where(letters >= 0, code, BLANK)
+        return join("?", string, "; ", source, sign, distance, "="), join(answer, "#")
+
+    def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
+        return {"shift": drawn[:, -1], "string_length": (drawn[:, :-2] >= 0).sum(axis=1)}
+
+
+if __name__ == "__main__":
+    show(IndirectIndexing())
