@@ -8,13 +8,13 @@ RUN := $(VENV)/bin/python -m
 .DEFAULT_GOAL := help
 .PHONY: help setup train quick-table paper-table figures test torture lint clean
 
-help: ## say what there is
+help: ## show these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: $(READY) ## set up .venv with everything pinned in constraints.txt
+setup: $(READY) ## set up .venv, every package pinned in constraints.txt
 
 $(READY): $(ROOT)pyproject.toml $(ROOT)constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rope_lab needs Python 3.11 or newer; say: make PYTHON=python3.12 …")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rope_lab needs Python 3.11 or newer; run: make PYTHON=python3.12 …")'
 	$(PYTHON) -m venv $(VENV)
 	cd $(ROOT) && $(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
@@ -22,13 +22,13 @@ $(READY): $(ROOT)pyproject.toml $(ROOT)constraints.txt
 train: $(READY) ## train the default run: substring_by_index, RoPER, a minute or two on a laptop
 	cd $(ROOT) && $(RUN) rope_lab.train
 
-quick-table: $(READY) ## run the quick comparison (108 runs, over an hour on 2 cores; said again it goes on), then its table
+quick-table: $(READY) ## run the quick comparison (108 runs, over an hour on 2 cores; resumes when run again), then its table
 	cd $(ROOT) && $(VENV)/bin/python scripts/table.py quick wandb.mode=disabled $(ARGS) ; $(RUN) rope_lab.results
 
-paper-table: $(READY) ## the same at the write-up's own scale, for a GPU; in slices with ARGS='--minutes 9'
+paper-table: $(READY) ## run the comparison at the write-up's own scale, for a GPU; in slices with ARGS='--minutes 9'
 	cd $(ROOT) && $(VENV)/bin/python scripts/table.py paper wandb.mode=disabled $(ARGS) ; $(RUN) rope_lab.results
 
-figures: $(READY) ## rebuild the tables and figures in results/ from the rows that are kept there
+figures: $(READY) ## rebuild the tables and figures in results/ from the rows kept there
 	cd $(ROOT) && for kept in results/rows.csv results/*/rows.csv; do $(RUN) rope_lab.results $$(dirname $$kept) || exit; done
 	cd $(ROOT) && $(RUN) rope_lab.results.plan
 	cd $(ROOT) && for kept in results/probes/*.json; do $(RUN) rope_lab.probe $$kept || exit; done
@@ -42,5 +42,5 @@ torture: $(READY) ## run the tests that take minutes: 50 runs killed at random, 
 lint: $(READY) ## check style and formatting
 	cd $(ROOT) && $(RUN) ruff check . && $(RUN) ruff format --check .
 
-clean: ## remove .venv (run records stay)
+clean: ## remove .venv; run folders stay
 	rm -rf $(VENV)

@@ -1,8 +1,7 @@
-"""How long things take, compared within one run: `python scripts/benchmark.py [SECTION…]`, all sections without one.
+"""Benchmarks, each comparison within one process: `python scripts/benchmark.py [SECTION…]` (default: all sections).
 
-What is compared takes turns in one process; figures are medians, with the least and the most. Each section's tables are
-printed and written into results/benchmark.md, in the place of those that the section left there before. Let nothing
-else run meanwhile.
+Subjects are timed alternately; each figure is the median, with minimum and maximum. Each section prints its tables and
+replaces those it wrote to results/benchmark.md before. Run nothing else meanwhile.
 """
 
 import argparse
@@ -92,7 +91,7 @@ SUBJECTS = [
 
 
 def compare(subjects: dict, repetitions: int, warm: int = 2) -> dict:
-    """Seconds that each subject takes, timed in turns after `warm` calls of each."""
+    """Seconds per call of each subject, timed alternately after `warm` calls of each."""
     seconds = {name: [] for name in subjects}
     for action in subjects.values():
         for _ in range(warm):
@@ -114,7 +113,7 @@ def table(head: list[str], lines: list[list[str]]) -> str:
 
 
 def step_of(subject: Subject, shape: Shape) -> Callable[[], None]:
-    """A training step: ours as training takes it, batch and checks included; a peer's on a batch made before."""
+    """A training step: ours as training runs it, with its batch and checks; a peer's on a batch made before."""
     cfg = dataclasses.replace(shape.cfg, threads=None)
     if subject.model in SCHEMES:
         settings = (f"position={subject.model}", f"train.precision={subject.precision}")
@@ -144,9 +143,9 @@ def step_of(subject: Subject, shape: Shape) -> Callable[[], None]:
 
 
 def products_of(shape: Shape, precision: str) -> tuple[Callable[[], None], float, float]:
-    """The matrix products of the linear layers of a training step, alone; their FLOP, and a whole step's.
+    """A training step's matrix products of linear layers alone; their FLOP; and the FLOP of the whole step.
 
-    A step's are those and attention's, counted up to the diagonal; three times the forward pass's.
+    A whole step adds attention's products, counted up to the diagonal. Both are three times the forward pass.
     """
     cfg = shape.cfg
     d, layers = cfg.model.d_model, cfg.model.n_layers
@@ -172,8 +171,8 @@ def products_of(shape: Shape, precision: str) -> tuple[Callable[[], None], float
 
 
 def steps(names: list[str]) -> str:
-    """Training steps, ours against peers, and the share of the speed of matrix products that they reach."""
-    torch._dynamo.config.recompile_limit = 64  # every model here compiles the same functions anew
+    """Training steps, ours against peers, and the share of matrix-product throughput that they reach."""
+    torch._dynamo.config.recompile_limit = 64  # every model here compiles the same functions again
     parts = []
     for shape in SHAPES:
         if names and shape.name not in names:
@@ -205,7 +204,7 @@ def steps(names: list[str]) -> str:
 
 
 def ratios(shape: Shape, t: dict) -> str:
-    """What the shape's times say, each as a ratio: above 1, ours is faster."""
+    """The shape's times as ratios: above 1, ours is faster."""
     best = {
         (p, c): min(t[Subject(peer, p, c)] for peer in ("x-transformers", "Llama"))
         for p in ("float32", "bfloat16")
@@ -238,7 +237,7 @@ def ratios(shape: Shape, t: dict) -> str:
 
 
 def memory(_: list[str]) -> str:
-    """What two training steps need beyond what the imported libraries do, each in a process of its own."""
+    """Peak memory of two training steps, without the imported libraries, each subject in its own process."""
     subjects = [
         *(Subject(scheme, precision) for scheme in ("rope", "roper") for precision in ("bfloat16", "float32")),
         *(Subject(peer, precision) for peer in PEERS for precision in ("bfloat16", "float32")),
@@ -262,7 +261,7 @@ def measure_peak(asked: str) -> None:
 
 
 def most_memory() -> int:
-    """KiB that this process has had at most; where Linux tells, without what its parent had when it was started."""
+    """Peak memory of this process in KiB; on Linux without its parent's."""
     status = Path("/proc/self/status")
     if status.exists():
         return int(re.search(r"VmHWM:\s*(\d+)", status.read_text())[1])
@@ -270,7 +269,7 @@ def most_memory() -> int:
 
 
 def text(_: list[str]) -> str:
-    """Training text made on one core, in batches of the recipes' own sizes."""
+    """Generating training text on one core, in batches of the recipes' sizes."""
     subjects, tokens = {}, {}
     for task, scale in sorted((p.parent.name, p.stem) for p in (config.CONF / "recipe").glob("*/*.yaml")):
         cfg = config.load(f"task={task}", f"scale={scale}")
@@ -287,7 +286,7 @@ def text(_: list[str]) -> str:
 
 
 def evaluation(_: list[str]) -> str:
-    """2,048 problems graded by one forward pass each, and completed with a cache; 64 also without one."""
+    """2,048 problems graded by one forward pass each, and completed with a KV cache; 64 also without one."""
     lines = []
     for task in ("arithmetic_addition", "substring_by_index", "substring_by_prefix"):
         with tempfile.TemporaryDirectory() as out:
@@ -326,12 +325,12 @@ def evaluation(_: list[str]) -> str:
                 f"{t['without'] / t['few']:.1f}",
             ]
         )
-    head = ["trained quick run", "problems/s, one pass", "problems/s, written with a cache", "written / one pass, time"]
-    return table([*head, "without / with a cache, time (64 problems)"], lines)
+    head = ["trained quick run", "problems/s, one pass", "problems/s, KV cache", "KV cache / one pass, time"]
+    return table([*head, "without / with a KV cache, time (64 problems)"], lines)
 
 
 def write_without_cache(model: nn.Module, task, problems: list, longest: int) -> None:
-    """Greedy completions where every token is worked out from the whole text so far."""
+    """Greedy decoding that reads the whole text again for every token."""
     tokens_BT = data.pad([task.encode(p.prompt) for p in problems])
     end_B = torch.tensor([len(p.prompt) for p in problems])
     tokens_BT = F.pad(tokens_BT, (0, longest))
@@ -343,7 +342,7 @@ def write_without_cache(model: nn.Module, task, problems: list, longest: int) ->
 
 
 def harness(_: list[str]) -> str:
-    """The default run against its bare steps: forward, loss, backward, clipping, optimizer, batches made before."""
+    """The default run against its bare steps: forward, loss, backward, clipping, optimizer, with prepared batches."""
     cfg = resolve(config.load("wandb.mode=disabled"))
     trainer = build(cfg)
     batches = [data.training_batch(trainer.task, 0, k, cfg.train.batch_size, cfg.train.seq_len) for k in range(20)]
@@ -365,7 +364,7 @@ def harness(_: list[str]) -> str:
             train.train(config.load("wandb.mode=disabled", f"out={out}", *overrides))
 
     nothing = ("eval.every=100000", "eval.problems=1", "eval.sequences=1")
-    bare(50)  # what is slower only at first
+    bare(50)  # warm-up
     seconds = compare({"bare": bare, "no evaluation": lambda: run(*nothing), "as it is": run}, repetitions=3, warm=0)
     t = {name: median(values) for name, values in seconds.items()}
     lines = [[name, spread(s, unit=1.0), f"{t[name] / t['bare']:.3f}"] for name, s in seconds.items()]
@@ -373,7 +372,7 @@ def harness(_: list[str]) -> str:
 
 
 def length(_: list[str]) -> str:
-    """What a RoPER step of the 0.6M model costs by length and by batch, under softmax and under linear attention."""
+    """A RoPER step of the 0.6M model by sequence length and by batch size, with softmax and with linear attention."""
     lines = []
     for kinds, batch, t in [
         *((("softmax", "linear"), 2, t) for t in (128, 512, 2048, 4096, 8192)),
@@ -390,7 +389,7 @@ def length(_: list[str]) -> str:
 
 
 def tables(_: list[str]) -> str:
-    """The table of 1,000 runs, from run folders and from the rows that are kept of them."""
+    """The table of 1,000 runs, from run folders and from their kept rows."""
     with tempfile.TemporaryDirectory() as place:
         folders, kept = Path(place) / "runs", Path(place) / "kept"
         make_runs(folders)
@@ -403,7 +402,7 @@ def tables(_: list[str]) -> str:
 
 
 def make_runs(folder: Path) -> None:
-    """1,000 run folders of the size that the quick recipes leave: 10 schemes, 10 recipes, 10 seeds, 85 rows each."""
+    """1,000 run folders as large as those of quick runs: 10 schemes, 10 recipes, 10 seeds, 85 metric records each."""
     rng = np.random.default_rng(0)
     for number in range(1000):
         recipe, scheme, seed = number // 100, number // 10 % 10, number % 10
@@ -449,7 +448,7 @@ def make_runs(folder: Path) -> None:
 
 
 def show_table(folder: Path) -> None:
-    """What `python -m rope_lab.results FOLDER --print` does, but for starting Python."""
+    """`python -m rope_lab.results FOLDER --print`, without starting Python."""
     with contextlib.redirect_stdout(io.StringIO()):
         results.main([str(folder), "--print"])
 
@@ -459,7 +458,7 @@ SECTIONS = {f.__name__: f for f in (steps, memory, text, evaluation, harness, le
 
 
 def write_section(name: str, content: str, took: float) -> None:
-    """Puts a section into results/benchmark.md, in the place of what it was before."""
+    """Writes a section into results/benchmark.md, replacing its previous version."""
     machine = hardware(torch.device("cpu"))
     libraries = ", ".join(f"{p} {version(p)}" for p in LIBRARIES if name == "steps" or p in LIBRARIES[:2])
     about = (
@@ -470,7 +469,7 @@ def write_section(name: str, content: str, took: float) -> None:
     docstring = " ".join(SECTIONS[name].__doc__.split())
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     section = f"{begin}\n\n## {name}\n\n{docstring}\n\n{content}\n\n{about}\n\n{end}"
-    page = PAGE.read_text() if PAGE.exists() else "# How long things take\n\nWritten by `scripts/benchmark.py`.\n"
+    page = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n\nWritten by `scripts/benchmark.py`.\n"
     if begin in page:
         page = re.sub(f"{re.escape(begin)}.*{re.escape(end)}", lambda _: section, page, flags=re.DOTALL)
     else:
@@ -482,7 +481,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(SECTIONS)}; default: all")
     parser.add_argument(
-        "--shape", action="append", default=[], choices=[s.name for s in SHAPES], help="for steps: only this"
+        "--shape", action="append", default=[], choices=[s.name for s in SHAPES], help="for steps: only this shape"
     )
     parser.add_argument("--peak", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -490,7 +489,7 @@ def main() -> None:
         return measure_peak(given.peak)
     for name in given.sections:
         if name not in SECTIONS:
-            parser.error(f"{name}: there is no such section; there are {', '.join(SECTIONS)}")
+            parser.error(f"{name}: no such section; choose from {', '.join(SECTIONS)}")
     for name in given.sections or SECTIONS:
         begun = time.perf_counter()
         try:

@@ -1,24 +1,26 @@
 """Runs a whole comparison, in slices if need be: `python scripts/table.py TABLE [--jobs N] [--minutes M]`.
 
 TABLE is one of
-  quick      all schemes of the write-up on its three tasks, minutes a run
+  quick      the write-up's schemes on its three tasks; minutes per run
   paper      the same at the write-up's own scale, for a GPU
-  reduced    its Index and Addition rows as near to that as two cores come, a quarter of an hour a run
-  prefix     its Prefix row alone, which two cores can do; other learning rates and another initialisation beside it
-  literal    the same by the letter of the write-up, 65,000 optimizer steps, for a GPU
-  schemes    every scheme there is on quick Index and quick Prefix
-  turns      which of q, k, v and the output turn, in nine ways, on quick Index
-  linear     linear attention under none, RoPE and RoPER on quick Index and quick Prefix
-  lengths    eight schemes trained on a range of lengths of Index and Addition, and asked for longer ones
-  fast_pairs RoPER's values rotated in the fastest pairs alone: what share, what base; quick Index and Prefix
+  reduced    Index and Addition as near to that scale as two cores come; a quarter of an hour per run
+  prefix     Prefix at the write-up's own scale, for two cores; also two other learning rates, and Xavier's init
+  literal    Prefix with the write-up's literal 65,000 optimizer steps, for a GPU
+  schemes    every scheme on quick Index and quick Prefix
+  turns      which of q, k, v and the output are rotated, nine combinations on quick Index
+  linear     linear attention with none, RoPE and RoPER on quick Index and quick Prefix
+  lengths    eight schemes trained on a range of lengths of Index and Addition, then evaluated on longer problems
+  fast_pairs RoPER with values rotated in the highest frequencies alone: which share, which base; quick Index and Prefix
   pope       PoPE, alone and with RoPER's values, beside RoPE and RoPER on quick Index and quick Prefix
   indirect   every scheme on quick indirect indexing
-  or a study of results/plan.yaml, confirm_index for example: the runs that it plans
+  or the name of a study in results/plan.yaml, confirm_index for example: its planned runs
 
-Run it again and it resumes: finished runs are skipped, cut-off ones resumed. The most telling runs come first, seed by
-seed, so that it can be stopped at any time. At the end it says what is missing; `python -m rope_lab.results` shows it.
-With --unkept it leaves out what is kept in results/ and the folders there as finished, by whatever code: on another
-machine, or where run folders are gone. --kept FOLDER looks there instead, in another checkout's results/ for example.
+Run it again and it resumes: finished runs are skipped, interrupted ones resumed. It can be stopped at any time: the
+most informative runs come first, seed by seed. At the end it lists what is missing; `python -m rope_lab.results` shows
+the results.
+
+--unkept skips runs that results/, or a folder there, keeps as finished, whatever code made them. It serves on another
+machine, or where run folders are gone. --kept FOLDER looks in that folder instead, another checkout's results/ say.
 """
 
 import argparse
@@ -121,10 +123,10 @@ def every_scheme() -> list[str]:
 
 
 def turns() -> list[Cell]:
-    """The nine rows of Su's comparison (blog no. 10862), 5 seeds: how many times q, k, v and the output turn."""
+    """The nine rows of Su's comparison (blog no. 10862), 5 seeds: how many times q, k, v and the output are rotated."""
     named = [(scheme, ()) for scheme in (*PAIR, "value_rope", "none")]
-    turned = ("q=0", "k=0", "v=1", "q=0 k=0 v=1", "q=0 k=0 o=-1")  # unlike RoPE, which has q=1 k=1 v=0 o=0
-    others = [("rope", tuple(f"position.{setting}" for setting in row.split())) for row in turned]
+    rotated = ("q=0", "k=0", "v=1", "q=0 k=0 v=1", "q=0 k=0 o=-1")  # unlike RoPE, which has q=1 k=1 v=0 o=0
+    others = [("rope", tuple(f"position.{setting}" for setting in row.split())) for row in rotated]
     return [Cell(TASKS[0], scheme, seed, "quick", row) for seed in range(5) for scheme, row in named + others]
 
 
@@ -169,7 +171,7 @@ def indirect() -> list[Cell]:
 
 
 def planned(study: studies.Study) -> list[Cell]:
-    """The runs of a study of results/plan.yaml."""
+    """The planned runs of a study of results/plan.yaml."""
     settings = tuple(f"{key}={value}" for key, value in study.settings.items())
     return [Cell(study.task, scheme, seed, study.scale, settings) for scheme, seed in study.cells]
 
@@ -231,14 +233,14 @@ def unkept(cells: list[Cell], extra: list[str], folder: Path) -> list[Cell]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once (default: one a core)")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long; runs save themselves")
-    parser.add_argument("--list", action="store_true", help="only say what there is and what is missing")
-    parser.add_argument("--unkept", action="store_true", help="leave out what is kept in results/")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="parallel runs (default: one per core)")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long, with checkpoints")
+    parser.add_argument("--list", action="store_true", help="run nothing, only list what is missing")
+    parser.add_argument("--unkept", action="store_true", help="skip runs that results/ keeps as finished")
     parser.add_argument(
-        "--kept", type=Path, default=config.ROOT / "results", metavar="FOLDER", help="instead of results/"
+        "--kept", type=Path, default=config.ROOT / "results", metavar="FOLDER", help="for --unkept, instead of results/"
     )
-    parser.add_argument("overrides", nargs="*", help="settings for all runs, wandb.mode=disabled for example")
+    parser.add_argument("overrides", nargs="*", help="settings for all runs, for example wandb.mode=disabled")
     given = parser.parse_intermixed_args()
     if given.jobs < 1:
         parser.error(f"--jobs {given.jobs}: must be at least 1")
