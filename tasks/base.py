@@ -131,6 +131,10 @@ class Task(ABC):
         """
         return {"accuracy": completion.startswith(problem.completion)}
 
+    def _text(self, tokens: np.ndarray, answer_position: np.ndarray) -> Text:
+        counted = answer_position > 0 if self.loss_on == "answer" else np.ones(tokens.shape, dtype=bool)
+        return Text(tokens, counted, answer_position)
+
     def encode(self, text: str) -> np.ndarray:
         """Characters to tokens, uint8 [len(text)]. Raises ValueError at a character that the task does not know."""
         unknown = sorted(set(text) - set(self.alphabet))
@@ -183,9 +187,7 @@ class PackedTask(Task):
                 begins.append(begin)
                 begin = ends[np.searchsorted(ends, begin + length)]  # after the problem that the row's end cuts
         index = np.array(begins)[:, None] + np.arange(length)
-        position = position[index]
-        counted = position > 0 if self.loss_on == "answer" else np.ones_like(position, dtype=bool)
-        return Text(tokens[index], counted, position)
+        return self._text(tokens[index], position[index])
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         found: dict[bytes, Problem] = {}  # by prompt

@@ -5,7 +5,6 @@ copied so far is searched for in the text before, and the letter that followed t
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -80,21 +79,7 @@ class SubstringByPrefix(Task):
 
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
         d = self._documents(rng, rows, length, held_out)
-        row = np.arange(rows)[:, None]
-        position_in_copy = np.zeros(d.letters.shape, dtype=np.int16)
-        arrows = np.zeros(d.letters.shape, dtype=np.int64)
-        for begin in d.begin.T:
-            position_in_copy[row, begin[:, None] + np.arange(self.copy_length)] = np.arange(self.copy_length)
-            arrows[row[:, 0], begin] = 1
-        column = np.arange(d.letters.shape[1]) + np.cumsum(arrows, axis=1)  # each copy has a `>` before it
-        width = d.letters.shape[1] + d.begin.shape[1]
-        tokens = np.full((rows, width), len(self.letters), dtype=np.uint8)
-        tokens[row, column] = d.letters
-        position = np.zeros((rows, width), dtype=np.int16)
-        position[row, column] = position_in_copy
-        tokens, position = tokens[:, :length], position[:, :length]
-        counted = position > 0 if self.loss_on == "answer" else np.ones_like(position, dtype=bool)
-        return Text(tokens, counted, position)
+        return self._text(d.tokens[:, :length], d.answer_position[:, :length])
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         """A problem's prompt ends where only one possible source of the last copy begins with the letters so far.
@@ -135,7 +120,7 @@ class SubstringByPrefix(Task):
         return nats
 
     def _documents(self, rng: np.random.Generator, rows: int, length: int, held_out: bool) -> "_Documents":
-        """Letters of rows that are, with their `>`, at least `length` tokens long."""
+        """Rows of at least `length` tokens."""
         shortest_round = self.gap_min + 1 + self.copy_length
         rounds = max(1, -(-(length - self.first_length) // shortest_round))
         gaps = rng.integers(self.gap_min, self.gap_max + 1, size=(rows, rounds))
@@ -147,7 +132,16 @@ class SubstringByPrefix(Task):
         row, copy = np.arange(rows)[:, None], np.arange(self.copy_length)
         for k in range(rounds):  # in turn, since a copy may be copied again
             letters[row, begin[:, k, None] + copy] = letters[row, source[:, k, None] + copy]
-        return _Documents(letters, begin, source)
+
+        arrows = np.zeros(letters.shape, dtype=np.int64)
+        arrows[row, begin] = 1  # each copy has a `>` before it
+        column = np.arange(width) + np.cumsum(arrows, axis=1)
+        tokens = np.full((rows, width + rounds), len(self.letters), dtype=np.uint8)
+        tokens[row, column] = letters
+        position = np.zeros(tokens.shape, dtype=np.int16)
+        for k in range(rounds):
+            position[row, column[row, begin[:, k, None]] + copy] = copy
+        return _Documents(letters, begin, source, column, tokens, position)
 
     def _first_letters(self, rng: np.random.Generator, rows: int, held_out: bool) -> np.ndarray:
         kept = np.empty((0, self.first_length), dtype=np.uint8)
@@ -160,27 +154,29 @@ class SubstringByPrefix(Task):
 
     def _problem(self, d: "_Documents", row: int, copy: int) -> Problem | None:
         begin, source = int(d.begin[row, copy]), int(d.source[row, copy])
-        letters = d.letters[row, : begin + self.copy_length].tobytes()
-        before, copied = letters[:begin], letters[begin:]
-        sources = np.lib.stride_tricks.sliding_window_view(d.letters[row, :begin], self.copy_length)
-        matching = np.logical_and.accumulate(sources == d.letters[row, source : source + self.copy_length], axis=1)
+        before, copied = d.letters[row, :begin], d.letters[row, begin : begin + self.copy_length]
+        sources = np.lib.stride_tricks.sliding_window_view(before, self.copy_length)
+        matching = np.logical_and.accumulate(sources == copied, axis=1)
         known = 1 + int(np.argmax(matching.sum(axis=0) == 1))  # 1 where there is none
-        if known == self.copy_length or before.find(copied[:known]) != before.rfind(copied[:known]):
+        text, part = before.tobytes(), copied[:known].tobytes()
+        if known == self.copy_length or text.find(part) != text.rfind(part):
             return None
-        cuts = [0, *(int(b) for b in d.begin[row, : copy + 1])]
-        arrow = bytes([len(self.letters)])
-        prompt = arrow.join(letters[a:b] for a, b in pairwise(cuts)) + arrow + copied[:known]
-        tokens = np.frombuffer(prompt + copied[known:], dtype=np.uint8)
-        arrows_between = int((d.begin[row, : copy + 1] > source + known).sum())
-        attributes = {"copy": int(copy), "known": known, "distance": begin - source + arrows_between}
-        return Problem(tokens, len(prompt), attributes, self.decode)
+        first = int(d.column[row, begin])
+        unknown, from_source = first + known, int(d.column[row, source + known])
+        attributes = {"copy": int(copy), "known": known, "distance": unknown - from_source}
+        return Problem(d.tokens[row, : first + self.copy_length], unknown, attributes, self.decode)
 
 
 @dataclass(frozen=True)
 class _Documents:
+    """Rows of letters with copies among them, and the same as tokens, with a `>` before each copy."""
+
     letters: np.ndarray  # uint8 [rows, width]: everything but the `>`
     begin: np.ndarray  # int [rows, rounds]: where each copy begins, counted in letters
     source: np.ndarray  # int [rows, rounds]: where what it copies begins, counted in letters
+    column: np.ndarray  # int [rows, width]: where each letter stands among the tokens
+    tokens: np.ndarray  # uint8 [rows, width + rounds]
+    answer_position: np.ndarray  # int16, likewise
 
 
 if __name__ == "__main__":

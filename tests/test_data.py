@@ -58,6 +58,38 @@ def test_the_first_batches_are_what_they_were(name, scale):
     )
 
 
+HELD_OUT = {
+    ("arithmetic_addition", "length"): "02d1261a62abf4dc",
+    ("arithmetic_addition", "paper"): "71b50faee975a2da",
+    ("arithmetic_addition", "quick"): "2327578fce9a4696",
+    ("arithmetic_addition", "reduced"): "71b50faee975a2da",
+    ("indirect_indexing", "quick"): "af7b859dc45ecf72",
+    ("substring_by_index", "length"): "0511b3239c115926",
+    ("substring_by_index", "paper"): "d7348f0f3a885f9e",
+    ("substring_by_index", "quick"): "606773ad07a9eb42",
+    ("substring_by_index", "reduced"): "d7348f0f3a885f9e",
+    ("substring_by_prefix", "length"): "1df45be440d9d587",
+    ("substring_by_prefix", "paper"): "e82f257a502e3dff",
+    ("substring_by_prefix", "quick"): "1df45be440d9d587",
+}
+
+
+@pytest.mark.parametrize(("name", "scale"), RECIPES)
+def test_held_out_text_and_problems_are_what_they_were(name, scale):
+    """Eight rows, and the first 200 problems."""
+    cfg = config.load(f"task={name}", f"scale={scale}")
+    task = config.build_task(cfg)
+    text = data.evaluation_text(task, 8, cfg.train.seq_len)
+    digest = hashlib.sha256()
+    for tensor_BT in (text.inputs_BT, text.targets_BT):
+        digest.update(tensor_BT.numpy().astype("<i8").tobytes())
+    for problem in data.evaluation_problems(task, 200):
+        digest.update(f"{problem.prompt}\n{problem.completion}\n{problem.attributes}\n".encode())
+    assert digest.hexdigest()[:16] == HELD_OUT.get((name, scale)), (
+        f"{name} evaluates on other problems or text than the runs that are recorded: see the test above"
+    )
+
+
 def test_targets_are_the_next_tokens_where_they_count(task):
     text = task.text(data.generator(0, data.TRAINING_TEXT, 0), 4, 101)
     batch = data.training_batch(task, 0, 0, 4, 100)
