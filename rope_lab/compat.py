@@ -22,7 +22,7 @@ SETTINGS: dict[str, str] = {
     "position.furthest": "position.max_distance",
 }
 CLASSES: dict[str, str] = {}  # import paths, as `_target_` has them
-SLICES: dict[str, str] = {}
+SLICES = {"place": "answer_position"}
 
 NESTED = re.compile(r"position\.(?:\w+\.)+(?=\w+$)")
 

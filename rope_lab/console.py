@@ -40,7 +40,7 @@ def headline(run: Run) -> str:
     hardware, begun = c["provenance"]["hardware"], c["progress"]["steps"]
     return (
         f"{c['task']} · {c['position']} · {c['scale']} · seed {c['seed']} · {c['parameters']:,} parameters · "
-        f"{hardware['name']}, {hardware['threads']} threads" + (f" · goes on from step {begun}" if begun else "")
+        f"{hardware['name']}, {hardware['threads']} threads" + (f" · resumes at step {begun}" if begun else "")
     )
 
 

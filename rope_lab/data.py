@@ -33,7 +33,7 @@ class HeldOutText(Batch):
     """A batch that knows more of its targets, [B, T] each.
 
     answer_position_BT: int64, which token of its answer a target is: 1, 2, …, or 0 outside of answers
-    floor_BT: float64, what the ideal predictor loses there, in nats
+    floor_BT: float64, the Bayes-optimal loss there, in nats
 
     Both stay on the CPU: only what is said of the model's losses needs them, and MPS has no float64.
     """

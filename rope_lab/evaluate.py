@@ -33,7 +33,7 @@ class Evaluation:
 
     metrics: every `eval/…` metric
     slices:  for each attribute of the problems, and each value it takes, [how many problems have it, their accuracy];
-             and for `place`, the answer position, [how many tokens stand there, their mean loss in nats]
+             and for `answer_position`, [how many tokens stand there, their mean loss in nats]
     """
 
     metrics: dict[str, float]
@@ -61,20 +61,20 @@ def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[P
         metrics[name] = float(np.mean([g[name] for g in grades]))
     if len(grades) >= SCORED:
         metrics["score"] = sum(g[task.score] for g in grades[:SCORED])
-    slices = {"place": _means(position_N.tolist(), nats_N.tolist())}
+    slices = {"answer_position": _means(position_N.tolist(), nats_N.tolist())}
     for name in problems[0].attributes:
         slices[name] = _means([p.attributes[name] for p in problems], [float(g["accuracy"]) for g in grades])
     return Evaluation({f"eval/{name}": value for name, value in metrics.items()}, slices)
 
 
 def floor(text: HeldOutText) -> dict[str, Any]:
-    """What the ideal predictor loses on the text, in nats per counted token.
+    """The Bayes-optimal loss on the text, in nats per counted token.
 
-    In all (`loss`) and by answer position (`place`).
+    In all (`loss`) and by answer position (`answer_position`).
     """
     counted = text.targets_BT.cpu() != IGNORED
     nats_N, position_N = text.floor_BT[counted], text.answer_position_BT[counted]
-    return {"loss": nats_N.mean().item(), "place": _means(position_N.tolist(), nats_N.tolist())}
+    return {"loss": nats_N.mean().item(), "answer_position": _means(position_N.tolist(), nats_N.tolist())}
 
 
 def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,7 +110,7 @@ def by_length(
 
     length:      for each length, [how many problems, the share that are right]
     length_loss: where text is made that long, [how many tokens stand between the length before and this, their mean
-                 loss in nats above the ideal predictor's]
+                 loss in nats above the Bayes-optimal one]
     """
     slices: dict[str, dict[str, list[float]]] = {"length": {}}
     for n, problems in longer.problems.items():

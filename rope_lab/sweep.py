@@ -149,4 +149,4 @@ def summary(path: Path) -> str:
         head += "; it was stopped, and what it had not begun is not listed"
     if unreadable:
         head += f"; {unreadable} of its outcomes cannot be read"
-    return "\n".join([head, *missing, *(["the same command goes on with what is missing"] if missing else [])])
+    return "\n".join([head, *missing, *(["the same command runs what is missing"] if missing else [])])

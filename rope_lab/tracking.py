@@ -63,7 +63,7 @@ class Wandb:
             tables["samples"] = wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
         for name, values in content.get("slices", {}).items():
             rows = [[int(value), *pair] for value, pair in values.items()]
-            mean = "loss" if name in ("place", "length_loss") else "accuracy"
+            mean = "loss" if name in ("answer_position", "length_loss") else "accuracy"
             tables[f"slices/{name}"] = wandb.Table(columns=[name, "count", mean], data=rows)
         step = content["progress"]["steps"]
         for (

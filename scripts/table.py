@@ -7,7 +7,7 @@ TABLE is one of
   prefix     Prefix at the write-up's own scale, for two cores; also two other learning rates, and Xavier's init
   literal    Prefix with the write-up's literal 65,000 optimizer steps, for a GPU
   schemes    every scheme on quick Index and quick Prefix
-  turns      which of q, k, v and the output are rotated, nine combinations on quick Index
+  rotations  which of q, k, v and the output are rotated, nine combinations on quick Index
   linear     linear attention with none, RoPE and RoPER on quick Index and quick Prefix
   lengths    eight schemes trained on a range of lengths of Index and Addition, then evaluated on longer problems
   fast_pairs RoPER with values rotated in the highest frequencies alone: which share, which base; quick Index and Prefix
@@ -122,7 +122,7 @@ def every_scheme() -> list[str]:
     return sorted(path.stem for path in (config.CONF / "position").glob("*.yaml"))
 
 
-def turns() -> list[Cell]:
+def rotations() -> list[Cell]:
     """The nine rows of Su's comparison (blog no. 10862), 5 seeds: how many times q, k, v and the output are rotated."""
     named = [(scheme, ()) for scheme in (*PAIR, "value_rope", "none")]
     rotated = ("q=0", "k=0", "v=1", "q=0 k=0 v=1", "q=0 k=0 o=-1")  # unlike RoPE, which has q=1 k=1 v=0 o=0
@@ -176,7 +176,7 @@ def planned(study: studies.Study) -> list[Cell]:
     return [Cell(study.task, scheme, seed, study.scale, settings) for scheme, seed in study.cells]
 
 
-TABLES = {f.__name__: f for f in (quick, paper, reduced, prefix, literal, schemes, turns, linear, lengths)}
+TABLES = {f.__name__: f for f in (quick, paper, reduced, prefix, literal, schemes, rotations, linear, lengths)}
 TABLES |= {f.__name__: f for f in (fast_pairs, pope, indirect)}
 TABLES |= {study.name: partial(planned, study) for study in studies.load()}
 

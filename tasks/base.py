@@ -118,7 +118,7 @@ class Task(ABC):
         raise ValueError(f"{type(self).__name__} does not say what a longer problem is")
 
     def floor(self, tokens: np.ndarray) -> np.ndarray:
-        """What the ideal predictor loses at each token of an answer in rows of text, in nats: float64 [rows, length].
+        """The Bayes-optimal loss at each token of an answer in rows of text, in nats: float64 [rows, length].
 
         Nothing, unless a task says otherwise: its answers follow from what stands before them.
         """

@@ -102,7 +102,7 @@ class SubstringByPrefix(Task):
         return list(found.values())[:n]
 
     def floor(self, tokens: np.ndarray) -> np.ndarray:
-        """The loss of the ideal predictor (Bayes), which cannot know where a copy is taken from until it is unique.
+        """The Bayes-optimal loss: a predictor cannot know where a copy is taken from until it is unique.
 
         Given j letters of a copy, it is uniform over all offsets whose first j letters match, so it gives the next
         letter the probability (offsets that match j + 1 letters) / (offsets that match j).

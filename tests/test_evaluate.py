@@ -178,8 +178,8 @@ def test_losses_are_means_over_counted_tokens_in_all_and_by_answer_position():
                 by_position.setdefault(str(int(text.answer_position_BT[row, t])), []).append(nats[-1])
     assert evaluation.metrics["eval/loss"] == pytest.approx(mean(nats), rel=1e-6)
     assert evaluation.metrics["eval/token_accuracy"] == pytest.approx(mean(right))
-    assert evaluation.slices["place"].keys() == by_position.keys()
-    for position, (count, loss) in evaluation.slices["place"].items():
+    assert evaluation.slices["answer_position"].keys() == by_position.keys()
+    for position, (count, loss) in evaluation.slices["answer_position"].items():
         assert (count, loss) == (len(by_position[position]), pytest.approx(mean(by_position[position]), rel=1e-6))
 
 
@@ -194,7 +194,7 @@ def test_evaluation_names_its_metrics_and_leaves_the_model_as_it_was(name):
     metrics = evaluation.metrics
     assert {"eval/loss", "eval/accuracy", "eval/score", "eval/token_accuracy"} <= set(metrics)
     assert ("eval/sum_accuracy" in metrics) == ("sum_accuracy" in task.grades)
-    assert evaluation.slices.keys() == {"place"} | problems[0].attributes.keys()
+    assert evaluation.slices.keys() == {"answer_position"} | problems[0].attributes.keys()
     few = evaluate(model, task, text, problems[:100], cfg.train.seq_len)
     assert "eval/score" not in few.metrics  # of 100 problems one cannot say how many of 128 are right
 

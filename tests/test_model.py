@@ -5,11 +5,11 @@ import hashlib
 import pytest
 import torch
 from conftest import SCHEMES, make_scheme
-from rope_lab.lab import build_model
 
 from rope_lab import config
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, PositionScheme
+from rope_lab.trainer import build_model
 
 V, D, HEADS = 11, 24, 3
 DIMS = Dims(D, HEADS, max_len=32)

@@ -6,7 +6,6 @@ import re
 import pytest
 import torch
 from conftest import make_scheme
-from rope_lab.lab import build
 
 from rope_lab import config
 from rope_lab.attention import softmax_attention, unpacked
@@ -14,6 +13,7 @@ from rope_lab.model import Transformer
 from rope_lab.positions import Dims, PositionScheme, Rotary
 from rope_lab.rotation import rotate
 from rope_lab.train import evaluate_now, update
+from rope_lab.trainer import build
 
 B, T, H, K = 2, 7, 3, 8
 DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import SCHEMES, make_scheme, only_folder
 
-from rope_lab import checkpoint, config, data, files, probe, record, sample
+from rope_lab import checkpoint, config, data, files, probe, provenance, sample
 from rope_lab.instantiate import ConfigError
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, Randomized, Rotary
@@ -279,7 +279,7 @@ def test_a_run_of_other_code_is_said_to_be(tiny, tmp_path, capsys, caplog, monke
     folder = only_folder(tmp_path / "runs")
     probe.main([str(folder), "shift=1"])
     assert "other code" not in caplog.text
-    monkeypatch.setattr(record, "code_hash", lambda: "another")
+    monkeypatch.setattr(provenance, "code_digest", lambda cfg: "another")
     probe.main([str(folder), "shift=1"])
     assert "is of other code" in caplog.text
     assert "now another" in caplog.text

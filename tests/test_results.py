@@ -59,8 +59,8 @@ def make_run(out: Path, scheme: str, seed: int, last: float, **changes) -> Path:
         "config": settings | {"task": {"string_length": 13}, "model": {"d_model": 16}, "position": shipped(scheme)},
         "progress": {"steps": 100, "sequences": 400, "tokens": 25600, "seconds": 1.5},
         "metrics": {"eval/accuracy": last, "eval/score": round(128 * last), "eval/loss": 1 - last},
-        "slices": {"index": {"0": [200, last], "1": [312, last]}, "place": {"1": [10, 0.5]}},
-        "floor": {"loss": 0.0, "place": {"1": [10, 0.0]}},
+        "slices": {"index": {"0": [200, last], "1": [312, last]}, "answer_position": {"1": [10, 0.5]}},
+        "floor": {"loss": 0.0, "answer_position": {"1": [10, 0.0]}},
         "provenance": {
             "code": "c0de",
             "git": {"commit": "0123456789abcdef", "dirty": False},
@@ -615,20 +615,20 @@ def test_what_is_left_of_a_difference_as_long_after_a_threshold(tmp_path, capsys
 
 
 def test_what_turns_stands_beside_what_was_published_of_it(tmp_path, capsys):
-    turned = {scheme: row["turned"] for scheme, row in PUBLISHED.turns["loss"].items()}
-    for number, scheme in enumerate(turned):
+    rotated = {scheme: row["rotated"] for scheme, row in PUBLISHED.rotations["loss"].items()}
+    for number, scheme in enumerate(rotated):
         name, _, changes = scheme.partition(" ")
         settings = shipped(name) | {key: int(n) for key, n in re.findall(r"(\w)=(-?\d)", changes)}
         for seed in range(2 + bool(changes)):  # the plain settings are those of conf/, however few have them
             make_run(tmp_path, name, seed, number / 10, config__position=settings, name=f"{number}-{seed}")
-    lines = shown(capsys, tmp_path, "--print").partition("What turns; published: Su (2025")[2].splitlines()
+    lines = shown(capsys, tmp_path, "--print").partition("What is rotated; published: Su (2025")[2].splitlines()
     rows_shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")][2:11]
     assert [row[0] for row in rows_shown] == ["q, k", "q, k, v, o", "k", "v, o", "q, k, v", "nothing", "o", "q", "v"]
     assert [row[1] for row in rows_shown][::4] == ["2.712", "2.783", "2.856"]
     assert [row[2].split()[0] for row in rows_shown] == [f"{12.8 * number:.1f}" for number in range(9)]
     (tmp_path / "none-s0-5-0" / "run.json").unlink()
     (tmp_path / "none-s1-5-1" / "run.json").unlink()
-    assert "What turns" not in shown(capsys, tmp_path, "--print")
+    assert "What is rotated" not in shown(capsys, tmp_path, "--print")
 
 
 def test_what_one_scheme_alone_reaches_is_said_seed_by_seed(tmp_path, capsys):
@@ -656,7 +656,7 @@ def test_the_loss_above_the_floor(tmp_path, capsys):
     text = shown(capsys, tmp_path)
     assert "above the floor" in text
     assert "| 0.2000 |" in text  # (0.5 + 0.4) / 2 − 0.25
-    assert "Bayes floor on the held-out text: 0.2500" in text
+    assert "Bayes-optimal loss on the held-out text: 0.2500" in text
 
 
 def test_a_scheme_keeps_its_colour_whoever_else_is_there(out):
@@ -708,7 +708,7 @@ def test_where_less_is_better_the_least_comes_first_and_the_floor_is_drawn(tmp_p
     second_half = figures._charts(prefix).axes[1]  # losses of RoPE and RoPER there: 0.5 to 0.8
     assert second_half.get_ylim() == pytest.approx((0.2 - 0.03, 0.8 + 0.03))
     for ax in [*figures._charts(prefix).axes, figures._curves(prefix).axes[0]]:
-        assert [list(line.get_ydata()) for line in ax.lines if line.get_label() == "Bayes floor"] == [[0.2, 0.2]]
+        assert [list(line.get_ydata()) for line in ax.lines if line.get_label() == "Bayes-optimal loss"] == [[0.2, 0.2]]
 
 
 def test_bins_hold_every_problem_once():

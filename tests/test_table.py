@@ -82,7 +82,7 @@ def test_kept_runs_are_what_they_were_whatever_settings_came_later():
     """Runs of every kind of scheme, made when there were fewer settings, are still found by their identity."""
     tasks, kept = ("substring_by_index", "substring_by_prefix"), ["train.precision=bfloat16", "device=cpu"]
     others = [table.Cell(task, p, 0, "quick") for task in tasks for p in ("randomized_rope", "rope_partial", "p_rope")]
-    cells = [cell for cell in (*table.quick(), *table.turns(), *table.linear()) if cell.seed == 0]
+    cells = [cell for cell in (*table.quick(), *table.rotations(), *table.linear()) if cell.seed == 0]
     assert table.unkept([*dict.fromkeys([*cells, *others])], kept, config.ROOT / "results") == []
 
 

@@ -64,7 +64,7 @@ def test_a_run_records_what_the_contract_says(tiny, tmp_path):
     assert content["run_id"] in folder.name
     assert len(content["samples"]) == 8
     assert content["floor"]["loss"] == 0
-    assert content["slices"].keys() == {"place", "index", "suffix_length"}
+    assert content["slices"].keys() == {"answer_position", "index", "suffix_length"}
     assert sum(count for count, _ in content["slices"]["index"].values()) == 128
     assert content["recipe_id"]
     assert content["config"]["train"]["steps"] == 6

@@ -39,7 +39,7 @@ def report(
     parts = [PLANNED] if planned else [tables.comparison(groups)]
     for g in groups:
         parts += [f"## {tables.escaped(g.title)}, scale {g.scale}", tables.schemes(g, tested=not planned)]
-        parts += [tables.turns(g), tables.lengths(g), tables.details(g)]
+        parts += [tables.rotations(g), tables.lengths(g), tables.details(g)]
         parts += [f"![{Path(name).stem}](figures/{name})" for name in figures.get(g.recipe_id, {})]
     if problems:
         parts.append("## Not counted\n\n" + "\n".join(f"- **{tables.escaped(problem)}**" for problem in problems))

@@ -29,12 +29,19 @@ METRICS = (  # a task that was not published is compared by the first of them th
     Metric("eval/accuracy", "share of problems right", higher_is_better=True, share=True, wilson=True, digits=3),
     Metric("accuracy", "share right", higher_is_better=True, share=True, digits=3),
     Metric("eval/bits_per_byte", "bits per byte", higher_is_better=False),
-    Metric("eval/loss", "nats per token", higher_is_better=False, baseline="Bayes floor"),
+    Metric("eval/loss", "nats per token", higher_is_better=False, baseline="Bayes-optimal loss"),
     Metric("train/loss", "nats per token", higher_is_better=False),
     Metric("eval/score", "problems right of the first 128", higher_is_better=True, digits=2),
 )
-POSITION, LENGTH, LENGTH_LOSS = "place", "length", "length_loss"  # slices by answer position and by length of problems
-LOSS_ATTRIBUTES = {POSITION: "nats per letter", LENGTH_LOSS: "nats above the Bayes floor"}  # others: shares of problems
+POSITION, LENGTH, LENGTH_LOSS = (
+    "answer_position",
+    "length",
+    "length_loss",
+)  # slices by answer position and by length of problems
+LOSS_ATTRIBUTES = {
+    POSITION: "nats per letter",
+    LENGTH_LOSS: "nats above the Bayes-optimal loss",
+}  # others: shares of problems
 
 
 def declared(name: str) -> Metric | None:

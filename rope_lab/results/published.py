@@ -52,7 +52,7 @@ class Published:
         content = OmegaConf.to_container(OmegaConf.load(path))
         self.baseline, self.contender = content["baseline"], content["contender"]
         self.schemes, self.tasks, self.scales = content["schemes"], content["tasks"], content["scales"]
-        self.attributes, self.turns = content["attributes"], content["turns"]
+        self.attributes, self.rotations = content["attributes"], content["rotations"]
 
     def report(self, task: str, metrics: set[str]) -> TaskReport:
         """Of a task; one that was not published is compared by the first of `METRICS` that its runs recorded."""

@@ -19,6 +19,7 @@ MIXED = " → "  # between the values that a run's parts have, in the order in w
 MOST, LARGEST = 10**15, 1e100  # of whole numbers; of others, whose squares are finite below it
 ORIGIN = ("code", "commit", "torch", "hardware", "threads")
 SIZES = ("train.steps", "train.batch_size", "train.seq_len", "eval.problems")  # settings that every run has
+SLICED = ("slices", "floor")  # parts whose keys may have other names in older records
 PART = re.compile(r".{0,200}", re.DOTALL)
 COMMIT = re.compile(r"(unknown|[0-9a-f]{1,12})[+?]?")
 THREADS = re.compile(r"0|[1-9][0-9]{0,14}")
@@ -105,7 +106,7 @@ class Floor(TypedDict):
     """The Bayes-optimal loss on the held-out text, in nats per counted token: in all, and by answer position."""
 
     loss: Number
-    place: Slice
+    answer_position: Slice
 
 
 @dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
@@ -179,10 +180,10 @@ def normalise(record: dict[str, Any]) -> dict[str, Any]:
 
     Its ids are worked out from its settings, whatever it says. What is not of the types of a `Run` stays as it is.
     """
-    parts = [record[name] for name in ("settings", "position_settings", "slices")]
+    parts = [record[name] for name in ("settings", "position_settings", *SLICED)]
     if not all(isinstance(part, dict) and all(isinstance(key, str) for key in part) for part in parts):
         return record
-    settings, scheme, slices = parts
+    settings, scheme, *_ = parts
     leaves = compat.renamed(settings | {f"position.{key}": value for key, value in scheme.items()})
     identity = identify(record["task"], record["position"], record["seed"], leaves)
     return record | {
@@ -192,7 +193,7 @@ def normalise(record: dict[str, Any]) -> dict[str, Any]:
         "position_settings": {
             key.removeprefix("position."): value for key, value in leaves.items() if key.startswith("position.")
         },
-        "slices": {compat.SLICES.get(name, name): values for name, values in slices.items()},
+        **{part: {compat.SLICES.get(name, name): value for name, value in record[part].items()} for part in SLICED},
     }
 
 

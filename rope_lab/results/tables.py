@@ -151,17 +151,21 @@ def schemes(group: Group, tested: bool = True) -> str:
     return as_markdown(rows)
 
 
-def turns(group: Group) -> str:
+def rotations(group: Group) -> str:
     """What comes of rotating some of q, k, v and the output o, beside what was published of it."""
-    source, losses = group.published.turns["source"], group.published.turns["loss"]
+    source, losses = group.published.rotations["source"], group.published.rotations["loss"]
     if not set(losses) <= {*group.finished.scheme}:
         return ""
     rows = [
-        {"turned": row["turned"], "published": f"{row['loss']:.3f}", f"mean, {group.metric.unit}": _mean(group, scheme)}
+        {
+            "rotated": row["rotated"],
+            "published": f"{row['loss']:.3f}",
+            f"mean, {group.metric.unit}": _mean(group, scheme),
+        }
         | _thresholds(group, scheme)
         for scheme, row in losses.items()
     ]
-    return f"What turns; published: {source}.\n\n{as_markdown(rows)}"
+    return f"What is rotated; published: {source}.\n\n{as_markdown(rows)}"
 
 
 def lengths(group: Group) -> str:
@@ -208,7 +212,7 @@ def details(group: Group) -> str:
     if group.report.elsewhere:
         lines.append(f"in another set-up: {escaped(group.report.elsewhere)}")
     if group.floor:
-        lines.append(f"Bayes floor on the held-out text: {group.floor:.4f} nats per counted letter")
+        lines.append(f"Bayes-optimal loss on the held-out text: {group.floor:.4f} nats per counted letter")
     if metric.wilson and len(group.finished):
         intervals = [wilson(round(run.metrics[metric.name] * n), n) for run in group.finished.run]
         half = 100 * max(high - low for low, high in intervals) / 2
