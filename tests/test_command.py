@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import TINY, only_folder
-from test_stop import StopAtLook
+from test_signals import StopAtLook
 
 from rope_lab import config, train
 

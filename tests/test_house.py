@@ -29,17 +29,17 @@ LAYERS = [
     {"rope_lab.results.stats", "rope_lab.results.metrics", "rope_lab.results.store"},
     {"rope_lab.results.runs"},
     {"rope_lab.results.published", "rope_lab.results.kept"},
-    {"rope_lab.results.folders"},
+    {"rope_lab.results.folders", "rope_lab.results.codes"},
     {"rope_lab.results.frame"},
     {"rope_lab.results", "rope_lab.results.studies", "rope_lab.results.groups"},
     {"rope_lab.results.tables"},
     {"rope_lab.results.figures", "rope_lab.results.plan"},
-    {"rope_lab.results.__main__", "rope_lab.probe"},
+    {"rope_lab.results.__main__", "rope_lab.probe", "rope_lab.repeat"},
 ]
 # The heavy libraries, and who may use them.
 USERS = {
     "torch": "hooks rotation positions cpu_attention attention model data generate evaluate memory provenance trainer "
-    "checkpoint run probe",
+    "checkpoint run probe repeat",
     "numpy": "tasks.* data generate evaluate results.runs results.stats results.groups results.tables results.figures "
     "results.studies results.plan",
     "scipy": "results.stats",

@@ -84,11 +84,11 @@ def read_run(folder: Path, curves: bool = True) -> tuple[Run, list[str], bool]:
     run = from_record(_record(content, shown))
     if content.get(FORMAT, 1) > 1 and run.run_id != content["run_id"]:
         raise Damaged(f"is of run {content['run_id']}, and its settings are those of {run.run_id}")
-    lost = {name: curve for name, curve in found.items() if run.metrics.get(name) != _short(curve[1][-1])}
+    lost = {name: curve for name, curve in found.items() if run.metrics.get(name) != short(curve[1][-1])}
     lost = {} if run.status == "running" else lost  # a running run has no last values yet
     wrong = []
     for name, (steps, values) in lost.items():
-        step, last = steps[-1], _short(values[-1])
+        step, last = steps[-1], short(values[-1])
         wrong.append(f"{name} is {run.metrics.get(name)} in run.json, and {last} at step {step:,} in {METRICS}")
         if run.status == "finished" and step == run.steps and name in run.metrics:
             raise Damaged(wrong[-1])
@@ -106,14 +106,14 @@ def _record(content: dict[str, Any], curves: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: content[name] for name in named},
         **{name: progress[name] for name in ("steps", "sequences", "tokens")},
-        "seconds": _short(progress["seconds"]),
+        "seconds": short(progress["seconds"]),
         **origin(provenance),
-        "metrics": _short(content["metrics"]),
+        "metrics": short(content["metrics"]),
         "settings": flat(recipe | {"device": provenance["hardware"]["device"]}),
         "position_settings": flat(config["position"]),
-        "curves": {name: (steps, _short(values)) for name, (steps, values) in curves.items()},
-        "slices": _short(content.get("slices", {})),
-        "floor": _short(content.get("floor", {})),
+        "curves": {name: (steps, short(values)) for name, (steps, values) in curves.items()},
+        "slices": short(content.get("slices", {})),
+        "floor": short(content.get("floor", {})),
     }
 
 
@@ -202,10 +202,10 @@ def _read(path: Path) -> bytes:
     return read_file(path)
 
 
-def _short(value: Any) -> Any:
+def short(value: Any) -> Any:
     """Floats to six digits, at any depth."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
-        return {k: _short(v) for k, v in value.items()}
-    return [_short(v) for v in value] if isinstance(value, list) else value
+        return {k: short(v) for k, v in value.items()}
+    return [short(v) for v in value] if isinstance(value, list) else value

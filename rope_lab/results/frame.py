@@ -12,6 +12,7 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from rope_lab.compat import BACKFILLED
+from rope_lab.results.codes import numbers_of
 from rope_lab.results.folders import read
 from rope_lab.results.published import ROOT
 from rope_lab.results.runs import COLUMNS, Run
@@ -46,13 +47,22 @@ def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
         [(run, metric, float(value)) for run in table.index for metric, value in sorted(runs[run].metrics.items())],
         columns=["run", "metric", "value"],
     )
-    return table.drop(columns=["run", "mixed"]).join(metrics.set_index("run"), how="inner").reset_index(drop=True)
+    return (
+        table.drop(columns=["run", "mixed", "numbers_of"])
+        .join(metrics.set_index("run"), how="inner")
+        .reset_index(drop=True)
+    )
 
 
 def runs_frame(runs: list[Run]) -> pd.DataFrame:
-    """A row a run: the columns of rows.csv, `scheme` (see `scheme_names`), `mixed` (its history is not pure), `run`."""
+    """A row a run: the columns of rows.csv, and four more.
+
+    `scheme` (see `scheme_names`), `mixed` (its history is not pure), `numbers_of` (stands for all codes that give the
+    same numbers), `run`.
+    """
     table = pd.DataFrame([[getattr(run, name) for name in COLUMNS] for run in runs], columns=list(COLUMNS))
-    return table.assign(scheme=scheme_names(runs), mixed=[bool(run.mixed) for run in runs], run=runs)
+    mixed, numbers = [bool(run.mixed) for run in runs], [numbers_of(run.code) for run in runs]
+    return table.assign(scheme=scheme_names(runs), mixed=mixed, numbers_of=numbers, run=runs)
 
 
 def recipe(run: Run) -> dict[str, Any]:

@@ -102,9 +102,9 @@ class Group:
         return self.of(scheme).merge(self.of(other), left_index=True, right_index=True, suffixes=suffixes).sort_index()
 
     def pairs(self, scheme: str, other: str) -> pd.DataFrame:
-        """Of `both`, the seeds that may be compared: run by the same code, each from its first step to its last."""
+        """Of `both`, the seeds that may be compared: by code that gives the same numbers, from first step to last."""
         both = self.both(scheme, other)
-        return both[(both.code == both.code_other) & ~both.mixed & ~both.mixed_other]
+        return both[(both.numbers_of == both.numbers_of_other) & ~both.mixed & ~both.mixed_other]
 
     def difference(self, scheme: str, other: str) -> PairedDifference | None:
         """`scheme` against `other`, seed by seed; None where they share no seed."""
@@ -158,7 +158,7 @@ class Group:
                 if len(missing := yours.index.difference(mine.index)):
                     lacks.setdefault(f"{seeds(missing)} that {title(other)} has: {over}", []).append(title(name))
             both = self.both(scheme, baseline)
-            if len(unlike := both.index[both.code != both.code_other]):
+            if len(unlike := both.index[both.numbers_of != both.numbers_of_other]):
                 different = f"were run by different code at {seeds(unlike)}: these pairs are not compared"
                 lines.append(f"{title(scheme)} and {title(baseline)} {different}")
         lines += [f"{'; '.join(n)} {'lacks' if len(n) == 1 else 'lack'} {what}" for what, n in lacks.items()]

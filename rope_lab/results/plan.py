@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from rope_lab.files import write_whole
+from rope_lab.results.codes import numbers_of
 from rope_lab.results.kept import read_kept
 from rope_lab.results.published import Published
 from rope_lab.results.runs import MIXED, Run
@@ -45,7 +46,7 @@ def outcome(study: Study, runs: list[Run], published: Published) -> str:
         f"Hypothesis: {study.hypothesis}",
         f"Runs: `task={study.task} scale={study.scale} {settings}`; {seeds}.",
     ]
-    codes = {run.code for run in found.values()}
+    codes = {numbers_of(run.code) for run in found.values()}
     impure = [cell for cell, run in found.items() if run.mixed]
     diverged = [cell for cell, run in found.items() if run.status == "diverged"]
     if len(found) < len(study.cells):

@@ -1,0 +1,26 @@
+"""Codes that give the same numbers: `python -m rope_lab.repeat` finds them and writes results/same_code.yaml."""
+
+import functools
+from pathlib import Path
+
+import yaml
+
+from rope_lab.results.published import ROOT
+
+SAME = ROOT / "results" / "same_code.yaml"
+
+
+@functools.cache
+def same_codes(path: Path) -> dict[str, str]:
+    """Code → one of the codes that give the same numbers, the same for all of them; only for codes that have others."""
+    found: dict[str, str] = {}
+    for entry in yaml.safe_load(path.read_text()) if path.exists() else []:
+        first, second = (found.get(code, code) for code in (entry["code"], entry["same_as"]))
+        found = {code: second if of == first else of for code, of in found.items()} | {first: second, second: second}
+    return found
+
+
+def numbers_of(code: str) -> str:
+    """What stands for the numbers that a code gives. The part of a plug-in, `…+91d3…`, is not of those that pair."""
+    core = code.partition("+")[0]
+    return same_codes(SAME).get(core, core)

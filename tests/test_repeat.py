@@ -1,0 +1,72 @@
+"""Codes that give the same numbers are found by repeating kept runs, and paired."""
+
+import dataclasses
+
+import pytest
+import yaml
+from conftest import TINY
+
+from rope_lab import config, provenance, repeat
+from rope_lab.results import codes, folders
+from rope_lab.results.kept import keep, read_kept
+from rope_lab.results.runs import Run
+from rope_lab.train import train
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A folder with a kept run of a code of before, and no other record of codes."""
+    monkeypatch.setattr(codes, "SAME", tmp_path / "same_code.yaml")
+    monkeypatch.setattr(repeat, "SAME", tmp_path / "same_code.yaml")
+    monkeypatch.setattr(repeat, "ROOT", tmp_path)
+    codes.same_codes.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(provenance, "code_digest", lambda cfg: "before")
+        train(config.load(*TINY, f"out={tmp_path / 'runs'}"))
+    keep(folders.read(tmp_path / "runs")[0], tmp_path / "kept")
+    yield tmp_path / "kept"
+    codes.same_codes.cache_clear()
+
+
+def read(folder) -> Run:
+    (run,) = read_kept(folder)[0]
+    return run
+
+
+def test_a_run_that_repeats_makes_its_code_the_same_as_todays(kept):
+    with pytest.raises(SystemExit) as ended:
+        repeat.main([str(kept), "--record"])
+    assert ended.value.code == 0
+    (entry,) = yaml.safe_load((kept.parent / "same_code.yaml").read_text())
+    today = provenance.code_digest(config.load(*TINY))
+    assert (entry["code"], entry["same_as"], entry["task"]) == ("before", today, "substring_by_index")
+    codes.same_codes.cache_clear()
+    assert codes.numbers_of("before") == codes.numbers_of(today)
+
+
+def test_a_run_that_does_not_repeat_is_named_and_nothing_is_recorded(kept, capsys):
+    run = read(kept)
+    steps, values = run.curves["eval/loss"]
+    wrong = dataclasses.replace(run, curves=run.curves | {"eval/loss": (steps, [values[0] + 1e-4, *values[1:]])})
+    keep([wrong], kept)
+    with pytest.raises(SystemExit) as ended:
+        repeat.main([str(kept), "--record"])
+    assert ended.value.code == 1
+    assert "eval/loss at step 0 was" in capsys.readouterr().out
+    assert not (kept.parent / "same_code.yaml").exists()
+
+
+def test_what_cannot_be_repeated_here_is_left_out(kept):
+    keep([dataclasses.replace(read(kept), hardware="another processor")], kept)
+    with pytest.raises(SystemExit, match="nothing can be repeated here"):
+        repeat.main([str(kept)])
+
+
+def test_codes_are_the_same_through_others_and_without_their_plug_in(tmp_path):
+    path = tmp_path / "same.yaml"
+    entries = [{"code": a, "same_as": b} for a, b in (("a", "b"), ("c", "d"), ("d", "a"), ("e", "f"))]
+    path.write_text(yaml.safe_dump(entries))
+    found = codes.same_codes(path)
+    assert len({found[code] for code in "abcd"}) == 1
+    assert found["e"] == found["f"] != found["a"]
+    assert codes.numbers_of("0123+4567") == "0123"
