@@ -50,8 +50,8 @@ LOCAL: dict[str, Any] = {
 
 
 def _number(value: Any) -> Any:
-    """Refuses what pydantic would take for a number: true, and text."""
-    if isinstance(value, bool | str):
+    """Refuses true and false, which pydantic would take for numbers."""
+    if isinstance(value, bool):
         raise ValueError("a number")
     return value
 

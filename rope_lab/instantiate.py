@@ -5,7 +5,8 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 import hydra.utils
 import pydantic
@@ -123,7 +124,8 @@ def _checked(key: str, value: Any, annotation: Any) -> Any:
     try:
         checked = pydantic.TypeAdapter(annotation, config=FINITE).validate_python(value, strict=True)
     except pydantic.ValidationError as error:
-        raise ConfigError(f"{key}={show(value)}: {reasons(error)}") from None
+        null = " or null" if NoneType in get_args(annotation) else ""
+        raise ConfigError(f"{key}={show(value)}: {reasons(error)}{null}") from None
     except pydantic.errors.PydanticSchemaGenerationError:
         return value
     if type(checked) is int and abs(checked) >= GREATEST:

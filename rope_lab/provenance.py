@@ -78,7 +78,7 @@ def digest_of(modules: Iterable[str]) -> str:
 @functools.cache  # of the code that runs, whatever is edited since
 def _tree_of(module: str) -> str:
     path = getattr(sys.modules.get(module), "__file__", None) or ROOT / f"{module.replace('.', '/')}.py"
-    return canonical(Path(path).read_text())
+    return canonical(Path(path).read_text("utf-8"))
 
 
 def canonical(source: str) -> str:
@@ -120,7 +120,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
 def cpu_name() -> str:
     """The processor's name."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

@@ -107,7 +107,7 @@ def main(arguments: list[str] | None = None) -> None:
         if (code, task, now) not in unlike
     ]
     if given.record and found:
-        before = yaml.safe_load(SAME.read_text()) if SAME.exists() else []
+        before = yaml.safe_load(SAME.read_text("utf-8")) if SAME.exists() else []
         text = yaml.safe_dump([*before, *found], sort_keys=False, width=120, allow_unicode=True)
         write_whole(SAME, (HEAD + text).encode())
         say(f"written: {SAME.relative_to(ROOT)}")

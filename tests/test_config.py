@@ -56,7 +56,7 @@ BAD = [
     (["task.string_length=2", "task.letters=abcdefgh", "eval.problems=100"], ["eval.problems=100", "more than"]),
     (["device=tpu"], ["device=tpu", "'cpu'"]),
     (["threads=0"], ["threads=0"]),
-    (["train.lr=abc"], ["train.lr=abc", "number"]),
+    (["train.lr=abc"], ["train.lr=abc", "valid number"]),
     (["train.steps=1.5"], ["train.steps=1.5", "integer"]),
     (["train.steps=true"], ["train.steps=true", "number"]),
     (["threads=100000"], ["threads=100000", "less than"]),

@@ -384,7 +384,7 @@ def test_tables_say_which_records_carry_no_digests(folder, capsys, caplog):
 def test_tables_leave_out_a_folder_with_the_name_of_another_run(folder, capsys):
     moved = folder.rename(folder.parent / f"{folder.name[:-12]}{'0' * 12}")
     results.main([str(folder.parent), "--print"])
-    assert f"{moved.name}: has the name of another run" in capsys.readouterr().out
+    assert f"{moved.name}: run.json: is of run" in capsys.readouterr().out
     moved.rename(folder.parent / "my favourite")
     results.main([str(folder.parent), "--print"])
     assert "another run" not in capsys.readouterr().out

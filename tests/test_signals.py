@@ -42,10 +42,10 @@ def wait_for_all(process: subprocess.Popen) -> int:
     return status
 
 
-def assert_saved(out: Path, runs: int) -> None:
+def assert_saved(out: Path, begun: int) -> None:
     """So many runs were begun, and each says that it was interrupted, with a checkpoint of its last step."""
     folders = [path.parent for path in out.glob("*/run.json")]
-    assert len(folders) == runs
+    assert len(folders) == begun
     for folder in folders:
         content = runs.read(folder)
         assert content["status"] == "interrupted"

@@ -386,14 +386,16 @@ def test_checkpoints_that_are_gone_are_not_made_up_for_in_silence(tiny, tmp_path
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_outside_of_a_step_harms_nothing(tiny, tmp_path, monkeypatch, where, number):
     """At the first or the last things that a run does: it ends in order, and the next call finds what it should."""
-    real = getattr(train, where)
+    name, _, method = where.partition(".")
+    owner = getattr(train, name) if method else train
+    real = getattr(owner, method or name)
 
     def interrupted(*arguments):
         os.kill(os.getpid(), number)
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(train, where, interrupted)
+        patch.setattr(owner, method or name, interrupted)
         with pytest.raises(SystemExit) as exit:
             run(tiny)
     assert exit.value.code == 128 + number

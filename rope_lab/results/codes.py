@@ -14,7 +14,7 @@ SAME = ROOT / "results" / "same_code.yaml"
 def same_codes(path: Path) -> dict[str, str]:
     """Code → one of the codes that give the same numbers, the same for all of them; only for codes that have others."""
     found: dict[str, str] = {}
-    for entry in yaml.safe_load(path.read_text()) if path.exists() else []:
+    for entry in yaml.safe_load(path.read_text("utf-8")) if path.exists() else []:
         first, second = (found.get(code, code) for code in (entry["code"], entry["same_as"]))
         found = {code: second if of == first else of for code, of in found.items()} | {first: second, second: second}
     return found
