@@ -5,8 +5,10 @@ VENV := $(ROOT).venv
 READY := $(VENV)/.ready
 RUN := $(VENV)/bin/python -m
 
+QUICK := $(addprefix tests/test_,$(addsuffix .py,attention data house identity model positions plan tasks))
+
 .DEFAULT_GOAL := help
-.PHONY: help setup train quick-table paper-table figures test torture lint clean
+.PHONY: help setup train quick-table paper-table figures test test-quick torture lint clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -33,8 +35,11 @@ figures: $(READY) ## rebuild the tables and figures in results/ from the rows ke
 	cd $(ROOT) && $(RUN) rope_lab.results.plan
 	cd $(ROOT) && for kept in results/probes/*.json; do $(RUN) rope_lab.probe $$kept || exit; done
 
-test: $(READY) ## run the tests
-	cd $(ROOT) && $(RUN) pytest
+test: $(READY) ## run the tests (about 5 minutes on 2 cores)
+	cd $(ROOT) && OMP_NUM_THREADS=1 $(RUN) pytest -n auto
+
+test-quick: $(READY) ## run the tests of the mathematics, the tasks, the settings and the tables (under 20 s)
+	cd $(ROOT) && OMP_NUM_THREADS=1 $(RUN) pytest -n auto $(QUICK)
 
 torture: $(READY) ## run the tests that take minutes: 50 runs killed at random, 100,000 problems a recipe
 	cd $(ROOT) && $(RUN) pytest -m torture -v

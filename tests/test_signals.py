@@ -65,14 +65,14 @@ def test_a_signal_ends_a_sweep_with_workers_and_each_of_its_runs_is_saved(tmp_pa
     said = (tmp_path / "out").read_text()
     assert "sweep: 0 of 2 runs finished" in said
     assert said.count("  interrupted: ") == 2
-    assert_saved(tmp_path / "runs", runs=2)
+    assert_saved(tmp_path / "runs", begun=2)
 
 
 def test_workers_whose_launcher_is_killed_save_their_runs_and_take_no_more(tmp_path):
     process = started(["-m", "rope_lab.train", *WORKERS, *LONG], tmp_path, runs=2)
     process.kill()
     wait_for_all(process)
-    assert_saved(tmp_path / "runs", runs=2)
+    assert_saved(tmp_path / "runs", begun=2)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_runs_of_a_table_whose_script_is_killed_save_themselves(tmp_path):
     process.wait()
     while json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["status"] == "running":
         time.sleep(0.05)
-    assert_saved(tmp_path / "runs", runs=1)
+    assert_saved(tmp_path / "runs", begun=1)
 
 
 @pytest.mark.parametrize("named", [True, False])
