@@ -7,18 +7,14 @@ import dataclasses
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import QuotedString
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -27,7 +23,8 @@ from pydantic.dataclasses import dataclass
 from rope_lab import compat, instantiate
 from rope_lab.hooks import Dims, PositionScheme
 from rope_lab.identity import Identity, identify
-from rope_lab.instantiate import DEEPEST, SWAPPED, ConfigError
+from rope_lab.instantiate import SWAPPED, ConfigError
+from rope_lab.overrides import check_overrides
 from rope_lab.text import flat, nearest, nested, show
 from tasks.base import Task
 
@@ -182,7 +179,7 @@ def from_hydra(cfg: DictConfig) -> Config:
 
 def load(*overrides: str) -> Config:
     """The checked configuration that command line `overrides` give, outside of a Hydra job. Raises ConfigError."""
-    check_overrides(overrides)
+    check_overrides(overrides, [CONF])
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose("config", list(overrides), return_hydra_config=True)
     choices = cfg.hydra.runtime.choices
@@ -209,58 +206,6 @@ def from_record(recorded: dict[str, Any], allowed_packages: Iterable[str] = ()) 
     with _one_line("names."):
         chosen = names.validate_python(recorded.get("names"))
     return _checked(nested(before | leaves) | LOCAL | {"allowed_packages": list(allowed_packages)}, chosen)
-
-
-def check_overrides(overrides: Iterable[str], folders: Iterable[Path] = ()) -> None:
-    """Raises ConfigError where something else than a name is chosen from a group of conf/: Hydra does not say so well.
-
-    Nor does it of what is nested too deeply. `folders`: where groups are looked for. Raises Hydra's own error where an
-    override cannot be read.
-    """
-    for text in overrides:
-        try:
-            (override,) = OverridesParser.create().parse_overrides([text])
-        except (RecursionError, ValueError) as error:
-            reason = "nested too deeply" if isinstance(error, RecursionError) else str(error).partition(":")[0]
-            raise ConfigError(f"{show(text)}: cannot be read, {reason}") from None
-        chosen_from = override.key_or_group
-        if override.is_sweep_override() and not override.is_choice_sweep():
-            continue
-        chosen = override.value().list if override.is_choice_sweep() else [override.value()]
-        if any(type(value) is int and abs(value) > sys.float_info.max for value in chosen):  # OmegaConf's float() fails
-            raise ConfigError(f"{show(text)}: is too large, must be a finite number")
-        if not chosen_from:
-            raise ConfigError(f"{override.input_line}: names no setting")
-        if "." in chosen_from or chosen_from.partition("/")[0] not in ("task", "position", "scale", "recipe", "hydra"):
-            continue
-        if override.is_delete() and chosen_from in (*SWAPPED, "scale"):
-            raise ConfigError(f"{override.input_line}: a run needs one; choose another with {chosen_from}=…")
-        if not all(isinstance(name, str | QuotedString) for name in chosen):
-            raise ConfigError(f"{override.input_line}: must be the name of a file in conf/{chosen_from}/")
-        if chosen_from in SWAPPED and any("/" in str(name) for name in chosen):
-            raise ConfigError(f"{override.input_line}: must be a file in conf/{chosen_from}/, not in a folder there")
-        if chosen_from in SWAPPED:
-            for path in (folder / chosen_from / f"{name}.yaml" for folder in (CONF, *folders) for name in chosen):
-                _check_nesting(path)
-
-
-def _check_nesting(path: Path) -> None:
-    """Raises ConfigError where a yaml file is nested too deeply, or within itself, for Hydra to read, or is no text."""
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"{path}: is not a regular file")
-    within: list[str | None] = []  # the anchors of all groups and lists that are open
-    with suppress(OSError, yaml.YAMLError):  # Hydra says these well
-        try:
-            text = path.read_text("utf-8")
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{path}: holds a byte that is not UTF-8, at {error.start}") from None
-        for event in yaml.parse(text):
-            if isinstance(event, yaml.CollectionStartEvent):
-                within.append(event.anchor)
-            elif isinstance(event, yaml.CollectionEndEvent):
-                within.pop()
-            if len(within) > DEEPEST or (isinstance(event, yaml.AliasEvent) and event.anchor in within):
-                raise ConfigError(f"{path}: more than {DEEPEST} groups or lists within one another")
 
 
 def _chosen(choices: dict[str, str]) -> Names:

@@ -30,6 +30,7 @@ from rope_lab.config import CONF, Config
 from rope_lab.evaluate import Evaluation, floor
 from rope_lab.identity import Identity
 from rope_lab.instantiate import ConfigError
+from rope_lab.overrides import check_overrides
 from rope_lab.run import Run
 from rope_lab.signals import Stop
 from rope_lab.sweep import EXIT_BAD_CONFIG
@@ -279,7 +280,7 @@ def command_line() -> None:
             given, others = parser.parse_known_args()
             try:
                 words = (word for word in others if "=" in word and not word.startswith("-"))
-                config.check_overrides(words, given.config_dir)
+                check_overrides(words, [CONF, *given.config_dir])
             except ConfigError as error:
                 print(error, file=sys.stderr)
                 sys.exit(EXIT_BAD_CONFIG)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from rope_lab import config, files
 from rope_lab.instantiate import ConfigError
+from rope_lab.overrides import check_overrides
 from rope_lab.positions import Dims
 from rope_lab.train import train
 
@@ -55,6 +56,8 @@ BAD = [
     (["task.string_length=1", "task.letters=ab"], ["task.string_length=1", "too small", "larger"]),
     (["task.string_length=2", "task.letters=abcdefgh", "eval.problems=100"], ["eval.problems=100", "more than"]),
     (["device=tpu"], ["device=tpu", "'cpu'"]),
+    (["position=xpos", "position.reach=64"], ["position.reach=64", "position.scale_base"]),
+    (["position=t5_bias", "+position.furthest=64"], ["position.furthest=64", "position.max_distance"]),
     (["threads=0"], ["threads=0"]),
     (["train.lr=abc"], ["train.lr=abc", "valid number"]),
     (["train.steps=1.5"], ["train.steps=1.5", "integer"]),
@@ -240,7 +243,7 @@ def test_schemes_within_one_another_without_end_are_said_in_one_line(times, tmp_
     (tmp_path / "position").mkdir()
     (tmp_path / "position" / "deep.yaml").write_text("{a: " * times + "}" * times)
     with pytest.raises(ConfigError, match=r"deep\.yaml: more than 16 groups"):
-        config.check_overrides(["position=deep"], [tmp_path])
+        check_overrides(["position=deep"], [tmp_path])
 
 
 def test_some_schemes_within_one_another_are_fine(tmp_path):
@@ -252,9 +255,9 @@ def test_a_yaml_within_itself_is_said_in_one_line(tmp_path):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "loop.yaml").write_text("&whole {letters: *whole}")
     with pytest.raises(ConfigError, match=r"loop\.yaml: more than 16 groups"):
-        config.check_overrides(["task=loop"], [tmp_path])
+        check_overrides(["task=loop"], [tmp_path])
     (tmp_path / "task" / "loop.yaml").write_text("{letters: &letters ab, x: *letters")  # and a mistake for Hydra to say
-    config.check_overrides(["task=loop"], [tmp_path])
+    check_overrides(["task=loop"], [tmp_path])
 
 
 @pytest.mark.parametrize("kind", ["pipe", "latin"])
@@ -263,7 +266,7 @@ def test_a_yaml_that_cannot_be_read_is_said_in_one_line(kind, tmp_path):
     path.parent.mkdir()
     os.mkfifo(path) if kind == "pipe" else path.write_bytes(b"caf\xe9: 1")
     with pytest.raises(ConfigError, match=r"odd\.yaml: (is not a regular file|holds a byte)"):
-        config.check_overrides(["task=odd"], [tmp_path])
+        check_overrides(["task=odd"], [tmp_path])
 
 
 @pytest.mark.parametrize("override", ["~task", "~position", "~scale", "~position=roper"])

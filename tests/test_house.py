@@ -18,7 +18,7 @@ LAYERS = [
     {"tasks", *(f"tasks.{name}" for name in TASKS)},
     {"rope_lab.identity", "rope_lab.sweep", "rope_lab.hooks", "rope_lab.rotation", "rope_lab.cpu_attention"},
     {"rope_lab.positions", "rope_lab.attention", "rope_lab.data", "rope_lab.instantiate"},
-    {"rope_lab.model"},
+    {"rope_lab.model", "rope_lab.overrides"},
     {"rope_lab.config", "rope_lab.generate"},
     {"rope_lab.evaluate"},
     {"rope_lab.memory", "rope_lab.provenance", "rope_lab.tracking", "rope_lab.help"},
@@ -48,7 +48,7 @@ USERS = {
     "matplotlib": "results.figures probe",
     "wandb": "tracking",
     "pydantic": "config instantiate results.runs results.studies results.published",
-    "hydra": "config instantiate provenance sweep train",
+    "hydra": "config instantiate overrides provenance sweep train",
 }
 
 
