@@ -22,6 +22,7 @@ from rope_lab import command
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 LAUNCHER = "ROPE_LAB_LAUNCHER"  # the environment variable that holds a launcher's process id
+AGAIN = 2.0  # seconds after which an exit is asked for again
 WAIT = 0.1  # seconds between two looks at another process
 
 _asked = 0  # the signal that `leave` has answered
@@ -39,10 +40,21 @@ def do_nothing(number: int, frame: Any) -> None:
 
 
 def leave(number: int) -> NoReturn:
-    """Exits as a signal asks for. Should a library swallow that, the next Stop has caught the signal."""
+    """Exits as a signal asks for.
+
+    Should a library swallow that, it is said again every AGAIN seconds until `left`, and the next Stop has caught the
+    signal.
+    """
     global _asked
     _asked = number
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit(128 + number))
+    signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)
     sys.exit(128 + number)
+
+
+def left() -> None:
+    """The exit that `leave` asked for is under way, or is no more wanted."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def launcher() -> int:
@@ -65,6 +77,7 @@ class Stop:
         return self._caught
 
     def __enter__(self) -> "Stop":
+        left()
         in_main_thread = threading.current_thread() is threading.main_thread()
         self._before = catch(self._catch) if in_main_thread else {}
         return self

@@ -290,6 +290,7 @@ def command_line() -> None:
         status = end.code
         raise
     finally:
+        signals.left()
         signals.catch(signals.do_nothing)
         sweep.report()
         signals.catch(lambda number, frame: os._exit(status))  # W&B may be slow to end

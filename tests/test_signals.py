@@ -171,6 +171,15 @@ def test_a_signal_whose_exit_is_swallowed_still_stops_the_next_run(monkeypatch):
         assert stopping.caught == signal.SIGTERM
 
 
+def test_an_exit_that_is_swallowed_is_asked_for_again(tmp_path):
+    """As by a library's `except BaseException`, in which two of sixty sweeps hung for ever."""
+    code = "import signal, sys, time; from rope_lab import signals\nsignals.AGAIN = 0.2\n"
+    code += "try: signals.leave(signal.SIGTERM)\nexcept SystemExit: pass\n"
+    code += "try: time.sleep(60)\nfinally: signals.left(); time.sleep(0.5); print('in order')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=config.ROOT, timeout=30)
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "in order\n")
+
+
 class StopAtLook(Stop):
     """As if a signal came right before `caught` is read for the n-th time."""
 
