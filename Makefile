@@ -5,7 +5,7 @@ VENV := $(ROOT).venv
 READY := $(VENV)/.ready
 RUN := $(VENV)/bin/python -m
 
-QUICK := $(addprefix tests/test_,$(addsuffix .py,attention data house identity model positions plan tasks))
+QUICK := $(addprefix tests/test_,$(addsuffix .py,attention data house model positions))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train quick-table paper-table figures test test-quick torture lint clean
@@ -38,7 +38,7 @@ figures: $(READY) ## rebuild the tables and figures in results/ from the rows ke
 test: $(READY) ## run the tests (about 5 minutes on 2 cores)
 	cd $(ROOT) && OMP_NUM_THREADS=1 $(RUN) pytest -n auto
 
-test-quick: $(READY) ## run the tests of the mathematics, the tasks, the settings and the tables (under 20 s)
+test-quick: $(READY) ## run the tests of schemes, attention, model and data (under 20 s)
 	cd $(ROOT) && OMP_NUM_THREADS=1 $(RUN) pytest -n auto $(QUICK)
 
 torture: $(READY) ## run the tests that take minutes: 50 runs killed at random, 100,000 problems a recipe

@@ -1,6 +1,7 @@
 """The house keeps its rules: imports run one way, and nothing in rope_lab knows a task or a scheme by name."""
 
 import ast
+import functools
 import subprocess
 import sys
 
@@ -52,6 +53,7 @@ USERS = {
 }
 
 
+@functools.cache
 def modules() -> dict[str, ast.Module]:
     paths = [*(ROOT / "rope_lab").rglob("*.py"), *(ROOT / "tasks").glob("*.py")]
     return {
