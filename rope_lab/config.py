@@ -172,6 +172,15 @@ class Config(Settings):
     names: Names
 
 
+def names_of(schema: type, prefix: str = "") -> list[str]:
+    """Every setting by its whole name, `train.lr`, but for those of task and position, which their classes declare."""
+    found = []
+    for field in fields(schema):
+        within = dataclasses.is_dataclass(field.type)
+        found += names_of(field.type, f"{prefix}{field.name}.") if within else [f"{prefix}{field.name}"]
+    return [name for name in found if not name.startswith("names.")]
+
+
 def from_hydra(cfg: DictConfig) -> Config:
     """The checked configuration of the job that Hydra is running. Raises ConfigError."""
     return _checked(_plain(cfg), _chosen(HydraConfig.get().runtime.choices))
@@ -179,7 +188,7 @@ def from_hydra(cfg: DictConfig) -> Config:
 
 def load(*overrides: str) -> Config:
     """The checked configuration that command line `overrides` give, outside of a Hydra job. Raises ConfigError."""
-    check_overrides(overrides, [CONF])
+    check_overrides(overrides, [CONF], names_of(Config))
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose("config", list(overrides), return_hydra_config=True)
     choices = cfg.hydra.runtime.choices

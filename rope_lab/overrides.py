@@ -11,14 +11,15 @@ from hydra.core.override_parser.types import QuotedString
 
 from rope_lab import compat
 from rope_lab.instantiate import DEEPEST, SWAPPED, ConfigError
-from rope_lab.text import show
+from rope_lab.text import nearest, show
 
 
-def check_overrides(overrides: Iterable[str], folders: Iterable[Path]) -> None:
+def check_overrides(overrides: Iterable[str], folders: Iterable[Path], settings: Iterable[str] = ()) -> None:
     """Raises ConfigError where an override is of a kind of which Hydra does not say well what is wrong.
 
     It has an old name, chooses something else than a name from a group of conf/, or is nested too deeply.
-    `folders`: where groups are looked for. Raises Hydra's own error where an override cannot be read.
+    `folders`: where groups are looked for; `settings`: the names of all settings but those of task and position. Raises
+    Hydra's own error where an override cannot be read.
     """
     for text in overrides:
         try:
@@ -29,6 +30,8 @@ def check_overrides(overrides: Iterable[str], folders: Iterable[Path]) -> None:
         chosen_from = override.key_or_group
         if new := compat.SETTINGS.get(compat.general(chosen_from)):
             raise ConfigError(f"{override.input_line}: is now called {new}")
+        if settings and not override.input_line.startswith(("+", "~")):
+            _check_name(override.input_line, chosen_from, list(settings))
         if override.is_sweep_override() and not override.is_choice_sweep():
             continue
         chosen = override.value().list if override.is_choice_sweep() else [override.value()]
@@ -47,6 +50,17 @@ def check_overrides(overrides: Iterable[str], folders: Iterable[Path]) -> None:
         if chosen_from in SWAPPED:
             for path in (folder / chosen_from / f"{name}.yaml" for folder in folders for name in chosen):
                 _check_nesting(path)
+
+
+def _check_name(override: str, key: str, settings: list[str]) -> None:
+    """Raises ConfigError where there is no setting or group `key`, with the name that may have been meant."""
+    groups = {name.partition(".")[0] for name in settings} | {*SWAPPED, "scale", "recipe", "hydra"}
+    first = key.replace("/", ".").replace("@", ".").partition(".")[0]
+    if key in settings or first in {*SWAPPED, "hydra"} or key in groups:
+        return
+    within = [name for name in settings if name.rpartition(".")[2] == key]
+    hint = f"did you mean {within[0]}?" if within else nearest(key, [*settings, *sorted(groups - {"recipe"})], "")
+    raise ConfigError(f"{show(override)}: there is no such setting; {hint}")
 
 
 def _check_nesting(path: Path) -> None:

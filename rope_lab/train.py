@@ -280,7 +280,7 @@ def command_line() -> None:
             given, others = parser.parse_known_args()
             try:
                 words = (word for word in others if "=" in word and not word.startswith("-"))
-                check_overrides(words, [CONF, *given.config_dir])
+                check_overrides(words, [CONF, *given.config_dir], config.names_of(Config))
             except ConfigError as error:
                 print(error, file=sys.stderr)
                 sys.exit(EXIT_BAD_CONFIG)

@@ -58,6 +58,12 @@ BAD = [
     (["device=tpu"], ["device=tpu", "'cpu'"]),
     (["position=xpos", "position.reach=64"], ["position.reach=64", "position.scale_base"]),
     (["position=t5_bias", "+position.furthest=64"], ["position.furthest=64", "position.max_distance"]),
+    (["train.stepz=5"], ["train.stepz=5", "did you mean train.steps?"]),
+    (["positon=rope"], ["positon=rope", "did you mean position?"]),
+    (["lr=1e-3"], ["lr=1e-3", "did you mean train.lr?"]),
+    (["steps=10"], ["steps=10", "did you mean train.steps?"]),
+    (["foo=1"], ["foo=1", "no such setting"]),
+    (["train=5"], ["train=5"]),
     (["threads=0"], ["threads=0"]),
     (["train.lr=abc"], ["train.lr=abc", "valid number"]),
     (["train.steps=1.5"], ["train.steps=1.5", "integer"]),
@@ -142,7 +148,6 @@ def test_a_device_that_is_not_there(tmp_path):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["train.stepz=5"],
         ["scale=papr"],
         ["task=adition"],
         ["nonsense"],
