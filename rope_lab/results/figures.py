@@ -1,7 +1,7 @@
-"""The figures: learning curves, final scores and slices, small enough for a paper's column.
+"""The figures: verdicts, learning curves, final scores and slices, as wide as a page (7.5 inches, 720 px).
 
-A scheme has the same colour in all of them, every seed is plotted, shares of problems stand between none and all, and
-files are the same to the byte for the same records.
+Thin lines and dots are seeds; bold lines and bars are their mean, with Student's t 95% interval from three seeds on. A
+scheme has the same colour in all of them, and files are the same to the byte for the same records.
 """
 
 import io
@@ -14,31 +14,39 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from rope_lab.results.groups import Group
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES, POSITION
 from rope_lab.results.runs import one_line
+from rope_lab.results.stats import t_interval
+from rope_lab.results.verdicts import OPEN, Verdict
 
 STYLE = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "legend.fontsize": 7,
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
     "legend.frameon": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
     "svg.hashsalt": "rope_lab",
     "text.parse_math": False,  # records may hold dollars
     "savefig.bbox": "tight",
     "savefig.pad_inches": 0.03,
 }
-COLUMN = 3.4  # inches, the width of a column of text
-KINDS = ("curves", "charts", "scores", "slices", "lengths")
+WIDTH = 7.5  # inches
+KINDS = ("curves", "scores", "slices", "lengths")
 MANY, BINS = 24, 8  # an attribute with more than so many values is plotted in so many bins
+PANELS = 8  # more schemes than these get a panel each
+PUBLISHED = {"marker": "D", "ms": 5, "mfc": "white", "mec": "black", "ls": ""}
+LOOKS = {
+    "exploratory": {"marker": "o", "ms": 6, "color": "#777777"},
+    "planned": {"marker": "s", "ms": 6, "color": "#D55E00"},
+}
 LABEL = 60  # characters of a label
 
 
@@ -63,16 +71,54 @@ def plot_all(groups: list[Group]) -> dict[str, dict[str, bytes]]:
 def rendered(figure: Figure) -> bytes:
     """A figure as SVG, the same bytes for the same figure."""
     content = io.BytesIO()
-    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white")
     return content.getvalue()
 
 
+def forest(verdicts: list[Verdict], contender: str) -> bytes:
+    """The verdicts as a forest plot: for each task an axis with the published gains and the measured ones."""
+    tasks = {task: [v for v in verdicts if v.task == task] for task in dict.fromkeys(v.task for v in verdicts)}
+    heights = [len(found) + bool(_versions(found)) + 1.2 for found in tasks.values()]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 0.27 * sum(heights) + 0.3), layout="constrained")
+        axes = figure.subplots(len(tasks), 1, squeeze=False, height_ratios=heights)[:, 0]
+        looks = {"published": PUBLISHED} | {k: {"ls": "", **look} for k, look in LOOKS.items()}
+        handles = [axes[0].plot([], [], label=name, **look)[0] for name, look in looks.items()]
+        figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
+        for ax, found in zip(axes, tasks.values(), strict=True):
+            _forest(ax, found, contender)
+        return rendered(figure)
+
+
+def _forest(ax: Axes, verdicts: list[Verdict], contender: str) -> None:
+    """One task's panel: a row for what was published, and one for each verdict, its word at the right."""
+    report, versions = verdicts[0].report, _versions(verdicts)
+    rows = ["published"] * bool(versions) + [v.label for v in verdicts]
+    ax.axvline(0, color="black", lw=0.8)
+    for gain in versions:
+        ax.plot(gain, 0, **PUBLISHED)
+    for row, v in enumerate(verdicts, start=bool(versions)):
+        if not math.isnan(v.gain.mean):
+            look = LOOKS["planned" if v.planned else "exploratory"]
+            ax.plot([v.gain.low, v.gain.high], [row, row], lw=2, color=look["color"], solid_capstyle="butt")
+            ax.plot(v.gain.mean, row, **look)
+        said = f"open: {v.runs[0]} of {v.runs[1]} runs" if v.word == OPEN else v.word
+        ax.annotate(said, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9)
+    ax.set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
+    ax.set_title(f"{report.title}: gain of {contender} in {report.metric.unit}", loc="left", fontweight="bold")
+    ax.tick_params(axis="y", length=0)
+    ax.margins(x=0.08)
+
+
+def _versions(verdicts: list[Verdict]) -> list[float]:
+    """The published gains that a task's verdicts stand beside."""
+    return max((v.published for v in verdicts), key=len)
+
+
 def _figures(group: Group) -> Iterator[tuple[str, Figure]]:
-    if group.finished.empty:
+    if group.finished.empty or (group.variant and group.finished.scheme.is_unique):  # one seed of another recipe
         return
     yield "curves", _curves(group)
-    if not group.metric.share:
-        yield "charts", _charts(group)
     yield "scores", _scores(group)
     if attributes := _sliced(group):
         yield "slices", _slices(group, attributes)
@@ -81,125 +127,167 @@ def _figures(group: Group) -> Iterator[tuple[str, Figure]]:
 
 
 def _curves(group: Group) -> Figure:
-    """Every seed thin, the median over seeds bold, against steps and, above, against tokens."""
-    figure, (ax,) = _panels(1, height=2.6)
-    for scheme in reversed(group.schemes):  # the first in the table ends on top
-        curves = group.curves(scheme)
-        if len(curves):
-            color, label = _look(group, scheme)
-            ax.plot(curves.index, curves, color=color, lw=0.5, alpha=0.45)
-            ax.plot(curves.index, curves.median(axis=1), color=color, lw=1.6, label=label)
-    _baseline(ax, group)
-    ax.set(xlabel="optimizer steps", ylabel=group.metric.unit, **_limits(group, "ylim"))
-    per_step = _million_tokens(group)
-    tokens = ax.secondary_xaxis("top", functions=(lambda x: x * per_step, lambda x: x / per_step))
+    """What counts against steps; with many schemes a panel each, the baseline's mean in it."""
+    schemes = [scheme for scheme in group.schemes if len(group.curves(scheme))]
+    many, baseline = len(schemes) > PANELS, group.published.baseline
+    columns = 4 if many else 1
+    figure, axes = _panels(len(schemes) if many else 1, columns, height=1.5 if many else 3.4)
+    for ax, drawn in zip(axes, [[s] for s in schemes] if many else [schemes[::-1]], strict=True):
+        if many and baseline in schemes:
+            mean = group.curves(baseline).mean(axis=1) - _floor(group)
+            ax.plot(mean.index, mean, color="black", lw=1, ls=":", label=_look(group, baseline)[1])
+        for scheme in drawn:  # the first in the table ends on top
+            _lines(ax, group.curves(scheme) - _floor(group), *_look(group, scheme))
+        if many:
+            ax.set_title(_look(group, drawn[0])[1])
+        _published(ax, group, drawn, "y")
+        _score_axis(ax, group, "y")
+        ax.set(xlabel="" if many else "optimizer steps", ylabel="" if many else _score_label(group))
+    if many:
+        figure.supxlabel("optimizer steps", fontsize=9)
+        figure.supylabel(_score_label(group), fontsize=9)
+        return _finished(figure, group, legend=False)
+    per_step = group.settings["train.batch_size"] * group.settings["train.seq_len"] / 1e6
+    tokens = axes[0].secondary_xaxis("top", functions=(lambda x: x * per_step, lambda x: x / per_step))
     tokens.set_xlabel("million tokens")
     tokens.spines["top"].set_visible(True)
     return _finished(figure, group)
 
 
-def _charts(group: Group) -> Figure:
-    """The write-up's two charts, every run and means over seeds, against tokens: in full, and the second half.
-
-    Of the second half, as much is shown as the write-up's own two schemes take up.
-    """
-    pair, per_step = (group.published.baseline, group.published.contender), _million_tokens(group)
-    figure = Figure(figsize=(2 * COLUMN, 4.4), layout="constrained")
-    for (row, column), ax in np.ndenumerate(figure.subplots(2, 2, sharex="col")):
-        span = [group.floor] if group.floor else []
-        for scheme in reversed(group.schemes):
-            curves = group.curves(scheme)
-            if curves.empty:
-                continue
-            color, label = _look(group, scheme)
-            curves.index = per_step * curves.index.to_numpy()
-            curves = curves[curves.index >= column * curves.index[-1] / 2]
-            if scheme in pair:
-                span += [curves.min(axis=None), curves.max(axis=None)]
-            ax.plot(curves.index, curves.mean(axis=1) if row else curves, color=color, lw=1.4 if row else 0.7)
-            ax.plot([], [], color=color, lw=1.4, label=label)
-        _baseline(ax, group)
-        if column and span and min(span) < max(span):
-            margin = 0.05 * (max(span) - min(span))
-            ax.set_ylim(min(span) - margin, max(span) + margin)
-        title = ("every run", "means")[row] + (", second half" if column else "")
-        ax.set(ylabel=group.metric.unit, title=title, xlabel="million tokens" if row else "")
-    return _finished(figure, group)
-
-
 def _scores(group: Group) -> Figure:
-    """A dot for every seed, the bar their mean; the best scheme first."""
-    figure, (ax,) = _panels(1, height=0.25 * len(group.schemes) + 0.7)
-    better = "higher" if group.metric.higher_is_better else "lower"
+    """After the last step: a dot for every seed, a bar for their mean and its interval; the best scheme first."""
+    figure, (ax,) = _panels(1, 1, height=0.27 * len(group.schemes) + 0.75)
     means = group.finished.groupby("scheme", sort=False).value.mean().reindex(group.schemes)
+    better = "higher" if group.metric.higher_is_better else "lower"
     schemes = list(means.sort_values(ascending=better == "lower", kind="stable").index)  # those without one come last
+    if group.published.baseline in schemes:
+        ax.axvline(means[group.published.baseline] - _floor(group), color="black", lw=0.8, ls=":")
     for row, scheme in enumerate(schemes):
-        values, (color, _) = group.of(scheme).value, _look(group, scheme)
-        spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else np.zeros(len(values))
-        ax.plot(values, row + spread, "o", ms=3, mew=0, alpha=0.8, color=color)
+        values, (color, _) = group.of(scheme).value - _floor(group), _look(group, scheme)
         if len(values):
-            ax.plot([means[scheme]] * 2, [row - 0.32, row + 0.32], color=color, lw=1.6)
+            interval = t_interval(values)
+            if interval.n > 2:
+                low = max(interval.low, 1e-9) if _logarithmic(group) else interval.low
+                ax.plot([low, interval.high], [row, row], color=color, lw=5, alpha=0.3, solid_capstyle="butt")
+            ax.plot([interval.mean] * 2, [row - 0.32, row + 0.32], color=color, lw=2)
+            ax.plot(values, np.full(len(values), row), "o", ms=3.5, mew=0, alpha=0.8, color=color)
+        ax.annotate(f"n={len(values)}", (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+        _published(ax, group, [scheme], "x", row)
     ax.set(yticks=range(len(schemes)), yticklabels=[_look(group, scheme)[1] for scheme in schemes])
-    ax.set(
-        xlabel=f"{group.metric.unit} ({better} is better)", ylim=(len(schemes) - 0.5, -0.5), **_limits(group, "xlim")
-    )
-    published = {} if group.deviations() or group.variant else group.report.published
-    for scheme in [scheme for scheme in published if scheme in schemes]:
-        number = float(published[scheme][0].split()[0])
-        ax.plot(number, schemes.index(scheme), "|", ms=12, mew=0.8, color="black")
-        ax.annotate("published", (number, schemes.index(scheme) - 0.36), ha="center", va="bottom", fontsize=5)
-    return _finished(figure, group)
+    ax.set(xlabel=f"{_score_label(group)}; {better} is better", ylim=(len(schemes) - 0.5, -0.5))
+    _score_axis(ax, group, "x")
+    return _finished(figure, group, legend=False)
 
 
 def _sliced(group: Group) -> list[str]:
     """The attributes of the problems that there is something of to plot, and answer position where there is a floor."""
     attributes = next((list(run.slices) for run in group.finished.run if run.slices), [])
-    return [a for a in attributes if a not in (LENGTH, LENGTH_LOSS) and (a != POSITION or group.floor > 0)]
+    left_out = {LENGTH, LENGTH_LOSS, *group.report.mirrors}
+    return [a for a in attributes if a not in left_out and (a != POSITION or group.floor > 0)]
 
 
 def _slices(group: Group, attributes: list[str]) -> Figure:
-    """Accuracy by each of `attributes`; loss by answer position."""
+    """Accuracy by each of `attributes`; by answer position the loss above the floor."""
     some = next(run for run in group.finished.run if run.slices)
-    figure, axes = _panels(len(attributes))
+    figure, axes = _panels(len(attributes), 2, height=2.5)
     for ax, attribute in zip(axes, attributes, strict=True):
-        counts = {int(value): count for value, (count, _) in some.slices[attribute].items()}
-        _by_value(ax, group, attribute, ms=2, edges=_edges(pd.Series(counts)))
+        counts = pd.Series({int(value): count for value, (count, _) in some.slices[attribute].items()})
+        floor = {int(v): nats for v, (_, nats) in some.floor.get(attribute, {}).items()} if some.floor else {}
+        _by_value(ax, group, attribute, _edges(counts), pd.Series(floor, dtype=float))
         ax.set(xlabel=one_line(group.published.attributes.get(attribute, attribute), LABEL))
-        if attribute == POSITION:
-            floor = {int(position): nats for position, (_, nats) in some.floor.get(POSITION, {}).items()}
-            ax.plot(list(floor), list(floor.values()), color="black", lw=0.8, ls="--", label=group.metric.baseline)
     return _finished(figure, group)
 
 
 def _lengths(group: Group) -> Figure:
     """Problems right, and loss above the floor where there is one, by length; those of training are shaded."""
     kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
-    figure, axes = _panels(len(kinds))
+    figure, axes = _panels(len(kinds), 2, height=2.8)
     for ax, kind in zip(axes, kinds, strict=True):
-        _by_value(ax, group, kind, ms=2.5)
+        _by_value(ax, group, kind, None, pd.Series(dtype=float))
         if group.trained_lengths:
             shortest, longest = group.trained_lengths
-            ax.axvspan(shortest - 0.5, longest + 0.5, color="black", alpha=0.06, lw=0)
+            ax.axvspan(shortest - 0.5, longest + 0.5, color="black", alpha=0.08, lw=0, label="lengths of training")
         ax.set(xlabel=group.report.length["title"], xlim=(0, None))
     return _finished(figure, group)
 
 
-def _by_value(ax: Axes, group: Group, attribute: str, ms: float, edges: np.ndarray | None = None) -> None:
-    """Each run thin and the median of each scheme's bold, against the values of an attribute or bins of them."""
+def _by_value(ax: Axes, group: Group, attribute: str, edges: np.ndarray | None, floor: pd.Series) -> None:
+    """Each scheme against the values of an attribute or bins of them; a loss above `floor`, by value."""
     slices = group.slices(attribute)
     for scheme in reversed(group.schemes):
-        runs = [run for _, run in slices[slices.scheme == scheme].groupby("seed", sort=False)]
-        lines = [run.set_index("value")["mean"] if edges is None else _binned(run, edges) for run in runs]
+        runs = {seed: run for seed, run in slices[slices.scheme == scheme].groupby("seed", sort=False)}
+        lines = {s: r.set_index("value")["mean"] if edges is None else _binned(r, edges) for s, r in runs.items()}
         if lines:
-            color, label = _look(group, scheme)
-            for line in lines:
-                ax.plot(line.index, line, color=color, lw=0.5, alpha=0.35)
-            middle = pd.concat(lines).groupby(level=0).median()
-            ax.plot(middle.index, middle, "o-", ms=ms, color=color, lw=1.4, label=label)
+            table = pd.DataFrame(lines).sort_index()
+            _lines(ax, table.sub(floor.reindex(table.index, fill_value=0), axis=0), *_look(group, scheme), marker="o")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_ylabel(LOSS_ATTRIBUTES.get(attribute, "share of problems right"))
     if attribute not in LOSS_ATTRIBUTES:
-        ax.set_ylim(_none_to_all(1))
+        ax.set_ylim(-0.04, 1.04)
+        ax.set_ylabel("share of problems right")
+    elif len(floor) or attribute == LENGTH_LOSS:
+        _log(ax, "y")
+        ax.set_ylabel("nats above the Bayes-optimal loss")
+
+
+def _lines(ax: Axes, table: pd.DataFrame, color: str, label: str, marker: str = "") -> None:
+    """A column a seed, thin; bold the mean of each row, with its 95% interval from three seeds on."""
+    ax.plot(table.index, table, color=color, lw=0.5, alpha=0.35)
+    ax.plot(table.index, table.mean(axis=1), color=color, lw=1.8, label=label, marker=marker, ms=3)
+    if len(table.columns) > 2:
+        intervals = [t_interval(row.dropna()) for _, row in table.iterrows()]
+        ax.fill_between(
+            table.index, *zip(*((i.low, i.high) for i in intervals), strict=True), color=color, alpha=0.15, lw=0
+        )
+
+
+def _logarithmic(group: Group) -> bool:
+    """Whether what counts is a loss whose lowest possible value is known."""
+    return not group.metric.share and group.floor > 0
+
+
+def _floor(group: Group) -> float:
+    """What is subtracted of what counts before it is plotted."""
+    return group.metric.times * group.floor if _logarithmic(group) else 0.0
+
+
+def _score_label(group: Group) -> str:
+    """What counts, as an axis names it."""
+    return group.metric.unit + (f" above the Bayes-optimal {group.floor:.3f}" if _logarithmic(group) else "")
+
+
+def _score_axis(ax: Axes, group: Group, axis: str) -> None:
+    """From none to all, of shares; logarithmic, of losses above the Bayes-optimal one."""
+    if group.metric.share:
+        top = group.metric.times
+        ax.set(**{f"{axis}lim": (-0.04 * top, 1.04 * top)})
+    elif _logarithmic(group):
+        _log(ax, axis)
+
+
+def _log(ax: Axes, axis: str) -> None:
+    """A logarithmic axis, as wide as its seeds and means, with plain numbers."""
+    values = np.concatenate([getattr(line, f"get_{axis}data")() for line in ax.lines if len(line.get_xdata())])
+    values = values[np.isfinite(values.astype(float)) & (values.astype(float) > 1e-6)].astype(float)
+    ax.set(**{f"{axis}scale": "log"})
+    if len(values):
+        ax.set(**{f"{axis}lim": (values.min() / 1.15, values.max() * 1.15)})
+    which = getattr(ax, f"{axis}axis")
+    which.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    which.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    which.set_minor_formatter(NullFormatter())
+
+
+def _published(ax: Axes, group: Group, schemes: list[str], axis: str, row: int = 0) -> None:
+    """Marks what was published of schemes, where it was with this set-up: at the right end of a curve, or in a row."""
+    if group.deviations() or group.variant:
+        return
+    for scheme in schemes:
+        for version in group.report.published.get(scheme, [])[:1]:
+            number, color = float(version.split()[0]) - _floor(group), _look(group, scheme)[0]
+            if axis == "x":
+                ax.plot(number, row, **PUBLISHED)
+            else:
+                ax.axhline(number, color=color, lw=1, ls="--", label=f"{_look(group, scheme)[1]}, published")
 
 
 def _edges(counts: pd.Series) -> np.ndarray:
@@ -224,37 +312,23 @@ def _look(group: Group, scheme: str) -> tuple[str, str]:
     return group.published.color(scheme), one_line(group.published.title(scheme), LABEL)
 
 
-def _million_tokens(group: Group) -> float:
-    """In one optimizer step."""
-    return group.settings["train.batch_size"] * group.settings["train.seq_len"] / 1e6
+def _panels(n: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure with `n` panels in so many columns, each so many inches high."""
+    columns = min(n, columns)
+    rows = math.ceil(n / columns)
+    figure = Figure(figsize=(WIDTH, height * rows), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False, sharey=n > 4, sharex=n > 4).flat)
+    for ax in axes[n:]:
+        ax.set_axis_off()
+    return figure, axes[:n]
 
 
-def _none_to_all(top: float) -> tuple[float, float]:
-    """The limits of an axis of problems right, with room for dots at both ends."""
-    return -0.04 * top, 1.04 * top
-
-
-def _limits(group: Group, axis: str) -> dict[str, tuple[float, float]]:
-    return {axis: _none_to_all(group.metric.times)} if group.metric.share else {}
-
-
-def _baseline(ax: Axes, group: Group) -> None:
-    if group.floor:
-        ax.axhline(group.floor, color="black", lw=0.8, ls="--", label=group.metric.baseline)
-
-
-def _panels(n: int, height: float = 2.3) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(COLUMN * n if n < 3 else 0.75 * COLUMN * n, height), layout="constrained")
-    return figure, list(figure.subplots(1, n, squeeze=False)[0])
-
-
-def _finished(figure: Figure, group: Group) -> Figure:
-    """With a title, and a legend below the panels, which keep their height: in columns no wider than the figure."""
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    if labels:
-        column = 0.35 + 0.05 * max(map(len, labels))  # inches
-        columns = min(len(labels), max(1, int(figure.get_figwidth() / column)))
-        figure.set_figheight(figure.get_figheight() + 0.16 * math.ceil(len(labels) / columns))
-        figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=columns)
-    figure.suptitle(f"{group.title} ({group.scale})", fontsize=8)
+def _finished(figure: Figure, group: Group, legend: bool = True) -> Figure:
+    """With a title, and a legend below the panels, which keep their height."""
+    named = {label: handle for ax in figure.axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    if legend and named:
+        columns = min(len(named), max(1, int(WIDTH / (0.45 + 0.06 * max(map(len, named))))))
+        figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(named) / columns))
+        figure.legend(list(named.values())[::-1], list(named)[::-1], loc="outside lower center", ncols=columns)
+    figure.suptitle(f"{group.title} ({group.scale})", fontsize=9)
     return figure

@@ -5,26 +5,20 @@ kept in the folders that the studies name. Nothing of a study is tested before i
 """
 
 import argparse
-import math
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-
 from rope_lab.files import write_whole
-from rope_lab.results.codes import numbers_of
-from rope_lab.results.kept import read_kept
+from rope_lab.results import outcomes
+from rope_lab.results.groups import numbers
+from rope_lab.results.outcomes import Outcome, Result, step_text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import MIXED, Run
-from rope_lab.results.stats import holm, paired_difference, sign_p
-from rope_lab.results.studies import PLAN, Comparison, PlanError, Runs, Study, find, load, parsed
+from rope_lab.results.studies import PLAN, Comparison, PlanError, Study, find, load, parsed
 from rope_lab.results.tables import as_markdown, escaped
 from rope_lab.text import say
 
-ALPHA = 0.05
 TESTS = {
     "sign_flip": "sign-flip permutation test of the mean paired difference, with Student's t interval",
     "mcnemar": "McNemar's exact test of the seeds that only one of the two solves",
@@ -32,149 +26,72 @@ TESTS = {
 }
 
 
-def outcome(study: Study, runs: list[Run], published: Published) -> str:
+def section(outcome: Outcome, published: Published) -> str:
     """What came of a study, as Markdown; how many runs are there, as long as not all are."""
-    found = find(study, runs)
-
-    def named(which: list[tuple[str, int]]) -> str:
-        return ", ".join(f"{scheme} seed {seed}" for scheme, seed in which)
-
+    study = outcome.study
     settings = " ".join(f"{key}={value}" for key, value in study.settings.items())
-    seeds = "; ".join(f"{_title(published, scheme)} seeds {_span(seeds)}" for scheme, seeds in study.seeds.items())
+    seeds = "; ".join(f"{_title(published, scheme)} seeds {numbers(seeds)}" for scheme, seeds in study.seeds.items())
     parts = [
         f"## {study.name}",
         f"Hypothesis: {study.hypothesis}",
         f"Runs: `task={study.task} scale={study.scale} {settings}`; {seeds}.",
     ]
-    codes = {numbers_of(run.code) for run in found.values()}
-    impure = [cell for cell, run in found.items() if run.mixed]
-    diverged = [cell for cell, run in found.items() if run.status == "diverged"]
-    if len(found) < len(study.cells):
-        left = f"{len(found)} of {len(study.cells)} runs have ended. Nothing is tested before the last one has."
-        return "\n\n".join([*parts, f"**Outcome: open.** {left}"])
-    if len(codes) > 1:
-        return "\n\n".join([*parts, f"**Outcome: none.** The runs are of {len(codes)} codes and cannot be paired."])
-    if impure:
-        return "\n\n".join([*parts, f"**Outcome: none.** Of mixed origin, so not to be paired: {named(impure)}."])
-    which = f" ({named(diverged)}; counted as {study.diverged:g})" if diverged else ""
-    parts.append(f"All {len(found)} runs have ended, {len(diverged)} of them diverged{which}.")
-    for family, describe in ((study.primary, _primary), (study.secondary, _secondary)):
+    if outcome.untested:
+        return "\n\n".join([*parts, f"**Outcome: {'open' if outcome.open else 'none'}.** {outcome.untested}"])
+    diverged = outcome.diverged
+    which = f" ({outcomes.named(diverged)}; counted as {study.diverged:g})" if diverged else ""
+    parts.append(f"All {len(outcome.found)} runs have ended, {len(diverged)} of them diverged{which}.")
+    for family, describe in ((outcome.primary, _primary), (outcome.secondary, _secondary)):
         if family:
-            results = [_test(study, found, comparison) for comparison in family]
-            parts += describe(study, results, [_versus(comparison, published) for comparison in family])
-    return "\n\n".join([*parts, _every_seed(study, found, published)])
+            parts += describe(family, published)
+    return "\n\n".join([*parts, _every_seed(outcome, published)])
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a comparison found: its p value, in words, and for sign_flip the mean and the interval's ends."""
-
-    p: float
-    text: str
-    mean: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-
-
-def _primary(study: Study, results: list[Result], versus: list[str]) -> list[str]:
+def _primary(family: list[Result], published: Published) -> list[str]:
     """A sentence on each of the primary comparisons, and their table."""
-    rows, lines = [], []
-    adjusted = holm([result.p for result in results])
-    family = f"p corrected for {len(results)} (Holm)" if len(results) > 1 else "p of the family (one test)"
-    for comparison, result, pair, p in zip(study.primary, results, versus, adjusted, strict=True):
-        verdict = _verdict(study, comparison, result, p)
-        lines.append(f"- **{verdict[0].upper()}{verdict[1:]}**: {comparison.name}: {result.text} (p = {p:.2g}).")
-        found = {
-            "difference [95% interval]": result.text,
-            "p": f"{result.p:.2g}",
-            family: f"{p:.2g}",
-            "outcome": verdict,
-        }
-        rows.append({"primary comparison": comparison.name, "schemes": pair} | found)
-    return ["\n".join(lines), as_markdown(rows), f"Test: {_tests(study.primary)}."]
-
-
-def _secondary(study: Study, results: list[Result], versus: list[str]) -> list[str]:
+    corrected = f"p corrected for {len(family)} (Holm)" if len(family) > 1 else "p of the family (one test)"
+    lines = [f"- **{r.verdict.capitalize()}**: {r.comparison.name}: {r.text} (p = {r.p_family:.2g})." for r in family]
     rows = [
-        {"secondary comparison": c.name, "schemes": pair, "found": result.text, "p (not corrected)": f"{result.p:.2g}"}
-        for c, result, pair in zip(study.secondary, results, versus, strict=True)
-    ]
-    return [as_markdown(rows), f"Secondary tests decide nothing: {_tests(study.secondary)}."]
-
-
-def _tests(family: list[Comparison]) -> str:
-    return "; ".join(sorted({TESTS[comparison.test] for comparison in family}))
-
-
-def _counted(study: Study, found: Runs, comparison: Comparison) -> pd.DataFrame:
-    """What each run counts with in a comparison, by seed and scheme; nan where a scheme has no such seed."""
-    count = {"sign_flip": _value, "mcnemar": _solves, "sign": _first_step}[comparison.test]
-    return pd.DataFrame(
         {
-            scheme: pd.Series({seed: count(study, found[scheme, seed], comparison) for seed in study.seeds[scheme]})
-            for scheme in comparison.schemes
+            "primary comparison": r.comparison.name,
+            "schemes": _versus(r.comparison, published),
+            "difference [95% interval]": r.text,
+            "p": f"{r.p:.2g}",
+            corrected: f"{r.p_family:.2g}",
+            "outcome": r.verdict,
         }
-    )
+        for r in family
+    ]
+    return ["\n".join(lines), as_markdown(rows), f"Test: {_tests(family)}."]
 
 
-def _value(study: Study, run: Run, comparison: Comparison) -> float:
-    if run.status == "diverged":
-        return study.diverged * comparison.times
-    if comparison.value == "last":
-        return run.metrics[comparison.metric] * comparison.times
-    steps, values = run.curves[comparison.metric]
-    return float(np.mean([v for step, v in zip(steps, values, strict=True) if step > 0])) * comparison.times
+def _secondary(family: list[Result], published: Published) -> list[str]:
+    rows = [
+        {
+            "secondary comparison": r.comparison.name,
+            "schemes": _versus(r.comparison, published),
+            "found": r.text,
+            "p (not corrected)": f"{r.p:.2g}",
+        }
+        for r in family
+    ]
+    return [as_markdown(rows), f"Secondary tests decide nothing: {_tests(family)}."]
 
 
-def _solves(study: Study, run: Run, comparison: Comparison) -> float:
-    last = study.diverged if run.status == "diverged" else run.metrics[comparison.metric]
-    return float(study.reaches(last, comparison))
+def _tests(family: list[Result]) -> str:
+    return "; ".join(sorted({TESTS[result.comparison.test] for result in family}))
 
 
-def _first_step(study: Study, run: Run, comparison: Comparison) -> float:
-    """The first evaluated step at which a run is there; infinite where it never is, or diverged."""
-    curve = [] if run.status == "diverged" else zip(*run.curves[comparison.metric], strict=True)
-    return next((float(step) for step, value in curve if study.reaches(value, comparison)), math.inf)
-
-
-def _test(study: Study, found: Runs, comparison: Comparison) -> Result:
-    """Runs the test that a comparison names, over the seeds that both its schemes have."""
-    pairs = _counted(study, found, comparison).dropna()
-    a, b = (pairs[scheme] for scheme in comparison.schemes)
-    if comparison.test == "sign_flip":
-        result = paired_difference(a, b)
-        d = result.difference
-        text = f"{d.mean:+.4g} [{d.low:+.4g}, {d.high:+.4g}] {comparison.unit}, {d.n} pairs".replace("  ", " ")
-        return Result(result.p_signs, text, d.mean, d.low, d.high)
-    less, more = int((a < b).sum()), int((a > b).sum())
-    if comparison.test == "mcnemar":
-        text = f"{a.sum():.0f} against {b.sum():.0f} of {len(pairs)}; alone {more} against {less}"
-    else:
-        text = f"median step {_step(a.median())} against {_step(b.median())}; first {less} times against {more}"
-    return Result(sign_p(less, more), text)
-
-
-def _verdict(study: Study, comparison: Comparison, result: Result, p: float) -> str:
-    """`confirmed`, `reversed`, `refuted at the published size` or `undecided`; see the head of the page."""
-    sign = 1 if study.higher_is_better else -1
-    if p < ALPHA:
-        return "confirmed" if sign * result.mean > 0 else "reversed"
-    most = max(sign * result.low, sign * result.high)
-    if comparison.published is not None and most < sign * comparison.published:
-        return "refuted at the published size"
-    return "undecided"
-
-
-def _every_seed(study: Study, found: Runs, published: Published) -> str:
+def _every_seed(outcome: Outcome, published: Published) -> str:
     """Every run, seed by seed: what it counts with in each comparison of values, and its steps."""
     columns = {}
-    for comparison in study.comparisons:
+    for comparison in outcome.study.comparisons:
         if comparison.test != "mcnemar":
-            show = _step if comparison.test == "sign" else "{:.4g}".format
-            for scheme, values in _counted(study, found, comparison).items():
+            show = step_text if comparison.test == "sign" else "{:.4g}".format
+            for scheme, values in outcomes.counted(outcome.study, outcome.found, comparison).items():
                 name = f"{_title(published, scheme)}: {comparison.name.partition(' (')[0]}"
                 columns[name] = {seed: show(value) for seed, value in values.dropna().items()}
-    every = sorted({seed for _, seed in study.cells})
+    every = sorted({seed for _, seed in outcome.study.cells})
     return as_markdown([{"seed": str(seed)} | {n: c.get(seed, "–") for n, c in columns.items()} for seed in every])
 
 
@@ -184,15 +101,6 @@ def _title(published: Published, scheme: str) -> str:
 
 def _versus(comparison: Comparison, published: Published) -> str:
     return " − ".join(_title(published, scheme) for scheme in comparison.schemes)
-
-
-def _span(seeds: list[int]) -> str:
-    whole = seeds == list(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 2
-    return f"{seeds[0]}–{seeds[-1]}" if whole else ", ".join(map(str, seeds))
-
-
-def _step(step: float) -> str:
-    return f"{step:,.0f}" if math.isfinite(step) else "never"
 
 
 def unplanned(path: Path, studies: list[Study], runs: dict[str, list[Run]]) -> list[str]:
@@ -240,13 +148,9 @@ def main(arguments: list[str] | None = None) -> None:
     path = parser.parse_args(arguments).plan
     try:
         studies = load(path)
-        folders = {name: path.parent / name for name in dict.fromkeys(study.rows for study in studies)}
-        runs, problems = {}, []
-        for name, folder in folders.items():
-            runs[name], wrong = read_kept(folder) if folder.is_dir() else ([], [])
-            problems += wrong
+        runs, problems = outcomes.kept_runs(path, studies)
         problems += unplanned(path, studies, runs)
-        parts = [outcome(study, runs[study.rows], Published()) for study in studies]
+        parts = [section(outcomes.of(study, runs[study.rows]), Published()) for study in studies]
     except PlanError as error:
         sys.exit(str(error))
     except OSError as error:

@@ -43,6 +43,8 @@ class TaskReport:
     published: dict[str, list[str]] = field(default_factory=dict)
     setup: dict[str, Any] = field(default_factory=dict)
     elsewhere: str = ""
+    page: str = ""
+    mirrors: list[str] = field(default_factory=list)
 
 
 class Published:

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 LEVEL = 0.95
+ALPHA = 0.05
 ROUNDED = (
     4e-6  # kept records have six digits: differences that lie no further apart, as a share of the values, are alike
 )

@@ -1,17 +1,15 @@
-"""Groups of runs as Markdown: published beside measured, intervals, and what follows in plain words."""
+"""Verdicts and groups of runs as Markdown: published beside measured, intervals, and where the numbers come from."""
 
 import math
 import re
 from collections.abc import Sequence
 
-import pandas as pd
-
 from rope_lab.results.groups import Group, numbers
 from rope_lab.results.metrics import LENGTH
-from rope_lab.results.stats import PairedDifference, holm, sign_p, t_interval, wilson, without_worst
+from rope_lab.results.stats import ALPHA, Interval, holm, sign_p, t_interval, wilson, without_worst
+from rope_lab.results.verdicts import OPEN, Verdict
 from rope_lab.text import plain
 
-ALPHA = 0.05
 ACTIVE = re.compile(r"[\\`*|\[\]~$]|(?<!\w)_|_(?!\w)")  # what Markdown acts upon within a line, but for HTML
 
 
@@ -35,66 +33,47 @@ def as_markdown(rows: list[dict[str, str]]) -> str:
     return markdown(list(rows[0]), [list(row.values()) for row in rows])
 
 
-def comparison(groups: list[Group]) -> str:
-    """The write-up's table: contender against baseline, published beside measured, one table a scale."""
-    parts = []
-    for scale in dict.fromkeys(group.scale for group in groups):
-        there = [
-            g for g in groups if g.scale == scale and {g.published.baseline, g.published.contender} <= {*g.schemes}
-        ]
-        if not there:
-            continue
-        pair = there[0].published.baseline, there[0].published.contender
-        names = [escaped(there[0].published.title(scheme)) for scheme in pair]
-        differences = [group.difference(*pair[::-1]) for group in there]
-        p = pd.Series([difference.p if difference else math.nan for difference in differences])
-        # two families: the tasks under their own recipes, and what was tried besides
-        p = p.groupby([bool(group.variant) for group in there]).transform(lambda family: holm(family))
-        rows, words = [], []
-        for group, difference, adjusted in zip(there, differences, p, strict=True):
-            published = {} if group.variant else group.report.published
-            rows.append(
-                {"task": escaped(group.title), "unit": group.metric.unit}
-                | {
-                    f"published {name}": " / ".join(published.get(s, ["–"]))
-                    for s, name in zip(pair, names, strict=True)
-                }
-                | {f"measured {name}": _mean(group, s) for s, name in zip(pair, names, strict=True)}
-                | _difference(f"{names[1]} − {names[0]}", difference, adjusted, group)
-            )
-            words.append(f"- **{escaped(group.title)}** ({scale}): {in_words(group, difference, adjusted, *names)}")
-            for line in [*reached_thresholds(group, *pair, *names), *since_thresholds(group, *pair, *names)]:
-                words.append(f"  {line}")
-        parts.append(f"### scale: {scale}\n\n{as_markdown(rows)}\n\n" + "\n".join(words))
-    return "\n\n".join(parts)
+def verdicts(found: list[Verdict], baseline: str, contender: str) -> str:
+    """Whether the contender beats the baseline: published beside measured, a line for each task and scale.
+
+    baseline, contender: their titles
+    """
+    if not found:
+        return ""
+    rows = []
+    for v in found:
+        digits, n = v.report.metric.digits, v.gain.n
+        means = " → ".join(_number(mean, digits) for mean in v.means)
+        published = " / ".join(f"{gain:+.{digits}f}" for gain in v.published)
+        rows.append(
+            {
+                "task": escaped(v.report.title),
+                "scale": v.scale + ("" if v.value == "last step" else f", {v.value}"),
+                "published gain": published or "–",
+                f"measured {baseline} → {contender}": "–" if math.isnan(v.gain.mean) else means,
+                "gain [95% interval]": _interval(v.gain, digits),
+                "seeds": f"{n}" if v.word != OPEN else f"{v.runs[0]} of {v.runs[1]} runs",
+                "p (corrected for)": "–" if math.isnan(v.p) else f"{v.p:.2g} ({v.family})",
+                f"{contender} ahead?": f"**{v.word}**",
+                "comparison": "planned" if v.planned else "exploratory",
+            }
+        )
+    units = dict.fromkeys(f"{escaped(v.report.title)}: {v.report.metric.unit}" for v in found)
+    note = (
+        f"Gains of {contender} over {baseline}, positive where it is ahead, paired by seed ({'; '.join(units)}). **yes**: "
+        "a planned test is significant in its favour; **no**: the interval excludes half of the published gain, or a "
+        "planned test says the reverse; **open**: runs are to come; **unsure**: none of these. What was not planned "
+        "before its first run is never a yes, however small its p."
+    )
+    return f"{as_markdown(rows)}\n\n{note}"
 
 
-def in_words(group: Group, difference: PairedDifference | None, p: float, baseline: str, contender: str) -> str:
-    """One sentence that says what the numbers of a comparison allow to say."""
-    if difference is None:
-        return f"no seed has finished under both {baseline} and {contender}, so they cannot be compared."
-    d, metric = difference.difference, group.metric
-    better = "better" if (d.mean > 0) == metric.higher_is_better else "worse"
-    ahead = f"{contender} ends {better} than {baseline} by {_number(abs(d.mean), metric.digits)} {metric.unit}"
-    if d.mean == 0:
-        ahead = f"{contender} ends level with {baseline}"
-    if d.n < 2:
-        return f"{ahead} on one seed; with one seed nothing can be said about noise."
-    if math.isnan(p):
-        return f"{ahead} on each of {d.n} seeds alike; without a spread nothing can be said about noise."
-    low, high = (f"{end:+.{metric.digits}f}" for end in (d.low, d.high))
-    how = f"95% interval of the difference {low} to {high} over {d.n} paired seeds"
-    if p < ALPHA:
-        return f"{ahead} ({how}), which is beyond noise."
-    corrected = f"; corrected for the number of tasks p is {p:.2g}" if difference.p < ALPHA else ""
-    return f"no difference beyond noise: {ahead} ({how}{corrected})."
-
-
-def reached_thresholds(group: Group, baseline: str, contender: str, *names: str) -> list[str]:
-    """A sentence on each threshold that some seed reaches under one of the two alone: how many do under each."""
-    lines, pairs = [], group.pairs(contender, baseline).index
+def reached_thresholds(group: Group) -> list[str]:
+    """A sentence on each threshold that some seed reaches under contender or baseline alone: how many do under each."""
+    lines, pair = [], (group.published.baseline, group.published.contender)
+    names, pairs = [escaped(group.published.title(s)) for s in pair], group.pairs(*pair[::-1]).index
     for threshold in group.report.thresholds:
-        first, second = (group.first_steps(s, threshold).loc[pairs] < math.inf for s in (baseline, contender))
+        first, second = (group.first_steps(s, threshold).loc[pairs] < math.inf for s in pair)
         if (first != second).any():
             alone = int((first & ~second).sum()), int((second & ~first).sum())
             lines.append(
@@ -105,48 +84,80 @@ def reached_thresholds(group: Group, baseline: str, contender: str, *names: str)
     return lines
 
 
-def since_thresholds(group: Group, baseline: str, contender: str, *names: str) -> list[str]:
+def since_thresholds(group: Group) -> list[str]:
     """A sentence on what of the difference is left as long after a threshold, which one may reach before the other.
 
     None where the learning rate falls, since it has then fallen less for the one that was there first.
     """
     thresholds = [t for t in group.report.thresholds if t.since and group.settings.get("train.decay") == "none"]
-    lines, digits = [], group.metric.digits
+    pair, lines = (group.published.contender, group.published.baseline), []
+    versus = " − ".join(escaped(group.published.title(scheme)) for scheme in pair)
     for threshold in thresholds:
-        if found := group.difference_since(contender, baseline, threshold):
-            d = found.difference
+        if found := group.difference_since(*pair, threshold):
+            d, digits = found.difference, group.metric.digits
             how = f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})" if d.n > 1 else ""
             lines.append(
-                f"At the same number of steps after each run {threshold.name}, {names[1]} − {names[0]} is "
+                f"At the same number of steps after each run {threshold.name}, {versus} is "
                 f"{d.mean:+.{digits}f}{how} over {d.n} pair{'s' if d.n > 1 else ''}."
             )
     return lines
 
 
-def schemes(group: Group, tested: bool = True) -> str:
-    """One group in full: every scheme with every seed, and where `tested`, against the baseline."""
-    baseline, metric, floor = group.published.baseline, group.metric, group.floor
-    others = [scheme for scheme in group.schemes if scheme != baseline] if tested else []
+def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> str:
+    """Every scheme of a group, published beside measured and, where `tested`, against the baseline.
+
+    verdict: that of contender and baseline, whose p holds here too; None: the contender is one of the schemes here
+    """
+    baseline, contender, digits = group.published.baseline, group.published.contender, group.metric.digits
+    others = [s for s in group.schemes if s != baseline] if tested and baseline in group.schemes else []
     differences = {scheme: group.difference(scheme, baseline) for scheme in others}
-    adjusted = dict(zip(others, holm([d.p if d else math.nan for d in differences.values()]), strict=True))
+    here = [scheme for scheme in others if differences[scheme] and not (verdict and scheme == contender)]
+    p = dict(zip(here, holm([differences[scheme].p for scheme in here]), strict=True))
+    family = f"{len(here)} schemes here" if len(here) > 1 else "this comparison"
+    if verdict and tested:
+        p[contender], title = verdict.p, escaped(group.published.title(contender))
+        family = f"{title}: {verdict.family}" + (f", others: {family}" if here else "")
+    published = {} if group.variant else group.report.published
+    rows = []
+    for scheme in group.schemes:
+        runs, title = group.of(scheme), escaped(group.published.title(scheme))
+        row = {"scheme": title}
+        if published:
+            row["published"] = " / ".join(published.get(scheme, ["–"]))
+        row |= {f"mean, {group.metric.unit}": _mean(group, scheme)} | _thresholds(group, scheme)
+        if group.floor:
+            row["above the floor"] = _number(runs.value.mean() - group.floor, digits)
+        if others:
+            found, corrected = differences.get(scheme), p.get(scheme, math.nan)
+            beyond = "**" if corrected < ALPHA else ""
+            difference = _interval(found.difference, digits) if found else "–"
+            row[f"− {escaped(group.published.title(baseline))}"] = f"{beyond}{difference}{beyond}"
+            row[f"p (Holm; {family})"] = _number(corrected, None)
+        rows.append(row)
+    return as_markdown(rows)
+
+
+def every_seed(group: Group, tested: bool = True) -> str:
+    """Every seed of every scheme, the write-up's protocol, and where `tested` the sign-flip test."""
+    baseline, metric = group.published.baseline, group.metric
     rows = []
     for scheme in group.schemes:
         runs = group.of(scheme)
         row = {
             "scheme": escaped(group.published.title(scheme)),
-            f"mean, {metric.unit}": _mean(group, scheme),
+            f"every seed, {metric.unit}": " ".join(_number(v, metric.digits) for v in runs.value) or "–",
             "worst removed": _number(without_worst(runs.value, metric.higher_is_better), metric.digits),
-            "every seed": " ".join(_number(value, metric.digits) for value in runs.value) or "–",
         }
-        row |= _thresholds(group, scheme)
-        if floor:
-            row["above the floor"] = _number(runs.value.mean() - floor, metric.digits)
+        for threshold in group.report.thresholds:
+            steps = group.first_steps(scheme, threshold)
+            row[f"{threshold.name} at step"] = " ".join(f"{s:.0f}" if math.isfinite(s) else "–" for s in steps) or "–"
         for title, other in group.report.beside.items():
             values = [run.metrics.get(other.name, math.nan) for run in runs.run]
             row[title] = _number(other.times * sum(values) / len(values) if values else math.nan, other.digits)
         if tested:
-            versus = f"against {escaped(group.published.title(baseline))}"
-            row |= _difference(versus, differences.get(scheme), adjusted.get(scheme, math.nan), group)
+            found = group.difference(scheme, baseline) if scheme != baseline else None
+            signs = f"{found.p_signs:.2g} ({found.p_signs_least:.2g})" if found and found.difference.n > 1 else "–"
+            row |= {"pairs": str(found.difference.n) if found else "–", "sign-flip p (least)": signs}
         rows.append(row)
     return as_markdown(rows)
 
@@ -195,15 +206,15 @@ def lengths(group: Group) -> str:
 
 
 def details(group: Group) -> str:
-    """What one has to know of a group to believe it: deviations, what is missing, where the runs come from."""
+    """What one has to know of a group to believe it: deviations, and where the runs come from."""
     s, metric = group.settings, group.metric
     n = s.get("eval.problems_at_end") or s["eval.problems"]
     sequences = s["train.steps"] * s["train.batch_size"]
-    schemes = group.runs.groupby("scheme", sort=False).seed
+    seeds = group.runs.groupby("scheme", sort=False).seed
     lines = [
         f"recipe `{group.recipe_id}`: {s['train.steps']:,} optimizer steps = {sequences:,} sequences = "
         f"{sequences * s['train.seq_len']:,} tokens; {n:,} held-out problems",
-        "seeds: " + "; ".join(f"{escaped(group.published.title(name))} {numbers(seeds)}" for name, seeds in schemes),
+        "seeds: " + "; ".join(f"{escaped(group.published.title(name))} {numbers(each)}" for name, each in seeds),
     ]
     if deviations := group.deviations():
         lines.append("differs from the write-up in " + escaped("; ".join(deviations)))
@@ -219,8 +230,13 @@ def details(group: Group) -> str:
         lines.append(f"one model's accuracy on {n} problems is known to ±{half:.1f} points at most (Wilson, 95%)")
     for what in ("code", "commit", "torch", "hardware", "threads"):
         lines.append(f"{what}: {escaped(', '.join(sorted(group.runs[what].astype(str).unique())))}")
-    lines += [f"**{escaped(warning)}**" for warning in group.warnings()]
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _interval(d: Interval, digits: int) -> str:
+    if math.isnan(d.mean):
+        return "–"
+    return f"{d.mean:+.{digits}f}" + (f" [{d.low:+.{digits}f}, {d.high:+.{digits}f}]" if d.n > 1 else " (one seed)")
 
 
 def _mean(group: Group, scheme: str) -> str:
@@ -234,38 +250,15 @@ def _mean(group: Group, scheme: str) -> str:
     return f"{mean.mean:.{digits}f} [{mean.low:.{digits}f}, {mean.high:.{digits}f}] n={mean.n}"
 
 
-def _difference(name: str, difference: PairedDifference | None, adjusted: float, group: Group) -> dict[str, str]:
-    """The cells of a paired difference."""
-    cells = dict.fromkeys((name, "p (Holm)", "sign-flip p (least)", "pairs"), "–")
-    if difference is None:
-        return cells
-    d, digits = difference.difference, group.metric.digits
-    if d.n < 2:
-        return cells | {name: f"{d.mean:+.{digits}f}", "pairs": "1"}
-    beyond = "**" if adjusted < ALPHA else ""
-    return {
-        name: f"{beyond}{d.mean:+.{digits}f} [{d.low:+.{digits}f}, {d.high:+.{digits}f}]{beyond}",
-        "p (Holm)": _number(adjusted, None),
-        "sign-flip p (least)": f"{difference.p_signs:.2g} ({difference.p_signs_least:.2g})",
-        "pairs": str(d.n),
-    }
-
-
 def _thresholds(group: Group, scheme: str) -> dict[str, str]:
-    """A cell for each threshold: how many seeds reach it, and when."""
-    return {
-        f"{threshold.name}: seeds, median step (each)": _reached(group.first_steps(scheme, threshold))
-        for threshold in group.report.thresholds
-    }
-
-
-def _reached(steps: pd.Series) -> str:
-    if steps.empty:
-        return "–"
-    reached, middle = steps < math.inf, steps.median()
-    when = f", {middle:,.0f}" if math.isfinite(middle) else ""
-    each = " ".join(f"{step:.0f}" if math.isfinite(step) else "–" for step in steps)
-    return f"{reached.sum()} of {len(steps)}{when}" + (f" ({each})" if reached.any() else "")
+    """A cell for each threshold: how many seeds reach it, and the median step."""
+    cells = {}
+    for threshold in group.report.thresholds:
+        steps = group.first_steps(scheme, threshold)
+        when = f", {steps.median():,.0f}" if math.isfinite(steps.median()) else ""
+        reached = f"{(steps < math.inf).sum()} of {len(steps)}{when}" if len(steps) else "–"
+        cells[f"{threshold.name}: seeds, median step"] = reached
+    return cells
 
 
 def _number(value: float, digits: int | None) -> str:

@@ -1,0 +1,160 @@
+"""What came of a planned study: its tests, computed once the last of its runs has ended."""
+
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rope_lab.results.codes import numbers_of
+from rope_lab.results.kept import read_kept
+from rope_lab.results.runs import Run
+from rope_lab.results.stats import ALPHA, Interval, holm, paired_difference, sign_p
+from rope_lab.results.studies import Comparison, Runs, Study, find
+
+NOTHING = Interval(math.nan, math.nan, math.nan, 0)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a comparison found.
+
+    p:          of its test
+    text:       what was found, in words
+    difference: of sign_flip: schemes[0] − schemes[1], in the comparison's unit
+    means:      of sign_flip: of each of the two schemes
+    p_family:   of a primary comparison, p corrected for its family (Holm)
+    verdict:    of a primary comparison: `confirmed`, `reversed`, `refuted at the published size` or `undecided`
+    """
+
+    comparison: Comparison
+    p: float
+    text: str
+    difference: Interval = NOTHING
+    means: tuple[float, float] = (math.nan, math.nan)
+    p_family: float = math.nan
+    verdict: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A study, its runs that have ended, and its results; as long as there are none, `untested` says why.
+
+    Raises studies.PlanError, from `of`, where two runs fit one cell of the study.
+    """
+
+    study: Study
+    found: Runs
+    untested: str = ""
+    primary: list[Result] = field(default_factory=list)
+    secondary: list[Result] = field(default_factory=list)
+
+    @property
+    def open(self) -> bool:
+        """Whether runs are still to come."""
+        return len(self.found) < len(self.study.cells)
+
+    @property
+    def diverged(self) -> list[tuple[str, int]]:
+        """Scheme and seed of the runs that diverged."""
+        return [cell for cell, run in self.found.items() if run.status == "diverged"]
+
+
+def of(study: Study, runs: list[Run]) -> Outcome:
+    """The outcome of a study, from the runs kept in its folder."""
+    found = find(study, runs)
+    outcome = Outcome(study, found)
+    if outcome.open:
+        left = f"{len(found)} of {len(study.cells)} runs have ended. Nothing is tested before the last one has."
+        return replace(outcome, untested=left)
+    if len(codes := {numbers_of(run.code) for run in found.values()}) > 1:
+        return replace(outcome, untested=f"The runs are of {len(codes)} codes and cannot be paired.")
+    if impure := [cell for cell, run in found.items() if run.mixed]:
+        return replace(outcome, untested=f"Of mixed origin, so not to be paired: {named(impure)}.")
+    primary, secondary = ([_test(study, found, c) for c in family] for family in (study.primary, study.secondary))
+    corrected = zip(primary, holm([result.p for result in primary]), strict=True)
+    judged = [replace(result, p_family=p, verdict=verdict(study, result, p)) for result, p in corrected]
+    return replace(outcome, primary=judged, secondary=secondary)
+
+
+def kept_runs(plan: Path, studies: list[Study]) -> tuple[dict[str, list[Run]], list[str]]:
+    """The runs kept in each folder that the studies of a plan name, and what cannot be read there."""
+    runs: dict[str, list[Run]] = {}
+    problems: list[str] = []
+    for name in dict.fromkeys(study.rows for study in studies):
+        folder = plan.parent / name
+        runs[name], wrong = read_kept(folder) if folder.is_dir() else ([], [])
+        problems += wrong
+    return runs, problems
+
+
+def named(cells: list[tuple[str, int]]) -> str:
+    """`rope seed 8, roper seed 9`."""
+    return ", ".join(f"{scheme} seed {seed}" for scheme, seed in cells)
+
+
+def verdict(study: Study, result: Result, p: float) -> str:
+    """Of a primary comparison, by its p corrected for the family; the head of plan.md says what the words mean."""
+    sign = 1 if study.higher_is_better else -1
+    if p < ALPHA:
+        return "confirmed" if sign * result.difference.mean > 0 else "reversed"
+    most = max(sign * result.difference.low, sign * result.difference.high)
+    published = result.comparison.published
+    if published is not None and most < sign * published:
+        return "refuted at the published size"
+    return "undecided"
+
+
+def counted(study: Study, found: Runs, comparison: Comparison) -> pd.DataFrame:
+    """What each run counts with in a comparison, by seed and scheme; nan where a scheme has no such seed."""
+    count = {"sign_flip": _value, "mcnemar": _solves, "sign": _first_step}[comparison.test]
+    return pd.DataFrame(
+        {
+            scheme: pd.Series({seed: count(study, found[scheme, seed], comparison) for seed in study.seeds[scheme]})
+            for scheme in comparison.schemes
+        }
+    )
+
+
+def step_text(step: float) -> str:
+    """A step; `never` of one that did not come."""
+    return f"{step:,.0f}" if math.isfinite(step) else "never"
+
+
+def _value(study: Study, run: Run, comparison: Comparison) -> float:
+    if run.status == "diverged":
+        return study.diverged * comparison.times
+    if comparison.value == "last":
+        return run.metrics[comparison.metric] * comparison.times
+    steps, values = run.curves[comparison.metric]
+    return float(np.mean([v for step, v in zip(steps, values, strict=True) if step > 0])) * comparison.times
+
+
+def _solves(study: Study, run: Run, comparison: Comparison) -> float:
+    last = study.diverged if run.status == "diverged" else run.metrics[comparison.metric]
+    return float(study.reaches(last, comparison))
+
+
+def _first_step(study: Study, run: Run, comparison: Comparison) -> float:
+    """The first evaluated step at which a run is there; infinite where it never is, or diverged."""
+    curve = [] if run.status == "diverged" else zip(*run.curves[comparison.metric], strict=True)
+    return next((float(step) for step, value in curve if study.reaches(value, comparison)), math.inf)
+
+
+def _test(study: Study, found: Runs, comparison: Comparison) -> Result:
+    """Runs the test that a comparison names, over the seeds that both its schemes have."""
+    pairs = counted(study, found, comparison).dropna()
+    a, b = (pairs[scheme] for scheme in comparison.schemes)
+    if comparison.test == "sign_flip":
+        result = paired_difference(a, b)
+        d = result.difference
+        text = f"{d.mean:+.4g} [{d.low:+.4g}, {d.high:+.4g}] {comparison.unit}, {d.n} pairs".replace("  ", " ")
+        return Result(comparison, result.p_signs, text, d, (a.mean(), b.mean()))
+    less, more = int((a < b).sum()), int((a > b).sum())
+    if comparison.test == "mcnemar":
+        text = f"{a.sum():.0f} against {b.sum():.0f} of {len(pairs)}; alone {more} against {less}"
+    else:
+        medians = f"median step {step_text(a.median())} against {step_text(b.median())}"
+        text = f"{medians}; first {less} times against {more}"
+    return Result(comparison, sign_p(less, more), text)

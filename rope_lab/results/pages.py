@@ -1,0 +1,144 @@
+"""The pages of a folder of results: README.md with the verdicts, and a page a task where the folder has one."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rope_lab.files import check_regular, make_folder, read_file, write_whole
+from rope_lab.results import figures, tables
+from rope_lab.results.groups import Group
+from rope_lab.results.outcomes import Outcome
+from rope_lab.results.published import Published
+from rope_lab.results.tables import escaped
+from rope_lab.results.verdicts import Verdict, verdicts
+
+INDEX = "README.md"
+BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
+FOREST = "verdicts.svg"
+PLANNED = "These comparisons were planned: they are tested as planned, and nowhere else ([plan.md](../plan.md))."
+SHOWN = re.compile(r"\(figures/([\w-]+\.svg)\)")  # a figure on a page
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is known of a folder's runs.
+
+    planned:  whether they are of planned comparisons: they are then shown without differences and tests
+    outcomes: of the plan in the folder
+    problems: what could not be read or counted
+    """
+
+    groups: list[Group]
+    published: Published
+    problems: list[str] = field(default_factory=list)
+    planned: bool = False
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return [] if self.planned else verdicts(self.groups, self.outcomes, self.published)
+
+
+def text(content: Content) -> str:
+    """Everything that there is to say, as Markdown, without figures."""
+    parts = [verdict_table(content), *(section(content, group, {}) for group in content.groups), problems(content)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def publish(out: Path, content: Content) -> list[Path]:
+    """Plots, then replaces figures and the generated parts of the pages in `out`; the pages.
+
+    A task's groups are on the page that published.yaml names where `out` has it, else in README.md. Text around the
+    marks stays. Of the figures there, those are removed that a page showed between its marks and no longer does.
+    Raises OSError, and ValueError where a page has no such marks.
+    """
+    paged: dict[str, list[Group]] = {}
+    for group in content.groups:
+        page = group.report.page
+        paged.setdefault(page if page and (out / page).exists() else INDEX, []).append(group)
+    plotted = figures.plot_all(content.groups)
+    files = {name: svg for of_recipe in plotted.values() for name, svg in of_recipe.items()}
+    if found := content.verdicts:
+        files[FOREST] = figures.forest(found, content.published.title(content.published.contender))
+    made = {INDEX: index(content, paged, plotted)}
+    made |= {page: sections(content, groups, plotted) for page, groups in paged.items() if page != INDEX}
+
+    parts = {page: _parts(out / page) for page in made}
+    make_folder(out / "figures")
+    for name, svg in files.items():
+        write_whole(out / "figures" / name, svg)
+    for page, generated in made.items():
+        before, _, after = parts[page]
+        write_whole(out / page, f"{before}{BEGIN}\n\n{generated}\n{END}{after}".encode())
+    for name in {name for _, old, _ in parts.values() for name in SHOWN.findall(old)} - set(files):
+        stale = out / "figures" / name
+        if stale.is_file() and not stale.is_symlink():
+            stale.unlink()
+    return [out / page for page in made]
+
+
+def index(content: Content, paged: dict[str, list[Group]], plotted: dict[str, dict[str, bytes]]) -> str:
+    """README.md: the verdicts, a figure of each page, and the groups that are on no other page."""
+    parts = [PLANNED if content.planned else verdict_table(content)]
+    if content.verdicts:
+        parts.insert(0, _figure(FOREST))
+    for page, groups in paged.items():
+        shown = next((name for group in groups for name in plotted.get(group.recipe_id, ())), None)
+        if page != INDEX and shown:
+            parts += [f"## [{escaped(groups[0].report.title)}]({page})", _figure(shown)]
+    parts += [sections(content, paged.get(INDEX, []), plotted), problems(content)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def verdict_table(content: Content) -> str:
+    """Whether the contender beats the baseline, on each task."""
+    pair = content.published.baseline, content.published.contender
+    return tables.verdicts(content.verdicts, *(escaped(content.published.title(scheme)) for scheme in pair))
+
+
+def sections(content: Content, groups: list[Group], plotted: dict[str, dict[str, bytes]]) -> str:
+    """A section for each of these groups."""
+    return "\n\n".join(section(content, group, plotted) for group in groups)
+
+
+def section(content: Content, group: Group, plotted: dict[str, dict[str, bytes]]) -> str:
+    """A group: its schemes, what is missing, its figures; folded away, every seed and where the runs come from."""
+    mine = (v for v in content.verdicts if not v.planned and (v.task, v.scale) == (group.task, group.scale))
+    verdict = None if group.variant else next(mine, None)
+    tested = not content.planned
+    sentences = [*tables.reached_thresholds(group), *tables.since_thresholds(group)] if tested else []
+    lines = [*sentences, *(f"**{escaped(warning)}**" for warning in group.warnings())]
+    parts = [
+        f"## {escaped(group.title)}, scale {group.scale}",
+        tables.schemes(group, verdict, tested),
+        "\n".join(f"- {line}" for line in lines),
+        *(_figure(name) for name in plotted.get(group.recipe_id, ())),
+        tables.rotations(group),
+        tables.lengths(group),
+        "<details><summary>Every seed, and where the runs come from</summary>",
+        tables.every_seed(group, tested),
+        tables.details(group),
+        "</details>",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def problems(content: Content) -> str:
+    """What could not be read or counted."""
+    lines = [f"- **{escaped(problem)}**" for problem in content.problems]
+    return "\n".join(["## Not counted", "", *lines]) if lines else ""
+
+
+def _figure(name: str) -> str:
+    return f"![{Path(name).stem}](figures/{name})"
+
+
+def _parts(page: Path) -> tuple[str, str, str]:
+    """The text before the marks of a page, between them and after them."""
+    check_regular(page)
+    text = read_file(page).decode() if page.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
+    before, begin, rest = text.partition(BEGIN)
+    old, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{page.name} has no marks {BEGIN} and {END} to write between")
+    return before, old, after

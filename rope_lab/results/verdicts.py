@@ -1,0 +1,128 @@
+"""Does the contender beat the baseline? One line for each task and scale, and one for each planned comparison."""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rope_lab.results import outcomes
+from rope_lab.results.groups import Group
+from rope_lab.results.outcomes import Outcome, Result
+from rope_lab.results.published import Published, TaskReport
+from rope_lab.results.stats import ALPHA, Interval, holm
+from rope_lab.results.studies import NAME, load
+
+LAST, MEAN = "last step", "mean over training"
+YES, NO, UNSURE, OPEN = "yes", "no", "unsure", "open"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of contender − baseline on one task. Differences are gains: positive where the contender is ahead.
+
+    value:     what was compared: `last step`, or `mean over training`
+    planned:   whether its plan was committed before its first run
+    published: the gains of the write-up's versions, in the unit of `report.metric`; empty where it has none
+    means:     of baseline and contender over the seeds that both have; nan as long as runs are to come
+    gain:      measured, with Student's t interval over paired seeds
+    p:         corrected for `family`: of the paired t test; where planned, of the sign-flip test
+    word:      `yes`: a planned test is significant in the contender's favour; `no`: it is so in the baseline's, or the
+               95% interval excludes half of the published gain; `open`: runs are to come; else `unsure`
+    runs:      how many of the runs have ended, and how many there are to be
+    """
+
+    task: str
+    scale: str
+    report: TaskReport
+    value: str
+    planned: bool
+    published: list[float]
+    means: tuple[float, float]
+    gain: Interval
+    p: float
+    family: str
+    word: str
+    runs: tuple[int, int]
+
+    @property
+    def label(self) -> str:
+        """What it is of, in a few words: `paper scale, 5 seeds`."""
+        what = f"{self.scale} scale" + (f", {self.value}" if self.planned else "")
+        return what + (f", {self.gain.n} seed{'s' if self.gain.n > 1 else ''}" if self.gain.n else "")
+
+
+def verdicts(groups: list[Group], studies: list[Outcome], published: Published) -> list[Verdict]:
+    """Those of the planned comparisons, and of the groups under their own recipe, by task and scale."""
+    found = [verdict for outcome in studies for verdict in _planned(outcome, published)]
+    for scale in dict.fromkeys(group.scale for group in groups):
+        found += _exploratory([group for group in groups if group.scale == scale])
+    return sorted(found, key=lambda v: (*_rank(v, published), not v.planned))
+
+
+def _rank(verdict: Verdict, published: Published) -> tuple[int, ...]:
+    orders = (verdict.task, list(published.tasks)), (verdict.scale, published.scales)
+    return tuple(order.index(name) if name in order else len(order) for name, order in orders)
+
+
+def _exploratory(groups: list[Group]) -> list[Verdict]:
+    """Of the groups of one scale: p is corrected for the tasks there. What was tried besides is left out."""
+    found = []
+    for g in groups:
+        pair = g.published.contender, g.published.baseline
+        pairs = g.pairs(*pair)
+        if g.variant or pairs.empty:
+            continue
+        difference, means = g.difference(*pair), (pairs.value_other.mean(), pairs.value.mean())
+        sign = 1 if g.metric.higher_is_better else -1
+        gain, runs = _gain(difference.difference, sign), int(g.runs.scheme.isin(pair).sum())
+        versions = zip(*(g.report.published.get(scheme, []) for scheme in pair), strict=True)
+        gains = [sign * (_number(ours) - _number(theirs)) for ours, theirs in versions]
+        word = _word(gain, gains)
+        same = (g.task, g.scale, g.report, LAST, False, gains, means, gain, difference.p)
+        found.append(Verdict(*same, "", word, (runs, runs)))
+    family = f"{len(found)} tasks at this scale" if len(found) > 1 else "this task alone"
+    corrected = zip(found, holm([v.p for v in found]), strict=True)
+    return [replace(v, p=p, family=family) for v, p in corrected]
+
+
+def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
+    """Of each primary comparison of contender and baseline."""
+    study, found = outcome.study, []
+    sign = 1 if study.higher_is_better else -1
+    family = f"{len(study.primary)} planned tests" if len(study.primary) > 1 else "one planned test"
+    for result in outcome.primary or [Result(c, math.nan, "") for c in study.primary]:
+        c = result.comparison
+        if c.schemes != (published.contender, published.baseline):
+            continue
+        gain, gains = _gain(result.difference, sign), [sign * c.published] if c.published is not None else []
+        significant = result.p_family < ALPHA
+        word = (YES if gain.mean > 0 else NO) if significant else _word(gain, gains)
+        report, runs = published.report(study.task, {c.metric}), (len(outcome.found), len(study.cells))
+        value, means = {"last": LAST, "mean": MEAN}[c.value], result.means[::-1]
+        same = (study.task, study.scale, report, value, True, gains, means, gain, result.p_family, family)
+        found.append(Verdict(*same, OPEN if outcome.untested else word, runs))
+    return found
+
+
+def read_outcomes(folder: Path) -> tuple[list[Outcome], list[str]]:
+    """The outcomes of the plan in a folder of kept records, and what cannot be read. Raises studies.PlanError."""
+    path = folder / NAME
+    if not path.exists():
+        return [], []
+    studies = load(path)
+    runs, problems = outcomes.kept_runs(path, studies)
+    return [outcomes.of(study, runs[study.rows]) for study in studies], problems
+
+
+def _gain(difference: Interval, sign: int) -> Interval:
+    """A difference as a gain."""
+    low, high = sorted((sign * difference.low, sign * difference.high))
+    return Interval(sign * difference.mean, low, high, difference.n)
+
+
+def _word(gain: Interval, published: list[float]) -> str:
+    return NO if published and gain.high < published[0] / 2 else UNSURE
+
+
+def _number(published: str) -> float:
+    """The number that a published figure begins with: `0.3269 in the later version`."""
+    return float(published.split()[0])
