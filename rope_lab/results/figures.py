@@ -215,7 +215,7 @@ def _by_value(ax: Axes, group: Group, attribute: str, edges: np.ndarray | None, 
     """Each scheme against the values of an attribute or bins of them; a loss above `floor`, by value."""
     slices = group.slices(attribute)
     for scheme in reversed(group.schemes):
-        runs = {seed: run for seed, run in slices[slices.scheme == scheme].groupby("seed", sort=False)}
+        runs = dict(list(slices[slices.scheme == scheme].groupby("seed", sort=False)))
         lines = {s: r.set_index("value")["mean"] if edges is None else _binned(r, edges) for s, r in runs.items()}
         if lines:
             table = pd.DataFrame(lines).sort_index()

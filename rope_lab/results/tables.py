@@ -60,9 +60,9 @@ def verdicts(found: list[Verdict], baseline: str, contender: str) -> str:
         )
     units = dict.fromkeys(f"{escaped(v.report.title)}: {v.report.metric.unit}" for v in found)
     note = (
-        f"Gains of {contender} over {baseline}, positive where it is ahead, paired by seed ({'; '.join(units)}). **yes**: "
-        "a planned test is significant in its favour; **no**: the interval excludes half of the published gain, or a "
-        "planned test says the reverse; **open**: runs are to come; **unsure**: none of these. What was not planned "
+        f"Gains of {contender} over {baseline}, positive where it is ahead, paired by seed ({'; '.join(units)}). "
+        "**yes**: a planned test is significant in its favour; **no**: the interval excludes half of the published gain, "
+        "or a planned test says the reverse; **open**: runs are to come; **unsure**: none of these. What was not planned "
         "before its first run is never a yes, however small its p."
     )
     return f"{as_markdown(rows)}\n\n{note}"
