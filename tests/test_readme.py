@@ -1,4 +1,4 @@
-"""The README is held to what it says: its examples run as they stand there, its tree is the tree."""
+"""README and docs are held to what they say: examples run as they stand there, the tree is the tree, links lead on."""
 
 import re
 import shutil
@@ -6,16 +6,17 @@ import subprocess
 import sys
 
 import pytest
-from conftest import TINY, only_folder
+from conftest import SCHEMES, TINY, only_folder
 
 from rope_lab.config import ROOT
 
-README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "results").glob("**/*.md"))]
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)")
 
 
 def block(heading: str, language: str) -> str:
-    """The first code block of a language under a heading."""
-    section = README.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    """The first code block of a language under a heading of docs/extending.md."""
+    section = (ROOT / "docs" / "extending.md").read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1]
 
 
@@ -58,8 +59,19 @@ def test_a_scheme_and_a_task_of_ones_own(checkout):
     run(checkout, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(checkout), *generic)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_every_scheme_is_in_the_table_of_the_readme():
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), re.M)
+    assert sorted(rows) == SCHEMES
+
+
 def test_the_tree_is_the_tree():
-    tree = block("Layout", "")
+    tree = (ROOT / "docs" / "layout.md").read_text()
     files = set(re.findall(r"\b(\w+\.py)\b", tree)) - {"test_house.py", "crafted.py"}
     there = {path.name for folder in ("rope_lab", "tasks", "scripts") for path in (ROOT / folder).rglob("*.py")}
     assert files == there - {"__init__.py", "__main__.py"}
@@ -84,7 +96,7 @@ def test_every_dependency_has_its_reason():
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
-    section = README.partition("## What it stands on\n")[2]
+    section = (ROOT / "docs" / "dependencies.md").read_text()
     pinned = (ROOT / "constraints.txt").read_text().lower()
     for requirement in wanted:
         name = re.match(r"[\w-]+", requirement)[0]

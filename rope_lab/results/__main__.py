@@ -17,7 +17,7 @@ from rope_lab.results import studies
 from rope_lab.results.folders import read
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
-from rope_lab.results.pages import Content, publish, text
+from rope_lab.results.pages import INDEX, Content, publish, put_verdicts, text
 from rope_lab.results.published import ROOT, Published
 from rope_lab.results.runs import Run
 from rope_lab.results.verdicts import read_outcomes
@@ -76,6 +76,8 @@ def main(arguments: list[str] | None = None) -> None:
         return
     try:
         pages = publish(out, content)
+        if out.resolve() == RESULTS:
+            put_verdicts(ROOT / INDEX, content, "results/figures")
     except ValueError as error:
         sys.exit(f"{out}: {error}")
     except OSError as error:

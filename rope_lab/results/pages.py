@@ -16,6 +16,13 @@ INDEX = "README.md"
 BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
 FOREST = "verdicts.svg"
 PLANNED = "These comparisons were planned: they are tested as planned, and nowhere else ([plan.md](../plan.md))."
+ALT = {  # what a figure shows, for who does not see it
+    "verdicts": "published and measured gains, with their intervals",
+    "curves": "learning curves",
+    "scores": "scores after the last step",
+    "slices": "scores by kind of problem",
+    "lengths": "scores by length of problem",
+}
 SHOWN = re.compile(r"\(figures/([\w-]+\.svg)\)")  # a figure on a page
 
 
@@ -90,10 +97,20 @@ def index(content: Content, paged: dict[str, list[Group]], plotted: dict[str, di
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def verdict_table(content: Content) -> str:
+def verdict_table(content: Content, short: bool = False) -> str:
     """Whether the contender beats the baseline, on each task."""
     pair = content.published.baseline, content.published.contender
-    return tables.verdicts(content.verdicts, *(escaped(content.published.title(scheme)) for scheme in pair))
+    return tables.verdicts(content.verdicts, *(escaped(content.published.title(s)) for s in pair), short)
+
+
+def put_verdicts(page: Path, content: Content, figures: str) -> None:
+    """Writes the forest plot, found in the folder `figures`, and the verdicts between the marks of a page.
+
+    Raises OSError, and ValueError where the page has no marks.
+    """
+    before, _, after = _parts(page)
+    generated = f"![{ALT['verdicts']}]({figures}/{FOREST})\n\n{verdict_table(content, short=True)}"
+    write_whole(page, f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}".encode())
 
 
 def sections(content: Content, groups: list[Group], plotted: dict[str, dict[str, bytes]]) -> str:
@@ -130,7 +147,7 @@ def problems(content: Content) -> str:
 
 
 def _figure(name: str) -> str:
-    return f"![{Path(name).stem}](figures/{name})"
+    return f"![{ALT.get(Path(name).stem.rpartition('-')[2], name)}](figures/{name})"
 
 
 def _parts(page: Path) -> tuple[str, str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rope_lab.results.groups import Group, numbers
 from rope_lab.results.metrics import LENGTH
 from rope_lab.results.stats import ALPHA, Interval, holm, sign_p, t_interval, wilson, without_worst
-from rope_lab.results.verdicts import OPEN, Verdict
+from rope_lab.results.verdicts import LAST, OPEN, Verdict
 from rope_lab.text import plain
 
 ACTIVE = re.compile(r"[\\`*|\[\]~$]|(?<!\w)_|_(?!\w)")  # what Markdown acts upon within a line, but for HTML
@@ -33,37 +33,37 @@ def as_markdown(rows: list[dict[str, str]]) -> str:
     return markdown(list(rows[0]), [list(row.values()) for row in rows])
 
 
-def verdicts(found: list[Verdict], baseline: str, contender: str) -> str:
+def verdicts(found: list[Verdict], baseline: str, contender: str, short: bool = False) -> str:
     """Whether the contender beats the baseline: published beside measured, a line for each task and scale.
 
-    baseline, contender: their titles
+    baseline, contender: their titles; short: what has ended, without means and p
     """
+    found = [v for v in found if not (short and v.word == OPEN)]
     if not found:
         return ""
-    rows = []
+    rows, means, p = [], f"measured {baseline} → {contender}", "p (corrected for)"
     for v in found:
-        digits, n = v.report.metric.digits, v.gain.n
-        means = " → ".join(_number(mean, digits) for mean in v.means)
-        published = " / ".join(f"{gain:+.{digits}f}" for gain in v.published)
-        rows.append(
-            {
-                "task": escaped(v.report.title),
-                "scale": v.scale + ("" if v.value == "last step" else f", {v.value}"),
-                "published gain": published or "–",
-                f"measured {baseline} → {contender}": "–" if math.isnan(v.gain.mean) else means,
-                "gain [95% interval]": _interval(v.gain, digits),
-                "seeds": f"{n}" if v.word != OPEN else f"{v.runs[0]} of {v.runs[1]} runs",
-                "p (corrected for)": "–" if math.isnan(v.p) else f"{v.p:.2g} ({v.family})",
-                f"{contender} ahead?": f"**{v.word}**",
-                "comparison": "planned" if v.planned else "exploratory",
-            }
-        )
+        digits = v.report.metric.digits
+        row = {
+            "task": escaped(v.report.title),
+            "scale": v.scale + ("" if v.value == LAST else f", {v.value}"),
+            "published gain": " / ".join(f"{gain:+.{digits}f}" for gain in v.published) or "–",
+            means: "–" if math.isnan(v.gain.mean) else " → ".join(_number(mean, digits) for mean in v.means),
+            "measured gain [95% interval]": _interval(v.gain, digits),
+            "seeds": f"{v.gain.n}" if v.word != OPEN else f"{v.runs[0]} of {v.runs[1]} runs",
+            p: "–" if math.isnan(v.p) else f"{v.p:.2g} ({v.family})",
+            f"{contender} ahead?": f"**{v.word}**",
+            "comparison": "planned" if v.planned else "exploratory",
+        }
+        rows.append({name: cell for name, cell in row.items() if not (short and name in (means, p))})
+    if short:
+        return as_markdown(rows)
     units = dict.fromkeys(f"{escaped(v.report.title)}: {v.report.metric.unit}" for v in found)
     note = (
         f"Gains of {contender} over {baseline}, positive where it is ahead, paired by seed ({'; '.join(units)}). "
-        "**yes**: a planned test is significant in its favour; **no**: the interval excludes half of the published gain, "
-        "or a planned test says the reverse; **open**: runs are to come; **unsure**: none of these. What was not planned "
-        "before its first run is never a yes, however small its p."
+        "**yes**: a planned test is significant in its favour; **no**: the interval excludes half of the published "
+        "gain, or a planned test says the reverse; **open**: runs are to come; **unsure**: none of these. What was not "
+        "planned before its first run is never a yes, however small its p."
     )
     return f"{as_markdown(rows)}\n\n{note}"
 
