@@ -36,6 +36,7 @@ LAYERS = [
     {"rope_lab.results.outcomes"},
     {"rope_lab.results.verdicts"},
     {"rope_lab.results.tables", "rope_lab.results.figures"},
+    {"rope_lab.results.forest"},
     {"rope_lab.results.pages", "rope_lab.results.plan"},
     {"rope_lab.results.__main__", "rope_lab.probe", "rope_lab.repeat"},
 ]
@@ -48,7 +49,7 @@ USERS = {
     "scipy": "results.stats",
     "pandas": "results.published results.frame results.groups results.tables results.figures results.studies "
     "results.outcomes",
-    "matplotlib": "results.figures probe",
+    "matplotlib": "results.figures results.forest probe",
     "wandb": "tracking",
     "pydantic": "config instantiate results.runs results.studies results.published",
     "hydra": "config instantiate overrides provenance sweep train",

@@ -1,4 +1,4 @@
-"""The figures: verdicts, learning curves, final scores and slices, as wide as a page (7.5 inches, 720 px).
+"""The figures: learning curves, final scores and slices, as wide as a page (7.5 inches, 720 px).
 
 Thin lines and dots are seeds; bold lines and bars are their mean, with Student's t 95% interval from three seeds on. A
 scheme has the same colour in all of them, and files are the same to the byte for the same records.
@@ -13,6 +13,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -20,7 +21,6 @@ from rope_lab.results.groups import Group
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES, POSITION
 from rope_lab.results.runs import one_line
 from rope_lab.results.stats import t_interval
-from rope_lab.results.verdicts import OPEN, Verdict
 
 STYLE = {
     "font.size": 9,
@@ -42,11 +42,8 @@ WIDTH = 7.5  # inches
 KINDS = ("curves", "scores", "slices", "lengths")
 MANY, BINS = 24, 8  # an attribute with more than so many values is plotted in so many bins
 PANELS = 8  # more schemes than these get a panel each
+FEW = 6  # schemes: more than these are drawn without intervals; of more than PANELS, so many share a panel
 PUBLISHED = {"marker": "D", "ms": 5, "mfc": "white", "mec": "black", "ls": ""}
-LOOKS = {
-    "exploratory": {"marker": "o", "ms": 6, "color": "#777777"},
-    "planned": {"marker": "s", "ms": 6, "color": "#D55E00"},
-}
 LABEL = 60  # characters of a label
 
 
@@ -75,46 +72,6 @@ def rendered(figure: Figure) -> bytes:
     return content.getvalue()
 
 
-def forest(verdicts: list[Verdict], contender: str) -> bytes:
-    """The verdicts as a forest plot: for each task an axis with the published gains and the measured ones."""
-    tasks = {task: [v for v in verdicts if v.task == task] for task in dict.fromkeys(v.task for v in verdicts)}
-    heights = [len(found) + bool(_versions(found)) + 1.2 for found in tasks.values()]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 0.27 * sum(heights) + 0.3), layout="constrained")
-        axes = figure.subplots(len(tasks), 1, squeeze=False, height_ratios=heights)[:, 0]
-        looks = {"published": PUBLISHED} | {k: {"ls": "", **look} for k, look in LOOKS.items()}
-        handles = [axes[0].plot([], [], label=name, **look)[0] for name, look in looks.items()]
-        figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
-        for ax, found in zip(axes, tasks.values(), strict=True):
-            _forest(ax, found, contender)
-        return rendered(figure)
-
-
-def _forest(ax: Axes, verdicts: list[Verdict], contender: str) -> None:
-    """One task's panel: a row for what was published, and one for each verdict, its word at the right."""
-    report, versions = verdicts[0].report, _versions(verdicts)
-    rows = ["published"] * bool(versions) + [v.label for v in verdicts]
-    ax.axvline(0, color="black", lw=0.8)
-    for gain in versions:
-        ax.plot(gain, 0, **PUBLISHED)
-    for row, v in enumerate(verdicts, start=bool(versions)):
-        if not math.isnan(v.gain.mean):
-            look = LOOKS["planned" if v.planned else "exploratory"]
-            ax.plot([v.gain.low, v.gain.high], [row, row], lw=2, color=look["color"], solid_capstyle="butt")
-            ax.plot(v.gain.mean, row, **look)
-        said = f"open: {v.runs[0]} of {v.runs[1]} runs" if v.word == OPEN else v.word
-        ax.annotate(said, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9)
-    ax.set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
-    ax.set_title(f"{report.title}: gain of {contender} in {report.metric.unit}", loc="left", fontweight="bold")
-    ax.tick_params(axis="y", length=0)
-    ax.margins(x=0.08)
-
-
-def _versions(verdicts: list[Verdict]) -> list[float]:
-    """The published gains that a task's verdicts stand beside."""
-    return max((v.published for v in verdicts), key=len)
-
-
 def _figures(group: Group) -> Iterator[tuple[str, Figure]]:
     if group.finished.empty or (group.variant and group.finished.scheme.is_unique):  # one seed of another recipe
         return
@@ -137,12 +94,12 @@ def _curves(group: Group) -> Figure:
             mean = group.curves(baseline).mean(axis=1) - _floor(group)
             ax.plot(mean.index, mean, color="black", lw=1, ls=":", label=_look(group, baseline)[1])
         for scheme in drawn:  # the first in the table ends on top
-            _lines(ax, group.curves(scheme) - _floor(group), *_look(group, scheme))
+            _lines(ax, group.curves(scheme) - _floor(group), *_look(group, scheme), len(drawn) <= FEW)
         if many:
             ax.set_title(_look(group, drawn[0])[1])
         _published(ax, group, drawn, "y")
-        _score_axis(ax, group, "y")
         ax.set(xlabel="" if many else "optimizer steps", ylabel="" if many else _score_label(group))
+    _score_axis(axes, group, "y")
     if many:
         figure.supxlabel("optimizer steps", fontsize=9)
         figure.supylabel(_score_label(group), fontsize=9)
@@ -175,7 +132,7 @@ def _scores(group: Group) -> Figure:
         _published(ax, group, [scheme], "x", row)
     ax.set(yticks=range(len(schemes)), yticklabels=[_look(group, scheme)[1] for scheme in schemes])
     ax.set(xlabel=f"{_score_label(group)}; {better} is better", ylim=(len(schemes) - 0.5, -0.5))
-    _score_axis(ax, group, "x")
+    _score_axis([ax], group, "x")
     return _finished(figure, group, legend=False)
 
 
@@ -195,7 +152,7 @@ def _slices(group: Group, attributes: list[str]) -> Figure:
         floor = {int(v): nats for v, (_, nats) in some.floor.get(attribute, {}).items()} if some.floor else {}
         _by_value(ax, group, attribute, _edges(counts), pd.Series(floor, dtype=float))
         ax.set(xlabel=one_line(group.published.attributes.get(attribute, attribute), LABEL))
-    return _finished(figure, group)
+    return _finished(figure, group, few=True)
 
 
 def _lengths(group: Group) -> Figure:
@@ -208,32 +165,43 @@ def _lengths(group: Group) -> Figure:
             shortest, longest = group.trained_lengths
             ax.axvspan(shortest - 0.5, longest + 0.5, color="black", alpha=0.08, lw=0, label="lengths of training")
         ax.set(xlabel=group.report.length["title"], xlim=(0, None))
-    return _finished(figure, group)
+    return _finished(figure, group, few=True)
 
 
 def _by_value(ax: Axes, group: Group, attribute: str, edges: np.ndarray | None, floor: pd.Series) -> None:
     """Each scheme against the values of an attribute or bins of them; a loss above `floor`, by value."""
-    slices = group.slices(attribute)
-    for scheme in reversed(group.schemes):
+    slices, schemes = group.slices(attribute), _best(group)
+    for scheme in reversed(schemes):
         runs = dict(list(slices[slices.scheme == scheme].groupby("seed", sort=False)))
         lines = {s: r.set_index("value")["mean"] if edges is None else _binned(r, edges) for s, r in runs.items()}
         if lines:
             table = pd.DataFrame(lines).sort_index()
-            _lines(ax, table.sub(floor.reindex(table.index, fill_value=0), axis=0), *_look(group, scheme), marker="o")
+            above = table.sub(floor.reindex(table.index, fill_value=0), axis=0)
+            _lines(ax, above, *_look(group, scheme), len(schemes) <= FEW, marker="o")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if attribute not in LOSS_ATTRIBUTES:
         ax.set_ylim(-0.04, 1.04)
         ax.set_ylabel("share of problems right")
     elif len(floor) or attribute == LENGTH_LOSS:
-        _log(ax, "y")
+        _log([ax], "y")
         ax.set_ylabel("nats above the Bayes-optimal loss")
 
 
-def _lines(ax: Axes, table: pd.DataFrame, color: str, label: str, marker: str = "") -> None:
-    """A column a seed, thin; bold the mean of each row, with its 95% interval from three seeds on."""
+def _best(group: Group) -> list[str]:
+    """All schemes, or where they are too many for one panel, baseline and contender and those that ended best."""
+    if len(group.schemes) <= PANELS:
+        return group.schemes
+    means = group.finished.groupby("scheme").value.mean().sort_values(ascending=not group.metric.higher_is_better)
+    pair = [s for s in (group.published.baseline, group.published.contender) if s in group.schemes]
+    chosen = {*pair, *[s for s in means.index if s not in pair][: FEW - len(pair)]}
+    return [scheme for scheme in group.schemes if scheme in chosen]
+
+
+def _lines(ax: Axes, table: pd.DataFrame, color: str, label: str, bands: bool, marker: str = "") -> None:
+    """A column a seed, thin; bold the mean of each row, where `bands` with its 95% interval from three seeds on."""
     ax.plot(table.index, table, color=color, lw=0.5, alpha=0.35)
     ax.plot(table.index, table.mean(axis=1), color=color, lw=1.8, label=label, marker=marker, ms=3)
-    if len(table.columns) > 2:
+    if bands and len(table.columns) > 2:
         intervals = [t_interval(row.dropna()) for _, row in table.iterrows()]
         ax.fill_between(
             table.index, *zip(*((i.low, i.high) for i in intervals), strict=True), color=color, alpha=0.15, lw=0
@@ -255,23 +223,30 @@ def _score_label(group: Group) -> str:
     return group.metric.unit + (f" above the Bayes-optimal {group.floor:.3f}" if _logarithmic(group) else "")
 
 
-def _score_axis(ax: Axes, group: Group, axis: str) -> None:
+def _score_axis(axes: list[Axes], group: Group, axis: str) -> None:
     """From none to all, of shares; logarithmic, of losses above the Bayes-optimal one."""
-    if group.metric.share:
+    if _logarithmic(group):
+        _log(axes, axis)
+    elif group.metric.share:
         top = group.metric.times
-        ax.set(**{f"{axis}lim": (-0.04 * top, 1.04 * top)})
-    elif _logarithmic(group):
-        _log(ax, axis)
+        for ax in axes:
+            ax.set(**{f"{axis}lim": (-0.04 * top, 1.04 * top)})
 
 
-def _log(ax: Axes, axis: str) -> None:
-    """A logarithmic axis, as wide as its seeds and means, with plain numbers."""
-    values = np.concatenate([getattr(line, f"get_{axis}data")() for line in ax.lines if len(line.get_xdata())])
-    values = values[np.isfinite(values.astype(float)) & (values.astype(float) > 1e-6)].astype(float)
-    ax.set(**{f"{axis}scale": "log"})
-    if len(values):
-        ax.set(**{f"{axis}lim": (values.min() / 1.15, values.max() * 1.15)})
-    which = getattr(ax, f"{axis}axis")
+def _log(axes: list[Axes], axis: str) -> None:
+    """The same logarithmic axis for each, as wide as seeds and means, with plain numbers."""
+    lines = [getattr(line, f"get_{axis}data")() for ax in axes for line in ax.lines]
+    values = np.concatenate([np.asarray(line, dtype=float) for line in lines])
+    values = values[np.isfinite(values) & (values > 1e-6)]
+    for ax in axes:
+        ax.set(
+            **{f"{axis}scale": "log"}
+            | ({f"{axis}lim": (values.min() / 1.15, values.max() * 1.15)} if len(values) else {})
+        )
+        _plain_ticks(getattr(ax, f"{axis}axis"))
+
+
+def _plain_ticks(which: Axis) -> None:
     which.set_major_locator(LogLocator(subs=(1, 2, 5)))
     which.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     which.set_minor_formatter(NullFormatter())
@@ -323,12 +298,14 @@ def _panels(n: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
     return figure, axes[:n]
 
 
-def _finished(figure: Figure, group: Group, legend: bool = True) -> Figure:
+def _finished(figure: Figure, group: Group, legend: bool = True, few: bool = False) -> Figure:
     """With a title, and a legend below the panels, which keep their height."""
     named = {label: handle for ax in figure.axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if legend and named:
         columns = min(len(named), max(1, int(WIDTH / (0.45 + 0.06 * max(map(len, named))))))
         figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(named) / columns))
         figure.legend(list(named.values())[::-1], list(named)[::-1], loc="outside lower center", ncols=columns)
-    figure.suptitle(f"{group.title} ({group.scale})", fontsize=9)
+    best = f": {len(_best(group))} schemes, the best of {len(group.schemes)}"
+    chosen = best if few and len(_best(group)) < len(group.schemes) else ""
+    figure.suptitle(f"{group.title} ({group.scale}){chosen}", fontsize=9)
     return figure

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rope_lab.files import check_regular, make_folder, read_file, write_whole
 from rope_lab.results import figures, tables
+from rope_lab.results.forest import forest
 from rope_lab.results.groups import Group
 from rope_lab.results.outcomes import Outcome
 from rope_lab.results.published import Published
@@ -66,7 +67,7 @@ def publish(out: Path, content: Content) -> list[Path]:
     plotted = figures.plot_all(content.groups)
     files = {name: svg for of_recipe in plotted.values() for name, svg in of_recipe.items()}
     if found := content.verdicts:
-        files[FOREST] = figures.forest(found, content.published.title(content.published.contender))
+        files[FOREST] = forest(found, content.published.title(content.published.contender))
     made = {INDEX: index(content, paged, plotted)}
     made |= {page: sections(content, groups, plotted) for page, groups in paged.items() if page != INDEX}
 
