@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import types
@@ -10,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import safetensors
-from conftest import TINY, only_folder
-from test_config import run_command
+from conftest import TINY, command, load, only_folder, run, spawn
 
 from rope_lab import config, files, sample, train
 from rope_lab import run as runs
@@ -41,8 +41,9 @@ def private(tmp_path_factory) -> Path:
         for key, value in (environment | remote | {"GIT_CONFIG_COUNT": "1", "WANDB_MODE": "offline"}).items():
             patch.setenv(key, value)
         out = ["out=${oc.env:SCRATCH}/runs", "wandb.mode=offline", "hydra.sweep.dir=${oc.env:SCRATCH}"]
-        done = run_command([*TINY, "eval.problems=9", *out, "seed=${oc.env:SEED}"], folder)
-    assert done.returncode == 0, done.stderr
+        done = spawn([*TINY, "eval.problems=9", *out, "seed=${oc.env:SEED}"], folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"wandb leet {SCRATCH}/runs/wandb" in done.stdout
     return folder / SCRATCH / "runs"
 
 
@@ -61,25 +62,39 @@ def test_nothing_that_is_recorded_tells_of_the_machine_its_user_or_the_checkout(
     assert not list(private.rglob("requirements.txt"))
 
 
+def test_wandb_records_offline_what_the_run_records(private):
+    (file,) = private.glob("wandb/offline-run-*/run-*.wandb")
+    content = file.read_bytes()
+    assert b"eval/accuracy" in content
+    assert b"slices/suffix_length" in content
+    assert only_folder(private).name.encode() in content
+    wandb = str(Path(sys.executable).parent / "wandb")
+    inspected = subprocess.run(
+        [wandb, "leet", "inspect", "--summary", str(file.parent)], capture_output=True, text=True
+    )
+    for line in (r"state +finished", r"eval/token_accuracy +\d", r"_step +6", r"model\.d_model +16"):
+        assert re.search(line, inspected.stdout)
+
+
 def test_what_repeats_a_run_is_recorded(private):
     """Settings that were typed as ${…} by what they came to, the command as it was typed, without where it wrote."""
     folder = only_folder(private)
     content = runs.read(folder)
     assert content["seed"] == content["config"]["seed"] == 7
-    assert content["config"].keys() == config.recorded(config.load()).keys()
+    assert content["config"].keys() == config.recorded(load()).keys()
     assert not content["config"].keys() & {"out", "wandb", "threads", "fresh"}
     command = content["provenance"]["command"]
     assert "eval.problems=9 'seed=${oc.env:SEED}'" in command
     assert not [key for key in ("out=", "wandb.", "hydra.") if key in command]
     with safetensors.safe_open(folder / "weights.safetensors", "pt") as file:
         assert json.loads(file.metadata()["config"]) == content["config"]
-    repeated = train.train(config.load(*TINY, "eval.problems=9", "seed=7", f"out={private.parent / 'again'}"))
+    repeated = run([*TINY, "eval.problems=9", "seed=7", f"out={private.parent / 'again'}"])
     assert repeated["run_id"] == content["run_id"]
     assert repeated["metrics"] == content["metrics"]
 
 
 def test_the_command_of_a_sweeps_run_is_that_of_the_run_alone(tmp_path):
-    done = run_command(["-m", *TINY, "out=runs", "seed=3,4", "wandb.project=mine"], tmp_path)
+    done = command(["-m", *TINY, "out=runs", "seed=3,4", "wandb.project=mine"], tmp_path)
     assert done.returncode == 0, done.stderr
     commands = {runs.read(folder)["provenance"]["command"] for folder in (tmp_path / "runs").iterdir()}
     start = "python -m rope_lab.train model.d_model=16"
@@ -92,7 +107,7 @@ def test_the_path_of_a_file_that_fails_is_not_recorded(tiny, tmp_path, monkeypat
 
     monkeypatch.setattr(train.Run, "export", fail)
     with pytest.raises(train.Unusable):
-        train.train(config.load(*tiny))
+        run(tiny)
     assert runs.read(only_folder(tmp_path / "runs"))["error"] == "OSError: No space left on device"
 
 
@@ -115,7 +130,7 @@ def test_wandb_asks_the_network_for_nothing_of_its_own_unless_the_user_wants_it(
         init=init, Settings=dict, Table=lambda **_: types.SimpleNamespace(bind_to_run=lambda *_: None)
     )
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    train.train(config.load(*tiny, "wandb.mode=offline"))
+    run([*tiny, "wandb.mode=offline"])
     assert seen["reporting"] == (wanted or "false")
     assert seen["x_disable_machine_info"]
     assert seen["disable_git"]
@@ -135,7 +150,7 @@ def test_wandb_asks_the_network_for_nothing_of_its_own_unless_the_user_wants_it(
 )
 def test_a_record_from_elsewhere_resolves_no_interpolation(monkeypatch, group, key, value):
     monkeypatch.setenv("SECRET", SECRET)
-    plain = config.recorded(config.load())
+    plain = config.recorded(load())
     plain[group] = plain[group] | {key: value}
     with pytest.raises(ConfigError) as refused:
         config.from_record(plain)
@@ -146,7 +161,7 @@ def test_a_record_from_elsewhere_resolves_no_interpolation(monkeypatch, group, k
 def test_what_a_record_says_of_its_machine_is_not_read(tiny, tmp_path, monkeypatch, capsys):
     """Records made before this was left out hold it: more threads than there are here, folders, interpolations."""
     monkeypatch.setenv("SECRET", SECRET)
-    train.train(config.load(*tiny))
+    run(tiny)
     folder = only_folder(tmp_path / "runs")
     content = runs.read(folder)
     elsewhere = {"threads": 4096, "out": "${oc.env:SECRET}", "fresh": True, "other_code": True}

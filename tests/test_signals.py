@@ -11,8 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from conftest import TINY, only_folder
-from test_train import run
+from conftest import TINY, load, only_folder, run
 
 from rope_lab import checkpoint, config, signals, sweep, train
 from rope_lab import run as runs
@@ -196,7 +195,7 @@ class StopAtLook(Stop):
 @pytest.mark.parametrize("n", range(1, 7))
 def test_whenever_a_signal_comes_the_last_step_is_saved(tiny, tmp_path, n):
     with pytest.raises(SystemExit):
-        train.train(config.load(*tiny, "eval.every=100"), StopAtLook(n))
+        train.train(load(*tiny, "eval.every=100"), StopAtLook(n))
     content = runs.read(only_folder(tmp_path / "runs"))
     assert content["status"] == "interrupted"
     assert content["checkpoint"] == content["progress"]["steps"] == n - 1

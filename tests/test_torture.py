@@ -8,8 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from conftest import TINY, only_folder
-from test_train import assert_same_end
+from conftest import TINY, assert_same_end, only_folder
 
 from rope_lab import checkpoint
 from rope_lab import run as runs
