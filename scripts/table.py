@@ -24,11 +24,12 @@ machine, or where run folders are gone. --kept FOLDER looks in that folder inste
 """
 
 import argparse
+import functools
 import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -216,9 +217,19 @@ def is_finished(cell: Cell, extra: list[str]) -> bool:
     return content is not None and content["status"] in ("finished", "diverged")
 
 
+def settings_of(cell: Cell, extra: list[str]) -> config.Config:
+    """The configuration of the cell's run. Raises ConfigError."""
+    return replace(_composed(replace(cell, seed=0), *extra), seed=cell.seed)
+
+
+@functools.cache  # a tenth of a second each
+def _composed(cell: Cell, *extra: str) -> config.Config:
+    return resolve(config.load(*cell.overrides(), *extra))
+
+
 def content_of(cell: Cell, extra: list[str]) -> dict | None:
     """What the cell's run.json says, if there is one."""
-    cfg = resolve(config.load(*cell.overrides(), *extra))
+    cfg = settings_of(cell, extra)
     return read(config.out_folder(cfg) / config.identity(cfg).run_name)
 
 
@@ -226,8 +237,7 @@ def unkept(cells: list[Cell], extra: list[str], folder: Path) -> list[Cell]:
     """The cells of which the kept rows in `folder`, and in the folders in it, hold no finished run."""
     kept = [run for path in (folder, *folder.glob("*/")) for run in read_kept(path)[0]]
     finished = {run.run_id for run in kept if run.status == "finished"}
-    cfgs = {cell: resolve(config.load(*cell.overrides(), *extra)) for cell in cells}
-    return [cell for cell, cfg in cfgs.items() if config.identity(cfg).run_id not in finished]
+    return [cell for cell in cells if config.identity(settings_of(cell, extra)).run_id not in finished]
 
 
 def main() -> None:
