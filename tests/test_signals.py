@@ -1,6 +1,7 @@
 """When runs stop: signals, and launchers that are no more, tried on real processes."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -41,20 +42,23 @@ def wait_for_all(process: subprocess.Popen) -> int:
     return status
 
 
-def assert_saved(out: Path, begun: int) -> None:
-    """So many runs were begun, and each says that it was interrupted, with a checkpoint of its last step."""
-    folders = [path.parent for path in out.glob("*/run.json")]
-    assert len(folders) == begun
-    for folder in folders:
-        content = runs.read(folder)
-        assert content["status"] == "interrupted"
+def assert_saved(out: Path, interrupted: int, finished: int = 0) -> None:
+    """So many runs ended how, and those that were interrupted have a checkpoint of their last step."""
+    contents = {path.parent: runs.read(path.parent) for path in out.glob("*/run.json")}
+    assert sorted(c["status"] for c in contents.values()) == ["finished"] * finished + ["interrupted"] * interrupted
+    for folder, content in contents.items():
         assert checkpoint.load(folder)["step"] == content["progress"]["steps"] > 0
 
 
-@pytest.mark.parametrize("to_all", [False, True], ids=["to the launcher", "to all"])
+@pytest.mark.parametrize("to_all", [True, pytest.param(False, marks=pytest.mark.torture)], ids=["to all", "to one"])
 def test_a_signal_ends_a_sweep_with_workers_and_each_of_its_runs_is_saved(tmp_path, to_all):
-    """`kill` reaches the launcher alone, Ctrl-C its workers too; more signals while they save do no harm."""
-    process = started(["-m", "rope_lab.train", *WORKERS, *LONG], tmp_path, runs=2)
+    """Ctrl-C reaches the launcher and its workers, `kill` the launcher alone; more signals while they save do no harm.
+
+    Two runs have finished by then. They had their share of the cores, and the user's folder stays as it was.
+    """
+    sweep = ["train.steps=6,7,1000000,1000001", "hydra.sweep.dir=.", "threads=null"]
+    (tmp_path / "outcomes.jsonl").write_text("mine")
+    process = started(["-m", "rope_lab.train", *WORKERS[:-1], *LONG, *sweep], tmp_path, runs=6)
     first, *more = (signal.SIGINT, signal.SIGTERM) if to_all else (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
     for number in (first, *more):
         os.killpg(process.pid, number) if to_all else process.send_signal(number)
@@ -62,16 +66,45 @@ def test_a_signal_ends_a_sweep_with_workers_and_each_of_its_runs_is_saved(tmp_pa
     assert wait_for_all(process) == 128 + first
     assert (tmp_path / "err").read_text() == ""
     said = (tmp_path / "out").read_text()
-    assert "sweep: 0 of 2 runs finished" in said
+    assert "sweep: 2 of 4 runs finished" in said
     assert said.count("  interrupted: ") == 2
-    assert_saved(tmp_path / "runs", begun=2)
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", "outcomes.jsonl", "multirun.yaml", "out", "err"}
+    assert (tmp_path / "outcomes.jsonl").read_text() == "mine"
+    contents = [runs.read(path.parent) for path in tmp_path.glob("runs/*/run.json")]
+    assert {c["provenance"]["hardware"]["threads"] for c in contents} == {max(1, (os.cpu_count() or 1) // 2)}
+    assert_saved(tmp_path / "runs", interrupted=2, finished=2)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
+def test_a_launcher_passes_a_signal_on_until_no_worker_has_a_job(tmp_path, monkeypatch):
+    """A worker begins, and saves what it has done, while the signal is passed on again and again."""
+    monkeypatch.setenv(LAUNCHER, str(os.getpid()))
+    jobs, saved = tmp_path / "jobs", tmp_path / "saved"
+
+    def work():
+        with Stop() as stopping, signals.under_way(jobs):
+            began.set()
+            for _ in range(1000):
+                time.sleep(0 if stopping.caught else 0.01)
+            time.sleep(0.3)
+            saved.write_text(str(stopping.caught))
+
+    fork = multiprocessing.get_context("fork")
+    began = fork.Event()
+    worker = fork.Process(target=work)
+    worker.start()
+    began.wait()
+    signals.end_workers(signal.SIGTERM, jobs)
+    assert int(saved.read_text()) == signal.SIGTERM
+    worker.join()
+    assert worker.exitcode == 0
 
 
 def test_workers_whose_launcher_is_killed_save_their_runs_and_take_no_more(tmp_path):
     process = started(["-m", "rope_lab.train", *WORKERS, *LONG], tmp_path, runs=2)
     process.kill()
     wait_for_all(process)
-    assert_saved(tmp_path / "runs", begun=2)
+    assert_saved(tmp_path / "runs", interrupted=2)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +154,7 @@ def test_runs_of_a_table_whose_script_is_killed_save_themselves(tmp_path):
     process.wait()
     while json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["status"] == "running":
         time.sleep(0.05)
-    assert_saved(tmp_path / "runs", begun=1)
+    assert_saved(tmp_path / "runs", interrupted=1)
 
 
 @pytest.mark.parametrize("named", [True, False])

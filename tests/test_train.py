@@ -608,23 +608,6 @@ def test_a_sweep_runs_every_cell_and_goes_on_past_a_bad_one(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["runs"]
 
 
-def test_a_parallel_sweep_shares_the_cores_and_leaves_the_users_folder_alone(tmp_path):
-    (tmp_path / "outcomes.jsonl").write_text("mine")
-    sweep = ["-m", *TINY, "out=runs", "seed=0,1", "threads=null", "hydra.sweep.dir=."]
-    done = spawn([*sweep, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "sweep: 2 of 2 runs finished" in done.stdout
-    assert "missing" not in done.stdout
-    contents = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/run.json")]
-    cores = os.cpu_count() or 1
-    assert [c["provenance"]["hardware"]["threads"] for c in contents] == [max(1, cores // 2)] * 2
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["multirun.yaml", "outcomes.jsonl", "runs"]
-    assert (tmp_path / "outcomes.jsonl").read_text() == "mine"
-    again = command(sweep, tmp_path)
-    assert again.stdout.count("has already finished") == 2
-    assert "sweep: 2 of 2 runs finished" in again.stdout
-
-
 def test_a_diverged_run_is_an_outcome_of_a_sweep_and_its_own_exit_status_alone(tmp_path):
     wild = [*TINY, "out=runs", "train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=20"]
     alone = command(wild, tmp_path)
