@@ -23,6 +23,8 @@ SETTINGS: dict[str, str] = {
 }
 CLASSES: dict[str, str] = {}  # import paths, as `_target_` has them
 SLICES = {"place": "answer_position"}
+PROBES = {"still=": "ablate="}  # how a probe begins, in its reports
+OUTCOMES = {"waves": "wavelengths"}  # keys of what a probe found
 
 NESTED = re.compile(r"position\.(?:\w+\.)+(?=\w+$)")
 

@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from tqdm import tqdm
 
-from rope_lab import config, data
+from rope_lab import compat, config, data
 from rope_lab.evaluate import exact_matches, text_losses
 from rope_lab.files import read_file, write_whole
 from rope_lab.instantiate import ConfigError
@@ -44,8 +44,6 @@ from rope_lab.text import plain, say
 from rope_lab.trainer import as_evaluated
 
 ABLATE = re.compile(r"ablate=([qkvo]+)(?::([0-9]+)(?:-([0-9]+))?)?")
-OLD_NAMES = {"still=": "ablate="}  # of probes, in kept reports
-OLD_KEYS = {"waves": "wavelengths"}  # of an outcome, in kept reports
 BANDS = 8  # a head with more pairs is probed in so many bands of neighbouring pairs
 
 
@@ -245,12 +243,12 @@ def report(cfg: config.Config, content: dict[str, Any], outcomes: list[Outcome])
 
 def renamed(probe: str) -> str:
     """A probe by the name that it has now."""
-    return next((new + probe.removeprefix(old) for old, new in OLD_NAMES.items() if probe.startswith(old)), probe)
+    return next((new + probe.removeprefix(old) for old, new in compat.PROBES.items() if probe.startswith(old)), probe)
 
 
 def _outcome(recorded: dict[str, Any]) -> Outcome:
     """An outcome of a report, also of one written under old names."""
-    outcome = Outcome(**{OLD_KEYS.get(key, key): value for key, value in recorded.items()})
+    outcome = Outcome(**{compat.OUTCOMES.get(key, key): value for key, value in recorded.items()})
     return replace(outcome, probe=renamed(outcome.probe))
 
 
