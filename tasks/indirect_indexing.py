@@ -20,10 +20,10 @@ class IndirectIndexing(PackedTask):
     letters:       what a string is drawn from; the source is drawn uniformly, the rest uniformly from the others
     loss_on:       what training counts: `all` tokens, or those of the `answer` (the character and the `#` after it)
     shortest:      letters in the shortest strings, each length as often; None: all strings have string_length
-    max_distance:  the furthest a shift goes, to either side; less than the shortest string has letters
+    max_distance:  the largest absolute shift; less than the number of letters of the shortest string
 
-    The source occurs once in its string. The shift is uniform over −max_distance … −1, 1 … max_distance, and the source
-    stands uniformly where the shift stays within the string. A string belongs wholly to training or to evaluation.
+    The source occurs once in its string. The shift is uniform over −max_distance … −1, 1 … max_distance. The source's
+    index is uniform over those that keep the answer within the string. A string is wholly in training or in evaluation.
     """
 
     def __init__(
