@@ -41,8 +41,8 @@ test: $(READY) ## run the tests (about 5 minutes on 2 cores)
 test-quick: $(READY) ## run the tests of schemes, attention, model and data (under 20 s)
 	cd $(ROOT) && OMP_NUM_THREADS=1 $(RUN) pytest -n auto $(QUICK)
 
-torture: $(READY) ## run the tests that take minutes: 50 runs killed at random, 100,000 problems a recipe
-	cd $(ROOT) && $(RUN) pytest -m torture -v
+torture: $(READY) ## run the tests that take minutes: runs killed at random, 100,000 problems a recipe, fuzz in full
+	cd $(ROOT) && FUZZ=1 $(RUN) pytest -m 'torture or fuzz' -v
 
 lint: $(READY) ## check style and formatting
 	cd $(ROOT) && $(RUN) ruff check . && $(RUN) ruff format --check .

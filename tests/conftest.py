@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,16 +37,15 @@ TINY = [
     *("threads=1", "device=cpu", "train.precision=float32"),
 ]
 
-ALL = "FUZZ" in os.environ  # as under `make torture`: random examples in full
-
 
 def fuzz(examples: int) -> int:
-    """How many random examples a test tries: a tenth of those that `make torture` tries."""
-    return examples if ALL else examples // 10
+    """How many random examples a test marked `fuzz` tries: a tenth of those that it tries under `make torture`."""
+    return examples if "FUZZ" in os.environ else examples // 10
 
 
-settings.register_profile("rope_lab", deadline=None, max_examples=fuzz(100))
-settings.load_profile("rope_lab")
+def random_examples(most: int) -> Callable:
+    """Marks a test of hypothesis' `fuzz`, with so many examples under `make torture`."""
+    return lambda test: pytest.mark.fuzz(settings(max_examples=fuzz(most), deadline=None)(test))
 
 
 def load(*overrides: str) -> config.Config:

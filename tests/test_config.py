@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 import torch
-from conftest import TASKS, TINY, command, fuzz, load, only_folder, run
+from conftest import TASKS, TINY, command, fuzz, load, only_folder, random_examples, run
 from hydra.errors import HydraException
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rope_lab import config, files
@@ -337,6 +337,7 @@ WORDS = ["null", "", "-1", "1e400", "nan", "[]", "{}", "[1,2]", "{a:1}", "true",
 WORDS += ["???", "'", "\\", "${oc.env:NOPE}", "9" * 30, "é", "a,b", "~", "${model}", "{_target_:os.system}", "\0", "=="]
 
 
+@pytest.mark.fuzz
 def test_whatever_is_set_to_whatever_is_either_right_or_said_in_one_line():
     """Keys with words of all kinds: a configuration, a ConfigError of one line, or Hydra's own short message."""
     random, outcomes = Random(0), []
@@ -352,8 +353,8 @@ def test_whatever_is_set_to_whatever_is_either_right_or_said_in_one_line():
     assert min(right, hydras, len(outcomes) - right - hydras) > 0
 
 
+@random_examples(1000)
 @given(edits=st.lists(st.tuples(st.integers(0, 2**20), st.sampled_from(["delete", "null", "list", "text", "number"]))))
-@settings(max_examples=fuzz(1000))
 def test_a_damaged_record_is_a_config_error(edits):
     """Leaves and groups of a recorded configuration are dropped or replaced at random."""
     plain = dataclasses.asdict(PLAIN)

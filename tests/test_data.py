@@ -5,14 +5,14 @@ import hashlib
 import numpy as np
 import pytest
 import torch
-from conftest import RECIPES, TASKS
+from conftest import RECIPES, TASKS, load
 
 from rope_lab import config, data
 
 
 @pytest.fixture(params=TASKS)
 def task(request):
-    return config.build_task(config.load(f"task={request.param}"))
+    return config.build_task(load(f"task={request.param}"))
 
 
 def test_a_batch_depends_on_seed_and_number_alone(task):
@@ -44,7 +44,7 @@ GOLDEN = {
 @pytest.mark.parametrize(("name", "scale"), RECIPES)
 def test_the_first_batches_are_what_they_were(name, scale):
     """The first three batches of seed 0, the last drawn first."""
-    cfg = config.load(f"task={name}", f"scale={scale}")
+    cfg = load(f"task={name}", f"scale={scale}")
     task = config.build_task(cfg)
     batches = [data.training_batch(task, 0, k, cfg.train.batch_size, cfg.train.seq_len) for k in (2, 1, 0)][::-1]
     digest = hashlib.sha256()
@@ -77,7 +77,7 @@ HELD_OUT = {
 @pytest.mark.parametrize(("name", "scale"), RECIPES)
 def test_held_out_text_and_problems_are_what_they_were(name, scale):
     """Eight rows, and the first 200 problems."""
-    cfg = config.load(f"task={name}", f"scale={scale}")
+    cfg = load(f"task={name}", f"scale={scale}")
     task = config.build_task(cfg)
     text = data.evaluation_text(task, 8, cfg.train.seq_len)
     digest = hashlib.sha256()
@@ -102,7 +102,7 @@ def test_targets_are_the_next_tokens_where_they_count(task):
 def test_evaluation_counts_answers_whatever_training_counts():
     for name in TASKS:
         texts = [
-            data.evaluation_text(config.build_task(config.load(f"task={name}", f"task.loss_on={on}")), 4, 200)
+            data.evaluation_text(config.build_task(load(f"task={name}", f"task.loss_on={on}")), 4, 200)
             for on in ("all", "answer")
         ]
         assert torch.equal(texts[0].targets_BT, texts[1].targets_BT)

@@ -6,7 +6,7 @@ from statistics import mean
 
 import pytest
 import torch
-from conftest import SCHEMES, TASKS, make_scheme
+from conftest import SCHEMES, TASKS, load, make_scheme
 from torch import nn
 
 from rope_lab import config, data
@@ -82,9 +82,9 @@ def test_generation_with_a_cache_is_greedy_decoding(scheme, attention):
     model = make_model(task, scheme, attention)
     with torch.no_grad():
         model.unembedding.bias[task.alphabet.index("#")] += 0.2
-    prompts = [p.prompt[: 3 + 2 * i] for i, p in enumerate(data.evaluation_problems(task, 8))]
-    written = written_after(model, task, prompts, longest=30, max_len=40)
-    assert written == [greedy(model, task, p, 30, 40) for p in prompts]
+    prompts = [p.prompt[: 3 + 4 * i] for i, p in enumerate(data.evaluation_problems(task, 4))]
+    written = written_after(model, task, prompts, longest=16, max_len=24)
+    assert written == [greedy(model, task, p, 16, 24) for p in prompts]
     assert len({len(w) for w in written}) > 1
 
 
@@ -139,7 +139,7 @@ def test_exact_match_under_teacher_forcing_is_exact_match_of_generation():
 def test_grading_generates_what_teacher_forcing_finds_wrong():
     task = ArithmeticAddition(2)
     model = make_model(task)
-    problems = data.evaluation_problems(task, 12)
+    problems = data.evaluation_problems(task, 4)
     longest = max(len(p.completion) for p in problems)
     grades = grade(model, task, problems, max_len=250)
     assert grades == [task.grade(p, greedy(model, task, p.prompt, longest, 250)) for p in problems]
@@ -185,7 +185,7 @@ def test_losses_are_means_over_counted_tokens_in_all_and_by_answer_position():
 
 @pytest.mark.parametrize("name", TASKS)
 def test_evaluation_names_its_metrics_and_leaves_the_model_as_it_was(name):
-    cfg = config.load(f"task={name}")
+    cfg = load(f"task={name}")
     task = config.build_task(cfg)
     model = make_model(task).train()
     text = data.evaluation_text(task, 2, cfg.train.seq_len)

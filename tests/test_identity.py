@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import only_folder
+from conftest import load, only_folder
 
 from rope_lab import checkpoint, compat, config, files, probe, provenance, run, sample
 from rope_lab.identity import Identity, differences, identify
@@ -17,7 +17,7 @@ from rope_lab.trainer import resolve
 
 
 def identity(*overrides: str) -> Identity:
-    return config.identity(resolve(config.load("device=cpu", *overrides)))
+    return config.identity(resolve(load("device=cpu", *overrides)))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def identity(*overrides: str) -> Identity:
         "position.base=10000",
         "train.steps=1e3",
         "train.lr=0.002",
-        f"train.precision={resolve(config.load('device=cpu')).train.precision}",
+        f"train.precision={resolve(load('device=cpu')).train.precision}",
     ],
 )
 def test_what_changes_no_number_changes_no_id(same):
@@ -49,7 +49,7 @@ def test_what_changes_a_number_changes_the_id():
         "position.value_base=9",
     ]
     others += ["position.value_fraction=0.5", "task.shortest=5", "eval.problems_at_end=600"]
-    cuda = config.identity(dataclasses.replace(resolve(config.load()), device="cuda"))
+    cuda = config.identity(dataclasses.replace(resolve(load()), device="cuda"))
     ids = {identity(other).run_id for other in others} | {cuda.run_id, identity().run_id}
     assert len(ids) == len(others) + 2
     other_class = identity("position=none", "position._target_=rope_lab.positions.Sinusoidal")
@@ -76,7 +76,7 @@ IDS = ("10bcaa560d79", "fd609224560a", "c12b42")
 
 def test_a_setting_that_was_added_later_leaves_earlier_runs_what_they_were():
     """Also within a scheme of a scheme."""
-    plain = config.recorded(resolve(config.load("device=cpu", "position=randomized_rope")))
+    plain = config.recorded(resolve(load("device=cpu", "position=randomized_rope")))
     for key in compat.BACKFILLED:
         group, _, name = key.partition(".")
         plain[group].pop(name, None)
@@ -91,7 +91,7 @@ def test_a_setting_that_was_added_later_leaves_earlier_runs_what_they_were():
 def test_a_name_of_before_is_todays_name(monkeypatch):
     monkeypatch.setitem(compat.SETTINGS, "position.radix", "position.base")
     monkeypatch.setitem(compat.CLASSES, "rope_lab.schemes.Turning", "rope_lab.positions.Rotary")
-    plain = config.recorded(resolve(config.load("device=cpu", "position=randomized_rope")))
+    plain = config.recorded(resolve(load("device=cpu", "position=randomized_rope")))
     old = {key: value for key, value in plain["position"]["scheme"].items() if key != "base"}
     old |= {"radix": 10000.0, "_target_": "rope_lab.schemes.Turning"}
     recorded = plain | {"position": plain["position"] | {"scheme": old}}
@@ -140,7 +140,7 @@ def test_the_code_of_a_run_is_that_of_the_core_its_task_and_its_plug_in(tmp_path
         for module in ("mine", "mine_base"):
             sys.modules.pop(module, None)
         provenance._tree_of.cache_clear()
-        recorded = config.recorded(config.load()) | {"position": position}
+        recorded = config.recorded(load()) | {"position": position}
         return provenance.code_digest(config.from_record(recorded, ["mine", "mine_base"]))
 
     for position in (scheme, within):
@@ -153,9 +153,9 @@ def test_the_code_of_a_run_is_that_of_the_core_its_task_and_its_plug_in(tmp_path
             path.write_text(whole + text)
             assert digest(position) != before
             path.write_text(whole)
-        assert before.partition("+")[0] == provenance.code_digest(config.load())
-    assert provenance.code_digest(config.load()) == provenance.code_digest(config.load("position=alibi", "seed=3"))
-    assert provenance.code_digest(config.load()) != provenance.code_digest(config.load("task=arithmetic_addition"))
+        assert before.partition("+")[0] == provenance.code_digest(load())
+    assert provenance.code_digest(load()) == provenance.code_digest(load("position=alibi", "seed=3"))
+    assert provenance.code_digest(load()) != provenance.code_digest(load("task=arithmetic_addition"))
 
 
 def test_the_digest_of_code_is_that_of_what_was_imported(monkeypatch):
@@ -213,7 +213,7 @@ def in_old_words(folder: Path) -> Path:
 @pytest.fixture
 def old(tmp_path) -> Path:
     overrides = [f"{key}={value}" for key, value in OLD_SETTINGS.items()]
-    train(config.load("position=xpos", *overrides, "wandb.mode=disabled", "threads=1", f"out={tmp_path / 'runs'}"))
+    train(load("position=xpos", *overrides, "wandb.mode=disabled", "threads=1", f"out={tmp_path / 'runs'}"))
     return in_old_words(only_folder(tmp_path / "runs"))
 
 
@@ -256,7 +256,7 @@ def test_a_run_folder_of_before_is_sampled_and_probed(old, capsys):
 def test_a_checkpoint_of_before_is_resumed(old, tmp_path):
     """In the folder that the run has by today's name."""
     overrides = [f"{key}={value}" for key, value in OLD_SETTINGS.items()]
-    cfg = config.load("position=xpos", *overrides, "wandb.mode=disabled", f"out={tmp_path / 'runs'}", "other_code=true")
+    cfg = load("position=xpos", *overrides, "wandb.mode=disabled", f"out={tmp_path / 'runs'}", "other_code=true")
     today = old.rename(old.parent / config.identity(resolve(cfg)).run_name)
     (today / "run.json").unlink()
     assert train(cfg)["status"] == "finished"

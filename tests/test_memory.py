@@ -134,6 +134,7 @@ def numbers_in(cfg: config.Config, group: str) -> list[str]:
     return [key for key, value in vars(getattr(cfg, group)).items() if number(value)]
 
 
+@pytest.mark.fuzz
 def test_any_number_anywhere_is_either_right_or_said_in_one_line():
     """Whatever absurd number a setting is given, the run is built or refused; nothing else, nothing slow."""
     random, outcomes = Random(0), []

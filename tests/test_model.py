@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 import torch
-from conftest import SCHEMES, make_scheme
+from conftest import SCHEMES, load, make_scheme
 
 from rope_lab import config
 from rope_lab.model import Transformer
@@ -135,7 +135,7 @@ def test_the_whole_model_written_out(name, norm):
     [("substring_by_index", 20e6, 0.06), ("arithmetic_addition", 20e6, 0.06), ("substring_by_prefix", 0.6e6, 0.03)],
 )
 def test_paper_recipes_have_the_published_size(task, published, tolerance):
-    cfg = config.load(f"task={task}", "scale=paper", "position=rope")
+    cfg = load(f"task={task}", "scale=paper", "position=rope")
     model = build_model(cfg, len(config.build_task(cfg).alphabet))
     count = sum(p.numel() for p in model.parameters())
     assert abs(count - published) <= tolerance * published
@@ -150,14 +150,14 @@ def shared_weights(cfg) -> str:
 
 
 def test_the_same_seed_gives_every_scheme_the_same_weights():
-    hashes = {shared_weights(config.load(f"position={name}", "seed=3")) for name in SCHEMES}
+    hashes = {shared_weights(load(f"position={name}", "seed=3")) for name in SCHEMES}
     assert len(hashes) == 1
-    assert shared_weights(config.load("position=rope", "seed=4")) not in hashes
+    assert shared_weights(load("position=rope", "seed=4")) not in hashes
 
 
 def test_initialisation_is_pytorchs_own():
     """Embeddings of unit variance, not scaled; linear layers uniform within 1/√fan_in; norms at one."""
-    model = build_model(config.load("model.d_model=256"), 100)
+    model = build_model(load("model.d_model=256"), 100)
     assert abs(model.embedding.weight.std().item() - 1) < 0.02
     up = model.layers[0].up.weight
     assert up.abs().max() <= 1 / 16
@@ -166,7 +166,7 @@ def test_initialisation_is_pytorchs_own():
 
 
 def test_xavier_initialisation_scales_matrices_by_both_their_sides_and_embeddings_by_the_root_of_the_width():
-    model = build_model(config.load("model.d_model=256", "model.init=xavier"), 100)
+    model = build_model(load("model.d_model=256", "model.init=xavier"), 100)
     for matrix, sides in ((model.layers[0].up.weight, 256 + 1024), (model.embedding.weight, 256 + 100)):
         assert matrix.abs().max() <= (6 / sides) ** 0.5
         assert abs(matrix.std().item() / (2 / sides) ** 0.5 - 1) < 0.01

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from conftest import make_scheme
+from conftest import load, make_scheme
 
 from rope_lab import config
 from rope_lab.attention import softmax_attention, unpacked
@@ -444,7 +444,7 @@ def test_random_positions_are_sorted_distinct_and_those_of_the_seed():
 
 
 def test_a_run_draws_new_positions_for_each_step_and_the_same_for_every_evaluation(tiny):
-    cfg = config.load(*tiny, "position=randomized_rope")
+    cfg = load(*tiny, "position=randomized_rope")
     lab = build(cfg)
     seen = []
     for action in (lambda: update(lab, 0), lambda: update(lab, 1), lambda: evaluate_now(lab), lambda: update(lab, 0)):

@@ -5,13 +5,12 @@ import os
 
 import pytest
 import torch
-from conftest import SCHEMES, make_scheme, only_folder
+from conftest import SCHEMES, make_scheme, only_folder, run
 
-from rope_lab import checkpoint, config, data, files, probe, provenance, sample
+from rope_lab import checkpoint, data, files, probe, provenance, sample
 from rope_lab.instantiate import ConfigError
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, Randomized, Rotary
-from rope_lab.train import train
 
 V, DIMS = 11, Dims(24, 3, max_len=32)
 NOTHING = '{"task": "t", "position": "p", "seed": 0, "scale": "s", "run": {}, "probe": {}, "outcomes": []}'
@@ -225,7 +224,7 @@ def test_linear_attention_has_no_window():
 
 
 def test_the_command_line(tiny, tmp_path, capsys):
-    content = train(config.load(*tiny, "position=roper"))
+    content = run([*tiny, "position=roper"])
     folder = only_folder(tmp_path / "runs")
     probe.main([str(folder)])
     shown = capsys.readouterr().out
@@ -253,7 +252,7 @@ def test_the_command_line(tiny, tmp_path, capsys):
 
 
 def test_the_problems_are_those_of_the_runs_end(tiny, tmp_path, monkeypatch):
-    train(config.load(*tiny, "position=rope", "eval.problems_at_end=20"))
+    run([*tiny, "position=rope", "eval.problems_at_end=20"])
     asked, draw = [], data.evaluation_problems
     monkeypatch.setattr(data, "evaluation_problems", lambda task, n: asked.append(n) or draw(task, n))
     probe.main([str(only_folder(tmp_path / "runs")), "ablate=qk"])
@@ -262,7 +261,7 @@ def test_the_problems_are_those_of_the_runs_end(tiny, tmp_path, monkeypatch):
 
 def test_a_run_that_did_not_end_is_said_not_to_have(tiny, tmp_path, capsys):
     """With the step of the weights that are there, whatever run.json last said."""
-    last = train(config.load(*tiny, "position=rope"))["progress"]["steps"]
+    last = run([*tiny, "position=rope"])["progress"]["steps"]
     folder = only_folder(tmp_path / "runs")
     content = json.loads((folder / "run.json").read_text())
     probe.main([str(folder), "shift=1"])
@@ -275,7 +274,7 @@ def test_a_run_that_did_not_end_is_said_not_to_have(tiny, tmp_path, capsys):
 
 
 def test_a_run_of_other_code_is_said_to_be(tiny, tmp_path, capsys, caplog, monkeypatch):
-    train(config.load(*tiny, "position=rope"))
+    run([*tiny, "position=rope"])
     folder = only_folder(tmp_path / "runs")
     probe.main([str(folder), "shift=1"])
     assert "other code" not in caplog.text
@@ -286,7 +285,7 @@ def test_a_run_of_other_code_is_said_to_be(tiny, tmp_path, capsys, caplog, monke
 
 
 def test_what_goes_wrong_in_a_scheme_is_not_taken_for_positions_that_end(tiny, tmp_path, monkeypatch):
-    train(config.load(*tiny, "position=rope"))
+    run([*tiny, "position=rope"])
     monkeypatch.setattr(probe, "_frequencies", lambda *_: (_ for _ in ()).throw(ValueError("a slip")))
     with pytest.raises(ValueError, match="a slip"):
         probe.main([str(only_folder(tmp_path / "runs")), "ablate=qk"])
@@ -338,7 +337,7 @@ def test_reports_of_old_names_are_shown_under_the_new_ones(tmp_path):
 
 @pytest.mark.parametrize("name", ["run.json", "checkpoint", "x.json"])
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tiny, tmp_path, name):
-    train(config.load(*tiny))
+    run(tiny)
     folder = only_folder(tmp_path / "runs")
     for path in checkpoint.checkpoints(folder) if name == "checkpoint" else [folder / name]:
         path.unlink(missing_ok=True)
@@ -356,7 +355,7 @@ def test_positions_that_end_are_said_to_end(tiny, tmp_path, capsys, random):
     if random:
         inner = "+position.scheme={_target_:rope_lab.positions.Learned,_partial_:true}"
         position = ["position=randomized_rope", "~position.scheme", inner, "position.longest=164"]
-    train(config.load(*tiny, *position))
+    run([*tiny, *position])
     probe.main([str(only_folder(tmp_path / "runs")), "shift=101", "window=8"])
     *_, shift, window = capsys.readouterr().out.strip().splitlines()
     end, last = (265, 164) if random else (165, 64)
@@ -366,7 +365,7 @@ def test_positions_that_end_are_said_to_end(tiny, tmp_path, capsys, random):
 
 @pytest.mark.parametrize("what", [["ablate=vo"], ["nonsense"], ["window=4", "ablate=qkvo:0"]])
 def test_a_wrong_probe_ends_before_anything_is_evaluated(tiny, tmp_path, what):
-    train(config.load(*tiny, "position=rope"))
+    run([*tiny, "position=rope"])
     with pytest.raises(SystemExit) as ended:
         probe.main([str(only_folder(tmp_path / "runs")), *what])
     assert what[-1] in str(ended.value)

@@ -4,13 +4,12 @@ import dataclasses
 
 import pytest
 import yaml
-from conftest import TINY
+from conftest import TINY, load, run
 
-from rope_lab import config, provenance, repeat
+from rope_lab import provenance, repeat
 from rope_lab.results import codes, folders
 from rope_lab.results.kept import keep, read_kept
 from rope_lab.results.runs import Run
-from rope_lab.train import train
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def kept(tmp_path, monkeypatch):
     codes.same_codes.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(provenance, "code_digest", lambda cfg: "before")
-        train(config.load(*TINY, f"out={tmp_path / 'runs'}"))
+        run([*TINY, f"out={tmp_path / 'runs'}"])
     keep(folders.read(tmp_path / "runs")[0], tmp_path / "kept")
     yield tmp_path / "kept"
     codes.same_codes.cache_clear()
@@ -38,7 +37,7 @@ def test_a_run_that_repeats_makes_its_code_the_same_as_todays(kept):
         repeat.main([str(kept), "--record"])
     assert ended.value.code == 0
     (entry,) = yaml.safe_load((kept.parent / "same_code.yaml").read_text())
-    today = provenance.code_digest(config.load(*TINY))
+    today = provenance.code_digest(load(*TINY))
     assert (entry["code"], entry["same_as"], entry["task"]) == ("before", today, "substring_by_index")
     codes.same_codes.cache_clear()
     assert codes.numbers_of("before") == codes.numbers_of(today)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import random_examples
 from hypothesis import given
 from hypothesis import strategies as st
 from test_results import make_run
@@ -339,6 +340,7 @@ def test_no_link_is_followed_out_of_the_folder(tmp_path, name):
 # What is in them
 
 
+@random_examples(1000)
 @given(st.text(st.sampled_from("'=+-@\t\r\n,a1\""), max_size=6) | st.text(st.characters(exclude_categories=["Cs"])))
 def test_whatever_text_a_cell_holds_comes_back_and_is_no_formula(text):
     line = f"{kept._cell(text)},{kept._cell(-1.5)}\n"
