@@ -16,6 +16,11 @@ log = logging.getLogger(__name__)
 
 PATIENCE = 60  # seconds that anything asked of W&B may take before training continues without it
 
+# Charts come in alphabetical order, in the terminal viewer too: what is looked at less goes into a section behind
+# eval/ and train/. The web page hides the last three, which it offers as x axes all the same.
+SECTION = "various/"
+SECONDARY = ("eval/score", "eval/token_accuracy", "train/grad_norm", "train/lr", "seconds", "sequences", "tokens")
+
 
 class Wandb:
     """The W&B run beside a run folder. Not imported where it is disabled; whatever fails there is a warning.
@@ -46,12 +51,14 @@ class Wandb:
             log.warning("W&B records offline instead; upload it later with: wandb sync %s/offline-run-*", self.folder)
 
     def log(self, row: dict[str, Any]) -> None:
-        self._try(lambda: self.run.log(row, step=row["step"]))
+        charts = {chart(name): value for name, value in row.items() if name != "step"}
+        self._try(lambda: self.run.log(charts, step=row["step"]))
 
     def finish(self, content: dict[str, Any]) -> None:
         """Adds summary and tables to the W&B run and closes it with the run's status."""
         self._try(lambda: self._tables(content))
-        self._try(lambda: self.run.summary.update(content["metrics"] | {"status": content["status"]}))
+        found = content["metrics"] | content["progress"] | {"status": content["status"]}
+        self._try(lambda: self.run.summary.update(found))
         self._try(lambda: self.run.finish(exit_code=0 if content["status"] == "finished" else 1))
 
     def _tables(self, content: dict[str, Any]) -> None:
@@ -65,14 +72,10 @@ class Wandb:
             rows = [[int(value), *pair] for value, pair in values.items()]
             mean = "loss" if name in ("answer_position", "length_loss") else "accuracy"
             tables[f"slices/{name}"] = wandb.Table(columns=[name, "count", mean], data=rows)
-        step = content["progress"]["steps"]
-        for (
-            name,
-            table,
-        ) in tables.items():  # bound to the run, or W&B puts a copy of each into the user's home, and says so
-            table.bind_to_run(self.run, name, step)
-        if tables:
-            self.run.log(tables, step=step)
+        for name, table in tables.items():
+            # bound to the run, or W&B puts a copy of each into the user's home, and says so
+            table.bind_to_run(self.run, name, "summary")
+        self.run.summary.update(tables)  # logged at a step, their sizes would become charts
 
     def _try(self, action: Callable[[], None]) -> None:
         if self.run is None:
@@ -84,10 +87,16 @@ class Wandb:
             log.warning("W&B failed and is left out; metrics.jsonl is still written: %s", _first_line(error))
 
 
+def chart(name: str) -> str:
+    """What a metric of a record is called in W&B's charts; its summary has all of them by their own names."""
+    return SECTION + name.replace("/", "_") if name in SECONDARY else name
+
+
 def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[str, Any]):
     """The W&B run, grouped so that the seeds of one scheme can be averaged and the schemes of one task overlaid.
 
-    A run has one id for ever: what W&B holds of it from before is replaced, since all its rows are logged again.
+    A run has one id for ever, which begins with what a list of runs in a terminal shows: scheme and seed. What W&B
+    holds of it from before is replaced, since all its rows are logged again.
     """
     for old in (folder.parent / "wandb").glob(f"offline-run-*-{content['run_id']}"):
         shutil.rmtree(old)
@@ -103,7 +112,7 @@ def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[s
         project=settings.project,
         entity=settings.entity,
         dir=folder.parent,
-        id=content["run_id"],
+        id=f"{content['position'][:60]}-s{content['seed']}-{content['run_id']}",
         name=folder.name,
         group=f"{content['task']}-{content['position']}-{content['scheme_id']}-{content['recipe_id']}",
         job_type="train",
@@ -112,7 +121,9 @@ def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[s
         settings=wandb.Settings(init_timeout=8, console="off", **private),
         reinit="finish_previous",
     )
-    run.define_metric("*", step_metric="step")
+    run.define_metric(f"{SECTION}*", summary="none")
+    for name in ("seconds", "sequences", "tokens"):
+        run.define_metric(chart(name), summary="none", hidden=True)
     return run
 
 

@@ -68,12 +68,16 @@ def test_wandb_records_offline_what_the_run_records(private):
     assert b"eval/accuracy" in content
     assert b"slices/suffix_length" in content
     assert only_folder(private).name.encode() in content
-    wandb = str(Path(sys.executable).parent / "wandb")
-    inspected = subprocess.run(
-        [wandb, "leet", "inspect", "--summary", str(file.parent)], capture_output=True, text=True
-    )
+    inspect = [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", str(file.parent)]
+    inspected = subprocess.run([*inspect, "--summary"], capture_output=True, text=True)
     for line in (r"state +finished", r"eval/token_accuracy +\d", r"_step +6", r"model\.d_model +16"):
         assert re.search(line, inspected.stdout)
+    records = subprocess.run([*inspect, "--json"], capture_output=True, text=True).stdout.splitlines()
+    rows = [record["history"]["item"] for record in map(json.loads, records) if record["type"] == "history"]
+    charts = sorted({name for row in rows for name in row if not name.startswith("_")})  # as the viewer orders them
+    assert charts[:3] == ["eval/accuracy", "eval/loss", "train/loss"]
+    assert not [name for name in charts if name.startswith(("samples", "slices"))]
+    assert file.name == f"run-roper-s7-{runs.read(only_folder(private))['run_id']}.wandb"
 
 
 def test_what_repeats_a_run_is_recorded(private):

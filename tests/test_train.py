@@ -630,11 +630,12 @@ def test_a_signal_ends_a_whole_sweep(tmp_path, monkeypatch):
 def test_a_run_is_one_offline_run_of_wandb_however_often_it_is_made(tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     run_id = run(tiny)["run_id"]
-    ours, others = (tmp_path / "runs" / "wandb" / f"offline-run-2026-{id}" for id in (run_id, "0" * 12))
-    for folder in (ours, others):
+    ids = (run_id, f"roper-s0-{run_id}", "0" * 12)  # of before, of today, of others
+    folders = [tmp_path / "runs" / "wandb" / f"offline-run-2026-{id}" for id in ids]
+    for folder in folders:
         folder.mkdir(parents=True)
     run([*tiny, "wandb.mode=offline", "fresh=true"])
-    assert (ours.exists(), others.exists()) == (False, True)
+    assert [folder.exists() for folder in folders] == [False, False, True]
 
 
 @pytest.mark.parametrize("key", ["a" * 40, pytest.param(None, marks=pytest.mark.torture)])
