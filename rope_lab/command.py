@@ -36,11 +36,10 @@ def begin() -> None:
 
 
 def _safe(descriptor: int, before: io.TextIOWrapper | None) -> io.TextIOWrapper:
-    """A stream like `before` (None: there was none) that writes to a Screen."""
+    """A stream like `before` (None: there was none) that writes to a Screen; unbuffered ones by the line."""
     return io.TextIOWrapper(
         io.BufferedWriter(Screen(descriptor, "w", closefd=False)),
         encoding=before.encoding if before else "utf-8",
         errors="backslashreplace" if descriptor == 2 else "replace",
-        line_buffering=before.line_buffering if before else False,
-        write_through=before.write_through if before else False,
+        line_buffering=before.line_buffering or before.write_through if before else False,
     )

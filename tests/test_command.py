@@ -1,5 +1,6 @@
 """Nothing that is shown, nor that it cannot be shown, stops a command."""
 
+import io
 import json
 import os
 import shlex
@@ -11,7 +12,7 @@ import pytest
 from conftest import TINY, load, only_folder, run
 from test_signals import StopAtLook
 
-from rope_lab import config, train
+from rope_lab import command, config, train
 
 ASCII = "LANG=C LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
 SCREENS = {  # how a shell starts a command: {}
@@ -97,3 +98,17 @@ def test_a_run_without_a_checkpoint_is_not_one_to_try(tiny, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "interrupted after 0 steps" in shown
     assert "rope_lab.sample" not in shown
+
+
+def test_what_is_unbuffered_is_written_by_the_line():
+    """Of PYTHONUNBUFFERED=1 too; or what clears a progress bar would come after the line that takes its place."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    stream = command._safe(writer, io.TextIOWrapper(io.BytesIO(), write_through=True))
+    stream.write("\r")
+    assert os.read(reader, 9) == b"\r"
+    stream.write("a line\n")
+    assert os.read(reader, 9) == b"a line\n"
+    stream.detach()
+    os.close(reader)
+    os.close(writer)
