@@ -5,6 +5,11 @@ VENV := $(ROOT).venv
 READY := $(VENV)/.ready
 RUN := $(VENV)/bin/python -m
 
+# `make train seed=1`, as the program says it, is ARGS=seed=1: every variable that was typed but these two
+SPACE := $() $()
+SETTINGS = $(filter-out ARGS=% PYTHON=%,$(subst \$(SPACE),^,$(MAKEOVERRIDES)))
+TYPED = $(subst ^,$(SPACE),$(SETTINGS:%='%'))
+
 QUICK := $(addprefix tests/test_,$(addsuffix .py,attention data house model positions))
 
 .DEFAULT_GOAL := help
@@ -21,8 +26,8 @@ $(READY): $(ROOT)pyproject.toml $(ROOT)constraints.txt
 	cd $(ROOT) && $(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-train: $(READY) ## train the default run: substring_by_index, RoPER, a minute or two on a laptop
-	cd $(ROOT) && $(RUN) rope_lab.train
+train: $(READY) ## train a run, a minute or two on a laptop; other settings: make train position=rope seed=1
+	cd $(ROOT) && $(RUN) rope_lab.train $(strip $(ARGS) $(TYPED))
 
 quick-table: $(READY) ## run the quick comparison (108 runs, over an hour on 2 cores; resumes when run again), then its table
 	cd $(ROOT) && $(VENV)/bin/python scripts/table.py quick wandb.mode=disabled $(ARGS) ; $(RUN) rope_lab.results
