@@ -1,70 +1,200 @@
 """What a run shows on the screen."""
 
 import math
+import os
 import shlex
 import shutil
 import sys
 import threading
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 from rope_lab.evaluate import SCORED
-from rope_lab.run import Run
-from rope_lab.text import say
+from rope_lab.files import is_sealed
+from rope_lab.text import plain, say
+
+# The metrics that are shown wherever a run has them: what they are called, and their format.
+SHOWN = {
+    "eval/loss": ("held-out loss", ".4f"),
+    "eval/bits_per_byte": ("bits per byte", ".4f"),
+    "eval/accuracy": ("accuracy", ".1%"),
+}
+REFRESH = 0.1  # seconds between two looks of a bar, at least
+LENGTHS = {"length": ("accuracy", ".1%"), "length_loss": ("loss above Bayes-optimal", ".3f")}  # slices
 
 
-def new_bar(steps: int, begun: int) -> tqdm:
-    """A progress bar on a terminal; silent elsewhere."""
+@dataclass(frozen=True)
+class Place:
+    """Where a run stands among others that a sweep or a script runs.
+
+    label:    what tells it from the others, `rope seed=1`
+    heading:  what is said when it begins, `run 3 of 12, 4 min left · rope seed=1`; empty: what the run is
+    parallel: whether others use the same screen at the same time
+    """
+
+    label: str
+    heading: str
+    parallel: bool
+
+    @property
+    def prefix(self) -> str:
+        """What each line of the run begins with."""
+        return f"{self.label} · " if self.parallel and self.label else ""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How a run shows how far it is: a bar below lines on a terminal of its own, elsewhere lines alone."""
+
+    bar: tqdm
+    prefix: str
+
+    def step(self) -> None:
+        self.bar.update()
+
+    def show(self, record: dict[str, Any]) -> None:
+        """Shows a metric record: an evaluation as a line that stays, the training loss in the bar."""
+        if "train/loss" in record:
+            self.bar.set_postfix_str(f"train loss {record['train/loss']:.3f}", refresh=False)
+        if not SHOWN.keys() & record.keys():
+            return
+        step, steps = record["step"], self.bar.total
+        line = f"{self.prefix}step {step:>{len(str(steps))}} · {values(record)}"
+        if self.bar.disable and 0 < step < steps:
+            line += f" · {duration(record['seconds'] / step * (steps - step))} left"
+        with tqdm.external_write_mode():  # the bar steps aside
+            say(line)
+
+
+@contextmanager
+def progress(steps: int, begun: int, place: Place | None) -> Iterator[Progress]:
+    """Shows a run of so many steps, `begun` of them done before. The bar leaves nothing behind."""
+    bare = not (sys.stdout.isatty() and sys.stderr.isatty()) or os.environ.get("TERM") == "dumb"
     tqdm.set_lock(threading.RLock())  # its own outlives a process that is killed
-    return tqdm(total=steps, initial=begun, disable=None, unit="step", dynamic_ncols=True)
-
-
-def show(bar: tqdm, row: dict[str, Any], metrics: dict[str, Any]) -> None:
-    """Shows a row of metrics in the bar, or, where that is silent, as one line an evaluation; `metrics`: the latest."""
-    now = {"eval/loss": math.nan, "eval/accuracy": math.nan, "train/loss": math.nan} | metrics
-    speed = f"{row['tokens'] / row['seconds']:,.0f}"
-    shown = {"loss": f"{now['eval/loss']:.3f}", "accuracy": f"{now['eval/accuracy']:.1%}"}
-    bar.set_postfix(shown | {"train loss": f"{now['train/loss']:.3f}", "tokens/s": speed}, refresh=False)
-    if bar.disable and "eval/accuracy" in row:
-        say(
-            f"step {row['step']:>6} · {row['seconds']:7.1f} s · {speed:>9} tokens/s · "
-            f"held-out loss {shown['loss']} · accuracy {shown['accuracy']}"
-        )
-
-
-def headline(run: Run) -> str:
-    c = run.content
-    hardware, begun = c["provenance"]["hardware"], c["progress"]["steps"]
-    return (
-        f"{c['task']} · {c['position']} · {c['scale']} · seed {c['seed']} · {c['parameters']:,} parameters · "
-        f"{hardware['name']}, {hardware['threads']} threads" + (f" · resumes at step {begun}" if begun else "")
+    bar = tqdm(
+        total=steps,
+        initial=begun,
+        disable=bare or (place is not None and place.parallel),
+        bar_format="{percentage:3.0f}%|{bar}| step {n}/{total}, {remaining} left{postfix}\r",  # `^C` is written over
+        dynamic_ncols=True,
+        mininterval=REFRESH,
+        smoothing=0,  # evaluations are part of the mean time of a step
+        leave=False,
     )
+    with bar, logging_redirect_tqdm():  # warnings too are lines above the bar
+        yield Progress(bar, place.prefix if place else "")
 
 
-def summary(run: Run) -> str:
-    """The end of a run in a few lines: how it went and where everything lies."""
-    c, m = run.content, run.content["metrics"]
-    lines = [f"{c['status']} after {c['progress']['steps']} steps, {c['progress']['seconds']:.0f} s"]
+def shown(metrics: dict[str, Any]) -> dict[str, float]:
+    """Those of SHOWN that are numbers."""
+    return {key: metrics[key] for key in SHOWN if isinstance(metrics.get(key), int | float)}
+
+
+def values(metrics: dict[str, Any]) -> str:
+    """Those of SHOWN in a line."""
+    return " · ".join(f"{SHOWN[key][0]} {value:{SHOWN[key][1]}}" for key, value in shown(metrics).items())
+
+
+def duration(seconds: float) -> str:
+    """In the unit in which it is a number of at most three digits."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def headline(content: dict[str, Any]) -> str:
+    """What a run is: `content` of its run.json."""
+    names, seed = content["config"]["names"], content["config"]["seed"]
+    parameters = f"{content['parameters']:,} parameters"
+    return f"{names['task']} · {names['position']} · {names['scale']} · seed {seed} · {parameters}"
+
+
+def beginning(content: dict[str, Any], place: Place | None) -> str:
+    """What is said when a run begins or resumes; empty where its heading has said it."""
+    hardware, begun = content["provenance"]["hardware"], content["progress"]["steps"]
+    steps = f"{content['config']['train']['steps']:,}"
+    resumes = f"resumes at step {begun:,} of {steps}" if begun else ""
+    if place and place.heading:
+        return resumes and place.prefix + resumes
+    threads = f"{hardware['threads']} thread" + "s" * (hardware["threads"] > 1)
+    return f"{headline(content)}\n{resumes or f'{steps} steps'} · {hardware['name']}, {threads}"
+
+
+def returned(content: dict[str, Any], folder: Path, place: Place | None) -> str:
+    """What is said of a run that has ended before."""
+    unchecked = "" if is_sealed(content) else ", as a record without digests says, which cannot be checked"
+    said, again = f"has already {content['status']}{unchecked}", "fresh=true trains it again"
+    try:
+        if place:
+            return f"{place.prefix}{said} · {values(content['metrics'])}"
+        again += f", seed={content['config']['seed'] + 1} another one"
+        return f"{headline(content)}\nThis run {said}; {again}.\n{summary(content, folder)}"
+    except (LookupError, TypeError, ValueError, AttributeError):  # a record of before, or edited
+        return f"{folder.name} {said}; {again}; its record cannot be shown"
+
+
+def summary(
+    content: dict[str, Any],
+    folder: Path,
+    place: Place | None = None,
+    evaluated: int | None = None,
+    guess: float | None = None,
+) -> str:
+    """The end of a run: how it went and, unless it is one of several, its metrics and where everything lies.
+
+    evaluated: the step of its last evaluation; None: not known, or the last step
+    guess:     the loss that a finished run has to beat to be better than guessing; None: not known
+    """
+    c, m, finished = content, content["metrics"], content["status"] == "finished"
+    progress, told = c["progress"], []
+    head = f"{c['status']} after {progress['steps']:,} steps, {duration(progress['seconds'])}"
+    if c["status"] == "interrupted":
+        head += "; the same command resumes it"
     if "error" in c:
-        lines.append(f"  {c['error']}")
-    if "eval/accuracy" in m:
+        told.append(("", plain(c["error"])))
+    if not place:
+        at = "" if finished else ", at its last evaluation" if evaluated is None else f", at step {evaluated:,}"
         graded = c["config"]["eval"]
-        n = (c["status"] == "finished" and graded.get("problems_at_end")) or graded["problems"]
-        lines.append(f"  accuracy  {m['eval/accuracy']:.1%} of {n:,} held-out problems")
-    if "eval/score" in m:
-        lines.append(f"  score     {m['eval/score']} of the first {SCORED}, as the write-up counts")
-    if "eval/loss" in m:
-        lines.append(f"  loss      {m['eval/loss']:.4f} nats per answer token, held out")
-    lines.append(f"  records   {as_typed(run.folder)}")
-    if c["checkpoint"]:
-        folder = shlex.quote(as_typed(run.folder))
-        lines.append(f"  try it    {program('python')} -m rope_lab.sample {folder}")
-    if run.wandb.run:
-        lines.append(f"  W&B       {program('wandb')} leet {shlex.quote(as_typed(run.wandb.folder))}")
-    return "\n".join(lines)
+        n = (finished and graded.get("problems_at_end")) or graded["problems"]
+        units = {"eval/loss": " nats per token", "eval/accuracy": f" of {n:,} held-out problems"}
+        told += [(SHOWN[k][0], f"{v:{SHOWN[k][1]}}{units.get(k, '')}{at}") for k, v in shown(m).items()]
+        if "eval/score" in m:
+            told.append(("score", f"{m['eval/score']:g} of the first {SCORED}, as the write-up counts{at}"))
+    for key, (name, form) in LENGTHS.items():
+        found = [f"{plain(n)}: {value:{form}}" for n, (_, value) in c.get("slices", {}).get(key, {}).items()]
+        told += [("lengths", f"{name} at {' · '.join(found)}")] if found else []
+    if finished and guess is not None and m["eval/loss"] >= guess:
+        told.append(("", f"no better than guessing: token frequencies alone give a loss of {guess:.4f}"))
+    if not place:
+        told += whereabouts(c, folder)
+    if place and place.parallel:
+        return "\n".join(place.prefix + line for line in [head, *(" ".join(row).strip() for row in told)])
+    width = max((len(name) for name, _ in told), default=0)
+    return "\n".join([head, *(f"  {name:<{width}}  {what}" if name else f"  {what}" for name, what in told)])
+
+
+def guessing_loss(tokens: list[int]) -> float:
+    """The loss on these tokens, in nats each, of guessing them by how often each occurs: the entropy of that."""
+    shares = [count / len(tokens) for count in Counter(tokens).values()]
+    return -sum(share * math.log(share) for share in shares)
+
+
+def whereabouts(content: dict[str, Any], folder: Path) -> list[tuple[str, str]]:
+    """Where the records of a run lie, and the commands that show more of it."""
+    typed, wandb = as_typed(folder), folder.parent / "wandb"
+    found = [("records", typed)]
+    if content["checkpoint"]:
+        found.append(("try it", f"{program('python')} -m rope_lab.sample {shlex.quote(typed)}"))
+    if any(wandb.glob(f"*run-*{content['run_id']}")):
+        found.append(("W&B", f"{program('wandb')} leet {shlex.quote(as_typed(wandb))}"))
+    return found
 
 
 def as_typed(path: Path) -> str:

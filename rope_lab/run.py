@@ -25,7 +25,7 @@ from rope_lab.identity import Identity, differences, identify
 from rope_lab.instantiate import ConfigError
 from rope_lab.memory import is_out_of_memory
 from rope_lab.model import Transformer
-from rope_lab.text import say, show
+from rope_lab.text import show
 from rope_lab.tracking import Wandb
 from rope_lab.trainer import build_model
 from tasks.base import Task
@@ -159,7 +159,7 @@ def identity_of(content: dict[str, Any]) -> Identity | None:
 
 
 def ended(folder: Path, identity: Identity, code: str) -> dict[str, Any] | None:
-    """What run.json says of the run in `folder` if that has ended and its files are whole; says so.
+    """What run.json says of the run in `folder` if that has ended and its files are whole.
 
     Raises ConfigError where the folder holds the record of another run.
     """
@@ -178,8 +178,6 @@ def ended(folder: Path, identity: Identity, code: str) -> dict[str, Any] | None:
     if not is_whole(folder, content):
         log.warning("%s: its files are not what run.json says of them; they are made again", folder)
         return None
-    unchecked = "" if files.is_sealed(content) else ", as a record without digests says, which cannot be checked"
-    say(f"{folder.name} has already {content['status']}{unchecked}; fresh=true runs it again")
     before = content["provenance"]["code"]
     if before != code:
         log.warning("it was run by other code (%s, now %s): fresh=true runs it with today's", before, code)

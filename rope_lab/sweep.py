@@ -1,21 +1,27 @@
-"""What a sweep says at its end: how each of its runs ended, and which of them are missing."""
+"""What a sweep says: which run is at hand and, at its end, how each of them ended and what they found."""
 
 import json
 import logging
+import math
 import os
+import re
+import shlex
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from rope_lab import signals
+from rope_lab import provenance, signals
+from rope_lab.console import SHOWN, Place, as_typed, duration, program
 from rope_lab.files import append_line
 from rope_lab.signals import Stop
 from rope_lab.text import say
@@ -32,7 +38,8 @@ _sweeps: list[Path] = []  # the outcomes of which `report` has not spoken
 class Report(Callback):
     """Notes that there is a sweep, and makes it the launcher of its worker processes where it is to have such.
 
-    Outcomes are a file in the sweep's folder, a line a job; jobs may run in several processes.
+    Outcomes are a file in the sweep's folder: a line about the sweep, then lines of its jobs, which may run in several
+    processes.
     """
 
     def __init__(self, outcomes: str):
@@ -46,6 +53,7 @@ class Report(Callback):
         _sweeps.append(Path(config.hydra.sweep.dir) / self.outcomes)
         if "joblib" in config.hydra.launcher._target_:
             signals.lead()
+        _append(_sweeps[-1], about(config))
 
 
 def check_writable(key: str, folder: Path, size: int = 0) -> None:
@@ -109,16 +117,65 @@ def run_in_worker(job: Callable[[Stop], None]) -> None:
         signals.await_end(stopping.caught)
 
 
-def note(outcome: str) -> None:
-    """Notes how the present job of a sweep stands: `started`, a run's status, or why it could not run."""
+def about(config: DictConfig) -> dict[str, Any]:
+    """How many runs a sweep has, and the keys of the overrides in which they differ."""
+    words = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
+    parser = OverridesParser.create(GlobalHydra.instance().config_loader())
+    values = {
+        override.get_key_element(): len(list(override.sweep_string_iterator())) if override.is_sweep_override() else 1
+        for override in parser.parse_overrides([*words, *config.hydra.overrides.task])
+    }
+    return {"runs": math.prod(values.values()), "differ": [key for key, count in values.items() if count > 1]}
+
+
+def place() -> Place | None:
+    """Where the present job stands among the runs of its sweep or, in parallel, of its launcher; None: it is alone."""
+    if not is_sweep():
+        words = [word for word in provenance.typed() if re.match(r"task=|position=|seed=|\w+\.", word)]
+        return Place(_label(words), "", parallel=True) if signals.launcher() else None
+    sweep, jobs, _ = _read(_outcomes())
+    runs, label = sweep.get("runs", 0), _label(_differing(sweep))
+    heading = f"run {HydraConfig.get().job.num + 1}" + (f" of {runs}" if runs else "")
+    took = [job["seconds"] for job in jobs.values() if "seconds" in job]
+    if took and runs:
+        rounds = math.ceil((runs - sum("metrics" in job for job in jobs.values())) / _at_once())
+        heading += f", {duration(rounds * sum(took) / len(took))} left"
+    return Place(label, f"{heading} · {label}" if label else heading, in_worker())
+
+
+def note(outcome: str, **found: Any) -> None:
+    """Notes how the present job of a sweep stands: `started`, a run's status, or why it could not run.
+
+    found: `metrics`, the folder `out` of all runs and, of a run that was trained just now, `seconds`
+    """
     if not is_sweep():
         return
     job = HydraConfig.get()
-    line = {"job": job.job.num, "overrides": " ".join(job.overrides.task), "outcome": outcome}
+    differing = _differing(_read(_outcomes())[0])
+    scheme = _label(word for word in differing if _key(word) != "seed") or job.runtime.choices["position"]
+    line = {"job": job.job.num, "overrides": " ".join(differing or job.overrides.task), "outcome": outcome}
+    _append(_outcomes(), line | {"scheme": scheme} | found)
+
+
+def _append(outcomes: Path, line: dict[str, Any]) -> None:
     try:
-        append_line(_outcomes(), line)
+        append_line(outcomes, line)
     except OSError as error:
-        log.warning("%s: cannot be written (%s): the end of this sweep says less", _outcomes(), error.strerror)
+        log.warning("%s: cannot be written (%s): the end of this sweep says less", outcomes, error.strerror)
+
+
+def _differing(sweep: dict[str, Any]) -> list[str]:
+    """The overrides of the present job that other jobs of its sweep have otherwise."""
+    return [word for word in HydraConfig.get().overrides.task if _key(word) in sweep.get("differ", [])]
+
+
+def _key(word: str) -> str:
+    return word.partition("=")[0]
+
+
+def _label(words: Iterable[str]) -> str:
+    """Overrides in short: `rope seed=1`."""
+    return " ".join(word.partition("=")[2] if _key(word) in ("task", "position") else word for word in words)
 
 
 def _outcomes() -> Path:
@@ -128,25 +185,61 @@ def _outcomes() -> Path:
 
 def threads_each() -> int | None:
     """CPU threads for each of the runs that the launcher has going at once; None where it is one at a time."""
-    at_once = HydraConfig.get().launcher.get("n_jobs", 1)
-    cores = os.cpu_count() or 1
-    return None if at_once == 1 else max(1, cores // (at_once if at_once > 0 else cores))
+    return None if _at_once() == 1 else max(1, (os.cpu_count() or 1) // _at_once())
 
 
-def summary(path: Path) -> str:
-    """The outcomes in a few lines: how many runs ended how, and each that has not finished with its overrides."""
-    last, unreadable = {}, 0
-    for line in path.read_bytes().splitlines() if path.exists() else []:
+def _at_once() -> int:
+    """How many runs the launcher has going at once."""
+    jobs = HydraConfig.get().launcher.get("n_jobs", 1)
+    return jobs if jobs > 0 else os.cpu_count() or 1
+
+
+def _read(outcomes: Path) -> tuple[dict[str, Any], dict[int, dict[str, Any]], int]:
+    """What a sweep's file says: about it, the last of each job, and how many of its lines cannot be read."""
+    sweep, jobs, unreadable = {}, {}, 0
+    for line in outcomes.read_bytes().splitlines() if outcomes.exists() else []:
         try:
             noted = json.loads(line)
-            last[noted["job"]] = {"overrides": noted["overrides"], "outcome": noted["outcome"]}
+            if "runs" in noted:
+                sweep = noted
+            else:
+                jobs[noted["job"]] = {"overrides": noted["overrides"], "outcome": noted["outcome"]} | noted
         except (ValueError, LookupError, TypeError):  # the disk was full, or a process died in it
             unreadable += 1
-    finished = [line for line in last.values() if line["outcome"] == "finished"]
-    missing = [f"  {line['outcome']}: {line['overrides']}" for line in last.values() if line["outcome"] != "finished"]
-    head = f"sweep: {len(finished)} of {len(last)} runs finished"
-    if any(line["outcome"] == "interrupted" for line in last.values()):
-        head += "; it was stopped, and what it had not begun is not listed"
+    return sweep, jobs, unreadable
+
+
+def summary(outcomes: Path) -> str:
+    """How many runs ended how, each that has not finished with its overrides, and what the others found."""
+    sweep, jobs, unreadable = _read(outcomes)
+    runs = max(sweep.get("runs", 0), len(jobs))
+    finished = [job for job in jobs.values() if job["outcome"] == "finished"]
+    lines = [f"sweep: {len(finished)} of {runs} runs finished"]
+    if runs > len(jobs):
+        lines[0] += f"; {runs - len(jobs)} were not begun"
     if unreadable:
-        head += f"; {unreadable} of its outcomes cannot be read"
-    return "\n".join([head, *missing, *(["the same command runs what is missing"] if missing else [])])
+        lines[0] += f"; {unreadable} of its outcomes cannot be read"
+    lines += [f"  {job['outcome']}: {job['overrides']}" for job in jobs.values() if job not in finished]
+    lines += table([job for job in finished if "metrics" in job])
+    if len(finished) < runs and jobs:
+        lines.append("the same command runs what is missing")
+    if folders := sorted({job["out"] for job in finished if "out" in job}):
+        typed = " ".join(shlex.quote(as_typed(Path(folder))) for folder in folders)
+        lines.append(f"report: {program('python')} -m rope_lab.report {typed}")
+    return "\n".join(lines)
+
+
+def table(jobs: list[dict[str, Any]]) -> list[str]:
+    """A line a scheme: how many runs it has, and the mean of each metric with the range over them."""
+    found = [key for key in SHOWN if any(key in job["metrics"] for job in jobs)]
+    rows = [["", "runs", *(SHOWN[key][0] for key in found)]]
+    for scheme in dict.fromkeys(job["scheme"] for job in jobs):
+        its = [job["metrics"] for job in jobs if job["scheme"] == scheme]
+        rows.append([scheme, str(len(its))])
+        for key in found:
+            values = [metrics[key] for metrics in its if key in metrics]
+            mean, *ends = (f"{n:{SHOWN[key][1]}}" for n in (sum(values) / len(values), min(values), max(values)))
+            rows[-1].append(f"{mean:>6}" + (f" ({ends[0]} to {ends[1]})" if len(values) > 1 else ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return [f"  {line.rstrip()}" for line in lines] if jobs else []

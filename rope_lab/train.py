@@ -22,11 +22,12 @@ from typing import Any
 import hydra
 from hydra.errors import CompactHydraException, HydraException
 from omegaconf import DictConfig
-from tqdm import tqdm
 
 from rope_lab import config, console, help, memory, provenance, signals, sweep
 from rope_lab import run as runs
 from rope_lab.config import CONF, Config
+from rope_lab.console import Place, Progress
+from rope_lab.data import IGNORED
 from rope_lab.evaluate import Evaluation, floor
 from rope_lab.identity import Identity
 from rope_lab.instantiate import ConfigError
@@ -67,10 +68,11 @@ class State:
     losses: list[float] = dataclasses.field(default_factory=list)  # of the steps since train/loss was last recorded
 
 
-def train(cfg: Config, stopping: Stop | None = None) -> dict[str, Any]:
+def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None) -> dict[str, Any]:
     """Trains the run that `cfg` describes, or what is left of it; returns the content of its run.json.
 
     `stopping` ends it early, without it a signal does; the process then exits with status 128 + the signal's number.
+    `place` says how it is shown among others.
 
     Raises ConfigError, before anything is written, where `cfg` cannot be run, Unusable where the disk gives out, and
     OutOfMemory where memory does.
@@ -78,7 +80,10 @@ def train(cfg: Config, stopping: Stop | None = None) -> dict[str, Any]:
     cfg = resolve(cfg)
     identity, code = config.identity(cfg), provenance.code_digest(cfg)
     folder = config.out_folder(cfg) / identity.run_name
+    if place and place.heading:
+        say(place.heading)
     if not cfg.fresh and (content := runs.ended(folder, identity, code)):
+        say(console.returned(content, folder, place))
         return content
     with memory.enough(cfg):
         trainer = build(cfg)
@@ -86,17 +91,19 @@ def train(cfg: Config, stopping: Stop | None = None) -> dict[str, Any]:
         if cfg.fresh:
             run.clear()
         elif content := runs.ended(folder, identity, code):  # by another process while this one was building
+            say(console.returned(content, folder, place))
             return content
         state = begin(trainer, run, identity)
-        say(console.headline(run))
+        if begins := console.beginning(run.content, place):
+            say(begins)
         try:
-            with console.new_bar(cfg.train.steps, state.step) as bar:
-                evaluation = loop(trainer, state, run, identity, stopping, bar)
             status, found = "interrupted", {}
-            if state.step == cfg.train.steps:
-                slices = (evaluation or evaluate_now(trainer, at_end=True)).slices | evaluate_lengths(trainer)
-                run.export(trainer.model.state_dict(), trainer.task.alphabet)
-                status, found = "finished", {"slices": slices, "samples": write_samples(trainer)}
+            with console.progress(cfg.train.steps, state.step, place) as progress:
+                evaluation = loop(trainer, state, run, identity, stopping, progress)
+                if state.step == cfg.train.steps:
+                    slices = (evaluation or evaluate_now(trainer, at_end=True)).slices | evaluate_lengths(trainer)
+                    run.export(trainer.model.state_dict(), trainer.task.alphabet)
+                    status, found = "finished", {"slices": slices, "samples": write_samples(trainer)}
         except Diverged as error:
             status, found = "diverged", {"error": str(error)}
         except BaseException as error:
@@ -106,7 +113,9 @@ def train(cfg: Config, stopping: Stop | None = None) -> dict[str, Any]:
                 run.end("failed", error=f"{type(told).__name__}: {what}", **how_far(cfg, state))
             raise
         run.end(status, **how_far(cfg, state), **found)
-        say(console.summary(run))
+        evaluated = max((record["step"] for record in run.metrics if "eval/loss" in record), default=None)
+        guess = console.guessing_loss(trainer.text.targets_BT[trainer.text.targets_BT != IGNORED].tolist())
+        say(console.summary(run.content, folder, place, evaluated, guess))
     if stopping.caught:
         sys.exit(128 + stopping.caught)
     return run.content
@@ -153,14 +162,16 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
     return state
 
 
-def loop(trainer: Trainer, state: State, run: Run, identity: Identity, stopping: Stop, bar: tqdm) -> Evaluation | None:
+def loop(
+    trainer: Trainer, state: State, run: Run, identity: Identity, stopping: Stop, shown: Progress
+) -> Evaluation | None:
     """Trains from `state` to the last step, or to the one in which a signal came; what the last evaluation found."""
     cfg, began = trainer.cfg, time.monotonic() - state.seconds
     saved, evaluation, stopped = time.monotonic(), None, stopping.caught
     if state.step == 0 and not stopped:
         evaluation = evaluate_now(trainer)
         state.seconds = time.monotonic() - began
-        report(run, bar, cfg, state, evaluation.metrics)
+        report(run, shown, cfg, state, evaluation.metrics)
 
     while state.step < cfg.train.steps and not stopped:
         loss, norm, lr = update(trainer, state.step)
@@ -176,9 +187,9 @@ def loop(trainer: Trainer, state: State, run: Run, identity: Identity, stopping:
             evaluation = evaluate_now(trainer, at_end=last)
             metrics |= evaluation.metrics
         state.seconds = time.monotonic() - began
-        bar.update()
+        shown.step()
         if metrics:
-            report(run, bar, cfg, state, metrics)
+            report(run, shown, cfg, state, metrics)
         stopped = stopping.caught
         if due or stopped or time.monotonic() - saved > SAVE_SECONDS:
             weights = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
@@ -208,12 +219,12 @@ def how_far(cfg: Config, state: State) -> dict[str, Any]:
     return {"progress": progress, "checkpoint": state.saved}
 
 
-def report(run: Run, bar: tqdm, cfg: Config, state: State, metrics: dict[str, float]) -> None:
+def report(run: Run, shown: Progress, cfg: Config, state: State, metrics: dict[str, float]) -> None:
     """Records metrics and shows them."""
     progress = how_far(cfg, state)["progress"]
     record = {"step": progress.pop("steps")} | progress | metrics
     run.log(record)
-    console.show(bar, record, run.content["metrics"])
+    shown.show(record)
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -226,11 +237,12 @@ def main(cfg: DictConfig) -> None:
 
 def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
     """A run from the command line, or one of a sweep's, which then notes how it ended."""
+    place, began = sweep.place(), provenance.now()
     sweep.note("started and not heard of since")
     try:
         checked = config.from_hydra(cfg)
         checked.threads = checked.threads or sweep.threads_each()
-        content = train(checked, stopping)
+        content = train(checked, stopping, place)
     except ConfigError as error:
         let_go(error)
         sweep.note(f"not run, {error}")
@@ -251,7 +263,10 @@ def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
     except SystemExit:
         sweep.note("interrupted")
         raise
-    sweep.note(content["status"])
+    found = {"out": str(config.out_folder(checked)), "metrics": console.shown(content["metrics"])}
+    if str(content["provenance"].get("start")) >= began:  # it was not only returned
+        found["seconds"] = content["progress"]["seconds"]
+    sweep.note(content["status"], **found)
     if content["status"] == "diverged" and not sweep.is_sweep():
         sys.exit(EXIT_DIVERGED)
 

@@ -218,7 +218,7 @@ def test_a_finished_run_is_returned_and_fresh_begins_anew(tiny, tmp_path, capsys
     written = (folder / "run.json").stat().st_mtime_ns
     assert run(tiny) == first
     assert (folder / "run.json").stat().st_mtime_ns == written
-    assert "has already finished; fresh=true runs it again" in capsys.readouterr().out
+    assert "has already finished; fresh=true trains it again" in capsys.readouterr().out
     assert not caplog.text
     made = []
     monkeypatch.setattr(train, "update", lambda lab, step, update=train.update: made.append(step) or update(lab, step))
@@ -562,7 +562,7 @@ def test_the_command_line(tmp_path):
     lines = done.stdout.splitlines()
     assert lines[0].startswith("substring_by_index · roper · quick · seed 0 · ")
     assert sum(line.startswith("step ") for line in lines) == 3
-    assert lines[4].startswith("finished after 6 steps")
+    assert lines[5].startswith("finished after 6 steps")
     assert f"runs/{only_folder(tmp_path / 'runs').name}" in done.stdout
     again = command([*TINY, "out=runs"], tmp_path)
     assert again.returncode == 0
@@ -600,6 +600,9 @@ def test_a_sweep_runs_every_cell_and_goes_on_past_a_bad_one(tmp_path):
     assert done.returncode != 0
     assert "even number" in done.stderr
     assert "sweep: 2 of 4 runs finished" in done.stdout
+    begun = [line.split(" · ") for line in done.stdout.splitlines() if line.startswith("run ")]
+    assert begun[:2] == [["run 1 of 4", "model.d_model=16 rope"], [begun[1][0], "model.d_model=16 roper"]]
+    assert re.fullmatch(r"run 2 of 4, \d+ s left", begun[1][0])
     assert done.stdout.count("not run, model.d_model=10") == 2
     assert "Traceback" not in done.stderr
     contents = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/run.json")]
@@ -623,7 +626,7 @@ def test_a_signal_ends_a_whole_sweep(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "update", raising_signal_at(3, train.update, signal.SIGINT))
     done = command(["-m", *TINY, "out=runs", "seed=0,1,2"], tmp_path)
     assert done.returncode == 128 + signal.SIGINT
-    assert "sweep: 0 of 1 runs finished" in done.stdout
+    assert "sweep: 0 of 3 runs finished; 2 were not begun" in done.stdout
     assert json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["status"] == "interrupted"
 
 
@@ -752,9 +755,10 @@ def test_more_problems_are_graded_at_the_end(tiny, capsys):
         run([*tiny, "eval.problems_at_end=5"])
 
 
-def test_problems_of_other_lengths_are_graded_at_the_end(tiny):
+def test_problems_of_other_lengths_are_graded_at_the_end(tiny, capsys):
     content = run([*tiny, "task.string_length=6", "eval.lengths=[6,12]", "position=randomized_rope"])
     assert {n: count for n, (count, _) in content["slices"]["length"].items()} == {"6": 8, "12": 8}
+    assert re.search(r"accuracy at 6: \d+\.\d% · 12: \d+\.\d%", capsys.readouterr().out)
     context = run([*tiny, "task=substring_by_prefix", "eval.lengths=[64,128]"])
     assert context["slices"]["length_loss"].keys() == {"64", "128"}
 

@@ -1,0 +1,127 @@
+"""What a run and a sweep show: bars and lines on a terminal, and what stands at the end."""
+
+import io
+import json
+import logging
+import math
+import os
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+from conftest import load, run
+from test_signals import StopAtLook
+
+from rope_lab import console, sweep, train
+from rope_lab.console import Place
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 2
+
+    def lines(self) -> list[str]:
+        """The lines that stay: of what was written over one another the last, unless that is blank."""
+        return [line.rpartition("\r")[2] for line in self.getvalue().split("\n") if line.rpartition("\r")[2].strip()]
+
+
+def shown_on(
+    terminal: Terminal, overrides: list[str], place: Place | None = None, errors: io.StringIO | None = None
+) -> None:
+    with redirect_stdout(terminal), redirect_stderr(errors or terminal):
+        train.train(load(*overrides), place=place)
+
+
+@pytest.mark.parametrize("width", [40, 80, 100])
+def test_on_a_terminal_a_bar_moves_below_evaluations_that_stay(tiny, monkeypatch, width):
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((width, 24)))
+    monkeypatch.setattr(console, "REFRESH", 0)
+
+    def warn(trainer, step, update=train.update):
+        if step == 4:
+            logging.warning("beware")
+        return update(trainer, step)
+
+    monkeypatch.setattr(train, "update", warn)
+    shown_on(terminal, tiny)
+    drawn = [part for part in terminal.getvalue().replace("\n", "\r").split("\r") if "|" in part]
+    assert len(drawn) >= 6
+    assert max(map(len, drawn)) < width
+    assert "step 0/6" in drawn[0]
+    assert "nan" not in terminal.getvalue()
+    assert all("train loss" in part for part in drawn if width >= 80 and "step 4/6" in part)
+    lines = terminal.lines()
+    assert [line[:7] for line in lines if line.startswith("step ")] == ["step 0 ", "step 3 ", "step 6 "]
+    assert "beware" in lines
+    assert not [line for line in lines if "|" in line]
+
+
+@pytest.mark.parametrize("how", ["dumb", "piped", "parallel"])
+def test_there_is_no_bar_where_it_would_not_move_or_others_would_write_over_it(tiny, monkeypatch, how):
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "dumb" if how == "dumb" else "xterm")
+    place = Place("rope seed=1", "run 1 of 2", parallel=True) if how == "parallel" else None
+    shown_on(terminal, tiny, place, io.StringIO() if how == "piped" else None)
+    prefix = place.prefix if place else ""
+    assert "\r" not in terminal.getvalue()
+    lines = terminal.lines()
+    assert len([line for line in lines if line.startswith(f"{prefix}step ")]) == 3
+    assert len([line for line in lines if line.endswith(" left")]) == 1
+    if prefix:
+        assert all(line.startswith(prefix) for line in lines[1:])
+
+
+def test_an_interrupted_run_says_of_which_step_its_numbers_are_and_how_it_resumes(tiny, capsys):
+    with pytest.raises(SystemExit):
+        train.train(load(*tiny), StopAtLook(6))
+    shown = capsys.readouterr().out
+    assert "interrupted after 5 steps" in shown
+    assert "the same command resumes it" in shown
+    assert shown.count(", at step 3") == 2
+    run(tiny)
+    resumed = capsys.readouterr().out
+    assert "resumes at step 5 of 6" in resumed
+    assert ", at step" not in resumed
+
+
+def test_a_finished_run_that_is_returned_shows_what_it_did_at_its_end(tiny, tmp_path, capsys):
+    run(tiny)
+    first = capsys.readouterr().out.partition("finished after")[2].splitlines()
+    content = run(tiny)
+    again = capsys.readouterr().out.partition("finished after")[2].splitlines()
+    assert again == [line for line in first if "guessing" not in line]
+    content["metrics"]["eval/loss"] = "\x1b[2J"  # a record that was edited
+    assert "\x1b" not in console.returned(content, tmp_path, None)
+    assert "cannot be shown" in console.returned({"status": "finished"}, tmp_path, Place("", "", parallel=False))
+
+
+def test_a_run_that_ends_no_better_than_guessing_says_so(tiny, tmp_path, capsys):
+    assert console.guessing_loss([3, 3, 5, 5]) == pytest.approx(math.log(2))
+    content = run([*tiny, "train.lr=1e-9"])
+    assert "no better than guessing" in capsys.readouterr().out
+    loss = content["metrics"]["eval/loss"]
+    assert "guessing" in console.summary(content, tmp_path, guess=loss)
+    assert "guessing" not in console.summary(content, tmp_path, guess=loss + 1e-3)
+    assert "guessing" not in console.summary(content | {"status": "interrupted"}, tmp_path, guess=loss)
+
+
+def outcome(job: int, scheme: str, how: str = "finished", loss: float = 1.0) -> dict:
+    found = {"metrics": {"eval/loss": loss, "eval/accuracy": 0.25}, "out": "/runs"} if how == "finished" else {}
+    return {"job": job, "overrides": f"position={scheme} seed={job}", "outcome": how, "scheme": scheme} | found
+
+
+def test_a_sweep_ends_with_a_line_a_scheme_and_the_command_that_reports(tmp_path):
+    lines = [{"runs": 9, "differ": ["position", "seed"]}, outcome(0, "rope"), outcome(1, "rope", loss=2.0)]
+    lines += [outcome(2, "roper", loss=0.5), outcome(3, "roper", "diverged")]
+    path = tmp_path / "outcomes.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    head, *rest = sweep.summary(path).splitlines()
+    assert head == "sweep: 3 of 9 runs finished; 5 were not begun"
+    assert rest[0] == "  diverged: position=roper seed=3"
+    assert [line.split()[:3] for line in rest[2:4]] == [["rope", "2", "1.5000"], ["roper", "1", "0.5000"]]
+    assert "1.0000 to 2.0000" in rest[2]
+    assert rest[-1].endswith(" -m rope_lab.report /runs")
