@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from rope_lab.files import check_regular, make_folder, read_file, write_whole
@@ -42,7 +43,7 @@ class Content:
     planned: bool = False
     outcomes: list[Outcome] = field(default_factory=list)
 
-    @property
+    @cached_property
     def verdicts(self) -> list[Verdict]:
         return [] if self.planned else verdicts(self.groups, self.outcomes, self.published)
 
