@@ -280,6 +280,12 @@ def _reason(error: ValidationError, prefix: str) -> str:
     return f"{key}={show(value)}: {instantiate.reasons(error)}"
 
 
+def resolve_task(config: Config) -> dict[str, Any]:
+    """The settings of the task as a record holds them. Raises ConfigError."""
+    with instantiate.config_errors("task."):
+        return next(instantiate.classes(config.task)).resolve(config.task)
+
+
 def build_task(config: Config) -> Task:
     """The task that `config` names, fit for its sequence length. Raises ConfigError."""
     task = instantiate.build("task", config.task)

@@ -86,7 +86,7 @@ def evaluation_problems(task: Task, n: int) -> list[Problem]:
 
 
 def longer(task: Task, lengths: list[int], problems: int, rows: int, device: torch.device) -> Longer:
-    """`problems` held-out problems of each of `lengths`, and `rows` rows of text, for every run the same.
+    """`problems` held-out problems of each of `lengths`, if they are graded, and `rows` rows of text; always the same.
 
     Raises ValueError where the task has none of such a length.
     """
@@ -94,7 +94,7 @@ def longer(task: Task, lengths: list[int], problems: int, rows: int, device: tor
     text = None
     if lengths and task.one_document:
         text = evaluation_text(tasks[lengths[-1]], rows, lengths[-1]).to(device)
-    return Longer({n: evaluation_problems(tasks[n], problems) for n in lengths}, text)
+    return Longer({n: evaluation_problems(tasks[n], problems) if task.grades else [] for n in lengths}, text)
 
 
 def pad(rows: list[np.ndarray]) -> Tensor:

@@ -7,6 +7,7 @@ the task grades more than the whole (a right sum after wrong steps).
 Shape letters: B batch, T time, V vocabulary.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rope_lab.data import IGNORED, HeldOutText, Longer, batches_by_length, pad
-from rope_lab.generate import generate
+from rope_lab.generate import generate, likeliest, sampled
 from rope_lab.model import Transformer
 from tasks.base import Problem, Task
 
@@ -56,13 +57,15 @@ def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[P
     """Evaluates the model, within `evaluating`; `max_len`: tokens that it reads at most where it generates."""
     nats_N, right_N, position_N = text_losses(model, text)
     metrics = {"loss": nats_N.mean().item(), "token_accuracy": right_N.double().mean().item()}
-    grades = grade(model, task, problems, max_len)
+    if task.bytes_per_token:
+        metrics["bits_per_byte"] = metrics["loss"] / math.log(2) / task.bytes_per_token
+    grades = grade(model, task, problems, max_len) if task.grades else []
     for name in task.grades:
         metrics[name] = float(np.mean([g[name] for g in grades]))
     if len(grades) >= SCORED:
         metrics["score"] = sum(g[task.score] for g in grades[:SCORED])
     slices = {"answer_position": _means(position_N.tolist(), nats_N.tolist())}
-    for name in problems[0].attributes:
+    for name in problems[0].attributes if grades else ():
         slices[name] = _means([p.attributes[name] for p in problems], [float(g["accuracy"]) for g in grades])
     return Evaluation({f"eval/{name}": value for name, value in metrics.items()}, slices)
 
@@ -108,12 +111,12 @@ def by_length(
 ) -> dict[str, dict[str, list[float]]]:
     """Slices, each measured within `reading(n)`, where n is how many tokens are read for it.
 
-    length:      for each length, [how many problems, the share that are right]
+    length:      for each length, [how many problems, the share that are right], where problems are graded
     length_loss: where text is made that long, [how many tokens stand between the length before and this, their mean
                  loss in nats above the Bayes-optimal one]
     """
-    slices: dict[str, dict[str, list[float]]] = {"length": {}}
-    for n, problems in longer.problems.items():
+    slices: dict[str, dict[str, list[float]]] = {"length": {}} if any(longer.problems.values()) else {}
+    for n, problems in longer.problems.items() if slices else ():
         with reading(max(p.length - 1 for p in problems)):
             slices["length"][str(n)] = [len(problems), float(np.mean(exact_matches(model, problems)))]
     if longer.text is not None:
@@ -156,9 +159,9 @@ def longest_completion(problems: list[Problem]) -> int:
 
 
 def _written(model: Transformer, task: Task, problems: list[Problem], longest: int, max_len: int) -> list[str]:
-    """What the model writes after each prompt, at most `longest` tokens of it."""
-    prompts = [p.tokens[: p.prompt_length] for p in problems]
-    return [task.decode(tokens) for tokens in generate(model, task, prompts, longest, max_len)]
+    """What the model writes after each prompt, at most `longest` tokens of it: greedily where that is graded."""
+    prompts, choose = [p.tokens[: p.prompt_length] for p in problems], likeliest if task.grades else sampled()
+    return [task.decode(tokens) for tokens in generate(model, task, prompts, longest, max_len, choose)]
 
 
 def _means(keys: list[int], values: list[float]) -> dict[str, list[float]]:

@@ -1,11 +1,14 @@
-"""Greedy decoding with a KV cache, many prompts side by side.
+"""Decoding with a KV cache, many prompts side by side.
 
 Shape letters: B batch, T time, V vocabulary.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from rope_lab.data import batches_by_length, pad
 from rope_lab.model import Transformer
@@ -13,9 +16,35 @@ from tasks.base import Task
 
 CACHED = 2**30  # bytes of keys and values that completions written side by side take at most
 
+Choose = Callable[[Tensor], Tensor]  # logits [B, V] → tokens [B]
 
-def generate(model: Transformer, task: Task, prompts: list[np.ndarray], longest: int, max_len: int) -> list[np.ndarray]:
-    """Greedy completions of prompts of 1 to `max_len` tokens, each up to the task's stop character or `longest` tokens.
+
+def likeliest(logits_BV: Tensor) -> Tensor:
+    """The token that ranks first: greedy decoding."""
+    return logits_BV.argmax(-1)
+
+
+def sampled(temperature: float = 0.8, top_k: int = 40, seed: int = 0) -> Choose:
+    """Tokens at random among the `top_k` first, by their probabilities with logits divided by `temperature`."""
+    random = torch.Generator().manual_seed(seed)
+
+    def choose(logits_BV: Tensor) -> Tensor:
+        best_BK, token_BK = logits_BV.float().cpu().topk(min(top_k, logits_BV.shape[-1]))
+        chosen_B1 = torch.multinomial((best_BK / temperature).softmax(-1), 1, generator=random)
+        return token_BK.gather(1, chosen_B1)[:, 0].to(logits_BV.device)
+
+    return choose
+
+
+def generate(
+    model: Transformer,
+    task: Task,
+    prompts: list[np.ndarray],
+    longest: int,
+    max_len: int,
+    choose: Choose = likeliest,
+) -> list[np.ndarray]:
+    """Completions of prompts of 1 to `max_len` tokens, each up to the task's stop character or `longest` tokens.
 
     The model reads no more than `max_len` tokens, so the token after the last it can read is the last it writes.
     """
@@ -25,15 +54,15 @@ def generate(model: Transformer, task: Task, prompts: list[np.ndarray], longest:
     bytes_of_token = sum(layer.nbytes for layer in model.new_cache(1, slots)) / slots
     written = [np.empty(0, np.int64)] * len(prompts)
     for batch in batches_by_length(lengths, CACHED / bytes_of_token, room=longest, spread=longest):
-        for i, tokens in zip(batch, _generate(model, [prompts[i] for i in batch], stop, longest, max_len), strict=True):
+        for i, tokens in zip(batch, _generate(model, [prompts[i] for i in batch], stop, longest, max_len, choose), strict=True):
             written[i] = tokens
     return written
 
 
 def _generate(
-    model: Transformer, prompts: list[np.ndarray], stop: int | None, longest: int, max_len: int
+    model: Transformer, prompts: list[np.ndarray], stop: int | None, longest: int, max_len: int, choose: Choose
 ) -> list[np.ndarray]:
-    """One batch. In step t every row's token t is settled: its prompt's while that lasts, then the likeliest."""
+    """One batch. In step t every row's token t is settled: its prompt's while that lasts, then a chosen one."""
     device = model.embedding.weight.device
     prompt_B = torch.tensor([len(prompt) for prompt in prompts], device=device)
     tokens_BT = F.pad(pad(prompts), (0, longest)).to(device)
@@ -46,7 +75,7 @@ def _generate(
     logits_BV = model(tokens_BT[:, :prefill], cache=cache)[:, -1]
     for t in range(prefill, slots + 1):
         own_B = t >= prompt_B[row_B]
-        next_B = torch.where(own_B, logits_BV.argmax(-1), tokens_BT[row_B, t])
+        next_B = torch.where(own_B, choose(logits_BV), tokens_BT[row_B, t])
         tokens_BT[row_B, t] = next_B
         if stop is not None:
             stopped_B = row_B[own_B & (next_B == stop)]

@@ -4,6 +4,7 @@ import ast
 import functools
 import hashlib
 import importlib.metadata
+import inspect
 import os
 import platform
 import re
@@ -64,9 +65,12 @@ def code_digest(cfg: Config) -> str:
 
 
 def _modules(node: dict[str, Any]) -> set[str]:
-    """The modules of the classes that `node` names, and of those that they inherit from."""
+    """The modules of the classes that `node` names, of those that they inherit from, and those of their package there."""
     modules = {base.__module__ for cls in instantiate.classes(node) for base in cls.__mro__}
-    return {name for name in modules if name.partition(".")[0] not in LIBRARIES}
+    modules = {name for name in modules if name.partition(".")[0] not in LIBRARIES}
+    used = {each.__name__ for name in modules for each in vars(sys.modules[name]).values() if inspect.ismodule(each)}
+    packages = {name.partition(".")[0] for name in modules}
+    return modules | {name for name in used if name.partition(".")[0] in packages}
 
 
 def digest_of(modules: Iterable[str]) -> str:
@@ -127,11 +131,14 @@ def cpu_name() -> str:
 
 
 def typed() -> list[str]:
-    """The overrides that were typed for the job at hand, as they were typed; those of `out`, `wandb` and Hydra not."""
+    """The overrides that were typed for the job at hand, as they were typed.
+
+    Not those of `out`, `wandb`, Hydra and `task.path`, which say where things lie.
+    """
     overrides = HydraConfig.get().overrides if HydraConfig.initialized() else None
     words = OmegaConf.to_container(overrides.task, resolve=False) if overrides else sys.argv[1:]
     keys = {word: re.match(r"[~+]*(\w+)[\w./@]*=", word) for word in words}
-    return [word for word, key in keys.items() if key and key[1] not in ("out", "wandb", "hydra")]
+    return [word for word, key in keys.items() if key and key[1] not in ("out", "wandb", "hydra") and "task.path=" not in word]
 
 
 def git_state() -> dict[str, Any]:

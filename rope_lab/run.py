@@ -106,12 +106,12 @@ class Run:
         whole = told | state | {"metrics": self.metrics, "provenance": self.content["provenance"]}
         checkpoint.save(self.folder, step, whole)
 
-    def export(self, weights: dict[str, torch.Tensor], alphabet: str) -> None:
+    def export(self, weights: dict[str, torch.Tensor], alphabet: str | list[str]) -> None:
         """Writes the final weights as WEIGHTS, for other programs to load."""
         about = {
             "run_id": self.content["run_id"],
             "config": json.dumps(self.content["config"]),
-            "alphabet": alphabet,
+            "alphabet": alphabet if isinstance(alphabet, str) else json.dumps(alphabet),
         }
         weights = {name: weight.cpu().contiguous() for name, weight in weights.items()}
         write_whole(self.folder / WEIGHTS, safetensors.torch.save(weights, about))

@@ -49,7 +49,7 @@ class Trainer:
 def resolve(cfg: Config) -> Config:
     """`cfg` with the device, and the precision in which that computes fastest, in the place of `auto`.
 
-    Raises ConfigError where there is no such device.
+    Its task is as a record holds it. Raises ConfigError where there is no such device, or no such task.
     """
     name = cfg.device
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
@@ -60,7 +60,8 @@ def resolve(cfg: Config) -> Config:
     precision = cfg.train.precision
     if precision == "auto":
         precision = "bfloat16" if computes_bfloat16(name) else "float32"
-    return dataclasses.replace(cfg, device=name, train=dataclasses.replace(cfg.train, precision=precision))
+    train = dataclasses.replace(cfg.train, precision=precision)
+    return dataclasses.replace(cfg, device=name, train=train, task=config.resolve_task(cfg))
 
 
 def computes_bfloat16(device: str) -> bool:
@@ -103,7 +104,7 @@ def _held_out(cfg: Config, task: Task, device: torch.device) -> tuple[data.HeldO
     with config_errors(f"{name}={most}: "):
         if most < e.problems:
             raise ValueError(f"must be at least eval.problems={e.problems}, or null")
-        problems = data.evaluation_problems(task, most)
+        problems = data.evaluation_problems(task, most if task.grades else EXAMPLES)
     with config_errors(f"eval.lengths={show(e.lengths)}: "):
         return text, problems, data.longer(task, e.lengths, e.problems, e.sequences, device)
 

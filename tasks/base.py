@@ -8,7 +8,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,7 +24,7 @@ DRAWS = 100_000  # problems that may be drawn in any case while new ones are loo
 class Problem:
     """A prompt and its right completion.
 
-    tokens:        uint8 [length], the prompt's and then the completion's
+    tokens:        unsigned integers [length], the prompt's and then the completion's
     prompt_length: how many of them are the prompt's
     attributes:    the numbers by which results are sliced
     decode:        tokens to characters, for display
@@ -60,7 +60,7 @@ class Problem:
 class Text:
     """Rows of packed training text.
 
-    tokens:  uint8 [rows, length], indices into the task's alphabet
+    tokens:  unsigned integers [rows, length], indices into the task's alphabet
     counted: bool  [rows, length], the tokens that the training loss counts
     answer_position: int16 [rows, length], 1, 2, … along each answer and 0 outside; evaluation counts where it is not 0
     """
@@ -73,27 +73,35 @@ class Text:
 class Task(ABC):
     """What the lab asks of a task.
 
-    alphabet:   every character that the task can write; a token is an index into it
+    alphabet:   every character (or string) that the task can write; a token is an index into it
     stop:       the character that ends a completion, or None where its length does
-    grades:     the names of what `grade` tells; where there is more than `accuracy`, completions have to be generated
+    grades:     the names of what `grade` tells; where there is more than `accuracy`, completions have to be generated;
+                none where a problem is only to be written on, and nothing about it is right or wrong
     score:      the grade by which the write-up counts a problem as right
     max_length: no problem (prompt and completion) has more tokens than this
     one_document: a row of text is one document, in which everything before counts, and not problem after problem
+    bytes_per_token: of held-out text; None where the task's text is not counted in bytes
     version:    raised when the same generator gives other text or problems: checkpoints of another are refused
     """
 
     version: int = 1
-    alphabet: str
+    alphabet: str | list[str]
     stop: str | None = "#"
     grades: tuple[str, ...] = ("accuracy",)
     score: str = "accuracy"
     max_length: int
     one_document: bool = False
+    bytes_per_token: float | None = None
 
     def __init__(self, loss_on: LossOn = "answer"):
         if loss_on not in ("all", "answer"):
             raise ValueError(f"loss_on={loss_on}: must be all or answer")
         self.loss_on = loss_on
+
+    @classmethod
+    def resolve(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """The task's settings without what only this machine knows, such as a path: what a run's record holds."""
+        return settings
 
     @abstractmethod
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
@@ -129,7 +137,7 @@ class Task(ABC):
 
         The right completion is right by each of them.
         """
-        return {"accuracy": completion.startswith(problem.completion)}
+        return {"accuracy": completion.startswith(problem.completion)} if self.grades else {}
 
     def _text(self, tokens: np.ndarray, answer_position: np.ndarray) -> Text:
         counted = answer_position > 0 if self.loss_on == "answer" else np.ones(tokens.shape, dtype=bool)

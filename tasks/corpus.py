@@ -1,0 +1,325 @@
+"""A corpus of text as files of tokens: read in pieces, split once, and mapped into memory rather than loaded.
+
+A corpus is known by a digest of its bytes. What is worked out of it lies in a folder of that name in the user's cache
+(`$XDG_CACHE_HOME/rope_lab`, `~/.cache/rope_lab` by default): where its files are, and its tokens, made once.
+"""
+
+import codecs
+import glob
+import hashlib
+import json
+import logging
+import os
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["bytes", "characters", "bpe"]
+
+PIECE = 2**22  # bytes that are read at once
+HELD_OUT_SHARE, MOST_HELD_OUT = 10, 2**18  # the last tenth is held out, and at most so many bytes
+SIDES = ("training", "held_out")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a corpus.
+
+    training, held_out: uint8, uint16 or uint32 [N], mapped into memory
+    alphabet:           what each token is written as; of bytes, latin-1 characters
+    held_out_bytes:     how many bytes the held-out tokens are
+    """
+
+    training: np.ndarray
+    held_out: np.ndarray
+    alphabet: list[str]
+    held_out_bytes: int
+
+
+def cache() -> Path:
+    """The folder of what is worked out of corpora."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rope_lab"
+
+
+def locate(path: str | None) -> list[Path]:
+    """The files of a corpus: a file, all in a folder, or those that a pattern fits, by name; of None, Python's library.
+
+    Raises ValueError where there are none.
+    """
+    if path is None:
+        return _library()
+    given = Path(path).expanduser()
+    if given.is_dir():
+        found = [Path(folder) / name for folder, _, names in os.walk(given) for name in names]
+        found = [p for p in found if not any(part.startswith(".") for part in p.relative_to(given).parts)]
+    else:
+        found = [given] if given.is_file() else [Path(p) for p in glob.glob(str(given), recursive=True)]
+    files = sorted(p.resolve() for p in found if p.is_file())
+    if not files:
+        raise ValueError(f"path={path}: there is no such file or folder, and no file fits it as a pattern")
+    return files
+
+
+def _library() -> list[Path]:
+    """The sources of Python's standard library that are UTF-8, in an order that mixes its packages."""
+    root = Path(sysconfig.get_path("stdlib"))
+    elsewhere = {"site-packages", "dist-packages", "__pycache__"}
+    found = [p for p in root.rglob("*.py") if not elsewhere & set(p.relative_to(root).parts)]
+    if not found:
+        raise ValueError(f"path=null: {root} holds no sources of Python's standard library; set task.path=FILE")
+    return sorted(found, key=lambda p: hashlib.sha256(str(p.relative_to(root)).encode()).digest())
+
+
+def register(path: str | None) -> str:
+    """The digest of a corpus, 16 hexadecimal digits; notes where it lies. Raises ValueError where it cannot be read.
+
+    The bytes are read where a file is new here or its size or time has changed.
+    """
+    files = locate(path)
+    with _readable(path):
+        state = _state(files)
+        known = cache() / "known" / f"{hashlib.sha256(json.dumps([path, state]).encode()).hexdigest()[:32]}.json"
+        before = _read(cache() / "known" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}-last.json")
+        content = _read(known)
+        if content is None:
+            if path is None:
+                files = [p for p in files if _is_utf8(p)]
+                state = _state(files)
+            digest = hashlib.sha256()
+            for piece in pieces(files):
+                digest.update(piece)
+            content = {"digest": digest.hexdigest()[:16], "files": [str(p) for p in files], "state": state}
+            _write(known, content)
+        _write(known.with_name(f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}-last.json"), content)
+        _write(cache() / content["digest"] / "files.json", content)
+    if before is not None and before["digest"] != content["digest"]:
+        log.warning(
+            "path=%s has changed: corpus %s before, %s now; runs on the two are different runs",
+            *(path, before["digest"], content["digest"]),
+        )
+    return content["digest"]
+
+
+def tokens(digest: str, kind: Kind, vocabulary: int) -> Tokens:
+    """The tokens of a registered corpus, made first if they are not there; `vocabulary`: how many, of `bpe`.
+
+    Raises ValueError where the corpus is not known here, has changed, or cannot be read in this way.
+    """
+    folder = cache() / digest
+    known = _read(folder / "files.json")
+    if known is None:
+        raise ValueError(f"corpus={digest}: is not known on this machine; train with task.path=… of it once")
+    files = [Path(p) for p in known["files"]]
+    with _readable(None):
+        if _state(files) != known["state"]:
+            now = hashlib.sha256()
+            for piece in pieces(files):
+                now.update(piece)
+            if now.hexdigest()[:16] != digest:
+                raise ValueError(f"corpus={digest}: its files have changed since, they are {now.hexdigest()[:16]} now")
+        total = sum(p.stat().st_size for p in files)
+        split = _boundary(files, total - min(total // HELD_OUT_SHARE, MOST_HELD_OUT))
+        parts = {"training": (0, split), "held_out": (split, total)}
+        if kind == "bytes" and len(files) == 1 and total:
+            whole = np.memmap(files[0], np.uint8, "r")
+            return Tokens(whole[:split], whole[split:], [chr(i) for i in range(256)], total - split)
+        coder = {"bytes": _Bytes, "characters": _Characters, "bpe": _Pairs}[kind](folder, files, split, vocabulary)
+        found = [_token_file(folder / f"{coder.name}-{side}", files, parts[side], coder, side) for side in SIDES]
+    return Tokens(*found, coder.alphabet, total - split)
+
+
+def pieces(files: Iterable[Path], begin: int = 0, end: float = np.inf, size: int = PIECE) -> Iterator[bytes]:
+    """The bytes `begin` to `end` of files one after the other, in pieces of at most `size`."""
+    at = 0
+    for path in files:
+        length = path.stat().st_size
+        if at + length > begin and at < end:
+            with path.open("rb") as file:
+                file.seek(max(0, begin - at))
+                left = min(end, at + length) - max(begin, at)
+                while left > 0 and (piece := file.read(int(min(size, left)))):
+                    left -= len(piece)
+                    yield piece
+        at += length
+
+
+class _Bytes:
+    """Tokens are bytes."""
+
+    name, dtype = "bytes", np.uint8
+    alphabet = [chr(i) for i in range(256)]
+
+    def __init__(self, *_: Any):
+        """Nothing has to be learned."""
+
+    def encode(self, piece: bytes, last: bool, side: str) -> tuple[np.ndarray, int]:
+        """The tokens of a piece, and how many of its bytes they are; all of them in the `last` piece."""
+        return np.frombuffer(piece, np.uint8), len(piece)
+
+
+class _Characters:
+    """Tokens are the characters of the training part."""
+
+    name = "characters"
+
+    def __init__(self, folder: Path, files: list[Path], split: int, _: int):
+        known = _read(folder / "characters.json")
+        if known is None:
+            counts, rest = np.zeros(0x110000, np.int64), b""
+            for piece in pieces(files, 0, split):
+                text, used = _decoded(rest + piece)
+                rest = (rest + piece)[used:]
+                codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+                counts[: codes.max(initial=0) + 1] += np.bincount(codes, minlength=1)
+            _decoded(rest, last=True)
+            known = {"alphabet": [chr(code) for code in np.flatnonzero(counts)]}
+            _write(folder / "characters.json", known)
+        self.alphabet = known["alphabet"]
+        self.dtype = np.uint8 if len(self.alphabet) <= 256 else np.uint16 if len(self.alphabet) <= 65536 else np.uint32
+        self.token_of = np.full(0x110000, -1, np.int64)
+        self.token_of[[ord(c) for c in self.alphabet]] = np.arange(len(self.alphabet))
+
+    def encode(self, piece: bytes, last: bool, side: str) -> tuple[np.ndarray, int]:
+        text, used = _decoded(piece, last)
+        found = self.token_of[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
+        if (found < 0).any():
+            unknown = "".join(sorted({text[i] for i in np.flatnonzero(found < 0)[:100]}))
+            raise ValueError(f"tokens=characters: {unknown!r} stand in the held-out part alone; use task.tokens=bytes")
+        return found.astype(self.dtype), used
+
+
+class _Pairs:
+    """Tokens are learned on the training part by byte-pair encoding (Sennrich et al., 2016), over bytes."""
+
+    def __init__(self, folder: Path, files: list[Path], split: int, vocabulary: int):
+        try:
+            import tokenizers
+        except ImportError:
+            raise ValueError("tokens=bpe: needs the package tokenizers: pip install -e '.[text]'") from None
+        if vocabulary < 257:
+            raise ValueError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
+        self.name, path = f"bpe-{vocabulary}", folder / f"bpe-{vocabulary}.json"
+        if not path.exists():
+            log.warning("learning %d byte pairs of the corpus, once", vocabulary)
+            learned = tokenizers.Tokenizer(tokenizers.models.BPE())
+            learned.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+            learned.decoder = tokenizers.decoders.ByteLevel()
+            alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+            trainer = tokenizers.trainers.BpeTrainer(
+                vocab_size=vocabulary, initial_alphabet=sorted(alphabet), show_progress=False
+            )
+            learned.train_from_iterator(_texts(pieces(files, 0, min(split, 2**28))), trainer)
+            _write_bytes(path, learned.to_str().encode())
+        self.learned = tokenizers.Tokenizer.from_str(path.read_text("utf-8"))
+        size = self.learned.get_vocab_size()
+        self.alphabet = [self.learned.id_to_token(i) for i in range(size)]
+        self.dtype = np.uint16 if size <= 65536 else np.uint32
+
+    def encode(self, piece: bytes, last: bool, side: str) -> tuple[np.ndarray, int]:
+        text, used = _decoded(piece, last)
+        if not last and "\n" in text:  # so that no word is cut
+            text = text[: text.rindex("\n") + 1]
+            used = len(text.encode())
+        return np.array(self.learned.encode(text).ids, self.dtype), used
+
+
+def _texts(found: Iterable[bytes]) -> Iterator[str]:
+    rest = b""
+    for piece in found:
+        text, used = _decoded(rest + piece)
+        rest = (rest + piece)[used:]
+        yield from text.splitlines(keepends=True)
+
+
+def _token_file(stem: Path, files: list[Path], part: tuple[int, int], coder: Any, side: str) -> np.ndarray:
+    """The tokens of one part of a corpus, from STEM.bin; made, or made to its end, if that is not whole."""
+    whole, begun, told = stem.with_suffix(".bin"), stem.with_suffix(".part"), stem.with_suffix(".json")
+    size = np.dtype(coder.dtype).itemsize
+    done = _read(told) or {"bytes": 0, "tokens": 0, "whole": False}
+    if not (done["whole"] and whole.exists() and whole.stat().st_size == done["tokens"] * size):
+        if done["whole"] or not begun.exists() or begun.stat().st_size < done["tokens"] * size:
+            done = {"bytes": 0, "tokens": 0, "whole": False}
+        begin, end = part
+        mode = "r+b" if done["bytes"] else "wb"
+        with begun.open(mode) as file:
+            file.truncate(done["tokens"] * size)
+            file.seek(0, os.SEEK_END)
+            rest, read = b"", begin + done["bytes"]
+            for piece in pieces(files, read, end):
+                read += len(piece)
+                found, used = coder.encode(rest + piece, read == end, side)
+                rest = (rest + piece)[used:]
+                file.write(found.tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+                done = {"bytes": done["bytes"] + used, "tokens": done["tokens"] + len(found), "whole": False}
+                _write(told, done)
+        begun.replace(whole)
+        _write(told, done | {"whole": True})
+    return np.memmap(whole, coder.dtype, "r") if done["tokens"] else np.empty(0, coder.dtype)
+
+
+def _boundary(files: list[Path], at: int) -> int:
+    """The last place at or before `at` where a character of UTF-8 begins."""
+    before = b"".join(pieces(files, max(0, at - 3), at + 1))
+    back = next((i for i, byte in enumerate(reversed(before)) if byte & 0xC0 != 0x80), 0)
+    return at - back
+
+
+def _decoded(piece: bytes, last: bool = False) -> tuple[str, int]:
+    """The text of a piece, and how many of its bytes that is. Raises ValueError where it is not UTF-8."""
+    try:
+        return codecs.utf_8_decode(piece, "strict", last)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the corpus is not UTF-8 ({error.reason}): use task.tokens=bytes") from None
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        path.read_bytes().decode()
+    except (UnicodeDecodeError, OSError):
+        return False
+    return True
+
+
+def _state(files: list[Path]) -> list[list[Any]]:
+    return [[str(p), p.stat().st_size, p.stat().st_mtime_ns] for p in files]
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: Path, content: Any) -> None:
+    _write_bytes(path, json.dumps(content).encode())
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file that is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_bytes(content)
+    part.replace(path)
+
+
+class _readable:
+    """Within it, what the file system has against a corpus or the cache is a ValueError."""
+
+    def __init__(self, path: str | None):
+        self.path = path
+
+    def __enter__(self) -> None:
+        """Nothing is to be done."""
+
+    def __exit__(self, kind: Any, error: Any, _: Any) -> None:
+        if isinstance(error, OSError):
+            raise ValueError(f"path={self.path}: {error.filename} cannot be used ({error.strerror})") from None
