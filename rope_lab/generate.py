@@ -54,7 +54,9 @@ def generate(
     bytes_of_token = sum(layer.nbytes for layer in model.new_cache(1, slots)) / slots
     written = [np.empty(0, np.int64)] * len(prompts)
     for batch in batches_by_length(lengths, CACHED / bytes_of_token, room=longest, spread=longest):
-        for i, tokens in zip(batch, _generate(model, [prompts[i] for i in batch], stop, longest, max_len, choose), strict=True):
+        for i, tokens in zip(
+            batch, _generate(model, [prompts[i] for i in batch], stop, longest, max_len, choose), strict=True
+        ):
             written[i] = tokens
     return written
 

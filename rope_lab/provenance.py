@@ -65,7 +65,10 @@ def code_digest(cfg: Config) -> str:
 
 
 def _modules(node: dict[str, Any]) -> set[str]:
-    """The modules of the classes that `node` names, of those that they inherit from, and those of their package there."""
+    """The modules of the classes that `node` names and of those that they inherit from.
+
+    Also those of the same package that these import as modules.
+    """
     modules = {base.__module__ for cls in instantiate.classes(node) for base in cls.__mro__}
     modules = {name for name in modules if name.partition(".")[0] not in LIBRARIES}
     used = {each.__name__ for name in modules for each in vars(sys.modules[name]).values() if inspect.ismodule(each)}
@@ -137,8 +140,7 @@ def typed() -> list[str]:
     """
     overrides = HydraConfig.get().overrides if HydraConfig.initialized() else None
     words = OmegaConf.to_container(overrides.task, resolve=False) if overrides else sys.argv[1:]
-    keys = {word: re.match(r"[~+]*(\w+)[\w./@]*=", word) for word in words}
-    return [word for word, key in keys.items() if key and key[1] not in ("out", "wandb", "hydra") and "task.path=" not in word]
+    return [word for word in words if re.match(r"[~+]*(?!out\b|wandb\b|hydra\b|task\.path\b)\w[\w./@]*=", word)]
 
 
 def git_state() -> dict[str, Any]:

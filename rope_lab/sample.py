@@ -10,7 +10,7 @@ from pathlib import Path
 from rope_lab import data
 from rope_lab.config import Config
 from rope_lab.evaluate import longest_completion, samples
-from rope_lab.generate import generate
+from rope_lab.generate import Choose, generate, likeliest, sampled
 from rope_lab.instantiate import ConfigError, config_errors
 from rope_lab.model import Transformer
 from rope_lab.run import load_run
@@ -19,24 +19,30 @@ from rope_lab.trainer import as_evaluated
 from tasks.base import Task
 
 
-def complete(cfg: Config, task: Task, model: Transformer, prompt: str) -> str:
-    """What the model writes after `prompt`, greedily. Raises ConfigError where the prompt cannot be read."""
+def complete(cfg: Config, task: Task, model: Transformer, prompt: str, choose: Choose) -> str:
+    """What the model writes after `prompt`. Raises ConfigError where the prompt cannot be read."""
     with config_errors():
         tokens = task.encode(prompt)
-    if not 0 < len(prompt) <= cfg.train.seq_len:
-        raise ConfigError(f"a prompt of {len(prompt)} characters: must have 1 to {cfg.train.seq_len}")
-    longest = cfg.train.seq_len if task.stop else longest_completion(data.evaluation_problems(task, 8))
-    (written,) = generate(model, task, [tokens], longest, cfg.train.seq_len)
+    if not 0 < len(tokens) <= cfg.train.seq_len:
+        raise ConfigError(f"a prompt of {len(tokens)} tokens: must have 1 to {cfg.train.seq_len}")
+    graded = task.grades and not task.stop
+    longest = longest_completion(data.evaluation_problems(task, 8)) if graded else cfg.train.seq_len
+    (written,) = generate(model, task, [tokens], longest, cfg.train.seq_len, choose)
     return task.decode(written)
 
 
 def show_problems(cfg: Config, task: Task, model: Transformer, n: int) -> str:
-    """Completions of the first `n` held-out problems, marked right or wrong, the right answer below a wrong one."""
+    """Completions of the first `n` held-out problems, marked right or wrong, the right answer below a wrong one.
+
+    Where the task grades nothing, held-out text and how the model writes on.
+    """
     if not 1 <= n <= 1_000_000:
         raise ConfigError(f"-n {n}: must be at least 1 and at most 1,000,000")
     with config_errors(f"-n {n}: "):
         problems = data.evaluation_problems(task, n)
     lines, written = [], samples(model, task, problems, cfg.train.seq_len)
+    if not task.grades:
+        return "\n\n".join(f"{row['prompt']} → {row['written']}" for row in written)
     for row in written:
         extra = "".join(f" ({name} right)" for name in task.grades if row[name] and not row["accuracy"])
         prompt, line, right = (plain(row[part]) for part in ("prompt", "written", "completion"))
@@ -52,7 +58,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="text in the task's alphabet")
     parser.add_argument("-n", type=int, default=8, help="how many held-out problems, where no prompt is given")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package whose code may run")
+    parser.add_argument("--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy")
+    parser.add_argument("--top-k", type=int, default=40, help="sample among so many tokens")
+    parser.add_argument("--seed", type=int, default=0, help="of the samples")
     given = parser.parse_args(arguments)
+    if given.top_k < 1 or (given.temperature is not None and not 0 < given.temperature < 1000):
+        parser.error("--top-k must be at least 1, and --temperature above 0")
     try:
         cfg, task, model, content = load_run(given.folder, given.allow)
         say(plain(f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {content['status']}"))
@@ -60,7 +71,9 @@ def main(arguments: list[str] | None = None) -> None:
             if given.prompt is None:
                 say(show_problems(cfg, task, model, given.n))
             else:
-                completion = complete(cfg, task, model, given.prompt)
+                random = given.temperature is not None or not task.grades
+                choose = sampled(given.temperature or 0.8, given.top_k, given.seed) if random else likeliest
+                completion = complete(cfg, task, model, given.prompt, choose)
                 say(given.prompt + " → " + "\n".join(map(plain, completion.split("\n"))))
     except ConfigError as error:
         sys.exit(str(error))

@@ -12,6 +12,7 @@ import logging
 import os
 import sysconfig
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -153,10 +154,9 @@ class _Bytes:
     """Tokens are bytes."""
 
     name, dtype = "bytes", np.uint8
-    alphabet = [chr(i) for i in range(256)]
 
     def __init__(self, *_: Any):
-        """Nothing has to be learned."""
+        self.alphabet = [chr(i) for i in range(256)]
 
     def encode(self, piece: bytes, last: bool, side: str) -> tuple[np.ndarray, int]:
         """The tokens of a piece, and how many of its bytes they are; all of them in the `last` piece."""
@@ -311,15 +311,10 @@ def _write_bytes(path: Path, content: bytes) -> None:
     part.replace(path)
 
 
-class _readable:
-    """Within it, what the file system has against a corpus or the cache is a ValueError."""
-
-    def __init__(self, path: str | None):
-        self.path = path
-
-    def __enter__(self) -> None:
-        """Nothing is to be done."""
-
-    def __exit__(self, kind: Any, error: Any, _: Any) -> None:
-        if isinstance(error, OSError):
-            raise ValueError(f"path={self.path}: {error.filename} cannot be used ({error.strerror})") from None
+@contextmanager
+def _readable(path: str | None) -> Iterator[None]:
+    """Raises what the file system has against a corpus or the cache as a ValueError."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"path={path}: {error.filename} cannot be used ({error.strerror})") from None

@@ -45,10 +45,8 @@ class RealText(Task):
         for part in ("training", "held_out"):
             there, least = len(getattr(self.tokens, part)), context + 1 + (context if part == "training" else 0)
             if there < least:
-                what = "a tenth of it is held out" if part == "held_out" else "most of it is trained on"
-                raise ValueError(
-                    f"path={path}: the corpus is too small: {what}, {there:,} tokens, and context={context} needs {least:,}"
-                )
+                what = f"its {part.replace('_', '-')} part has {there:,} tokens, and context={context} needs {least:,}"
+                raise ValueError(f"path={path}: the corpus is too small: {what}")
 
     @classmethod
     def resolve(cls, settings: dict[str, Any]) -> dict[str, Any]:

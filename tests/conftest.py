@@ -4,6 +4,7 @@ A Python process that imports torch takes some 3 seconds of a core: `command` ca
 and is what a test should use that does not look at signals, kills or descriptors.
 """
 
+import atexit
 import contextlib
 import copy
 import functools
@@ -15,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +31,7 @@ from rope_lab.positions import Dims, PositionScheme
 SCHEMES = sorted(path.stem for path in (config.CONF / "position").glob("*.yaml"))
 TASKS = sorted(path.stem for path in (config.CONF / "task").glob("*.yaml"))
 RECIPES = sorted((path.parent.name, path.stem) for path in (config.CONF / "recipe").glob("*/*.yaml"))
+GENERATED = [recipe for recipe in RECIPES if recipe[0] != "text"]  # tasks that write their own text, and grade it
 
 TINY = [
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=2"),
@@ -46,6 +49,10 @@ def fuzz(examples: int) -> int:
 def random_examples(most: int) -> Callable:
     """Marks a test of hypothesis' `fuzz`, with so many examples under `make torture`."""
     return lambda test: pytest.mark.fuzz(settings(max_examples=fuzz(most), deadline=None)(test))
+
+
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="rope_lab-tests-")  # nothing is written into the user's own
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 def load(*overrides: str) -> config.Config:
