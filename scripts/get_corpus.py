@@ -1,0 +1,39 @@
+"""Downloads a corpus that conf/corpus/ names: `python scripts/get_corpus.py NAME [--into FOLDER]`.
+
+Training downloads nothing: it reads the file that this writes, `+corpus=NAME`. Needs the package datasets.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+SOURCES = {  # name → what datasets.load_dataset is called with
+    "wikitext103": ("Salesforce/wikitext", "wikitext-103-raw-v1"),
+    "fineweb_edu": ("HuggingFaceFW/fineweb-edu", "sample-10BT"),
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=SOURCES)
+    parser.add_argument("--into", type=Path, default=Path(os.environ.get("ROPE_LAB_CORPORA", "corpora")))
+    given = parser.parse_args(arguments)
+    path = given.into / f"{given.name}.txt"
+    if path.exists():
+        sys.exit(f"{path} is there already")
+    try:
+        import datasets
+    except ImportError:
+        sys.exit("needs the package datasets: pip install datasets")
+    given.into.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    with part.open("w", encoding="utf-8") as file:
+        for row in datasets.load_dataset(*SOURCES[given.name], split="train", streaming=True):
+            file.write(row["text"] + "\n")
+    part.rename(path)
+    print(f"written: {path}")
+
+
+if __name__ == "__main__":
+    main()
