@@ -173,11 +173,21 @@ def summary(
     if finished and guess is not None and m["eval/loss"] >= guess:
         told.append(("", f"no better than guessing: token frequencies alone give a loss of {guess:.4f}"))
     if not place:
+        told += [("", line) for line in sample(c)]
         told += whereabouts(c, folder)
     if place and place.parallel:
         return "\n".join(place.prefix + line for line in [head, *(" ".join(row).strip() for row in told)])
     width = max((len(name) for name, _ in told), default=0)
     return "\n".join([head, *(f"  {name:<{width}}  {what}" if name else f"  {what}" for name, what in told)])
+
+
+def sample(content: dict[str, Any]) -> list[str]:
+    """A few lines that the model has written, of a task in which nothing is right or wrong; else none."""
+    first = next(iter(content.get("samples", [])), {})
+    if not first or "accuracy" in first:
+        return []
+    text = (first["prompt"] + first["written"]).strip()
+    return [f"| {plain(line)[:76]}" for line in text.split("\n")[:12]]
 
 
 def guessing_loss(tokens: list[int]) -> float:

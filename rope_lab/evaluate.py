@@ -159,8 +159,10 @@ def longest_completion(problems: list[Problem]) -> int:
 
 
 def _written(model: Transformer, task: Task, problems: list[Problem], longest: int, max_len: int) -> list[str]:
-    """What the model writes after each prompt, at most `longest` tokens of it: greedily where that is graded."""
-    prompts, choose = [p.tokens[: p.prompt_length] for p in problems], likeliest if task.grades else sampled()
+    """What the model writes after each prompt: greedily, at most `longest` tokens of it, where that is graded."""
+    prompts, choose = [p.tokens[: p.prompt_length] for p in problems], likeliest
+    if not task.grades:
+        longest, choose = max_len, sampled()
     return [task.decode(tokens) for tokens in generate(model, task, prompts, longest, max_len, choose)]
 
 
