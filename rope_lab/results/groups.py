@@ -61,7 +61,15 @@ class Group:
 
     def of(self, scheme: str) -> pd.DataFrame:
         """The finished runs of a scheme, by seed."""
-        return self.finished[self.finished.scheme == scheme].set_index("seed")
+        return self._by_scheme.get(scheme, self._by_seed.iloc[:0])
+
+    @cached_property
+    def _by_seed(self) -> pd.DataFrame:
+        return self.finished.set_index("seed")
+
+    @cached_property
+    def _by_scheme(self) -> dict[str, pd.DataFrame]:
+        return dict(list(self._by_seed.groupby("scheme")))
 
     @property
     def floor(self) -> float:

@@ -187,11 +187,12 @@ def lengths(group: Group) -> str:
     beyond = {n: "shorter" if n < shortest else "longer" for n in group.lengths if not shortest <= n <= longest}
     shares = group.slices(LENGTH).assign(mean=lambda slices: 100 * slices["mean"])
     table = shares.groupby(["scheme", "value"])["mean"].agg(["mean", "min", "max", "count"])
+    cells = dict(zip(table.index, table.itertuples(index=False), strict=True))  # looking up in a frame is slow
 
     def cell(scheme: str, n: int) -> str:
-        if (scheme, n) not in table.index:
+        if (scheme, n) not in cells:
             return "–"
-        mean, least, most, count = table.loc[scheme, n]
+        mean, least, most, count = cells[scheme, n]
         return f"{mean:.1f}" + (f" ({least:.0f}–{most:.0f})" if count > 1 else "")
 
     titles = {n: f"{n} ({beyond[n]})" if n in beyond else f"{n}" for n in group.lengths}
