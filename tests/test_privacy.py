@@ -20,6 +20,7 @@ from rope_lab.instantiate import ConfigError
 
 SCRATCH = "scratch-of-alice"
 SECRET = "hunter2-of-alice"
+PRIVATE = pytest.mark.xdist_group("private")  # so that one process makes the run that they look at
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,7 @@ def private(tmp_path_factory) -> Path:
     return folder / SCRATCH / "runs"
 
 
+@PRIVATE
 def test_nothing_that_is_recorded_tells_of_the_machine_its_user_or_the_checkout(private):
     """Every byte of it but for W&B's own logs, which are never uploaded."""
     remote = subprocess.run(["git", "remote", "-v"], cwd=ROOT, capture_output=True, text=True).stdout.split()
@@ -62,6 +64,7 @@ def test_nothing_that_is_recorded_tells_of_the_machine_its_user_or_the_checkout(
     assert not list(private.rglob("requirements.txt"))
 
 
+@PRIVATE
 def test_wandb_records_offline_what_the_run_records(private):
     (file,) = private.glob("wandb/offline-run-*/run-*.wandb")
     content = file.read_bytes()
@@ -80,6 +83,7 @@ def test_wandb_records_offline_what_the_run_records(private):
     assert file.name == f"run-roper-s7-{runs.read(only_folder(private))['run_id']}.wandb"
 
 
+@PRIVATE
 def test_what_repeats_a_run_is_recorded(private):
     """Settings that were typed as ${…} by what they came to, the command as it was typed, without where it wrote."""
     folder = only_folder(private)
