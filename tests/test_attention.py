@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from rope_lab import attention
 from rope_lab.attention import (
     KVCache,
     LinearAttentionState,
@@ -55,8 +56,8 @@ def test_scores_are_divided_by_the_root_of_the_width_of_values():
     scores = torch.einsum("bnhk,bihk->bhni", q, k) / K**0.5
     weights = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
     expected = torch.einsum("bhni,bihk->bnhk", weights, v)
-    for attention in (blockwise, fused):
-        torch.testing.assert_close(attention((q, k, v), None), expected, rtol=0, atol=1e-12)
+    for attend in (blockwise, fused):
+        torch.testing.assert_close(attend((q, k, v), None), expected, rtol=0, atol=1e-12)
 
 
 def test_a_bias_that_needs_no_gradient():
@@ -131,15 +132,17 @@ def quadratic(rotated: torch.Tensor, plain: torch.Tensor) -> torch.Tensor:
     return o
 
 
-@pytest.mark.parametrize("length", [1, 2, BLOCK - 1, BLOCK, 2 * BLOCK + 17])
-def test_linear_attention_is_its_formula(length):
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 35])
+def test_linear_attention_is_its_formula(length, monkeypatch):
+    """Within a block, to its end, and over several."""
+    monkeypatch.setattr(attention, "BLOCK", 8)
     torch.manual_seed(length)
     raw = torch.randn(B, length, 3, H, K, dtype=torch.float64, requires_grad=True)
     weights = torch.randn(B, length, H, K, dtype=torch.float64)
     results = []
-    for attention in (linear_attention, quadratic):
+    for attend in (linear_attention, quadratic):
         plain = positive(raw)
-        o = attention(transformed(plain), plain)
+        o = attend(transformed(plain), plain)
         results.append((o, *torch.autograd.grad((o * weights).sum(), raw)))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)

@@ -216,8 +216,8 @@ def test_pope_scores_by_float32_whatever_it_is_given():
 @pytest.mark.parametrize("name", ["pope", "pope_roper"])
 def test_gradients_of_pope(name):
     """Of queries, keys and values, and of the learned phases."""
-    scheme, qkv = make_pope(name), heads().requires_grad_()
-    at = scheme.prepare(torch.tensor([0, 3, 4, 9, 50, 51, 900]), torch.float64)
+    scheme, qkv = make_pope(name), heads()[:1, :4].clone().requires_grad_()
+    at = scheme.prepare(torch.tensor([0, 3, 50, 900]), torch.float64)
     assert torch.autograd.gradcheck(lambda x, delta: softmax_attention(scheme.heads(x, at)), (qkv, scheme.delta))
 
 
