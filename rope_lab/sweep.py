@@ -131,7 +131,7 @@ def about(config: DictConfig) -> dict[str, Any]:
 def place() -> Place | None:
     """Where the present job stands among the runs of its sweep or, in parallel, of its launcher; None: it is alone."""
     if not is_sweep():
-        words = [word for word in provenance.typed() if re.match(r"task=|position=|seed=|\w+\.", word)]
+        words = [word for word in provenance.typed() if re.match(r"(task|position|seed)\b", word)]
         return Place(_label(words), "", parallel=True) if signals.launcher() else None
     sweep, jobs, _ = _read(_outcomes())
     runs, label = sweep.get("runs", 0), _label(_differing(sweep))
