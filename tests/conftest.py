@@ -1,36 +1,23 @@
-"""What the tests share: schemes and tasks of conf/, runs that train in a moment, the command line.
+"""What the tests share: the names of conf/, the settings of a run that trains in a moment, and its folder.
 
-A Python process that imports torch takes some 3 seconds of a core: `command` calls the command line in this process,
-and is what a test should use that does not look at signals, kills or descriptors.
+Nothing here imports torch before a test asks for it: that takes 3 seconds of a core, and trained.py does it.
 """
 
 import atexit
-import contextlib
-import copy
-import functools
-import io
-import json
-import logging
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
-from hypothesis import settings
 
-from rope_lab import checkpoint, config, signals, train
-from rope_lab.positions import Dims, PositionScheme
-
-SCHEMES = sorted(path.stem for path in (config.CONF / "position").glob("*.yaml"))
-TASKS = sorted(path.stem for path in (config.CONF / "task").glob("*.yaml"))
-RECIPES = sorted((path.parent.name, path.stem) for path in (config.CONF / "recipe").glob("*/*.yaml"))
+ROOT = Path(__file__).resolve().parent.parent
+CONF = ROOT / "conf"
+SCHEMES = sorted(path.stem for path in (CONF / "position").glob("*.yaml"))
+TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
+RECIPES = sorted((path.parent.name, path.stem) for path in (CONF / "recipe").glob("*/*.yaml"))
 GENERATED = [recipe for recipe in RECIPES if recipe[0] != "text"]  # tasks that write their own text, and grade it
 
 TINY = [
@@ -48,35 +35,13 @@ def fuzz(examples: int) -> int:
 
 def random_examples(most: int) -> Callable:
     """Marks a test of hypothesis' `fuzz`, with so many examples under `make torture`."""
+    from hypothesis import settings
+
     return lambda test: pytest.mark.fuzz(settings(max_examples=fuzz(most), deadline=None)(test))
 
 
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="rope_lab-tests-")  # nothing is written into the user's own
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
-
-
-def load(*overrides: str) -> config.Config:
-    """A copy of what config.load gives; it composes once for all calls that differ in `out` alone."""
-    cfg = copy.deepcopy(_composed(config.CONF, *(o for o in overrides if not o.startswith("out="))))
-    for override in overrides:
-        if override.startswith("out="):
-            cfg.out = override.partition("=")[2]
-    return cfg
-
-
-@functools.cache
-def _composed(conf: Path, *overrides: str) -> config.Config:
-    return config.load(*overrides)
-
-
-def make_scheme(name: str, dims: Dims, *overrides: str) -> PositionScheme:
-    """The scheme of conf/position/`name`.yaml."""
-    return config.build_position(load(f"position={name}", *overrides), dims)
-
-
-def run(overrides: list[str]) -> dict:
-    """The content of run.json of a run that is trained, resumed or returned in this process."""
-    return train.train(load(*overrides))
 
 
 @pytest.fixture
@@ -88,6 +53,8 @@ def tiny(tmp_path):
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Path:
     """The folder of a finished run of TINY; not to be changed."""
+    from trained import run
+
     out = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["rope_lab.train"])
@@ -101,88 +68,21 @@ def folder(finished, tmp_path) -> Path:
     return shutil.copytree(finished, tmp_path / "runs" / finished.name)
 
 
-@pytest.fixture(autouse=True)
-def neutral_command_line(monkeypatch):
-    """Runs record the command that made them, which should not be the test runner's."""
-    monkeypatch.setattr(sys, "argv", ["rope_lab.train"])
-
-
 def only_folder(out: Path) -> Path:
     """The one run folder in `out`."""
     (folder,) = [path for path in out.iterdir() if (path / "run.json").exists()]
     return folder
 
 
-def metrics_of(folder: Path) -> list[dict]:
-    """The metric records of a run, but for seconds."""
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+@pytest.fixture(autouse=True)
+def neutral_command_line(monkeypatch):
+    """Runs record the command that made them, which should not be the test runner's."""
+    monkeypatch.setattr(sys, "argv", ["rope_lab.train"])
 
 
-def assert_same_end(a: Path, b: Path) -> None:
-    """Two run folders hold the same metrics and bit-identical weights and optimizer states."""
-    assert metrics_of(a) == metrics_of(b)
-    ours, theirs = checkpoint.load(a), checkpoint.load(b)
-    assert ours["step"] == theirs["step"]
-    for name, value in ours["model"].items():
-        assert torch.equal(value, theirs["model"][name]), name
-    for number, values in ours["optimizer"]["state"].items():
-        for name, value in values.items():
-            assert torch.equal(value, theirs["optimizer"]["state"][number][name])
-
-
-def raising_signal_at(step: int, update, number: int = signal.SIGTERM):
-    """`update`, in whose call before step `step` is done two signals come, the first of them `number`."""
-
-    def interrupted(trainer, at):
-        if at == step - 1:
-            os.kill(os.getpid(), number)
-            os.kill(os.getpid(), signal.SIGINT)
-        return update(trainer, at)
-
-    return interrupted
-
-
-def stopped_run(overrides: list[str], out: Path, monkeypatch, stop_at: int = 4) -> Path:
-    """The folder of a run that was interrupted by a signal after step `stop_at`."""
-    with monkeypatch.context() as patch:
-        patch.setattr(train, "update", raising_signal_at(stop_at, train.update))
-        with pytest.raises(SystemExit):
-            run(overrides)
-    return only_folder(out)
-
-
-def command(overrides: list[str], folder: Path) -> SimpleNamespace:
-    """How `python -m rope_lab.train` ends in `folder`, with what it prints, called in this process."""
-    stdout, stderr, status = io.StringIO(), io.StringIO(), 0
-    with pytest.MonkeyPatch.context() as patch, same_process(), contextlib.chdir(folder):
-        patch.setattr(sys, "argv", ["rope_lab.train", *overrides])
-        patch.setattr(signals, "_asked", 0)
-        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-            try:
-                train.command_line()
-            except SystemExit as end:
-                status = end.code or 0
-    return SimpleNamespace(returncode=status, stdout=stdout.getvalue(), stderr=stderr.getvalue())
-
-
-@contextlib.contextmanager
-def same_process() -> Iterator[None]:
-    """Gives signal handlers and loggers back that a process sets which is to end."""
-    root = logging.getLogger()
-    level, loggers = root.level, root.handlers[:]
-    handlers = {number: signal.getsignal(number) for number in (*signals.SIGNALS, signal.SIGALRM)}
-    try:
-        yield
-    finally:
-        root.setLevel(level)
-        root.handlers[:] = loggers
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def spawn(overrides: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess:
-    """`python -m rope_lab.train` in a process of its own."""
-    arguments = [sys.executable, "-m", "rope_lab.train", *overrides]
-    environment = os.environ | {"PYTHONWARNINGS": ""} | environment
-    return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+def walk(group: dict):
+    """Every (group, key) of nested dicts."""
+    for key, value in group.items():
+        yield group, key
+        if isinstance(value, dict):
+            yield from walk(value)

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TINY, load, only_folder, run
+from conftest import TINY, only_folder
 from test_signals import StopAtLook
+from trained import load, run
 
 from rope_lab import command, config, train
 

@@ -11,10 +11,11 @@ from random import Random
 
 import pytest
 import torch
-from conftest import TASKS, TINY, command, fuzz, load, only_folder, random_examples, run
+from conftest import TASKS, TINY, fuzz, only_folder, random_examples, walk
 from hydra.errors import HydraException
 from hypothesis import given
 from hypothesis import strategies as st
+from trained import command, load, run
 
 from rope_lab import config, files
 from rope_lab.instantiate import ConfigError
@@ -372,14 +373,6 @@ def test_a_damaged_record_is_a_config_error(edits):
 
 
 PLAIN = load()
-
-
-def walk(group: dict):
-    """Every (group, key) of nested dicts."""
-    for key, value in group.items():
-        yield group, key
-        if isinstance(value, dict):
-            yield from walk(value)
 
 
 def test_relative_folders(monkeypatch, tmp_path):

@@ -8,8 +8,8 @@ import os
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
-from conftest import load, run
 from test_signals import StopAtLook
+from trained import load, run
 
 from rope_lab import console, sweep, train
 from rope_lab.console import Place

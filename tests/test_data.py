@@ -5,7 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 import torch
-from conftest import GENERATED, TASKS, load
+from conftest import GENERATED, TASKS
+from trained import load
 
 from rope_lab import config, data
 

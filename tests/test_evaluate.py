@@ -6,8 +6,9 @@ from statistics import mean
 
 import pytest
 import torch
-from conftest import SCHEMES, TASKS, load, make_scheme
+from conftest import SCHEMES, TASKS
 from torch import nn
+from trained import load, make_scheme
 
 from rope_lab import config, data
 from rope_lab.evaluate import by_length, evaluate, exact_matches, grade

@@ -6,9 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import SCHEMES, TASKS
-
-from rope_lab.config import ROOT
+from conftest import ROOT, SCHEMES, TASKS
 
 # Each line may import what stands above it, and nothing beside or below it.
 LAYERS = [

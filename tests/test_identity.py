@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import load, only_folder
+from conftest import only_folder
+from trained import load
 
 from rope_lab import checkpoint, compat, config, files, probe, provenance, run, sample
 from rope_lab.identity import Identity, differences, identify

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import SCHEMES, TASKS, TINY, command, fuzz, load, only_folder, run
+from conftest import SCHEMES, TASKS, TINY, fuzz, only_folder
 from hydra.errors import HydraException
+from trained import command, load, run
 
 from rope_lab import checkpoint, config, files, memory, sample, text, train, trainer
 from rope_lab.instantiate import ConfigError

@@ -4,7 +4,8 @@ import hashlib
 
 import pytest
 import torch
-from conftest import SCHEMES, load, make_scheme
+from conftest import SCHEMES
+from trained import load, make_scheme
 
 from rope_lab import config
 from rope_lab.model import Transformer

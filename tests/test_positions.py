@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from conftest import load, make_scheme
+from trained import load, make_scheme
 
 from rope_lab import config
 from rope_lab.attention import softmax_attention, unpacked

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import safetensors
-from conftest import TINY, command, load, only_folder, run, spawn
+from conftest import TINY, only_folder
+from trained import command, load, run, spawn
 
 from rope_lab import config, files, sample, train
 from rope_lab import run as runs

@@ -5,7 +5,8 @@ import os
 
 import pytest
 import torch
-from conftest import SCHEMES, make_scheme, only_folder, run
+from conftest import SCHEMES, only_folder
+from trained import make_scheme, run
 
 from rope_lab import checkpoint, data, files, probe, provenance, sample
 from rope_lab.instantiate import ConfigError

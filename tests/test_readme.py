@@ -6,9 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import SCHEMES, TINY, only_folder
-
-from rope_lab.config import ROOT
+from conftest import ROOT, SCHEMES, TINY, only_folder
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "results").glob("**/*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)")

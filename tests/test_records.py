@@ -12,7 +12,8 @@ from random import Random
 import pytest
 import safetensors.torch
 import torch
-from conftest import TINY, command, load, only_folder, run
+from conftest import TINY, only_folder
+from trained import command, load, run
 
 from rope_lab import checkpoint, config, files, provenance, train, trainer
 from rope_lab import run as runs

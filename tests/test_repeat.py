@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 import yaml
-from conftest import TINY, load, run
+from conftest import TINY
+from trained import load, run
 
 from rope_lab import provenance, repeat
 from rope_lab.results import codes, folders

@@ -13,11 +13,9 @@ from random import Random
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import fuzz
+from conftest import ROOT, fuzz, walk
 from omegaconf import OmegaConf
-from test_config import walk
 
-from rope_lab.config import ROOT
 from rope_lab.files import as_json, digest, sealed
 from rope_lab.identity import identify
 from rope_lab.results import __main__ as results

@@ -11,11 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from conftest import ROOT
 from crafted import DAMAGED, ESCAPES, FOLDERS, HARMLESS, KEPT, MARKDOWN, MARKS, REFUSED, SHOWN, make_folders, make_kept
 from test_results import make_run, shown
 
 from rope_lab import data, sample
-from rope_lab.config import ROOT
 from rope_lab.files import as_json, digest, sealed
 from rope_lab.results import __main__ as results
 from rope_lab.results import figures, tables

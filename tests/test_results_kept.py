@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import random_examples
+from conftest import ROOT, random_examples
 from hypothesis import given
 from hypothesis import strategies as st
 from test_results import make_run
 
-from rope_lab import config, files
+from rope_lab import files
 from rope_lab.results import __main__ as results
 from rope_lab.results import kept, store
 from rope_lab.results.folders import read
@@ -205,7 +205,7 @@ def test_kept_rows_killed_before_every_system_call(tmp_path):
     (tmp_path / "given").write_bytes(pickle.dumps([b]))
     folder, log = tmp_path / "kept", tmp_path / "calls"
     command = [sys.executable, "-c", CODE, str(folder), str(tmp_path / "given")]
-    fixed = os.environ | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(config.ROOT)}
+    fixed = os.environ | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(ROOT)}
     kills = missed = 0
     for before in ([], [a]):
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from conftest import TINY, load, only_folder, run
+from conftest import TINY, only_folder
+from trained import load, run
 
 from rope_lab import checkpoint, config, signals, sweep, train
 from rope_lab import run as runs

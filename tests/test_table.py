@@ -7,7 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import TINY, command
+from conftest import TINY
+from trained import command
 
 from rope_lab import config
 from rope_lab.results.folders import read

@@ -10,9 +10,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from conftest import GENERATED, TASKS, load, random_examples
+from conftest import GENERATED, TASKS, random_examples
 from hypothesis import given
 from hypothesis import strategies as st
+from trained import load
 
 from rope_lab import config, data
 from tasks.arithmetic_addition import ArithmeticAddition

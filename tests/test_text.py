@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import TINY, only_folder, run
+from conftest import TINY, only_folder
+from trained import run
 
 from rope_lab import config, data, sample
 from rope_lab.evaluate import evaluate, text_losses

@@ -8,7 +8,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from conftest import TINY, assert_same_end, only_folder
+from conftest import TINY, only_folder
+from trained import assert_same_end
 
 from rope_lab import checkpoint
 from rope_lab import run as runs

@@ -17,19 +17,8 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from conftest import (
-    SCHEMES,
-    TINY,
-    assert_same_end,
-    command,
-    load,
-    metrics_of,
-    only_folder,
-    raising_signal_at,
-    run,
-    spawn,
-    stopped_run,
-)
+from conftest import SCHEMES, TINY, only_folder
+from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run, spawn, stopped_run
 
 from rope_lab import checkpoint, config, data, provenance, sample, tracking, train
 from rope_lab import run as runs

@@ -1,0 +1,125 @@
+"""Runs that train in a moment, here and in processes of their own.
+
+A Python process that imports torch takes some 3 seconds of a core: `command` calls the command line in this process,
+and is what a test should use that does not look at signals, kills or descriptors.
+"""
+
+import contextlib
+import copy
+import functools
+import io
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import only_folder
+
+from rope_lab import checkpoint, config, signals, train
+from rope_lab.positions import Dims, PositionScheme
+
+
+def load(*overrides: str) -> config.Config:
+    """A copy of what config.load gives; it composes once for all calls that differ in `out` alone."""
+    cfg = copy.deepcopy(_composed(config.CONF, *(o for o in overrides if not o.startswith("out="))))
+    for override in overrides:
+        if override.startswith("out="):
+            cfg.out = override.partition("=")[2]
+    return cfg
+
+
+@functools.cache
+def _composed(conf: Path, *overrides: str) -> config.Config:
+    return config.load(*overrides)
+
+
+def make_scheme(name: str, dims: Dims, *overrides: str) -> PositionScheme:
+    """The scheme of conf/position/`name`.yaml."""
+    return config.build_position(load(f"position={name}", *overrides), dims)
+
+
+def run(overrides: list[str]) -> dict:
+    """The content of run.json of a run that is trained, resumed or returned in this process."""
+    return train.train(load(*overrides))
+
+
+def metrics_of(folder: Path) -> list[dict]:
+    """The metric records of a run, but for seconds."""
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+
+
+def assert_same_end(a: Path, b: Path) -> None:
+    """Two run folders hold the same metrics and bit-identical weights and optimizer states."""
+    assert metrics_of(a) == metrics_of(b)
+    ours, theirs = checkpoint.load(a), checkpoint.load(b)
+    assert ours["step"] == theirs["step"]
+    for name, value in ours["model"].items():
+        assert torch.equal(value, theirs["model"][name]), name
+    for number, values in ours["optimizer"]["state"].items():
+        for name, value in values.items():
+            assert torch.equal(value, theirs["optimizer"]["state"][number][name])
+
+
+def raising_signal_at(step: int, update, number: int = signal.SIGTERM):
+    """`update`, in whose call before step `step` is done two signals come, the first of them `number`."""
+
+    def interrupted(trainer, at):
+        if at == step - 1:
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGINT)
+        return update(trainer, at)
+
+    return interrupted
+
+
+def stopped_run(overrides: list[str], out: Path, monkeypatch, stop_at: int = 4) -> Path:
+    """The folder of a run that was interrupted by a signal after step `stop_at`."""
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "update", raising_signal_at(stop_at, train.update))
+        with pytest.raises(SystemExit):
+            run(overrides)
+    return only_folder(out)
+
+
+def command(overrides: list[str], folder: Path) -> SimpleNamespace:
+    """How `python -m rope_lab.train` ends in `folder`, with what it prints, called in this process."""
+    stdout, stderr, status = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, same_process(), contextlib.chdir(folder):
+        patch.setattr(sys, "argv", ["rope_lab.train", *overrides])
+        patch.setattr(signals, "_asked", 0)
+        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+            try:
+                train.command_line()
+            except SystemExit as end:
+                status = end.code or 0
+    return SimpleNamespace(returncode=status, stdout=stdout.getvalue(), stderr=stderr.getvalue())
+
+
+@contextlib.contextmanager
+def same_process() -> Iterator[None]:
+    """Gives signal handlers and loggers back that a process sets which is to end."""
+    root = logging.getLogger()
+    level, loggers = root.level, root.handlers[:]
+    handlers = {number: signal.getsignal(number) for number in (*signals.SIGNALS, signal.SIGALRM)}
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = loggers
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def spawn(overrides: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess:
+    """`python -m rope_lab.train` in a process of its own."""
+    arguments = [sys.executable, "-m", "rope_lab.train", *overrides]
+    environment = os.environ | {"PYTHONWARNINGS": ""} | environment
+    return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
