@@ -6,9 +6,10 @@ Nothing here imports torch before a test asks for it: that takes 3 seconds of a 
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,14 @@ def only_folder(out: Path) -> Path:
     """The one run folder in `out`."""
     (folder,) = [path for path in out.iterdir() if (path / "run.json").exists()]
     return folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def counted_hangup() -> Iterator[None]:
+    """Under nohup SIGHUP is ignored, and runs then ignore it too."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(autouse=True)

@@ -28,30 +28,26 @@ def extra(tmp_path):
     return [*TINY, f"out={tmp_path / 'runs'}"]
 
 
-class Process:
-    """Stands in for subprocess.Popen: a run that has ended when it begins, in this process."""
-
-    def __init__(self, arguments: list[str], **_):
-        assert arguments[:3] == [sys.executable, "-m", "rope_lab.train"]
-        self.status = command(arguments[3:], Path.cwd()).returncode
-
-    def poll(self) -> int | None:
-        return self.status
-
-
 @pytest.fixture
-def here(monkeypatch):
-    monkeypatch.setattr(table, "subprocess", SimpleNamespace(Popen=Process))
+def begun(monkeypatch):
+    """What a table begins, by scheme: runs in this process that have ended when they begin."""
+    begun = []
+
+    def popen(arguments: list[str], **_) -> SimpleNamespace:
+        assert arguments[:3] == [sys.executable, "-m", "rope_lab.train"]
+        status = command(arguments[3:], Path.cwd()).returncode
+        begun.append(next(setting for setting in arguments if setting.startswith("position=")))
+        return SimpleNamespace(poll=lambda: status)
+
+    monkeypatch.setattr(table, "subprocess", SimpleNamespace(Popen=popen))
+    return begun
 
 
-def test_each_cell_is_run_once_and_not_again(here, extra, tmp_path):
-    table.run_all(CELLS, extra, jobs=2, minutes=5)
-    contents = [table.content_of(cell, extra) for cell in CELLS]
-    assert [c["status"] for c in contents] == ["finished", "finished"]
-    assert [c["position"] for c in contents] == ["rope", "roper"]
-    written = [path.stat().st_mtime_ns for path in sorted((tmp_path / "runs").glob("*/run.json"))]
-    table.run_all(CELLS, extra, jobs=2, minutes=5)
-    assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "runs").glob("*/run.json"))] == written
+def test_each_cell_is_run_once_and_not_again(begun, extra):
+    for _ in range(2):
+        table.run_all(CELLS, extra, jobs=2, minutes=5)
+        assert begun == ["position=rope", "position=roper"]
+        assert [table.content_of(cell, extra)["status"] for cell in CELLS] == ["finished", "finished"]
 
 
 def test_when_the_time_is_up_runs_are_told_to_stop_and_no_other_begins(extra, monkeypatch):
@@ -89,7 +85,7 @@ def test_what_is_missing_is_said(extra, monkeypatch, capsys):
     assert "model.attention=softmax: the table says which runs there are" in told
 
 
-def test_what_is_kept_can_be_left_out(here, extra, tmp_path):
+def test_what_is_kept_can_be_left_out(begun, extra, tmp_path):
     """Of the runs that have finished; a run under other settings is another run."""
     table.run_all(CELLS[:1], extra, jobs=1, minutes=5)
     found, _ = read(tmp_path / "runs")

@@ -22,6 +22,7 @@ from trained import assert_same_end, command, load, metrics_of, raising_signal_a
 
 from rope_lab import checkpoint, config, data, provenance, sample, tracking, train
 from rope_lab import run as runs
+from rope_lab.generate import likeliest
 from rope_lab.instantiate import ConfigError
 from rope_lab.trainer import build, build_model
 from tasks.substring_by_index import SubstringByIndex
@@ -708,11 +709,11 @@ def test_talking_to_a_trained_run_is_talking_to_its_weights(tiny, tmp_path, caps
     content = run([*tiny, "train.lr=1e-1", "train.steps=12"])
     sample.main([str(only_folder(tmp_path / "runs")), "-n", "8"])
     shown = capsys.readouterr().out
-    untrained = build_model(load(*tiny), len(config.build_task(load(*tiny)).alphabet))
     assert all(row["prompt"] + " → " + row["written"] in shown for row in content["samples"])
-    prompt = content["samples"][0]["prompt"]
-    cfg = load(*tiny)
-    assert sample.complete(cfg, config.build_task(cfg), untrained, prompt) != content["samples"][0]["written"]
+    cfg, first = load(*tiny), content["samples"][0]
+    task = config.build_task(cfg)
+    untrained = build_model(cfg, len(task.alphabet))
+    assert sample.complete(cfg, task, untrained, first["prompt"], likeliest) != first["written"]
 
 
 def test_talking_to_a_run(tiny, tmp_path, capsys):
