@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, SCHEMES, TINY, only_folder
+from conftest import ROOT, SCHEMES
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "results").glob("**/*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)")
@@ -25,9 +25,19 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def run(checkout, *arguments: str) -> None:
-    done = subprocess.run([sys.executable, *arguments], cwd=checkout, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+MINE = """
+from conftest import TINY, only_folder
+from trained import command
+
+from rope_lab.results.__main__ import main
+
+def test_it_trains_and_its_results_are_shown(tmp_path):
+    done = command([*TINY, "task=reverse", "position=alibi", "out=runs"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert only_folder(tmp_path / "runs").name.startswith("reverse-alibi-s0-")
+    main([str(tmp_path / "runs")])
+    assert "## reverse, scale quick" in (tmp_path / "runs" / "README.md").read_text()
+"""
 
 
 def test_a_scheme_and_a_task_of_ones_own(checkout):
@@ -47,14 +57,13 @@ def test_a_scheme_and_a_task_of_ones_own(checkout):
     positions.write_text(without + "\n\n" + scheme)
     (checkout / "tasks" / "reverse.py").write_text(task)
     (checkout / "conf" / "task" / "reverse.yaml").write_text(block("Your own task", "yaml"))
-    run(checkout, "-m", "rope_lab.train", *TINY, "task=reverse", "position=alibi", "out=runs")
-    assert only_folder(checkout / "runs").name.startswith("reverse-alibi-s0-")
-    run(checkout, "-m", "rope_lab.results", "runs")
-    assert "## reverse, scale quick" in (checkout / "runs" / "README.md").read_text()
     yaml.with_name("mine.yaml").write_text(yaml.read_text())  # a name that no test knows
-    rooms = [f"tests/test_{room}.py" for room in ("positions", "model", "data", "evaluate", "probe")]
-    generic = [*rooms, "-k", "alibi or mine or reverse", "-p", "no:cacheprovider"]
-    run(checkout, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(checkout), *generic)
+    (checkout / "tests" / "test_mine.py").write_text(MINE)
+    files = [f"tests/test_{name}.py" for name in ("mine", "positions", "model", "data", "evaluate", "probe")]
+    command = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(checkout)]
+    command += [*files, "-k", "alibi or mine or reverse", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
