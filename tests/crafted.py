@@ -393,7 +393,7 @@ def make_kept(place: Path, what: str, rows: str, curves: str) -> None:
 
 def main() -> None:
     """Writes each crafted folder beside two good ones, and each pair of kept files, to try them by hand."""
-    from test_results import make_run
+    from builders import make_run
 
     from rope_lab.results.__main__ import main as results
 

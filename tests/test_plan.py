@@ -1,21 +1,23 @@
 """Planned comparisons: nothing is tested early, and what is printed is what references compute from the same runs."""
 
 import itertools
-import math
+import os
 import subprocess
 from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
+from builders import make_pairs, make_row
 from scipy import stats as scipy_stats
-from test_results import make_run
 
 from rope_lab.results import __main__ as results
-from rope_lab.results import frame, plan, stats, studies
+from rope_lab.results import outcomes, plan, studies
 from rope_lab.results.kept import read_kept
+from rope_lab.results.outcomes import Result
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run
+from rope_lab.results.stats import Interval
 
 PLAN = """
 studies:
@@ -38,40 +40,8 @@ studies:
 SEEDS = range(8, 14)
 
 
-def make_row(scheme: str, seed: int, curve: list[float], **changes) -> Run:
-    """A run evaluated at steps 0, 100, 200, …"""
-    sizes = {"train.steps": 500, "train.batch_size": 1, "train.seq_len": 10, "eval.problems": 8}
-    run = Run(
-        task="substring_by_index",
-        scale="reduced",
-        recipe_id="r",
-        position=scheme,
-        seed=seed,
-        run_id=f"{scheme}{seed}",
-        status="finished",
-        steps=500,
-        sequences=500,
-        tokens=5000,
-        seconds=1.0,
-        parameters=10,
-        code="c0de",
-        commit="0123456789ab",
-        torch="2.13",
-        hardware="CPU",
-        threads=1,
-        metrics={"eval/accuracy": curve[-1]},
-        settings=sizes | {"train.lr": 1e-4, "device": "cpu"} | changes.pop("settings", {}),
-        position_settings={},
-        curves={"eval/accuracy": [[100 * i for i in range(len(curve))], curve]},
-        slices={},
-        floor={},
-    )
-    return replace(run, **changes)
-
-
 @pytest.fixture
-def study(monkeypatch):
-    monkeypatch.setattr(frame, "scheme_names", lambda runs: [run.position for run in runs])
+def study():
     return studies.parsed(PLAN, "plan.yaml")[0]
 
 
@@ -87,7 +57,7 @@ def runs():
 
 
 def outcome(study: studies.Study, runs: list[Run]) -> str:
-    return plan.outcome(study, runs, Published())
+    return plan.section(outcomes.of(study, runs), Published())
 
 
 def differences(runs, of) -> list[float]:
@@ -117,17 +87,53 @@ def test_the_outcome_is_what_references_compute(study, runs):
     assert text.count("200 | never |") == text.count("200 | 300 |") == 3
 
 
-def test_verdicts(study, runs):
-    c, result = study.primary[0], plan.Result(0.01, "", 50, 40, 60)
-    assert plan._verdict(study, c, result, 0.01) == "confirmed"
-    assert plan._verdict(study, c, replace(result, mean=-50), 0.01) == "reversed"
-    assert plan._verdict(study, c, plan.Result(0.2, "", 10, -10, 33), 0.2) == "refuted at the published size"
-    assert plan._verdict(study, c, plan.Result(0.2, "", 10, -10, 35), 0.2) == "undecided"
-    lower, c = replace(study, higher_is_better=False), replace(c, published=-0.012)
-    assert plan._verdict(lower, c, plan.Result(0.01, "", -0.03, -0.04, -0.02), 0.01) == "confirmed"
-    assert plan._verdict(lower, c, plan.Result(0.01, "", 0.03, 0.02, 0.04), 0.01) == "reversed"
-    assert plan._verdict(lower, c, plan.Result(0.5, "", 0.0, -0.011, 0.011), 0.5) == "refuted at the published size"
-    assert plan._verdict(lower, c, plan.Result(0.5, "", 0.0, -0.013, 0.013), 0.5) == "undecided"
+@pytest.mark.parametrize(
+    ("higher", "published", "ends", "p", "word"),
+    [
+        (True, 34, (40, 60), 0.01, "confirmed"),
+        (True, 34, (-60, -40), 0.01, "reversed"),
+        (True, 34, (-10, 33), 0.2, "refuted at the published size"),
+        (True, 34, (-10, 35), 0.2, "undecided"),
+        (True, None, (-10, 1), 0.2, "undecided"),
+        (False, -0.012, (-0.04, -0.02), 0.01, "confirmed"),
+        (False, -0.012, (0.02, 0.04), 0.01, "reversed"),
+        (False, -0.012, (-0.011, 0.011), 0.5, "refuted at the published size"),
+        (False, -0.012, (-0.013, 0.013), 0.5, "undecided"),
+    ],
+)
+def test_verdicts(study, higher, published, ends, p, word):
+    asked = replace(study, higher_is_better=higher)
+    ahead = (sum(ends) > 0) == higher
+    result = Result(
+        replace(study.primary[0], published=published), p, "", Interval(sum(ends) / 2, *ends, 24), (), ahead
+    )
+    assert outcomes.verdict(asked, result, p) == word
+
+
+@pytest.mark.parametrize("test", ["sign_flip", "mcnemar", "sign"])
+@pytest.mark.parametrize("contender", ["roper", "rope"])
+def test_whichever_the_test_who_is_ahead_is_confirmed(study, runs, test, contender):
+    """On steps: to be there first is to be ahead, though the number is less."""
+    ends = {"roper": [0.0, 0.6, 0.9], "rope": [0.0, 0.1, 0.2]}
+    made = [make_row(scheme, seed, ends[scheme]) for scheme, seed in study.cells]
+    schemes = (contender, "rope" if contender == "roper" else "roper")
+    planned = replace(study.primary[0], schemes=schemes, test=test, reaches=0.5)
+    (result,) = outcomes.of(replace(study, primary=[planned], secondary=[]), made).primary
+    assert (result.p, result.verdict) == (2 / 64, "confirmed" if contender == "roper" else "reversed")
+
+
+def test_what_a_run_did_not_record_is_named_and_nothing_is_tested(study, runs):
+    for change, said in (
+        ({"metrics": {"eval/loss": 1.0}}, "eval/accuracy of roper seed 8"),
+        ({"curves": {}}, "the curve of eval/accuracy of roper seed 8"),
+        ({"curves": {"eval/accuracy": [[0], [0.5]]}}, "the curve of eval/accuracy of roper seed 8"),
+    ):
+        text = outcome(study, [replace(runs[0], **change), *runs[1:]])
+        assert "**Outcome: none.**" in text
+        assert said in text
+    assert "**Outcome" not in outcome(study, [replace(runs[0], status="diverged", metrics={}, curves={}), *runs[1:]])
+    compared_with_nothing = make_row("none", 8, [0.0], metric="eval/loss")
+    assert "**Outcome" not in outcome(replace(study, seeds=study.seeds | {"none": [8]}), [*runs, compared_with_nothing])
 
 
 @pytest.mark.parametrize(
@@ -190,15 +196,26 @@ def test_two_runs_for_one_cell_are_refused(study, runs):
         ("hypothesis: RoPER is ahead.", "guess: 1", "hypothesis"),
         ("studies:", "study:", "is no plan"),
         ("studies:", "studies: {", "is no plan"),
+        ("hypothesis", "\udcff", "is no plan"),
+        ("rope: 8-13", "rope: 0-999999999999", "at most 10,000 seeds"),
     ],
 )
 def test_a_plan_that_cannot_be_read_is_said_in_a_line(old, new, named, tmp_path):
     path = tmp_path / "mine.yaml"
-    path.write_text(PLAN.replace(old, new))
-    with pytest.raises(SystemExit) as refused:
-        plan.main([str(path)])
-    assert named in str(refused.value)
-    assert "\n" not in str(refused.value)
+    path.write_text(PLAN.replace(old, new), errors="surrogateescape")
+    path.with_name("plan.yaml").symlink_to(path)
+    for command in (plan.main, results.main):  # which reads the plan in a folder of results
+        with pytest.raises(SystemExit) as refused:
+            command([str(path if command is plan.main else tmp_path)])
+        assert named in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_plan_that_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "plan.yaml")
+    for command, argument in ((plan.main, tmp_path / "plan.yaml"), (results.main, tmp_path)):
+        with pytest.raises(SystemExit, match=r"plan\.yaml: cannot be read \(is not a regular file\)"):
+            command([str(argument)])
 
 
 def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
@@ -239,34 +256,17 @@ def test_the_kept_runs_of_our_own_plan_were_planned():
     assert [p for p in plan.unplanned(studies.PLAN, ours, runs) if "git does not tell" not in p] == []
 
 
-def test_the_random_sign_flip_test_is_near_the_exact_one_and_never_0():
-    values = np.random.default_rng(0).normal(0.5, 1, 15)
-    exact, sampled = stats.sign_flip_p(values), stats.sign_flip_p(values, samples=2**14)
-    assert sampled == pytest.approx(exact, abs=0.02)
-    assert sampled != exact
-    for sign in (1.0, -1.0):
-        assert stats.sign_flip_p([sign] * 40, samples=2**14) == pytest.approx(1 / (2**14 + 1))
-
-
-def test_the_sign_test_is_the_binomial_one():
-    assert stats.sign_p(0, 0) == 1
-    assert stats.sign_p(9, 1) == stats.sign_p(1, 9) == pytest.approx(2 * (1 + 10) / 2**10)
-    assert math.isclose(stats.sign_p(5, 0), 2 / 32)
-
-
 def test_kept_rows_of_a_plan_are_shown_without_tests_of_their_own(tmp_path, capsys):
     """Whoever keeps rows as they end would otherwise look at p values before the last run."""
-    for seed, (rope, roper) in enumerate([(0.5, 0.8), (0.6, 0.9), (0.4, 0.9)]):
-        make_run(tmp_path / "runs", "rope", seed, rope)
-        make_run(tmp_path / "runs", "roper", seed, roper)
+    make_pairs(tmp_path / "runs", [0.5, 0.6, 0.4], [0.8, 0.9, 0.9])
     text = {}
     for name in ("kept", "other"):
         (tmp_path / "plan.yaml").write_text(PLAN)
         results.main([str(tmp_path / "runs"), "--keep", "--into", str(tmp_path / name)])
         text[name] = (tmp_path / name / "README.md").read_text()
         assert "102.4" in text[name]  # 128 · 0.8: every seed is shown
-    assert "p (Holm)" in text["other"]
-    assert "against RoPE" in text["other"]
-    for word in ("p (Holm)", "against RoPE", "95% interval of the difference", "McNemar"):
+        assert (tmp_path / name / "figures" / "verdicts.svg").exists() == (name == "other")
+    for word in ("p (Holm", "p (corrected for)", "| − RoPE", "sign-flip", "verdicts.svg", "RoPER ahead?"):
+        assert word in text["other"]
         assert word not in text["kept"]
     assert "plan.md" in text["kept"]

@@ -1,4 +1,4 @@
-"""From run folders to rows, tables and figures, on records made for the purpose; broken ones among them."""
+"""From run folders to rows and tables, on records made for the purpose; broken ones among them."""
 
 import json
 import math
@@ -10,164 +10,40 @@ import sys
 from pathlib import Path
 from random import Random
 
-import numpy as np
 import pandas as pd
 import pytest
+from builders import PUBLISHED, ROPE, ROPER, STEPS, make_pairs, make_run, row, shipped, shown, table_rows
 from conftest import ROOT, fuzz, walk
 from omegaconf import OmegaConf
 
 from rope_lab.files import as_json, digest, sealed
-from rope_lab.identity import identify
 from rope_lab.results import __main__ as results
-from rope_lab.results import figures, load, stats, tables
+from rope_lab.results import load
 from rope_lab.results.folders import read
 from rope_lab.results.frame import CONF
 from rope_lab.results.groups import group, numbers
 from rope_lab.results.kept import keep
 from rope_lab.results.metrics import declared, is_share
-from rope_lab.results.published import SPARE_COLORS, Published
 
-PUBLISHED = Published()
-STEPS = [0, 50, 100]
-
-
-def shipped(scheme: str) -> dict:
-    """The settings of conf/position/, or some where there are none."""
-    path = CONF / "position" / f"{scheme}.yaml"
-    return OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {"_target_": "Mine", "q": 1}
-
-
-def make_run(out: Path, scheme: str, seed: int, last: float, **changes) -> Path:
-    """A run folder of substring_by_index that ends with accuracy `last`.
-
-    `recipe` makes it a run of another recipe. Its ids are those of its settings; `name` is put in their place into the
-    folder's name.
-    """
-    recipe, name = changes.pop("recipe", None), changes.pop("name", f"{scheme}-{seed}")
-    settings = {
-        "train": {"steps": 100, "batch_size": 4, "seq_len": 64, "decay": "none"},
-        "eval": {"problems": 512, "every": 50},
-    }
-    content = {
-        "status": "finished",
-        "task": "substring_by_index",
-        "position": scheme,
-        "scale": "quick",
-        "seed": seed,
-        "parameters": 1000,
-        "config": settings | {"task": {"string_length": 13}, "model": {"d_model": 16}, "position": shipped(scheme)},
-        "progress": {"steps": 100, "sequences": 400, "tokens": 25600, "seconds": 1.5},
-        "metrics": {"eval/accuracy": last, "eval/score": round(128 * last), "eval/loss": 1 - last},
-        "slices": {"index": {"0": [200, last], "1": [312, last]}, "answer_position": {"1": [10, 0.5]}},
-        "floor": {"loss": 0.0, "answer_position": {"1": [10, 0.0]}},
-        "provenance": {
-            "code": "c0de",
-            "git": {"commit": "0123456789abcdef", "dirty": False},
-            "versions": {"torch": "2.13.0"},
-            "hardware": {"device": "cpu", "name": "CPU", "threads": 1},
-        },
-    }
-    for path, value in changes.items():
-        node, keys = content, path.split("__")
-        for key in keys[:-1]:
-            node = node[key]
-        node[keys[-1]] = value
-    if recipe:
-        content["config"]["task"] = content["config"]["task"] | {"letters": recipe}
-    recorded = content["config"] | {"device": content["provenance"]["hardware"]["device"]}
-    identity = identify(content["task"], content["position"], content["seed"], recorded)
-    content |= {"run_id": identity.run_id, "recipe_id": identity.recipe_id}
-    folder = out / f"{scheme}-s{seed}-{name}"
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(content))
-    lines = [{"step": s, "eval/accuracy": last * s / 100, "eval/loss": 1 - last * s / 100} for s in STEPS]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
-
-
-ROPE, ROPER = [0.50, 0.60, 0.55, 0.40], [0.80, 0.97, 0.75, 0.75]
+INDEX = "Substring by Index"
+LINUX = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full to write to")
 
 
 @pytest.fixture
 def out(tmp_path):
-    for seed, (a, b) in enumerate(zip(ROPE, ROPER, strict=True)):
-        make_run(tmp_path, "rope", seed, a)
-        make_run(tmp_path, "roper", seed, b)
-    return tmp_path
+    return make_pairs(tmp_path, ROPE, ROPER)
 
 
-def shown(capsys, *arguments) -> str:
-    results.main([str(a) for a in arguments])
-    return re.sub(" +", " ", capsys.readouterr().out.replace("**", ""))
-
-
-def test_published_beside_measured_and_the_paired_interval(out, capsys):
-    text = shown(capsys, out, "--print")
-    row = next(line for line in text.splitlines() if line.startswith("| Substring by Index | problems"))
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[2:4] == ["62.00", "96.11"]
-    # by hand: means 0.5125 and 0.8175; differences 0.30 0.37 0.20 0.35, mean 0.305, sd 0.07594, t(3) = 3.18245
-    assert cells[4].startswith("65.6 [")
-    assert cells[5].startswith("104.6 [")
-    half = 3.18245 * 0.07594 / 2
-    low, high = 128 * (0.305 - half), 128 * (0.305 + half)
-    assert cells[6] == f"+39.0 [{low:+.1f}, {high:+.1f}]"
-    assert cells[8] == "0.12 (0.12)"  # all four signs alike: 2 / 2⁴
-    assert cells[9] == "4"
-    assert "RoPER ends better than RoPE by 39.0 problems right of 128" in text
-    assert "beyond noise" in text
-    assert re.search(r"differs from the write-up in .*model\.d_model 16 \(write-up: 512\)", text)
-    scheme_row = next(line for line in text.splitlines() if line.startswith("| RoPER |"))
-    assert "102.4 124.2 96.0 96.0" in scheme_row  # every seed
-    assert "| 107.5 |" in scheme_row  # without the worst of them: (0.80 + 0.97 + 0.75) / 3 × 128
-    assert "| 4 of 4, 100 (100 100 100 100) |" in scheme_row  # half right at the third evaluation at the latest
-    assert "| 1 of 4 (– 100 – –) |" in scheme_row  # 95% right
-
-
-def test_what_is_within_noise_is_said_to_be(tmp_path, capsys):
-    for seed, (a, b) in enumerate([(0.5, 0.7), (0.6, 0.5), (0.5, 0.6)]):
-        make_run(tmp_path, "rope", seed, a)
-        make_run(tmp_path, "roper", seed, b)
-    text = shown(capsys, tmp_path, "--print")
-    assert "no difference beyond noise: RoPER ends better than RoPE by 8.5 problems right of 128" in text
-
-
-def test_what_is_noise_only_once_two_tasks_are_counted_says_so(tmp_path, capsys):
-    """Differences of 0.10, 0.15 and 0.20 have p = 0.035, and twice that as one of two tasks."""
-    for seed, (index, prefix) in enumerate([(0.60, 0.5), (0.65, 0.4), (0.70, 0.7)]):
-        for task, accuracy in (("substring_by_index", index), ("substring_by_prefix", prefix)):
-            for scheme, last in (("rope", 0.5), ("roper", accuracy)):
-                run = {"task": task, "name": f"{task}-{scheme}-{seed}"}
-                make_run(tmp_path, scheme, seed, last, **run)
-    text = shown(capsys, tmp_path, "--print")
-    words = (
-        r"Index \(quick\): no difference beyond noise: .* paired seeds; corrected for the number of tasks p is 0\.07\)"
-    )
-    assert re.search(words, text)
-    assert text.count("corrected for the number") == 1
-
-
-def test_a_worse_contender_is_called_worse_and_less_loss_is_better(tmp_path, capsys):
-    for seed in range(3):
-        for task in ("substring_by_index", "substring_by_prefix"):
-            for scheme, accuracy in (("rope", 0.9), ("roper", 0.4 + seed / 100)):
-                make_run(tmp_path / task, scheme, seed, accuracy, task=task)
-    text = shown(capsys, tmp_path / "substring_by_index", tmp_path / "substring_by_prefix", "--print")
-    assert re.search(r"Substring by Index \(quick\): RoPER ends worse than RoPE by .* problems", text)
-    assert re.search(r"Substring by Prefix \(quick\): RoPER ends worse than RoPE by 0\.4900 nats", text)
-
-
-def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_factory, monkeypatch, capsys):
+def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_factory, capsys):
     kept = tmp_path_factory.mktemp("kept")
-    monkeypatch.setattr(results, "RESULTS", kept)
-    results.main([str(out), "--keep"])
+    results.main([str(out), "--keep", "--into", str(kept)])
     first = {p.relative_to(kept): p.read_bytes() for p in kept.rglob("*") if p.is_file()}
     assert {p.name for p in first} >= {"rows.csv", "curves.jsonl", "README.md", "quick-substring_by_index-curves.svg"}
     results.main([str(kept)])
     assert {p.relative_to(kept): p.read_bytes() for p in kept.rglob("*") if p.is_file()} == first
     keep(read(kept)[0], kept)  # whole numbers too are read as they were written
     assert (kept / "rows.csv").read_bytes() == first[Path("rows.csv")]
-    results.main([str(out), "--keep"])  # keeping the same runs again changes nothing
+    results.main([str(out), "--keep", "--into", str(kept)])  # keeping the same runs again changes nothing
     assert {p.relative_to(kept): p.read_bytes() for p in kept.rglob("*") if p.is_file()} == first
     header, *lines = first[Path("rows.csv")].decode().splitlines()
     assert header.startswith("task,scale,recipe_id,position,seed,run_id,status,")
@@ -230,23 +106,9 @@ def test_kept_are_curves_of_evaluations_and_of_thresholds(tmp_path, capsys):
     assert kept == {"substring_by_index": evaluated, "substring_by_prefix": evaluated | {"train/loss"}}
 
 
-def test_text_around_the_marks_stays(out, capsys):
-    results.main([str(out)])
-    readme = out / "README.md"
-    readme.write_text("# Mine\n\nbefore\n" + readme.read_text().partition("# Results\n")[2] + "after\n")
-    results.main([str(out)])
-    text = readme.read_text()
-    assert text.startswith("# Mine\n\nbefore\n")
-    assert text.endswith("after\n")
-    assert text.count("beyond noise") == 1
-    assert "![quick-substring_by_index-curves](figures/quick-substring_by_index-curves.svg)" in text
-    assert all((out / path).exists() for path in re.findall(r"\]\((figures/[^)]+)\)", text))
-
-
-def test_missing_rows_are_named(out, tmp_path_factory, monkeypatch, capsys):
+def test_missing_rows_are_named(out, tmp_path_factory, capsys):
     kept = tmp_path_factory.mktemp("kept")
-    monkeypatch.setattr(results, "RESULTS", kept)
-    results.main([str(out), "--keep"])
+    results.main([str(out), "--keep", "--into", str(kept)])
     lines = (kept / "rows.csv").read_text().splitlines(keepends=True)
     run_id = next(run.run_id for run in read(kept)[0] if (run.position, run.seed) == ("roper", 2))
     (kept / "rows.csv").write_text("".join(line for line in lines if f",{run_id}," not in line))
@@ -254,11 +116,11 @@ def test_missing_rows_are_named(out, tmp_path_factory, monkeypatch, capsys):
     assert f"the rows of substring_by_index quick roper seed 2 (run {run_id}) are missing; it is left out" in text
     assert "RoPER lacks seed 2 that RoPE has: compared over the 3 that both have" in text
     with pytest.raises(SystemExit, match="mend that first"):
-        results.main([str(out), "--keep"])
+        results.main([str(out), "--keep", "--into", str(kept)])
     (kept / "curves.jsonl").write_text("")
-    assert "the line of run " in shown(capsys, kept, "--print")
+    assert "the line of run " in shown(capsys, kept)
     (kept / "curves.jsonl").unlink()
-    assert "has no curves.jsonl, without which" in shown(capsys, kept, "--print")
+    assert "has no curves.jsonl, without which" in shown(capsys, kept)
 
 
 @pytest.mark.parametrize(
@@ -276,9 +138,9 @@ def test_missing_rows_are_named(out, tmp_path_factory, monkeypatch, capsys):
 )
 def test_a_run_unlike_the_others_is_shown_with_what_it_does(out, capsys, changes, said):
     make_run(out, "rope", 9, 0.1, **changes)
-    text = shown(capsys, out, "--print")
+    text = shown(capsys, out)
     assert said in text
-    assert "| 4 |" in next(line for line in text.splitlines() if line.startswith("| Substring by Index | problems"))
+    assert row(text, INDEX)["seeds"] == "4"
 
 
 @pytest.mark.parametrize("scheme", ["rope", "mine"])
@@ -289,9 +151,9 @@ def test_a_run_from_before_a_setting_came_is_of_the_same_scheme(tmp_path, capsys
     for seed, settings in enumerate((old, new, old, old | {"value_base": 50.0})):
         make_run(tmp_path, scheme, seed, 0.5, config__position=settings)
     name = PUBLISHED.schemes.get(scheme, {}).get("title", scheme)
-    rows = [line.split("|")[1].strip() for line in shown(capsys, tmp_path, "--print").splitlines() if "n=3" in line]
+    rows = [line.split("|")[1].strip() for line in shown(capsys, tmp_path).splitlines() if "n=3" in line]
     assert rows == [name]
-    assert f"| {name} (value_base=50.0) " in shown(capsys, tmp_path, "--print")
+    assert f"| {name} (value_base=50.0) " in shown(capsys, tmp_path)
 
 
 def test_schemes_that_lack_the_same_seeds_are_named_together(out, capsys):
@@ -303,27 +165,28 @@ def test_schemes_that_lack_the_same_seeds_are_named_together(out, capsys):
 def test_pairs_of_different_code_are_not_compared(out, capsys):
     make_run(out, "rope", 9, 0.1)
     make_run(out, "roper", 9, 0.1, provenance__code="other")
-    text = shown(capsys, out, "--print")
+    text = shown(capsys, out)
     assert "RoPER and RoPE were run by different code at seed 9: these pairs are not compared" in text
+    assert row(text, INDEX)["seeds"] == "4"
     make_run(out, "none", 9, 0.1, provenance__code="other")
-    assert "none lacks seeds 0–3 that RoPE has: there is no pair to compare" in shown(capsys, out, "--print")
-    assert "| 4 |" in next(line for line in text.splitlines() if line.startswith("| Substring by Index | problems"))
+    assert "none lacks seeds 0–3 that RoPE has: there is no pair to compare" in shown(capsys, out)
 
 
 def test_two_recipes_never_meet(out, capsys):
     for seed in range(3):
         make_run(out, "roper", seed, 0.1, name=f"o{seed}", config__model={"init": "xavier"})
-    text = shown(capsys, out)
+    results.main([str(out)])
+    text = (out / "README.md").read_text()
     headings = re.findall("^## (.*)", text, re.M)
     assert headings == ["Substring by Index, scale quick", "Substring by Index, model.init=xavier, scale quick"]
-    assert "RoPER ends better than RoPE by 39.0 problems right of 128" in text
+    assert row(text, INDEX)["measured gain [95% interval]"].startswith("+39.0 ")
     other = next(run.recipe_id for run in read(out)[0] if run.settings.get("model.init") == "xavier")
     names = {"quick-substring_by_index-curves.svg", f"quick-substring_by_index-{other}-curves.svg"}
     assert {path.name for path in (out / "figures").glob("*curves.svg")} == names
     for folder in out.glob("roper-s?-o?"):
         shutil.rmtree(folder)
     (out / "figures" / "mine.svg").write_text("drawn by hand")
-    shown(capsys, out)
+    results.main([str(out)])
     assert {path.name for path in (out / "figures").glob("*.svg") if other in path.name} == set()  # none of before
     assert (out / "figures" / "mine.svg").exists()
 
@@ -340,24 +203,8 @@ def test_what_conf_says_is_the_plain_recipe_however_many_runs_have_another(tmp_p
         sections["config__train"]["precision"] = "float32"  # what auto came to
         for seed in seeds:
             make_run(tmp_path, "rope", seed, 0.5, scale="reduced", **sections, name=f"r{len(seeds)}-{seed}")
-    headings = re.findall("^## (.*)", shown(capsys, tmp_path, "--print"), re.M)
+    headings = re.findall("^## (.*)", shown(capsys, tmp_path), re.M)
     assert headings == ["Substring by Index, scale reduced", f"Substring by Index, {setting}, scale reduced"]
-
-
-def test_what_was_tried_besides_stands_beside_nothing_published_and_changes_no_p(out, capsys):
-    def row(task: str) -> list[str]:
-        line = next(line for line in shown(capsys, out, "--print").splitlines() if line.startswith(f"| {task} |"))
-        return [cell.strip() for cell in line.strip("|").split("|")]
-
-    before = row("Substring by Index")
-    for seed in range(3):
-        for scheme in ("rope", "roper"):
-            changes = {"name": f"o{scheme}{seed}", "config__model": {"init": "xavier"}}
-            make_run(out, scheme, seed, 0.1 + seed / 100 + seed**2 / 1000 * (scheme == "rope"), **changes)
-    assert row("Substring by Index") == before
-    besides = row("Substring by Index, model.init=xavier")
-    assert besides[2:4] == ["–", "–"]
-    assert float(besides[7]) == pytest.approx(0.2998, abs=0.005)  # 0, −0.001, −0.004: t(2) = 1.387
 
 
 def test_the_write_ups_own_set_up_is_only_what_it_is(tmp_path, capsys):
@@ -370,11 +217,8 @@ def test_the_write_ups_own_set_up_is_only_what_it_is(tmp_path, capsys):
             changes = {"config__task": own["task"], "config__model": own["model"]}
             changes |= {"config__train": own["train"] | {"lr": lr}, "name": f"{lr}-{seed}"[2:]}
             make_run(tmp_path, "rope", seed, 0.5, **changes)
-    lines = [line for line in shown(capsys, tmp_path, "--print").splitlines() if "own set-up" in line]
+    lines = [line for line in shown(capsys, tmp_path).splitlines() if "own set-up" in line]
     assert lines == ["- the write-up's own set-up", "- the write-up's own set-up, but for train.lr=0.002"]
-    for each, marks in zip(group(read(tmp_path)[0], PUBLISHED), (1, 0), strict=True):
-        ax = figures._scores(each).axes[0]
-        assert [text.get_text() for text in ax.texts] == ["published"] * marks
 
 
 def test_a_record_cannot_write_elsewhere(out, tmp_path, capsys):
@@ -396,19 +240,6 @@ def test_a_full_disk_leaves_the_kept_rows_as_they_were(out, tmp_path_factory, mo
     assert (kept / "rows.csv").read_bytes() == before
 
 
-def test_each_recipe_has_its_own_figures_wherever_rows_are_kept(out, tmp_path_factory, capsys):
-    make_run(out, "roper", 7, 0.4, recipe="other")
-    usual, other = dict.fromkeys(run.recipe_id for run in sorted(read(out)[0], key=lambda run: run.seed))
-    kept = tmp_path_factory.mktemp("elsewhere") / "precision"
-    results.main([str(out), "--keep", "--into", str(kept)])
-    sections = (kept / "README.md").read_text().split("\n## ")
-    shown = {recipe: section for section in sections for recipe in (usual, other) if f"recipe `{recipe}`" in section}
-    for recipe, infix in ((usual, ""), (other, f"{other}-")):
-        expected = [f"quick-substring_by_index-{infix}{kind}.svg" for kind in ("curves", "scores", "slices")]
-        assert re.findall(r"\(figures/(.*?)\)", shown[recipe]) == expected
-        assert all((kept / "figures" / name).exists() for name in expected)
-
-
 def test_what_cannot_be_read_is_named_and_nothing_crashes(out, capsys):
     (out / "foreign").mkdir()
     (out / "half").mkdir()
@@ -420,12 +251,13 @@ def test_what_cannot_be_read_is_named_and_nothing_crashes(out, capsys):
     cut = make_run(out, "none", 0, 0.2)
     with open(cut / "metrics.jsonl", "a") as file:
         file.write('{"step": 150, "eval/accu')
-    text = shown(capsys, out)
+    results.main([str(out)])
+    text = (out / "README.md").read_text().replace("**", "")
     assert "foreign: is no run's folder, it has no run.json; left out" in text
     for name in ("half", "list", "bare"):
         assert f"{name}: run.json: cannot be read" in text
     assert "1 lines of metrics.jsonl cannot be read and are left out" in text
-    assert "| none | 25.6 (one seed) |" in text
+    assert row(text, "none")["mean, problems right of 128"] == "25.6 (one seed)"
 
 
 def damage(content: dict, random: Random) -> str:
@@ -446,7 +278,7 @@ def damage(content: dict, random: Random) -> str:
 
 
 @pytest.mark.fuzz
-def test_damaged_run_folders_are_named_and_crash_nothing(out, tmp_path, capsys, monkeypatch):
+def test_damaged_run_folders_are_named_and_crash_nothing(out, tmp_path, capsys):
     """So many, 50 at a time beside good ones: a table comes out."""
     random, named, rounds = Random(0), 0, fuzz(20)
     for _ in range(rounds):
@@ -457,7 +289,7 @@ def test_damaged_run_folders_are_named_and_crash_nothing(out, tmp_path, capsys, 
             lines = (folder / "metrics.jsonl").read_text().splitlines()
             lines[random.randrange(3)] = random.choice(["", "5", "[]", "{", '{"step": "x", "a/b": []}', '{"a/b": 1}'])
             (folder / "metrics.jsonl").write_text("\n".join(lines))
-        text = shown(capsys, out, "--print")
+        text = shown(capsys, out)
         assert "Substring by Index" in text
         named += text.count("left out")
         for folder in folders:
@@ -469,7 +301,6 @@ def test_damaged_run_folders_are_named_and_crash_nothing(out, tmp_path, capsys, 
 def test_lost_lines_of_a_curve_are_lost_to_that_scheme_alone(out, capsys, lines):
     path = next(out.glob("rope-s2*")) / "metrics.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[lines]))
-    shown(capsys, out)
     index = group(read(out)[0], PUBLISHED)[0]
     assert index.curves("rope").index.tolist() == (STEPS[:2] if lines.stop else STEPS)
     assert index.curves("rope").columns.tolist() == ([0, 1, 2, 3] if lines.stop else [0, 1, 3])
@@ -486,21 +317,10 @@ def test_a_finished_run_is_not_replaced_by_one_that_is_not(out, tmp_path_factory
     assert (kept / "rows.csv").read_bytes() == before
 
 
-def test_one_seed_alone(tmp_path, capsys):
-    make_run(tmp_path, "rope", 0, 0.5)
-    make_run(tmp_path, "roper", 0, 0.75)
-    text = shown(capsys, tmp_path)
-    words = "RoPER ends better than RoPE by 32.0 problems right of 128 on one seed; with one seed nothing can be said"
-    assert words in text
-
-
 def test_nothing_to_show(tmp_path, capsys):
     with pytest.raises(SystemExit, match="no such folder"):
         results.main([str(tmp_path / "nowhere")])
     assert "there are no runs" in shown(capsys, tmp_path)
-
-
-LINUX = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full to write to")
 
 
 @pytest.mark.parametrize("full", [False, pytest.param(True, marks=LINUX)])
@@ -514,7 +334,7 @@ def test_what_cannot_be_shown_is_written_all_the_same(out, full):
     said = ["nothing more is shown here: No space left on device"] if full else []
     assert done.returncode == 0
     assert [line for line in done.stderr.splitlines() if not line.endswith("shown unchecked")] == said
-    assert "RoPER ends better than RoPE by " in (out / "README.md").read_text()
+    assert "| Substring by Index" in (out / "README.md").read_text()
 
 
 def test_a_task_that_was_not_published(tmp_path, capsys):
@@ -529,7 +349,7 @@ def test_a_task_that_was_not_published(tmp_path, capsys):
         )
     text = shown(capsys, tmp_path)
     assert "## mine, scale quick" in text
-    assert "| mine | 0.550 [" in text
+    assert row(text, "mine")["mean, share of problems right"].startswith("0.550 [")
     assert "| length | 4 | 8 |" in text  # it is not known how long those of training were
     assert "longer" not in text
 
@@ -544,12 +364,6 @@ def test_what_others_published_of_another_set_up_stands_in_words_and_in_no_colum
     assert any(line.startswith("| Indirect Indexing") for line in lines)
 
 
-def test_a_task_without_facts_has_no_slices(tmp_path, capsys):
-    make_run(tmp_path, "rope", 0, 0.5, task="mine", slices={"place": {"1": [9, 0.5]}})
-    shown(capsys, tmp_path)
-    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"quick-mine-curves", "quick-mine-scores"}
-
-
 def test_accuracy_by_length(tmp_path, capsys):
     for seed, share in enumerate((0.5, 0.75)):
         slices = {"index": {"0": [9, 0.5]}, "length": {"13": [100, share], "26": [100, share / 4]}}
@@ -559,7 +373,6 @@ def test_accuracy_by_length(tmp_path, capsys):
     assert re.search(r"letters in the string\s*\| 13\s*\| 26 \(longer\)\s*\|", text)
     assert re.search(r"\| RoPE\s*\| 62.5 \(50–75\)\s*\| 15.6 \(12–19\)\s*\|", text)
     assert re.search(r"\| RoPER\s*\| –\s*\| –\s*\|", text)
-    assert (tmp_path / "figures" / "quick-substring_by_index-lengths.svg").exists()
 
 
 @pytest.mark.parametrize(
@@ -579,7 +392,7 @@ def test_the_lengths_of_training(tmp_path, capsys, task, settings, trained):
     make_run(tmp_path, "rope", 0, 0.5, task=task, config__task=settings, slices=slices, metrics=metrics)
     (only,) = group(read(tmp_path)[0], PUBLISHED)
     assert only.trained_lengths == trained
-    head = next(line for line in shown(capsys, tmp_path, "--print").splitlines() if "| 80" in line)
+    head = next(line for line in shown(capsys, tmp_path).splitlines() if "| 80" in line)
     shortest, longest = trained or (0, 100)
     for n in (4, 8, 80):
         tag = " (shorter)" if n < shortest else " (longer)" if n > longest else ""
@@ -621,14 +434,14 @@ def test_what_turns_stands_beside_what_was_published_of_it(tmp_path, capsys):
         settings = shipped(name) | {key: int(n) for key, n in re.findall(r"(\w)=(-?\d)", changes)}
         for seed in range(2 + bool(changes)):  # the plain settings are those of conf/, however few have them
             make_run(tmp_path, name, seed, number / 10, config__position=settings, name=f"{number}-{seed}")
-    lines = shown(capsys, tmp_path, "--print").partition("What is rotated; published: Su (2025")[2].splitlines()
+    lines = shown(capsys, tmp_path).partition("What is rotated; published: Su (2025")[2].splitlines()
     rows_shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")][2:11]
     assert [row[0] for row in rows_shown] == ["q, k", "q, k, v, o", "k", "v, o", "q, k, v", "nothing", "o", "q", "v"]
     assert [row[1] for row in rows_shown][::4] == ["2.712", "2.783", "2.856"]
     assert [row[2].split()[0] for row in rows_shown] == [f"{12.8 * number:.1f}" for number in range(9)]
     (tmp_path / "none-s0-5-0" / "run.json").unlink()
     (tmp_path / "none-s1-5-1" / "run.json").unlink()
-    assert "What is rotated" not in shown(capsys, tmp_path, "--print")
+    assert "What is rotated" not in shown(capsys, tmp_path)
 
 
 def test_what_one_scheme_alone_reaches_is_said_seed_by_seed(tmp_path, capsys):
@@ -643,175 +456,35 @@ def test_what_one_scheme_alone_reaches_is_said_seed_by_seed(tmp_path, capsys):
     assert "95% right: 0 of" not in text  # nothing sets them apart
 
 
-def test_thresholds_never_reached_have_no_median():
-    steps = {"2 of 3, 100 (– 50 100)": [math.inf, 50, 100], "1 of 3 (– – 100)": [math.inf, math.inf, 100]}
-    for shown_as, reached in (steps | {"0 of 1": [math.inf], "–": []}).items():
-        assert tables._reached(pd.Series(reached, dtype=float)) == shown_as
-
-
-def test_the_loss_above_the_floor(tmp_path, capsys):
-    for seed in range(2):
-        run = {"task": "substring_by_prefix", "floor": {"loss": 0.25, "place": {"1": [10, 0.25]}}}
-        make_run(tmp_path, "rope", seed, 0.5 + seed / 10, **run)
+@pytest.mark.parametrize(
+    ("ends", "shown_as", "each"),
+    [
+        ([0.4, 0.9, 0.6], "2 of 3, 100", "– 100 100"),
+        ([0.4, 0.4, 0.6], "1 of 3", "– – 100"),
+        ([0.4], "0 of 1", "–"),
+        ([], "–", "–"),
+    ],
+)
+def test_thresholds_never_reached_have_no_median(tmp_path, capsys, ends, shown_as, each):
+    make_run(tmp_path, "rope", 9, 0.1, status="diverged")
+    for seed, last in enumerate(ends):
+        make_run(tmp_path, "rope", seed, last)
     text = shown(capsys, tmp_path)
-    assert "above the floor" in text
-    assert "| 0.2000 |" in text  # (0.5 + 0.4) / 2 − 0.25
+    seeds = next(line for line in table_rows(text) if "half right at step" in line)
+    assert row(text, "RoPE")["half right: seeds, median step"] == shown_as
+    assert seeds["half right at step"] == each
+
+
+@pytest.mark.parametrize(("task", "above"), [("substring_by_prefix", "0.2000"), ("substring_by_index", None)])
+def test_the_loss_above_the_floor(tmp_path, capsys, task, above):
+    """(0.5 + 0.4) / 2 − 0.25; of accuracy nothing is above a loss."""
+    for seed in range(2):
+        make_run(tmp_path, "rope", seed, 0.5 + seed / 10, task=task, floor={"loss": 0.25, "place": {"1": [10, 0.25]}})
+    text = shown(capsys, tmp_path)
+    assert row(text, "RoPE").get("above the floor") == above
     assert "Bayes-optimal loss on the held-out text: 0.2500" in text
-
-
-def test_a_scheme_keeps_its_colour_whoever_else_is_there(out):
-    runs, _ = read(out)
-    alone = [run for run in runs if run.position == "roper"]
-    colours = []
-    for some in (runs, alone):
-        figure = figures._scores(group(some, PUBLISHED)[0])
-        row = [label.get_text() for label in figure.axes[0].get_yticklabels()].index("RoPER")
-        colours.append(next(line.get_color() for line in figure.axes[0].lines if round(line.get_ydata()[0]) == row))
-    assert colours == [PUBLISHED.schemes["roper"]["color"]] * 2
-    known = [scheme["color"].lower() for scheme in PUBLISHED.schemes.values()]
-    assert len({*known, *map(str.lower, SPARE_COLORS)}) == len(known) + len(SPARE_COLORS)
-
-
-def test_figures_draw_every_seed_and_the_median(out):
-    runs, _ = read(out)
-    ax = figures._curves(group(runs, PUBLISHED)[0]).axes[0]
-    ends = {line.get_label(): line.get_ydata()[-1] for line in ax.lines if not line.get_label().startswith("_")}
-    assert len(ax.lines) == 4 + 4 + 2
-    assert ends == {"RoPE": pytest.approx(128 * 0.525), "RoPER": pytest.approx(128 * 0.775)}
-    scores = figures._scores(group(runs, PUBLISHED)[0]).axes[0]
-    assert [label.get_text() for label in scores.get_yticklabels()] == ["RoPER", "RoPE"]  # the best first
-    assert list(scores.lines[0].get_xdata()) == pytest.approx([128 * a for a in ROPER])
-
-
-def test_shares_of_problems_stand_between_none_and_all(tmp_path):
-    """Of 128 problems or of 1, whether two runs have 1 in 128 right or all."""
-    for seed, accuracy in enumerate((1 / 128, 2 / 128)):
-        lengths = {"length": {"13": [9, 0.01], "26": [9, 0.02]}}
-        make_run(tmp_path, "rope", seed, accuracy, slices={"index": {"0": [9, accuracy]}} | lengths)
-    (only,) = group(read(tmp_path)[0], PUBLISHED)
-    curves, scores = figures._curves(only).axes[0], figures._scores(only).axes[0]
-    slices, lengths = figures._slices(only, ["index"]).axes[0], figures._lengths(only).axes[0]
-    for low, high in (curves.get_ylim(), scores.get_xlim()):
-        assert -10 < low < 0 < 128 < high < 138
-    for low, high in (slices.get_ylim(), lengths.get_ylim()):
-        assert -0.1 < low < 0 < 1 < high < 1.1
-
-
-def test_where_less_is_better_the_least_comes_first_and_the_floor_is_drawn(tmp_path):
-    for scheme, accuracy in (("rope", 0.5), ("roper", 0.4), ("none", 0.7)):
-        make_run(tmp_path, scheme, 0, accuracy, task="substring_by_prefix", floor={"loss": 0.2, "place": {}})
-    make_run(tmp_path, "learned", 0, 0.5, task="substring_by_prefix", status="diverged")
-    prefix = group(read(tmp_path)[0], PUBLISHED)[0]
-    scores = figures._scores(prefix).axes[0]
-    assert [label.get_text() for label in scores.get_yticklabels()] == ["none", "RoPE", "RoPER", "learned"]
-    assert scores.get_xlabel() == "nats per copied letter (lower is better)"
-    second_half = figures._charts(prefix).axes[1]  # losses of RoPE and RoPER there: 0.5 to 0.8
-    assert second_half.get_ylim() == pytest.approx((0.2 - 0.03, 0.8 + 0.03))
-    for ax in [*figures._charts(prefix).axes, figures._curves(prefix).axes[0]]:
-        assert [list(line.get_ydata()) for line in ax.lines if line.get_label() == "Bayes-optimal loss"] == [[0.2, 0.2]]
-
-
-def test_bins_hold_every_problem_once():
-    many = pd.DataFrame([(key, 1 + key % 3, key / 10) for key in range(60)], columns=["value", "count", "mean"])
-    edges = figures._edges(many.set_index("value")["count"])
-    assert len(edges) == figures.BINS == len(figures._binned(many, edges))
-    means = [few["mean"].mean() for _, few in many.groupby(np.searchsorted(edges, many.value, side="right"))]
-    assert figures._binned(many.assign(count=1), edges).tolist() == pytest.approx(means)
-    few = many[:5]
-    edges = figures._edges(few.set_index("value")["count"])
-    assert figures._binned(few, edges).to_dict() == pytest.approx(dict(zip(range(5), few["mean"], strict=True)))
 
 
 def test_numbers_in_a_few_words():
     assert numbers([4, 0, 1, 2, 7]) == "0–2, 4, 7"
     assert numbers([]) == ""
-
-
-# Statistics, against textbooks and by simulation
-
-
-def test_t_interval_against_a_textbook():
-    """Moore and McCabe: vitamin C of 8 lots, 26 31 23 22 11 22 14 31: mean 22.50, 95% interval 16.5 to 28.5."""
-    interval = stats.t_interval([26, 31, 23, 22, 11, 22, 14, 31])
-    assert interval.mean == 22.5
-    assert (round(interval.low, 1), round(interval.high, 1)) == (16.5, 28.5)
-    assert math.isnan(stats.t_interval([1.0]).low)
-
-
-def test_paired_t_against_students_own_data():
-    """Student (1908), extra hours of sleep under two drugs: mean difference 1.58, t = 4.06, p = 0.0028."""
-    first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
-    second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
-    paired = stats.paired_difference(second, first)
-    assert paired.difference.mean == pytest.approx(1.58)
-    assert paired.p == pytest.approx(0.00283, abs=5e-5)
-    assert (paired.difference.low, paired.difference.high) == pytest.approx((0.70, 2.46), abs=0.005)
-
-
-def test_sign_flips_against_fishers_own_data():
-    """Fisher (1935, section 21), Darwin's 15 pairs of maize: 1,726 of 32,768 choices of signs, p = 5.27% two-sided."""
-    darwin = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
-    assert stats.sign_flip_p(darwin) == pytest.approx(1726 / 32768, abs=1e-12)
-
-
-@pytest.mark.parametrize(("n", "least"), [(5, 0.0625), (8, 0.0078125)])
-def test_the_least_that_sign_flips_can_say(n, least):
-    paired = stats.paired_difference([1.0 + i for i in range(n)], [0.0] * n)
-    assert paired.p_signs == paired.p_signs_least == least
-
-
-def test_holm_against_a_worked_example():
-    """Holm (1979): p values 0.01 0.04 0.03 0.005 become 0.03 0.06 0.06 0.02."""
-    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    adjusted = stats.holm([0.01, math.nan, 0.04])
-    assert adjusted[0] == pytest.approx(0.02)
-    assert math.isnan(adjusted[1])
-    assert adjusted[2] == pytest.approx(0.04)
-
-
-def test_wilson_against_a_textbook():
-    """Newcombe (1998): 81 of 263, Wilson without correction 0.2553 to 0.3662."""
-    assert stats.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-
-
-def test_mcnemar_against_the_sum_of_its_binomial():
-    """Both tails of all splits that are no likelier than the one seen: 2 (1 + 10) / 2¹⁰ of 1 and 9."""
-    assert stats.sign_p(1, 9) == stats.sign_p(9, 1) == pytest.approx(22 / 1024)
-    assert stats.sign_p(0, 3) == pytest.approx(0.25)
-    assert stats.sign_p(2, 2) == pytest.approx(1.0)
-
-
-def test_the_write_ups_protocol():
-    assert stats.without_worst([3.0, 1.0, 2.0], higher_is_better=True) == 2.5
-    assert stats.without_worst([3.0, 1.0, 2.0], higher_is_better=False) == 1.5
-    assert math.isnan(stats.without_worst([3.0], True))
-
-
-@pytest.mark.parametrize("n", [3, 5, 8])
-def test_intervals_cover_what_they_say(n):
-    """Of 1,000 intervals 95% hold the truth, to within four standard errors of that share."""
-    rng = np.random.default_rng(n)
-    samples = rng.normal(2.0, 3.0, size=(1000, n))
-    covered = np.mean([i.low <= 2.0 <= i.high for i in map(stats.t_interval, samples)])
-    assert abs(covered - 0.95) < 4 * (0.95 * 0.05 / 1000) ** 0.5
-
-
-def test_no_spread_at_all():
-    assert stats.paired_difference([1.0, 1.0], [1.0, 1.0]).p == 1.0
-    assert math.isnan(stats.paired_difference([2.0, 3.0], [1.0, 2.0]).p)
-    thirds = [128 * round(k / 768, 6) for k in (5, 256, 700)]  # as rows keep them
-    more = [128 * round((k + 3) / 768, 6) for k in (5, 256, 700)]
-    assert math.isnan(stats.paired_difference(more, thirds).p)
-    assert stats.paired_difference([0.50001, 0.50003], [0.5, 0.5]).p == pytest.approx(0.2951672)
-
-
-def test_differences_that_are_all_alike_are_no_certainty(tmp_path, capsys):
-    for seed, accuracy in enumerate((0.5, 0.75)):
-        make_run(tmp_path, "rope", seed, accuracy)
-        make_run(tmp_path, "roper", seed, accuracy + 0.125)
-        make_run(tmp_path, "none", seed, accuracy)
-    text = shown(capsys, tmp_path, "--print")
-    words = "RoPER ends better than RoPE by 16.0 problems right of 128 on each of 2 seeds alike; without a spread"
-    assert words in text
-    assert "beyond noise" not in text
-    assert "| +16.0 [+16.0, +16.0] | – | 0.5 (0.5) | 2 |" in text

@@ -11,40 +11,48 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from builders import PUBLISHED, make_pairs, make_run, row, shown
 from conftest import ROOT
-from crafted import DAMAGED, ESCAPES, FOLDERS, HARMLESS, KEPT, MARKDOWN, MARKS, REFUSED, SHOWN, make_folders, make_kept
-from test_results import make_run, shown
+from crafted import (
+    DAMAGED,
+    ESCAPES,
+    FOLDERS,
+    HARMLESS,
+    KEPT,
+    MARKDOWN,
+    MARKS,
+    REFUSED,
+    SHOWN,
+    edited,
+    make_folders,
+    make_kept,
+)
 
 from rope_lab import data, sample
 from rope_lab.files import as_json, digest, sealed
 from rope_lab.results import __main__ as results
-from rope_lab.results import figures, tables
+from rope_lab.results import figures, pages, tables
 from rope_lab.results.folders import read
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep, read_kept
-from rope_lab.results.published import Published
 from rope_lab.results.runs import one_line
 from rope_lab.text import plain
 
-PUBLISHED = Published()
 DRAWN = [what for what in SHOWN if not what.startswith("formula") and "metrics" not in what]
 ACTIVE = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def good(place: Path) -> Path:
     """Two runs that nothing is wrong with."""
-    for scheme in ("rope", "roper"):
-        make_run(place, scheme, 0, 0.5, slices={"index": {"0": [9, 0.5]}, "length": {"3": [9, 0.5], "9": [9, 0.5]}})
-    return place
+    slices = {"index": {"0": [9, 0.5]}, "length": {"3": [9, 0.5], "9": [9, 0.5]}}
+    return make_pairs(place, [0.5], [0.5], slices=slices)
 
 
 @pytest.fixture(scope="module")
 def kept_text(tmp_path_factory) -> tuple[str, str]:
     """What is kept of two runs."""
     place = tmp_path_factory.mktemp("whole")
-    for scheme in ("rope", "roper"):
-        make_run(place / "runs", scheme, 0, 0.5)
-    keep(read(place / "runs")[0], place)
+    keep(read(make_pairs(place / "runs", [0.5], [0.5]))[0], place)
     return (place / "rows.csv").read_text(), (place / "curves.jsonl").read_text()
 
 
@@ -65,10 +73,11 @@ def test_crafted_folders_are_shown_or_named_in_a_line(tmp_path, capsys):
     for what, folders in places.items():
         assert {folder.name in left_out for folder in folders} == {what in REFUSED}, what
     assert len(runs) == 2 + 2 * len(SHOWN)
-    text = shown(capsys, tmp_path, "--print")
+    text = shown(capsys, tmp_path)
     assert not ACTIVE.search(text)
     assert "left out" in text.partition("## Not counted")[2]
-    assert not re.search(r"<[a-z!/]", text)
+    assert not re.search(r"<(?!/?details>|/?summary>)[a-z!/]", text)
+    assert text.count("<details>") == text.count("</details>") == text.count("<summary>")
     before = None
     for line in text.splitlines():  # tables have as many cells in every line
         cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else None
@@ -93,16 +102,18 @@ def test_what_is_shown_of_them_can_be_kept_and_is_then_the_same(tmp_path):
 
 
 def test_figures_are_drawn_of_whatever_is_shown(tmp_path, capsys):
-    """As many as there are, in one recipe; and of some each in its own."""
+    """As many as there are, in one recipe; and of some each at a scale of its own."""
     good(tmp_path)
+    alone = ["markdown in a scheme", "mathtext as an attribute", "end marks in a setting", "5,000 lengths"]
     for what in DRAWN:
         _, second = make_folders(make_run, tmp_path, what)
-        if what not in ("markdown in a scheme", "mathtext as an attribute", "end marks in a setting", "5,000 lengths"):
+        if what in alone:
+            edited(scale=f"alone{alone.index(what)}")(second)
+        else:
             (second / "run.json").unlink()
-    text = shown(capsys, tmp_path)
-    assert re.search(r"written: .*README\.md and (?!0 )\d+ figures", text)
+    results.main([str(tmp_path)])
     pictures = [path.read_text() for path in (tmp_path / "figures").iterdir()]
-    assert len(pictures) > 12
+    assert len(pictures) > 16
     assert all(picture.rstrip().endswith("</svg>") for picture in pictures)
 
 
@@ -231,7 +242,7 @@ def test_markdown_shows_what_is_said_and_does_nothing_else():
     assert r"\[d\](http://e)" in text
     assert "&lt;b&gt;j&lt;/b&gt; &amp;amp;" in text
     assert "\n" not in text
-    for mark in (results.BEGIN, results.END):
+    for mark in (pages.BEGIN, pages.END):
         assert mark not in tables.escaped(mark)
     assert tables.escaped("model.n_heads=4 (x_y)") == "model.n_heads=4 (x_y)"
 
@@ -239,11 +250,11 @@ def test_markdown_shows_what_is_said_and_does_nothing_else():
 def test_end_marks_in_a_record_do_not_end_what_is_generated(tmp_path, capsys):
     changes = {"config__position": {"_target_": MARKS}, "provenance__hardware__name": MARKS}
     make_run(tmp_path, "rope", 0, 0.5, **changes)
-    shown(capsys, tmp_path)
+    results.main([str(tmp_path)])
     readme = tmp_path / "README.md"
-    assert readme.read_text().count(results.BEGIN) == readme.read_text().count(results.END) == 1
+    assert readme.read_text().count(pages.BEGIN) == readme.read_text().count(pages.END) == 1
     before = readme.read_text()
-    shown(capsys, tmp_path)
+    results.main([str(tmp_path)])
     assert readme.read_text() == before
 
 
@@ -253,79 +264,6 @@ def test_dollars_are_letters_in_a_figure(tmp_path):
     assert set(next(iter(drawn.values()))) == {
         f"quick-substring_by_index-{kind}.svg" for kind in ("curves", "scores", "slices")
     }
-
-
-# Drawn first, replaced last
-
-
-@pytest.fixture
-def published_once(tmp_path, capsys) -> Path:
-    good(tmp_path)
-    shown(capsys, tmp_path)
-    return tmp_path
-
-
-def content(place: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
-
-
-def test_where_drawing_fails_all_stays_as_it_was(published_once, monkeypatch):
-    before = content(published_once)
-    monkeypatch.setattr(figures, "_scores", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        results.main([str(published_once)])
-    assert content(published_once) == before
-
-
-def test_a_page_that_cannot_be_written_costs_no_figure(published_once):
-    page = published_once / "README.md"
-    for text, said in ((b"# Mine\n", "has no marks"), (b"\xff\n", "README.md")):
-        page.write_bytes(text)
-        before = content(published_once)
-        with pytest.raises(SystemExit, match=said):
-            results.main([str(published_once)])
-        assert content(published_once) == before
-
-
-def test_a_disk_that_is_full_is_said_in_one_line(published_once, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(results, "write_whole", full)
-    with pytest.raises(SystemExit, match=r"cannot be written \(No space left on device\)$"):
-        results.main([str(published_once)])
-
-
-def test_only_figures_that_the_page_showed_are_removed(published_once, capsys):
-    folder = published_once / "figures"
-    gone = "quick-gone-curves.svg"
-    for name in (gone, "mine-curves.svg", "quick-linked-curves.svg"):
-        (folder / name).write_text("mine")
-    (folder / "quick-link-curves.svg").symlink_to("mine-curves.svg")
-    page = published_once / "README.md"
-    listed = "".join(f"![x](figures/{name})\n" for name in (gone, "quick-link-curves.svg", "../README-curves.svg"))
-    page.write_text(page.read_text().replace(results.END, listed + results.END))
-    shown(capsys, published_once)
-    assert not (folder / gone).exists()
-    assert (folder / "mine-curves.svg").read_text() == "mine"
-    assert (folder / "quick-linked-curves.svg").read_text() == "mine"
-    assert (folder / "quick-link-curves.svg").is_symlink()
-
-
-@pytest.mark.parametrize("name", ["README.md", "figures", "figures/quick-substring_by_index-curves.svg"])
-def test_no_link_is_followed_out_of_a_folder_from_elsewhere(published_once, tmp_path_factory, name):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    (elsewhere / "mine").write_text(f"{results.BEGIN}{results.END}")
-    path = published_once / name
-    if path.is_dir():
-        path.rename(published_once / "before")
-        path.symlink_to(elsewhere)
-    else:
-        path.unlink()
-        path.symlink_to(elsewhere / "mine")
-    with pytest.raises(SystemExit, match="symbolic link"):
-        results.main([str(published_once)])
-    assert content(elsewhere) == {"mine": f"{results.BEGIN}{results.END}".encode()}
 
 
 # Runs of mixed origin
@@ -354,10 +292,9 @@ def test_a_run_of_mixed_origin_is_named_kept_as_such_and_not_paired(tmp_path, ca
         make_run(runs, "roper", seed, 0.75, **({"provenance__earlier": earlier} if seed == 3 else {}))
     keep(read(runs)[0], tmp_path)
     for folder in (runs, tmp_path):
-        text = shown(capsys, folder, "--print")
+        text = shown(capsys, folder)
         assert re.search(rf"roper seed 3 is of mixed origin \(.*{value}.*\): shown here, .* not paired", text)
-        line = next(line for line in text.splitlines() if line.startswith("| Substring by Index | problems"))
-        assert line.rstrip("| ").endswith("| 3")
+        assert row(text, "Substring by Index")["seeds"] == "3"
     with open(tmp_path / "rows.csv", newline="") as file:
         cells = {(row["position"], row["seed"]): row[column] for row in csv.DictReader(file)}
     assert cells["roper", "3"] == value
@@ -378,9 +315,9 @@ def test_a_run_that_was_resumed_where_it_began_is_of_one_origin(tmp_path, capsys
     make_run(tmp_path, "rope", 0, 0.5)
     git = {"commit": "f" * 16, "dirty": True}
     make_run(tmp_path, "roper", 0, 0.75, provenance__earlier=[part(), part(git=git)])
-    text = shown(capsys, tmp_path, "--print")
+    text = shown(capsys, tmp_path)
     assert "mixed" not in text
-    assert "RoPER ends better than RoPE by 32.0" in text
+    assert row(text, "Substring by Index")["measured gain [95% interval]"] == "+32.0 (one seed)"
     assert "- commit: 0123456789ab, 0123456789ab → ffffffffffff+" in text
 
 
@@ -422,9 +359,9 @@ def test_lines_that_are_lost_are_named_and_their_curve_is_not_kept(tmp_path, cap
     folder = make_run(tmp_path / "runs", "rope", 0, 0.5)
     lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
     (folder / "metrics.jsonl").write_text("".join(lines[:2]))
-    text = shown(capsys, tmp_path / "runs", "--print")
+    text = shown(capsys, tmp_path / "runs")
     assert "lost: eval/accuracy is 0.5 in run.json, and 0.25 at step 50 in metrics.jsonl, and so on for 2" in text
-    shown(capsys, tmp_path / "runs", "--keep", "--into", tmp_path)
+    results.main([str(tmp_path / "runs"), "--keep", "--into", str(tmp_path)])
     (run,), problems = read_kept(tmp_path)
     assert (run.curves, problems) == ({}, [])
     assert run.metrics["eval/accuracy"] == 0.5
@@ -438,11 +375,3 @@ def test_a_link_or_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "rows.csv")
     (tmp_path / "curves.jsonl").write_text("")
     assert read_kept(tmp_path) == ([], ["the kept records cannot be read (is not a regular file)"])
-
-
-def test_marks_in_the_users_own_text_before_the_first_are_text(published_once):
-    page = (published_once / "README.md").read_text()
-    (published_once / "README.md").write_text(f"ends at {results.END}\n\n{page}tail\n")
-    for _ in range(2):
-        results.main([str(published_once)])
-        assert (published_once / "README.md").read_text() == f"ends at {results.END}\n\n{page}tail\n"

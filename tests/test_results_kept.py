@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import make_run
 from conftest import ROOT, random_examples
 from hypothesis import given
 from hypothesis import strategies as st
-from test_results import make_run
 
 from rope_lab import files
 from rope_lab.results import __main__ as results

@@ -70,6 +70,8 @@ def main(arguments: list[str] | None = None) -> None:
         planned, (outcomes, wrong) = studies.covers(out), read_outcomes(out)
     except studies.PlanError as error:
         sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"{error.filename}: cannot be read ({error.strerror})")
     content = Content(group(runs, published), published, problems + wrong, planned, outcomes)
     say(text(content))
     if given.print or not content.groups:
@@ -77,9 +79,9 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         pages = publish(out, content)
         if out.resolve() == RESULTS:
-            put_verdicts(ROOT / INDEX, content, "results/figures")
+            put_verdicts(RESULTS.parent / INDEX, content, "results/figures")
     except ValueError as error:
-        sys.exit(f"{out}: {error}")
+        sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename or out}: cannot be written ({error.strerror})")
     say(f"written: {', '.join(os.path.relpath(page) for page in pages)} and the figures beside")

@@ -8,12 +8,12 @@ import io
 import math
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -45,15 +45,14 @@ PANELS = 8  # more schemes than these get a panel each
 FEW = 6  # schemes: more than these are drawn without intervals; of more than PANELS, so many share a panel
 PUBLISHED = {"marker": "D", "ms": 5, "mfc": "white", "mec": "black", "ls": ""}
 LABEL = 60  # characters of a label
+TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and stands on no logarithmic axis
 
 
 def plot_all(groups: list[Group]) -> dict[str, dict[str, bytes]]:
     """Every figure there is to plot, for each recipe: name of the file → its content."""
     files: dict[str, dict[str, bytes]] = {}
     stems = set()
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
-        for nothing_lost in ("Glyph .* missing from font", "constrained_layout not applied"):  # by an odd label
-            warnings.filterwarnings("ignore", nothing_lost)
+    with styled():
         for group in groups:
             stem = f"{group.scale}-{group.task}"
             if group.variant or stem in stems:
@@ -65,8 +64,27 @@ def plot_all(groups: list[Group]) -> dict[str, dict[str, bytes]]:
     return files
 
 
+@contextmanager
+def styled() -> Iterator[None]:
+    """With our style; what an odd name in a record costs, letters or space, is no warning."""
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        for nothing_lost in ("Glyph .* missing from font", "constrained_layout not applied"):
+            warnings.filterwarnings("ignore", nothing_lost)
+        yield
+
+
 def rendered(figure: Figure) -> bytes:
-    """A figure as SVG, the same bytes for the same figure."""
+    """A figure as SVG, the same bytes for the same figure.
+
+    The last digits of the layout depend on where its solver's variables lie in memory, so they are rounded off.
+    """
+    for _ in range(2):  # the second time with the ticks of the first
+        figure.get_layout_engine().execute(figure)
+    figure.set_layout_engine("none")
+    for ax in figure.axes:
+        ax.set_position(np.round(ax.get_position().bounds, 6))
+    for text in figure.texts:
+        text.set_position(np.round(text.get_position(), 6))
     content = io.BytesIO()
     figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white")
     return content.getvalue()
@@ -87,14 +105,13 @@ def _curves(group: Group) -> Figure:
     """What counts against steps; with many schemes a panel each, the baseline's mean in it."""
     schemes = [scheme for scheme in group.schemes if len(group.curves(scheme))]
     many, baseline = len(schemes) > PANELS, group.published.baseline
-    columns = 4 if many else 1
-    figure, axes = _panels(len(schemes) if many else 1, columns, height=1.5 if many else 3.4)
+    figure, axes = _panels(len(schemes), 4, height=1.5, shared=True) if many else _panels(1, 1, height=3.4)
     for ax, drawn in zip(axes, [[s] for s in schemes] if many else [schemes[::-1]], strict=True):
         if many and baseline in schemes:
-            mean = group.curves(baseline).mean(axis=1) - _floor(group)
+            mean = group.curves(baseline).mean(axis=1) - group.optimum
             ax.plot(mean.index, mean, color="black", lw=1, ls=":", label=_look(group, baseline)[1])
         for scheme in drawn:  # the first in the table ends on top
-            _lines(ax, group.curves(scheme) - _floor(group), *_look(group, scheme), len(drawn) <= FEW)
+            _lines(ax, group.curves(scheme) - group.optimum, *_look(group, scheme), len(drawn) <= FEW)
         if many:
             ax.set_title(_look(group, drawn[0])[1])
         _published(ax, group, drawn, "y")
@@ -118,13 +135,13 @@ def _scores(group: Group) -> Figure:
     better = "higher" if group.metric.higher_is_better else "lower"
     schemes = list(means.sort_values(ascending=better == "lower", kind="stable").index)  # those without one come last
     if group.published.baseline in schemes:
-        ax.axvline(means[group.published.baseline] - _floor(group), color="black", lw=0.8, ls=":")
+        ax.axvline(means[group.published.baseline] - group.optimum, color="black", lw=0.8, ls=":")
     for row, scheme in enumerate(schemes):
-        values, (color, _) = group.of(scheme).value - _floor(group), _look(group, scheme)
+        values, (color, _) = group.of(scheme).value - group.optimum, _look(group, scheme)
         if len(values):
             interval = t_interval(values)
             if interval.n > 2:
-                low = max(interval.low, 1e-9) if _logarithmic(group) else interval.low
+                low = max(interval.low, TINY) if group.optimum else interval.low
                 ax.plot([low, interval.high], [row, row], color=color, lw=5, alpha=0.3, solid_capstyle="butt")
             ax.plot([interval.mean] * 2, [row - 0.32, row + 0.32], color=color, lw=2)
             ax.plot(values, np.full(len(values), row), "o", ms=3.5, mew=0, alpha=0.8, color=color)
@@ -208,24 +225,14 @@ def _lines(ax: Axes, table: pd.DataFrame, color: str, label: str, bands: bool, m
         )
 
 
-def _logarithmic(group: Group) -> bool:
-    """Whether what counts is a loss whose lowest possible value is known."""
-    return not group.metric.share and group.floor > 0
-
-
-def _floor(group: Group) -> float:
-    """What is subtracted of what counts before it is plotted."""
-    return group.metric.times * group.floor if _logarithmic(group) else 0.0
-
-
 def _score_label(group: Group) -> str:
     """What counts, as an axis names it."""
-    return group.metric.unit + (f" above the Bayes-optimal {group.floor:.3f}" if _logarithmic(group) else "")
+    return group.metric.unit + (f" above the Bayes-optimal {group.optimum:.3g}" if group.optimum else "")
 
 
 def _score_axis(axes: list[Axes], group: Group, axis: str) -> None:
     """From none to all, of shares; logarithmic, of losses above the Bayes-optimal one."""
-    if _logarithmic(group):
+    if group.optimum:
         _log(axes, axis)
     elif group.metric.share:
         top = group.metric.times
@@ -235,21 +242,15 @@ def _score_axis(axes: list[Axes], group: Group, axis: str) -> None:
 
 def _log(axes: list[Axes], axis: str) -> None:
     """The same logarithmic axis for each, as wide as seeds and means, with plain numbers."""
-    lines = [getattr(line, f"get_{axis}data")() for ax in axes for line in ax.lines]
-    values = np.concatenate([np.asarray(line, dtype=float) for line in lines])
-    values = values[np.isfinite(values) & (values > 1e-6)]
+    values = [value for ax in axes for line in ax.lines for value in getattr(line, f"get_{axis}data")()]
+    values = [value for value in values if TINY < value < math.inf] or [TINY, 1]
     for ax in axes:
-        ax.set(
-            **{f"{axis}scale": "log"}
-            | ({f"{axis}lim": (values.min() / 1.15, values.max() * 1.15)} if len(values) else {})
-        )
-        _plain_ticks(getattr(ax, f"{axis}axis"))
-
-
-def _plain_ticks(which: Axis) -> None:
-    which.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    which.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    which.set_minor_formatter(NullFormatter())
+        ax.set(**{f"{axis}lim": (min(values) / 1.15, max(values) * 1.15)})  # before the scale: data may be negative
+        ax.set(**{f"{axis}scale": "log"})
+        ticks = getattr(ax, f"{axis}axis")
+        ticks.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ticks.set_minor_formatter(NullFormatter())
 
 
 def _published(ax: Axes, group: Group, schemes: list[str], axis: str, row: int = 0) -> None:
@@ -258,7 +259,7 @@ def _published(ax: Axes, group: Group, schemes: list[str], axis: str, row: int =
         return
     for scheme in schemes:
         for version in group.report.published.get(scheme, [])[:1]:
-            number, color = float(version.split()[0]) - _floor(group), _look(group, scheme)[0]
+            number, color = float(version.split()[0]) - group.optimum, _look(group, scheme)[0]
             if axis == "x":
                 ax.plot(number, row, **PUBLISHED)
             else:
@@ -287,12 +288,12 @@ def _look(group: Group, scheme: str) -> tuple[str, str]:
     return group.published.color(scheme), one_line(group.published.title(scheme), LABEL)
 
 
-def _panels(n: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure with `n` panels in so many columns, each so many inches high."""
+def _panels(n: int, columns: int, height: float, shared: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure with `n` panels in so many columns, each so many inches high; `shared`: all have the same axes."""
     columns = min(n, columns)
     rows = math.ceil(n / columns)
     figure = Figure(figsize=(WIDTH, height * rows), layout="constrained")
-    axes = list(figure.subplots(rows, columns, squeeze=False, sharey=n > 4, sharex=n > 4).flat)
+    axes = list(figure.subplots(rows, columns, squeeze=False, sharey=shared, sharex=shared).flat)
     for ax in axes[n:]:
         ax.set_axis_off()
     return figure, axes[:n]

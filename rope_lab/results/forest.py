@@ -2,11 +2,11 @@
 
 import math
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rope_lab.results.figures import PUBLISHED, STYLE, WIDTH, rendered
+from rope_lab.results.figures import LABEL, PUBLISHED, WIDTH, rendered, styled
+from rope_lab.results.runs import one_line
 from rope_lab.results.verdicts import OPEN, Verdict
 
 LOOKS = {
@@ -16,24 +16,26 @@ LOOKS = {
 
 
 def forest(verdicts: list[Verdict], contender: str) -> bytes:
-    """The verdicts as a forest plot: for each task an axis with the published gains and the measured ones."""
-    tasks = {task: [v for v in verdicts if v.task == task] for task in dict.fromkeys(v.task for v in verdicts)}
-    heights = [len(found) + bool(_versions(found)) + 1.2 for found in tasks.values()]
-    with mpl.rc_context(STYLE):
+    """The verdicts as a forest plot: for each task and unit an axis with published and measured gains."""
+    panels: dict[tuple[str, str], list[Verdict]] = {}
+    for v in verdicts:
+        panels.setdefault((v.task, v.report.metric.unit), []).append(v)
+    heights = [len(found) + bool(_versions(found)) + 1.2 for found in panels.values()]
+    with styled():
         figure = Figure(figsize=(WIDTH, 0.27 * sum(heights) + 0.3), layout="constrained")
-        axes = figure.subplots(len(tasks), 1, squeeze=False, height_ratios=heights)[:, 0]
+        axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
         looks = {"published": PUBLISHED} | {k: {"ls": "", **look} for k, look in LOOKS.items()}
         handles = [axes[0].plot([], [], label=name, **look)[0] for name, look in looks.items()]
         figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
-        for ax, found in zip(axes, tasks.values(), strict=True):
+        for ax, found in zip(axes, panels.values(), strict=True):
             _forest(ax, found, contender)
         return rendered(figure)
 
 
 def _forest(ax: Axes, verdicts: list[Verdict], contender: str) -> None:
-    """One task's panel: a row for what was published, and one for each verdict, its word at the right."""
+    """A panel: a row for what was published, and one for each verdict, its word at the right."""
     report, versions = verdicts[0].report, _versions(verdicts)
-    rows = ["published"] * bool(versions) + [v.label for v in verdicts]
+    rows = ["published"] * bool(versions) + [one_line(v.label, LABEL) for v in verdicts]
     ax.axvline(0, color="black", lw=0.8)
     for gain in versions:
         ax.plot(gain, 0, **PUBLISHED)
@@ -45,7 +47,8 @@ def _forest(ax: Axes, verdicts: list[Verdict], contender: str) -> None:
         said = f"open: {v.runs[0]} of {v.runs[1]} runs" if v.word == OPEN else v.word
         ax.annotate(said, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9)
     ax.set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
-    ax.set_title(f"{report.title}: gain of {contender} in {report.metric.unit}", loc="left", fontweight="bold")
+    title = f"{one_line(report.title, LABEL)}: gain of {contender} in {one_line(report.metric.unit, LABEL)}"
+    ax.set_title(title, loc="left", fontweight="bold")
     ax.tick_params(axis="y", length=0)
     ax.margins(x=0.08)
 

@@ -76,6 +76,11 @@ class Group:
         """The Bayes-optimal loss on the held-out text, in nats per counted token; 0 where none is recorded."""
         return self.runs.run.iloc[0].floor.get("loss", 0.0)
 
+    @property
+    def optimum(self) -> float:
+        """The Bayes-optimal value of what counts, as it is shown; 0 where there is none, or none is recorded."""
+        return self.metric.times * self.floor if self.metric.baseline else 0.0
+
     def slices(self, attribute: str) -> pd.DataFrame:
         """What finished runs say of each value of an attribute: a row with `scheme seed value count mean`."""
         rows = [

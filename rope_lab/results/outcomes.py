@@ -24,6 +24,7 @@ class Result:
     text:       what was found, in words
     difference: of sign_flip: schemes[0] − schemes[1], in the comparison's unit
     means:      of sign_flip: of each of the two schemes
+    ahead:      whether schemes[0] is ahead: in value, in seeds that solve the task alone, or in being there first
     p_family:   of a primary comparison, p corrected for its family (Holm)
     verdict:    of a primary comparison: `confirmed`, `reversed`, `refuted at the published size` or `undecided`
     """
@@ -33,6 +34,7 @@ class Result:
     text: str
     difference: Interval = NOTHING
     means: tuple[float, float] = (math.nan, math.nan)
+    ahead: bool = False
     p_family: float = math.nan
     verdict: str = ""
 
@@ -72,6 +74,9 @@ def of(study: Study, runs: list[Run]) -> Outcome:
         return replace(outcome, untested=f"The runs are of {len(codes)} codes and cannot be paired.")
     if impure := [cell for cell, run in found.items() if run.mixed]:
         return replace(outcome, untested=f"Of mixed origin, so not to be paired: {named(impure)}.")
+    if lacking := {cell: what for cell, run in found.items() if (what := _lacking(study, cell[0], run))}:
+        what = ", ".join(sorted(set.union(*lacking.values())))
+        return replace(outcome, untested=f"Not recorded, so nothing can be tested: {what} of {named(list(lacking))}.")
     primary, secondary = ([_test(study, found, c) for c in family] for family in (study.primary, study.secondary))
     corrected = zip(primary, holm([result.p for result in primary]), strict=True)
     judged = [replace(result, p_family=p, verdict=verdict(study, result, p)) for result, p in corrected]
@@ -96,9 +101,9 @@ def named(cells: list[tuple[str, int]]) -> str:
 
 def verdict(study: Study, result: Result, p: float) -> str:
     """Of a primary comparison, by its p corrected for the family; the head of plan.md says what the words mean."""
-    sign = 1 if study.higher_is_better else -1
     if p < ALPHA:
-        return "confirmed" if sign * result.difference.mean > 0 else "reversed"
+        return "confirmed" if result.ahead else "reversed"
+    sign = 1 if study.higher_is_better else -1
     most = max(sign * result.difference.low, sign * result.difference.high)
     published = result.comparison.published
     if published is not None and most < sign * published:
@@ -120,6 +125,17 @@ def counted(study: Study, found: Runs, comparison: Comparison) -> pd.DataFrame:
 def step_text(step: float) -> str:
     """A step; `never` of one that did not come."""
     return f"{step:,.0f}" if math.isfinite(step) else "never"
+
+
+def _lacking(study: Study, scheme: str, run: Run) -> set[str]:
+    """What the comparisons count and a run has no record of; nothing of one that diverged, which counts as planned."""
+    curves = {f"the curve of {name}" for name, (steps, _) in run.curves.items() if steps[-1] > 0}
+    counted = {
+        f"the curve of {c.metric}" if c.test == "sign" or (c.test, c.value) == ("sign_flip", "mean") else c.metric
+        for c in study.comparisons
+        if scheme in c.schemes
+    }
+    return set() if run.status == "diverged" else counted - curves - set(run.metrics)
 
 
 def _value(study: Study, run: Run, comparison: Comparison) -> float:
@@ -150,11 +166,11 @@ def _test(study: Study, found: Runs, comparison: Comparison) -> Result:
         result = paired_difference(a, b)
         d = result.difference
         text = f"{d.mean:+.4g} [{d.low:+.4g}, {d.high:+.4g}] {comparison.unit}, {d.n} pairs".replace("  ", " ")
-        return Result(comparison, result.p_signs, text, d, (a.mean(), b.mean()))
+        ahead = d.mean > 0 if study.higher_is_better else d.mean < 0
+        return Result(comparison, result.p_signs, text, d, (a.mean(), b.mean()), ahead)
     less, more = int((a < b).sum()), int((a > b).sum())
     if comparison.test == "mcnemar":
         text = f"{a.sum():.0f} against {b.sum():.0f} of {len(pairs)}; alone {more} against {less}"
-    else:
-        medians = f"median step {step_text(a.median())} against {step_text(b.median())}"
-        text = f"{medians}; first {less} times against {more}"
-    return Result(comparison, sign_p(less, more), text)
+        return Result(comparison, sign_p(less, more), text, ahead=more > less)
+    medians = f"median step {step_text(a.median())} against {step_text(b.median())}"
+    return Result(comparison, sign_p(less, more), f"{medians}; first {less} times against {more}", ahead=less > more)

@@ -25,7 +25,8 @@ ALT = {  # what a figure shows, for who does not see it
     "slices": "scores by kind of problem",
     "lengths": "scores by length of problem",
 }
-SHOWN = re.compile(r"\(figures/([\w-]+\.svg)\)")  # a figure on a page
+KINDS = "|".join((*figures.KINDS, "charts"))  # those of before among them
+SHOWN = re.compile(rf"\(figures/(verdicts\.svg|[\w-]+-(?:{KINDS})\.svg)\)")  # a figure of ours on a page
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ def index(content: Content, paged: dict[str, list[Group]], plotted: dict[str, di
         parts.insert(0, _figure(FOREST))
     for page, groups in paged.items():
         shown = next((name for group in groups for name in plotted.get(group.recipe_id, ())), None)
-        if page != INDEX and shown:
-            parts += [f"## [{escaped(groups[0].report.title)}]({page})", _figure(shown)]
+        if page != INDEX:
+            parts += [f"## [{escaped(groups[0].report.title)}]({page})", _figure(shown) if shown else ""]
     parts += [sections(content, paged.get(INDEX, []), plotted), problems(content)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -111,7 +112,8 @@ def put_verdicts(page: Path, content: Content, figures: str) -> None:
     Raises OSError, and ValueError where the page has no marks.
     """
     before, _, after = _parts(page)
-    generated = f"![{ALT['verdicts']}]({figures}/{FOREST})\n\n{verdict_table(content, short=True)}"
+    figure = f"![{ALT['verdicts']}]({figures}/{FOREST})\n\n" if content.verdicts else ""
+    generated = f"{figure}{verdict_table(content, short=True)}"
     write_whole(page, f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}".encode())
 
 
@@ -155,9 +157,12 @@ def _figure(name: str) -> str:
 def _parts(page: Path) -> tuple[str, str, str]:
     """The text before the marks of a page, between them and after them."""
     check_regular(page)
-    text = read_file(page).decode() if page.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
+    try:
+        text = read_file(page).decode() if page.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{page} holds a byte that is not UTF-8, at {error.start}") from None
     before, begin, rest = text.partition(BEGIN)
     old, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{page.name} has no marks {BEGIN} and {END} to write between")
+        raise ValueError(f"{page} has no marks {BEGIN} and {END} to write between")
     return before, old, after

@@ -9,12 +9,14 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
+from rope_lab.files import read_file
 from rope_lab.results.frame import runs_frame
 from rope_lab.results.published import ROOT
 from rope_lab.results.runs import Run, reason
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
+MOST_SEEDS = 10_000
 
 
 class PlanError(ValueError):
@@ -54,7 +56,10 @@ def _seeds(given: Any) -> Any:
     first, _, last = str(given).partition("-")
     if not (first.isdigit() and (last or first).isdigit()):
         raise ValueError("must be seeds, 8-31 for example")
-    return list(range(int(first), int(last or first) + 1))
+    seeds = range(int(first), int(last or first) + 1)
+    if len(seeds) > MOST_SEEDS:
+        raise ValueError(f"must be at most {MOST_SEEDS:,} seeds")
+    return list(seeds)
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -112,7 +117,10 @@ Runs = dict[tuple[str, int], Run]  # scheme and seed → the run
 
 def load(path: Path = PLAN) -> list[Study]:
     """The studies of a plan. Raises PlanError, and OSError where there is no such file."""
-    return parsed(path.read_text("utf-8"), path.name)
+    try:
+        return parsed(read_file(path).decode(), path.name)
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{path.name}: is no plan ({error.reason} at byte {error.start})") from None
 
 
 def covers(folder: Path) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rope_lab.results.groups import Group, numbers
 from rope_lab.results.metrics import LENGTH
-from rope_lab.results.stats import ALPHA, Interval, holm, sign_p, t_interval, wilson, without_worst
-from rope_lab.results.verdicts import LAST, OPEN, Verdict
+from rope_lab.results.stats import ALPHA, Interval, sign_p, t_interval, wilson, without_worst
+from rope_lab.results.verdicts import LAST, OPEN, Verdict, family_of
 from rope_lab.text import plain
 
 ACTIVE = re.compile(r"[\\`*|\[\]~$]|(?<!\w)_|_(?!\w)")  # what Markdown acts upon within a line, but for HTML
@@ -46,7 +46,7 @@ def verdicts(found: list[Verdict], baseline: str, contender: str, short: bool = 
         digits = v.report.metric.digits
         row = {
             "task": escaped(v.report.title),
-            "scale": v.scale + ("" if v.value == LAST else f", {v.value}"),
+            "scale": escaped(v.scale + ("" if v.value == LAST else f", {v.value}")),
             "published gain": " / ".join(f"{gain:+.{digits}f}" for gain in v.published) or "–",
             means: "–" if math.isnan(v.gain.mean) else " → ".join(_number(mean, digits) for mean in v.means),
             "measured gain [95% interval]": _interval(v.gain, digits),
@@ -58,7 +58,7 @@ def verdicts(found: list[Verdict], baseline: str, contender: str, short: bool = 
         rows.append({name: cell for name, cell in row.items() if not (short and name in (means, p))})
     if short:
         return as_markdown(rows)
-    units = dict.fromkeys(f"{escaped(v.report.title)}: {v.report.metric.unit}" for v in found)
+    units = dict.fromkeys(f"{escaped(v.report.title)}: {escaped(v.report.metric.unit)}" for v in found)
     note = (
         f"Gains of {contender} over {baseline}, positive where it is ahead, paired by seed ({'; '.join(units)}). "
         "**yes**: a planned test is significant in its favour; **no**: the interval excludes half of the published "
@@ -112,8 +112,8 @@ def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> str:
     others = [s for s in group.schemes if s != baseline] if tested and baseline in group.schemes else []
     differences = {scheme: group.difference(scheme, baseline) for scheme in others}
     here = [scheme for scheme in others if differences[scheme] and not (verdict and scheme == contender)]
-    p = dict(zip(here, holm([differences[scheme].p for scheme in here]), strict=True))
-    family = f"{len(here)} schemes here" if len(here) > 1 else "this comparison"
+    corrected, family = family_of([differences[scheme].p for scheme in here], "schemes here", "this comparison")
+    p = dict(zip(here, corrected, strict=True))
     if verdict and tested:
         p[contender], title = verdict.p, escaped(group.published.title(contender))
         family = f"{title}: {verdict.family}" + (f", others: {family}" if here else "")
@@ -125,14 +125,14 @@ def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> str:
         if published:
             row["published"] = " / ".join(published.get(scheme, ["–"]))
         row |= {f"mean, {group.metric.unit}": _mean(group, scheme)} | _thresholds(group, scheme)
-        if group.floor:
-            row["above the floor"] = _number(runs.value.mean() - group.floor, digits)
+        if group.optimum:
+            row["above the floor"] = _number(runs.value.mean() - group.optimum, digits)
         if others:
-            found, corrected = differences.get(scheme), p.get(scheme, math.nan)
-            beyond = "**" if corrected < ALPHA else ""
+            found, p_here = differences.get(scheme), p.get(scheme, math.nan)
+            beyond = "**" if p_here < ALPHA else ""
             difference = _interval(found.difference, digits) if found else "–"
             row[f"− {escaped(group.published.title(baseline))}"] = f"{beyond}{difference}{beyond}"
-            row[f"p (Holm; {family})"] = _number(corrected, None)
+            row[f"p (Holm; {family})"] = _number(p_here, None)
         rows.append(row)
     return as_markdown(rows)
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from rope_lab.results import outcomes
 from rope_lab.results.groups import Group
+from rope_lab.results.metrics import declared
 from rope_lab.results.outcomes import Outcome, Result
 from rope_lab.results.published import Published, TaskReport
 from rope_lab.results.stats import ALPHA, Interval, holm
-from rope_lab.results.studies import NAME, load
+from rope_lab.results.studies import NAME, Comparison, load
 
 LAST, MEAN = "last step", "mean over training"
 YES, NO, UNSURE, OPEN = "yes", "no", "unsure", "open"
@@ -19,7 +20,7 @@ YES, NO, UNSURE, OPEN = "yes", "no", "unsure", "open"
 class Verdict:
     """What is known of contender − baseline on one task. Differences are gains: positive where the contender is ahead.
 
-    value:     what was compared: `last step`, or `mean over training`
+    value:     what was compared: `last step`, or `mean over training`; before it a metric that is not the task's own
     planned:   whether its plan was committed before its first run
     published: the gains of the write-up's versions, in the unit of `report.metric`; empty where it has none
     means:     of baseline and contender over the seeds that both have; nan as long as runs are to come
@@ -74,37 +75,52 @@ def _exploratory(groups: list[Group]) -> list[Verdict]:
         difference, means = g.difference(*pair), (pairs.value_other.mean(), pairs.value.mean())
         sign = 1 if g.metric.higher_is_better else -1
         gain, runs = _gain(difference.difference, sign), int(g.runs.scheme.isin(pair).sum())
-        versions = zip(*(g.report.published.get(scheme, []) for scheme in pair), strict=True)
+        versions = zip(*(g.report.published.get(scheme, []) for scheme in pair), strict=False)  # those of both
         gains = [sign * (_number(ours) - _number(theirs)) for ours, theirs in versions]
         word = _word(gain, gains)
         same = (g.task, g.scale, g.report, LAST, False, gains, means, gain, difference.p)
         found.append(Verdict(*same, "", word, (runs, runs)))
-    family = f"{len(found)} tasks at this scale" if len(found) > 1 else "this task alone"
-    corrected = zip(found, holm([v.p for v in found]), strict=True)
-    return [replace(v, p=p, family=family) for v, p in corrected]
+    corrected, family = family_of([v.p for v in found], "tasks at this scale", "this task alone")
+    return [replace(v, p=p, family=family) for v, p in zip(found, corrected, strict=True)]
+
+
+def family_of(p: list[float], several: str, one: str) -> tuple[list[float], str]:
+    """p values corrected for their number, and that in words; nan is of no test and does not count."""
+    tests = sum(not math.isnan(each) for each in p)
+    return holm(p), f"{tests} {several}" if tests > 1 else one
 
 
 def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
     """Of each primary comparison of contender and baseline."""
-    study, found = outcome.study, []
-    sign = 1 if study.higher_is_better else -1
+    study, found, pair = outcome.study, [], (published.contender, published.baseline)
     family = f"{len(study.primary)} planned tests" if len(study.primary) > 1 else "one planned test"
     for result in outcome.primary or [Result(c, math.nan, "") for c in study.primary]:
         c = result.comparison
-        if c.schemes != (published.contender, published.baseline):
+        if set(c.schemes) != set(pair):
             continue
+        first = c.schemes == pair  # whether the contender is
+        sign = 1 if study.higher_is_better == first else -1
         gain, gains = _gain(result.difference, sign), [sign * c.published] if c.published is not None else []
         significant = result.p_family < ALPHA
-        word = (YES if gain.mean > 0 else NO) if significant else _word(gain, gains)
-        report, runs = published.report(study.task, {c.metric}), (len(outcome.found), len(study.cells))
-        value, means = {"last": LAST, "mean": MEAN}[c.value], result.means[::-1]
+        word = (YES if result.ahead == first else NO) if significant else _word(gain, gains)
+        report, value = _compared(published.report(study.task, {c.metric}), c)
+        means, runs = result.means[::-1] if first else result.means, (len(outcome.found), len(study.cells))
         same = (study.task, study.scale, report, value, True, gains, means, gain, result.p_family, family)
-        found.append(Verdict(*same, OPEN if outcome.untested else word, runs))
+        found.append(Verdict(*same, OPEN if outcome.open else word, runs))
     return found
 
 
+def _compared(report: TaskReport, c: Comparison) -> tuple[TaskReport, str]:
+    """A task's report with the metric of a comparison, in its unit, and in words what is compared."""
+    value = {"last": LAST, "mean": MEAN}[c.value]
+    if (c.metric, c.times) == (report.metric.name, report.metric.times):
+        return report, value
+    metric = replace(declared(c.metric) or report.metric, name=c.metric, times=c.times, unit=c.unit or c.metric)
+    return replace(report, metric=metric), f"{c.metric}, {value}"
+
+
 def read_outcomes(folder: Path) -> tuple[list[Outcome], list[str]]:
-    """The outcomes of the plan in a folder of kept records, and what cannot be read. Raises studies.PlanError."""
+    """The outcomes of the plan in a folder of kept records, and what cannot be read. Raises PlanError, OSError."""
     path = folder / NAME
     if not path.exists():
         return [], []

@@ -1,0 +1,134 @@
+"""What the tests of results share: run folders and runs made for the purpose, and what is shown of them."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from rope_lab.identity import identify
+from rope_lab.results import __main__ as results
+from rope_lab.results.frame import CONF
+from rope_lab.results.published import Published
+from rope_lab.results.runs import Run
+
+PUBLISHED = Published()
+STEPS = [0, 50, 100]
+ROPE, ROPER = [0.50, 0.60, 0.55, 0.40], [0.80, 0.97, 0.75, 0.75]
+
+
+def shipped(scheme: str) -> dict[str, Any]:
+    """The settings of conf/position/, or some where there are none."""
+    path = CONF / "position" / f"{scheme}.yaml"
+    return OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {"_target_": "Mine", "q": 1}
+
+
+def make_run(out: Path, scheme: str, seed: int, last: float, **changes: Any) -> Path:
+    """A run folder of substring_by_index that ends with accuracy `last`.
+
+    `recipe` makes it a run of another recipe. Its ids are those of its settings; `name` is put in their place into the
+    folder's name.
+    """
+    recipe, name = changes.pop("recipe", None), changes.pop("name", f"{scheme}-{seed}")
+    settings = {
+        "train": {"steps": 100, "batch_size": 4, "seq_len": 64, "decay": "none"},
+        "eval": {"problems": 512, "every": 50},
+    }
+    content = {
+        "status": "finished",
+        "task": "substring_by_index",
+        "position": scheme,
+        "scale": "quick",
+        "seed": seed,
+        "parameters": 1000,
+        "config": settings | {"task": {"string_length": 13}, "model": {"d_model": 16}, "position": shipped(scheme)},
+        "progress": {"steps": 100, "sequences": 400, "tokens": 25600, "seconds": 1.5},
+        "metrics": {"eval/accuracy": last, "eval/score": round(128 * last), "eval/loss": 1 - last},
+        "slices": {"index": {"0": [200, last], "1": [312, last]}, "answer_position": {"1": [10, 0.5]}},
+        "floor": {"loss": 0.0, "answer_position": {"1": [10, 0.0]}},
+        "provenance": {
+            "code": "c0de",
+            "git": {"commit": "0123456789abcdef", "dirty": False},
+            "versions": {"torch": "2.13.0"},
+            "hardware": {"device": "cpu", "name": "CPU", "threads": 1},
+        },
+    }
+    for path, value in changes.items():
+        node, keys = content, path.split("__")
+        for key in keys[:-1]:
+            node = node[key]
+        node[keys[-1]] = value
+    if recipe:
+        content["config"]["task"] = content["config"]["task"] | {"letters": recipe}
+    recorded = content["config"] | {"device": content["provenance"]["hardware"]["device"]}
+    identity = identify(content["task"], content["position"], content["seed"], recorded)
+    content |= {"run_id": identity.run_id, "recipe_id": identity.recipe_id}
+    folder = out / f"{scheme}-s{seed}-{name}"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(content))
+    lines = [{"step": s, "eval/accuracy": last * s / 100, "eval/loss": 1 - last * s / 100} for s in STEPS]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def make_pairs(out: Path, rope: list[float], roper: list[float], **changes: Any) -> Path:
+    """`out`, with a run of RoPE and one of RoPER for each seed."""
+    for seed, pair in enumerate(zip(rope, roper, strict=True)):
+        for scheme, last in zip(("rope", "roper"), pair, strict=True):
+            make_run(out, scheme, seed, last, **changes)
+    return out
+
+
+def make_row(scheme: str, seed: int, curve: list[float], metric: str = "eval/accuracy", **changes: Any) -> Run:
+    """A run that was evaluated at steps 0, 100, 200, …"""
+    sizes = {"train.steps": 500, "train.batch_size": 1, "train.seq_len": 10, "eval.problems": 8}
+    run = Run(
+        task="substring_by_index",
+        scale="reduced",
+        recipe_id="r",
+        position=scheme,
+        seed=seed,
+        run_id=f"{scheme}{seed}",
+        status="finished",
+        steps=500,
+        sequences=500,
+        tokens=5000,
+        seconds=1.0,
+        parameters=10,
+        code="c0de",
+        commit="0123456789ab",
+        torch="2.13",
+        hardware="CPU",
+        threads=1,
+        metrics={metric: curve[-1]},
+        settings=sizes | {"train.lr": 1e-4, "device": "cpu"} | changes.pop("settings", {}),
+        position_settings={},
+        curves={metric: [[100 * i for i in range(len(curve))], curve]},
+        slices={},
+        floor={},
+    )
+    return replace(run, **changes)
+
+
+def shown(capsys, *folders: Path) -> str:
+    """What the command prints, without bold type and the spaces that align tables; nothing is written."""
+    results.main([*map(str, folders), "--print"])
+    return re.sub(" +", " ", capsys.readouterr().out.replace("**", ""))
+
+
+def table_rows(text: str) -> list[dict[str, str]]:
+    """The rows of every table, by the heads of their columns."""
+    rows, head = [], None
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] if line.startswith("|") else None
+        if cells and head and not set(line) <= {"|", "-"}:
+            rows.append(dict(zip(head, cells, strict=True)))
+        head = (head or cells) if cells else None
+    return rows
+
+
+def row(text: str, first: str) -> dict[str, str]:
+    """The first row whose first cell is this: of a task that is its verdict, of a scheme its means."""
+    return next(each for each in table_rows(text) if next(iter(each.values())) == first)

@@ -1,0 +1,198 @@
+"""Pages of results: what stands where, and that nothing which others wrote is lost."""
+
+import re
+from pathlib import Path
+
+import pytest
+from builders import ROPE, ROPER, make_pairs, make_run, table_rows
+
+from rope_lab.results import __main__ as results
+from rope_lab.results import figures, forest, pages
+from rope_lab.results.folders import read
+
+MARKS = f"{pages.BEGIN}\nof before\n{pages.END}"
+CURVES = "quick-substring_by_index-curves.svg"
+
+
+@pytest.fixture(autouse=True)
+def drawn_in_no_time(monkeypatch):
+    """What the figures show is test_figures' matter."""
+    for module in (figures, forest):
+        monkeypatch.setattr(module, "rendered", lambda figure: b"a figure")
+
+
+@pytest.fixture
+def out(tmp_path) -> Path:
+    """Runs of Index, which has a page of its own, and of a task that has none."""
+    make_pairs(tmp_path, ROPE, ROPER)
+    return make_pairs(tmp_path, [0.5], [0.6], task="mine", name="mine")
+
+
+def figures_of(text: str) -> list[str]:
+    return re.findall(r"\(figures/(.*?)\)", text)
+
+
+def content(place: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def headings(text: str) -> list[str]:
+    return re.findall("^## (.*)", text, re.M)
+
+
+def test_a_task_stands_on_its_page_where_there_is_one_and_else_in_the_readme(out):
+    results.main([str(out)])
+    alone = (out / "README.md").read_text()
+    assert headings(alone) == ["Substring by Index, scale quick", "mine, scale quick"]
+    assert not (out / "index.md").exists()
+    (out / "index.md").write_text(f"# Index\n\n{MARKS}\n")
+    results.main([str(out)])
+    readme, page = (out / "README.md").read_text(), (out / "index.md").read_text()
+    assert headings(readme) == ["[Substring by Index](index.md)", "mine, scale quick"]
+    assert headings(page) == ["Substring by Index, scale quick"]
+    assert "of before" not in page
+    kinds = ("curves", "scores", "slices")
+    assert figures_of(page) == [f"quick-substring_by_index-{kind}.svg" for kind in kinds]
+    assert figures_of(readme) == ["verdicts.svg", CURVES, *(f"quick-mine-{kind}.svg" for kind in kinds)]
+    assert figures_of(alone) == ["verdicts.svg", *figures_of(page), *figures_of(readme)[2:]]
+    assert all((out / "figures" / name).exists() for name in figures_of(alone))
+    assert "| Substring by Index" in readme.partition("## ")[0]  # the verdicts
+
+
+def test_a_page_without_a_figure_is_linked_all_the_same(tmp_path):
+    make_run(tmp_path, "rope", 0, 0.5, status="diverged")
+    (tmp_path / "index.md").write_text(MARKS)
+    results.main([str(tmp_path)])
+    assert headings((tmp_path / "README.md").read_text()) == ["[Substring by Index](index.md)"]
+
+
+def test_marks_in_the_users_own_text_before_the_first_are_text(out):
+    """All text around the marks stays, on every page, line ends too; and nothing changes the second time."""
+    around = f"# Mine, after {pages.END}\r\n\nbefore\n", "\nafter\n"
+    for name in ("README.md", "index.md"):
+        (out / name).write_bytes(MARKS.join(around).encode())
+    results.main([str(out)])
+    for name in ("README.md", "index.md"):
+        text = (out / name).read_bytes().decode()
+        assert text.startswith(around[0] + pages.BEGIN)
+        assert text.endswith(pages.END + around[1])
+    once = content(out)
+    results.main([str(out)])
+    assert content(out) == once
+
+
+# Plotted first, replaced last
+
+
+def test_only_figures_that_the_page_showed_are_removed(out):
+    """And that are ours by their names, of any page."""
+    folder = out / "figures"
+    folder.mkdir()
+    gone = ["quick-a-curves.svg", "quick-b-charts.svg"]  # of before, when there were charts
+    mine = ["mine.svg", "quick-mine.svg", "quick-unlisted-curves.svg", "around-curves.svg", "notes.txt"]
+    for name in (*gone, *mine):
+        (folder / name).write_text(name)
+    (folder / "quick-link-curves.svg").symlink_to("mine.svg")
+    (folder / "quick-folder-curves.svg").mkdir()
+    (out / "mine-curves.svg").write_text("outside")
+    listed = [*mine[:2], "quick-link-curves.svg", "quick-folder-curves.svg", "../mine-curves.svg", "never-curves.svg"]
+    for page, name in zip(("README.md", "index.md"), gone, strict=True):
+        shown = "".join(f"![x](figures/{each})\n" for each in (name, *listed))
+        (out / page).write_text(f"![x](figures/around-curves.svg)\n{pages.BEGIN}\n{shown}{pages.END}\n")
+    results.main([str(out)])
+    assert [name for name in gone if (folder / name).exists()] == []
+    assert [(folder / name).read_text() for name in mine] == mine
+    assert (folder / "quick-link-curves.svg").is_symlink()
+    assert (folder / "quick-folder-curves.svg").is_dir()
+    assert (out / "mine-curves.svg").read_text() == "outside"
+
+
+@pytest.mark.parametrize("name", ["README.md", "index.md"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"# Mine\n", "has no marks"),
+        (f"{pages.END}\n{pages.BEGIN}\n".encode(), "has no marks"),
+        (b"\xff", "holds a byte that is not UTF-8"),
+    ],
+)
+def test_a_page_that_cannot_be_written_costs_no_figure(out, name, text, said):
+    (out / "index.md").write_text(MARKS)
+    (out / name).write_bytes(text)
+    before = content(out)
+    with pytest.raises(SystemExit, match=f"{out / name} {said}"):
+        results.main([str(out)])
+    assert content(out) == before
+
+
+def test_where_drawing_fails_all_stays_as_it_was(out, monkeypatch):
+    results.main([str(out)])
+    before = content(out)
+    monkeypatch.setattr(figures, "_scores", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        results.main([str(out)])
+    assert content(out) == before
+
+
+def test_a_disk_that_is_full_is_said_in_one_line(out, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pages, "write_whole", full)
+    with pytest.raises(SystemExit, match=r"cannot be written \(No space left on device\)$"):
+        results.main([str(out)])
+
+
+@pytest.mark.parametrize("name", ["README.md", "index.md", "figures", f"figures/{CURVES}", "figures/verdicts.svg"])
+def test_no_link_is_followed_out_of_a_folder_from_elsewhere(out, tmp_path_factory, name):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "mine").write_text(MARKS)
+    if name != "figures":
+        (out / "figures").mkdir()
+    (out / name).symlink_to(elsewhere if name == "figures" else elsewhere / "mine")
+    with pytest.raises(SystemExit, match="symbolic link"):
+        results.main([str(out)])
+    assert content(elsewhere) == {"mine": MARKS.encode()}
+    assert not name.endswith(".md") or not list((out / "figures").iterdir())
+
+
+def test_a_folder_in_the_place_of_a_page_is_named(out):
+    (out / "index.md").mkdir()
+    with pytest.raises(SystemExit, match=r"index\.md: cannot be written \(is not a regular file\)"):
+        results.main([str(out)])
+    assert not (out / "README.md").exists()
+
+
+def test_each_recipe_has_its_own_figures_wherever_rows_are_kept(tmp_path):
+    """Two seeds of another one; the plain names are those of the usual recipe."""
+    make_pairs(tmp_path / "runs", ROPE, ROPER)
+    make_pairs(tmp_path / "runs", ROPE[:2], ROPER[:2], recipe="other", name="o")
+    found = {run.settings.get("task.letters"): run.recipe_id for run in read(tmp_path / "runs")[0]}
+    kept = tmp_path / "elsewhere" / "precision"
+    results.main([str(tmp_path / "runs"), "--keep", "--into", str(kept)])
+    sections = (kept / "README.md").read_text().split("\n## ")
+    for letters, infix in ((None, ""), ("other", f"{found['other']}-")):
+        (section,) = (text for text in sections if f"recipe `{found[letters]}`" in text)
+        expected = [f"quick-substring_by_index-{infix}{kind}.svg" for kind in ("curves", "scores", "slices")]
+        assert figures_of(section) == expected
+        assert all((kept / "figures" / name).exists() for name in expected)
+
+
+def test_the_verdicts_of_our_results_stand_in_the_readme_beside_them_too(out, tmp_path, monkeypatch):
+    """Those that have ended, without means and p."""
+    root = tmp_path / "checkout"
+    root.mkdir()
+    monkeypatch.setattr(results, "RESULTS", root / "results")
+    (root / "README.md").write_text(f"before\n{MARKS}\nafter\n")
+    results.main([str(out), "--keep"])
+    text = (root / "README.md").read_text()
+    assert text.startswith(f"before\n{pages.BEGIN}\n")
+    assert text.endswith(f"{pages.END}\nafter\n")
+    (figure,) = re.findall(r"\]\((.*?\.svg)\)", text)
+    assert (root / figure).exists()
+    assert [each["task"] for each in table_rows(text)] == ["Substring by Index", "mine"]
+    assert not [name for name in table_rows(text)[0] if name.startswith(("p (", "measured RoPE"))]
+    (root / "README.md").write_text("no marks\n")
+    with pytest.raises(SystemExit, match=r"checkout/README\.md has no marks"):
+        results.main([str(root / "results")])
+    assert (root / "README.md").read_text() == "no marks\n"

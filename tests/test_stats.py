@@ -1,0 +1,92 @@
+"""Statistics, against textbooks and by simulation."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rope_lab.results import stats
+
+
+def test_t_interval_against_a_textbook():
+    """Moore and McCabe: vitamin C of 8 lots, 26 31 23 22 11 22 14 31: mean 22.50, 95% interval 16.5 to 28.5."""
+    interval = stats.t_interval([26, 31, 23, 22, 11, 22, 14, 31])
+    assert interval.mean == 22.5
+    assert (round(interval.low, 1), round(interval.high, 1)) == (16.5, 28.5)
+    assert math.isnan(stats.t_interval([1.0]).low)
+
+
+def test_paired_t_against_students_own_data():
+    """Student (1908), extra hours of sleep under two drugs: mean difference 1.58, t = 4.06, p = 0.0028."""
+    first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
+    second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+    paired = stats.paired_difference(second, first)
+    assert paired.difference.mean == pytest.approx(1.58)
+    assert paired.p == pytest.approx(0.00283, abs=5e-5)
+    assert (paired.difference.low, paired.difference.high) == pytest.approx((0.70, 2.46), abs=0.005)
+
+
+def test_sign_flips_against_fishers_own_data():
+    """Fisher (1935, section 21), Darwin's 15 pairs of maize: 1,726 of 32,768 choices of signs, p = 5.27% two-sided."""
+    darwin = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
+    assert stats.sign_flip_p(darwin) == pytest.approx(1726 / 32768, abs=1e-12)
+
+
+@pytest.mark.parametrize(("n", "least"), [(5, 0.0625), (8, 0.0078125)])
+def test_the_least_that_sign_flips_can_say(n, least):
+    paired = stats.paired_difference([1.0 + i for i in range(n)], [0.0] * n)
+    assert paired.p_signs == paired.p_signs_least == least
+
+
+def test_the_random_sign_flip_test_is_near_the_exact_one_and_never_0():
+    values = np.random.default_rng(0).normal(0.5, 1, 15)
+    exact, sampled = stats.sign_flip_p(values), stats.sign_flip_p(values, samples=2**14)
+    assert sampled == pytest.approx(exact, abs=0.02)
+    assert sampled != exact
+    for sign in (1.0, -1.0):
+        assert stats.sign_flip_p([sign] * 40, samples=2**14) == pytest.approx(1 / (2**14 + 1))
+
+
+def test_holm_against_a_worked_example():
+    """Holm (1979): p values 0.01 0.04 0.03 0.005 become 0.03 0.06 0.06 0.02."""
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    adjusted = stats.holm([0.01, math.nan, 0.04])
+    assert adjusted[0] == pytest.approx(0.02)
+    assert math.isnan(adjusted[1])
+    assert adjusted[2] == pytest.approx(0.04)
+
+
+def test_wilson_against_a_textbook():
+    """Newcombe (1998): 81 of 263, Wilson without correction 0.2553 to 0.3662."""
+    assert stats.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+
+
+def test_mcnemar_against_the_sum_of_its_binomial():
+    """Both tails of all splits that are no likelier than the one seen: 2 (1 + 10) / 2¹⁰ of 1 and 9."""
+    assert stats.sign_p(1, 9) == stats.sign_p(9, 1) == pytest.approx(22 / 1024)
+    assert stats.sign_p(0, 3) == pytest.approx(0.25)
+    assert stats.sign_p(2, 2) == stats.sign_p(0, 0) == pytest.approx(1.0)
+
+
+def test_the_write_ups_protocol():
+    assert stats.without_worst([3.0, 1.0, 2.0], higher_is_better=True) == 2.5
+    assert stats.without_worst([3.0, 1.0, 2.0], higher_is_better=False) == 1.5
+    assert math.isnan(stats.without_worst([3.0], True))
+
+
+@pytest.mark.parametrize("n", [3, 5, 8])
+def test_intervals_cover_what_they_say(n):
+    """Of 1,000 intervals 95% hold the truth, to within four standard errors of that share."""
+    rng = np.random.default_rng(n)
+    samples = rng.normal(2.0, 3.0, size=(1000, n))
+    covered = np.mean([i.low <= 2.0 <= i.high for i in map(stats.t_interval, samples)])
+    assert abs(covered - 0.95) < 4 * (0.95 * 0.05 / 1000) ** 0.5
+
+
+def test_no_spread_at_all():
+    assert stats.paired_difference([1.0, 1.0], [1.0, 1.0]).p == 1.0
+    assert math.isnan(stats.paired_difference([2.0, 3.0], [1.0, 2.0]).p)
+    thirds = [128 * round(k / 768, 6) for k in (5, 256, 700)]  # as rows keep them
+    more = [128 * round((k + 3) / 768, 6) for k in (5, 256, 700)]
+    assert math.isnan(stats.paired_difference(more, thirds).p)
+    assert stats.paired_difference([0.50001, 0.50003], [0.5, 0.5]).p == pytest.approx(0.2951672)

@@ -1,0 +1,265 @@
+"""Verdicts: which word a comparison earns, what it is a gain of, and what its one p value is corrected for."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_row, make_run, row, shown, table_rows
+
+from rope_lab.results import outcomes, stats
+from rope_lab.results.groups import group
+from rope_lab.results.outcomes import Outcome
+from rope_lab.results.runs import Run
+from rope_lab.results.studies import Comparison, Study
+from rope_lab.results.tables import verdicts as verdict_table
+from rope_lab.results.verdicts import Verdict, verdicts
+
+INDEX, PREFIX = "substring_by_index", "substring_by_prefix"  # gains of 34.11 of 128, and of 0.0124 nats, published
+SPREAD = [0.001, 0.0, -0.001, 0.0, 0.001, 0.0, -0.001, 0.0]
+
+
+def runs(rope: list[float], roper: list[float], task: str = INDEX, **changes) -> list[Run]:
+    """A run of each scheme and seed; of Prefix with these losses, else with these accuracies."""
+    changes = {"task": task, "metric": "eval/loss" if task == PREFIX else "eval/accuracy"} | changes
+    ends = {"rope": rope, "roper": roper}
+    return [make_row(s, seed, [end] * 2, **changes) for s, each in ends.items() for seed, end in enumerate(each)]
+
+
+def gaining(gain: float, task: str = INDEX, spread: float = 1.0, **changes) -> list[Run]:
+    """Runs of eight seeds in which RoPER has `gain` more, with hardly a spread."""
+    return runs([0.5] * 8, [0.5 + gain + spread * s for s in SPREAD], task, **changes)
+
+
+def found(*made: Run, studies: tuple[Outcome, ...] = ()) -> list[Verdict]:
+    return verdicts(group(list(made), PUBLISHED), list(studies), PUBLISHED)
+
+
+def planned(made: list[Run], higher: bool = True, **changes) -> Outcome:
+    """The outcome of a study of eight seeds with one comparison, of RoPER and RoPE after the last step."""
+    last = {"name": "last", "schemes": ("roper", "rope"), "test": "sign_flip", "metric": "eval/accuracy"}
+    primary = [Comparison(**last | {"times": 128.0, "reaches": 0.5} | changes)]
+    seeds = {scheme: list(range(8)) for scheme in ("rope", "roper")}
+    return outcomes.of(Study("a", "b", "c", INDEX, "reduced", {}, seeds, higher, 0.0, primary=primary), made)
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("made", "word"),
+    [
+        (gaining(0.3), "unsure"),  # p < 1e-9, and not planned
+        (gaining(0.13), "no"),  # 16.6 problems: less than half of the published 34.1
+        (gaining(0.14), "unsure"),
+        (gaining(0.1, spread=100), "unsure"),  # of which the interval holds half
+        (gaining(-0.3), "no"),
+        (gaining(-0.3, task="mine"), "unsure"),  # of which nothing was published
+        (runs([0.5], [0.5]), "unsure"),  # one seed
+        (runs([0.5, 0.5], [0.5, 0.5]), "no"),
+        (gaining(-0.3, PREFIX), "unsure"),  # a loss
+        (gaining(0.3, PREFIX), "no"),
+    ],
+)
+def test_what_was_not_planned_is_no_or_unsure(made, word):
+    (verdict,) = found(*made)
+    assert (verdict.word, verdict.planned) == (word, False)
+
+
+def test_however_small_its_p_what_was_not_planned_is_no_yes():
+    (verdict,) = found(*gaining(0.3))
+    assert verdict.p < 1e-9
+    assert verdict.word == "unsure"
+
+
+@pytest.mark.parametrize("test", ["sign_flip", "mcnemar", "sign"])
+@pytest.mark.parametrize(("gain", "word"), [(0.3, "yes"), (-0.3, "no")])
+@pytest.mark.parametrize("schemes", [("roper", "rope"), ("rope", "roper")])
+def test_a_planned_test_says_yes_or_no_whichever_scheme_it_names_first(test, gain, word, schemes):
+    made = runs([0.45 - gain / 2] * 8, [0.45 + gain / 2 + s for s in SPREAD])
+    (verdict,) = found(studies=(planned(made, test=test, schemes=schemes),))
+    assert (verdict.word, verdict.planned, verdict.p) == (word, True, 2 / 2**8)
+
+
+@pytest.mark.parametrize(
+    ("spread", "published", "word"),
+    [(20, None, "unsure"), (20, 1.0, "unsure"), (20, 34.0, "no"), (100, 10.0, "unsure")],
+)
+def test_a_planned_test_that_says_neither_is_unsure_unless_half_of_the_published_gain_is_excluded(
+    spread, published, word
+):
+    (verdict,) = found(studies=(planned(gaining(0.01, spread=spread), published=published),))
+    assert verdict.p > 0.05
+    assert verdict.word == word
+
+
+def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
+    made = gaining(0.3)
+    open_, mixed = planned(made[:-1]), planned([replace(made[0], code="other"), *made[1:]])
+    verdict, untested = found(studies=(open_, mixed))
+    assert (verdict.word, verdict.runs) == ("open", (15, 16))
+    assert untested.word == "unsure"  # all have ended, and cannot be paired
+    for each in (verdict, untested):
+        assert all(map(math.isnan, (each.p, each.gain.mean, *each.means)))
+    first, second = table_rows(verdict_table([verdict, untested], "RoPE", "RoPER"))
+    assert (first["seeds"], second["seeds"]) == ("15 of 16 runs", "0")
+    assert {first["p (corrected for)"], first["measured gain [95% interval]"], second["p (corrected for)"]} == {"–"}
+
+
+# Gains
+
+
+@pytest.mark.parametrize(("task", "times", "sign"), [(INDEX, 128, 1), (PREFIX, 1, -1)])
+def test_a_gain_is_positive_where_the_contender_is_ahead(task, times, sign):
+    """Of accuracy and of a loss; measured, published, planned and not."""
+    ahead = gaining(0.2 * sign, task)
+    (name,) = ahead[0].metrics
+    in_plan = [replace(run, task=INDEX) for run in ahead]
+    studies = (
+        planned(in_plan, sign > 0, metric=name, times=times, published=0.1 * sign),
+        planned(in_plan, sign > 0, metric=name, times=times, published=-0.1 * sign, schemes=("rope", "roper")),
+    )
+    for verdict in found(*ahead, studies=studies):
+        gain = verdict.gain
+        assert 0 < gain.low < gain.mean < gain.high
+        assert gain.mean == pytest.approx(0.2 * times)
+        assert sign * (verdict.means[1] - verdict.means[0]) == pytest.approx(gain.mean)  # baseline, then contender
+        assert verdict.published[0] > 0
+    assert found(*ahead)[0].published == pytest.approx([34.11] if sign > 0 else [0.0124, 0.0078])
+
+
+def test_means_are_of_the_seeds_that_both_have():
+    (verdict,) = found(*runs([0.5, 0.6, 0.1], [0.7, 0.9]))
+    assert verdict.means == pytest.approx((128 * 0.55, 128 * 0.8))
+    assert (verdict.gain.n, verdict.runs) == (2, (5, 5))
+
+
+def test_another_metric_than_the_tasks_own_is_named_and_keeps_its_unit():
+    made = [replace(run, metrics=run.metrics | {"eval/loss": 1 - run.metrics["eval/accuracy"]}) for run in gaining(0.3)]
+    (verdict,) = found(studies=(planned(made, False, metric="eval/loss", times=1.0, unit="nats"),))
+    assert (verdict.word, verdict.gain.mean) == ("yes", pytest.approx(0.3))
+    (shown_as,) = table_rows(verdict_table([verdict], "RoPE", "RoPER"))
+    assert shown_as["scale"] == "reduced, eval/loss, last step"
+    assert shown_as["measured gain [95% interval]"].startswith("+0.3000 [")
+    assert "Substring by Index: nats" in verdict_table([verdict], "RoPE", "RoPER")
+
+
+# One p value
+
+
+def test_tasks_at_a_scale_are_corrected_together_and_not_with_planned_tests():
+    index, prefix = gaining(0.3, spread=100), gaining(-0.3, PREFIX, spread=100)
+    alone = [found(*made)[0] for made in (index, prefix)]
+    assert [v.family for v in alone] == ["this task alone"] * 2
+    together = found(*index, *prefix)
+    assert [v.p for v in together] == pytest.approx(stats.holm([v.p for v in alone]))
+    assert {v.family for v in together} == {"2 tasks at this scale"}
+    other_scale = found(*index, *(replace(run, scale="paper") for run in prefix))
+    assert [v.p for v in other_scale] == pytest.approx([v.p for v in alone])
+    one_seed = found(*index, *runs([0.5], [0.5], PREFIX))
+    assert (one_seed[0].p, one_seed[0].family) == (alone[0].p, "this task alone")
+    assert found(*index, studies=(planned(index),))[1] == alone[0]
+
+
+def test_planned_tests_are_corrected_among_themselves_and_then_judged():
+    """Of 2⁸ choices of signs, 10 put the mean as far from 0: p is 0.039 of one test and 0.078 of two."""
+    made = runs([0.5] * 8, [0.5 + d / 100 for d in (8, 7, 6, 5, 4, 3, -2, -1)])
+    one = planned(made).study
+    two = replace(one, primary=[*one.primary, replace(one.primary[0], value="mean")])
+    for study, family, p, word in ((one, "one planned test", 10, "yes"), (two, "2 planned tests", 20, "unsure")):
+        (first, *_) = found(studies=(outcomes.of(study, made),))
+        assert (first.family, first.p, first.word) == (family, pytest.approx(p / 2**8), word)
+
+
+def test_a_comparison_has_one_p_wherever_it_is_shown(tmp_path, capsys):
+    """RoPER's is that of the verdict; the other schemes are corrected among themselves."""
+    make_pairs(tmp_path, ROPE, ROPER)
+    prefix = [0.5, 0.4, 0.7], [0.6, 0.4, 0.8]
+    make_pairs(tmp_path, *prefix, task=PREFIX, name="p")
+    others = {"none": [0.3, 0.3, 0.31, 0.2], "learned": [0.4, 0.45, 0.4, 0.36]}
+    for scheme, ends in others.items():
+        for seed, last in enumerate(ends):
+            make_run(tmp_path, scheme, seed, last)
+    make_run(tmp_path, "sinusoidal", 0, 0.1)  # one pair, no p
+    text = shown(capsys, tmp_path)
+    both = stats.holm([stats.paired_difference(*pair).p for pair in ((ROPE, ROPER), prefix)])
+    for task, p in zip(("Substring by Index", "Substring by Prefix"), both, strict=True):
+        verdict = row(text, task)["p (corrected for)"]
+        assert verdict == f"{p:.2g} (2 tasks at this scale)"
+        section = text.partition(f"## {task}, scale quick")[2]
+        head = next(name for name in row(section, "RoPER") if name.startswith("p ("))
+        assert row(section, "RoPER")[head] == verdict.split()[0]
+        assert head.startswith("p (Holm; RoPER: 2 tasks at this scale")
+    index = text.partition("## Substring by Index, scale quick")[2]
+    head = "p (Holm; RoPER: 2 tasks at this scale, others: 2 schemes here)"
+    p_others = stats.holm([stats.paired_difference(ends, ROPE).p for ends in others.values()])
+    assert [row(index, scheme)[head] for scheme in others] == [f"{p:.2g}" for p in p_others]
+    assert row(index, "sinusoidal")[head] == row(index, "RoPE")[head] == "–"
+
+
+def test_what_was_tried_besides_is_in_no_verdict_and_changes_no_p(tmp_path, capsys):
+    make_pairs(tmp_path, ROPE, ROPER)
+    before = row(shown(capsys, tmp_path), "Substring by Index")
+    tried = [0.1, 0.11, 0.12], [0.1, 0.109, 0.116]
+    make_pairs(tmp_path, *tried, name="o", config__model={"init": "xavier"})
+    text = shown(capsys, tmp_path)
+    assert [each for each in table_rows(text) if "task" in each] == [before]
+    besides = row(text.partition("## Substring by Index, model.init=xavier")[2], "RoPER")
+    assert "published" not in besides
+    assert besides["p (Holm; this comparison)"] == "0.3"  # 0, −0.001, −0.004: t(2) = 1.387
+
+
+# As they are shown
+
+
+def test_published_beside_measured_and_the_paired_interval(tmp_path, capsys):
+    """By hand: means 0.5125 and 0.8175; differences 0.30 0.37 0.20 0.35, mean 0.305, sd 0.07594, t(3) = 3.18245."""
+    make_pairs(tmp_path, ROPE, ROPER)
+    text = shown(capsys, tmp_path)
+    half = 3.18245 * 0.07594 / 2
+    interval = f"[{128 * (0.305 - half):+.1f}, {128 * (0.305 + half):+.1f}]"
+    assert row(text, "Substring by Index") == {
+        "task": "Substring by Index",
+        "scale": "quick",
+        "published gain": "+34.1",
+        "measured RoPE → RoPER": "65.6 → 104.6",
+        "measured gain [95% interval]": f"+39.0 {interval}",
+        "seeds": "4",
+        "p (corrected for)": "0.004 (this task alone)",
+        "RoPER ahead?": "unsure",
+        "comparison": "exploratory",
+    }
+    means, seeds = (each for each in table_rows(text) if each.get("scheme") == "RoPER")
+    assert means["published"] == "96.11"
+    assert means["− RoPE"] == f"+39.0 {interval}"
+    assert means["half right: seeds, median step"] == "4 of 4, 100"  # at the third evaluation at the latest
+    assert means["95% right: seeds, median step"] == "1 of 4"
+    assert seeds["every seed, problems right of 128"] == "102.4 124.2 96.0 96.0"
+    assert seeds["worst removed"] == "107.5"  # (0.80 + 0.97 + 0.75) / 3 × 128
+    assert seeds["95% right at step"] == "– 100 – –"
+    assert (seeds["pairs"], seeds["sign-flip p (least)"]) == ("4", "0.12 (0.12)")  # all four alike: 2 / 2⁴
+    assert "model.d_model 16 (write-up: 512)" in text
+
+
+def test_differences_that_are_all_alike_are_no_certainty(tmp_path, capsys):
+    make_pairs(tmp_path, [0.5, 0.75], [0.625, 0.875])
+    verdict = row(shown(capsys, tmp_path), "Substring by Index")
+    assert verdict["measured gain [95% interval]"] == "+16.0 [+16.0, +16.0]"
+    assert (verdict["p (corrected for)"], verdict["RoPER ahead?"]) == ("–", "no")
+
+
+def test_one_seed_alone_has_no_interval_and_no_p(tmp_path, capsys):
+    make_pairs(tmp_path, [0.5], [0.75])
+    verdict = row(shown(capsys, tmp_path), "Substring by Index")
+    assert verdict["measured gain [95% interval]"] == "+32.0 (one seed)"
+    assert (verdict["p (corrected for)"], verdict["RoPER ahead?"]) == ("–", "unsure")
+
+
+def test_a_plan_can_write_nothing_into_a_page():
+    made = [replace(run, task="mine") for run in gaining(0.3)]
+    study = planned(made, metric="eval/accuracy", times=1.0)
+    crafted = {"task": "<b>a|b", "scale": "c|d\n<i>"}
+    (verdict,) = found(studies=(replace(study, study=replace(study.study, **crafted), found={}),))
+    text = verdict_table([verdict], "RoPE", "RoPER")
+    (cells,) = table_rows(text)
+    assert (cells["task"], cells["scale"]) == (r"&lt;b&gt;a\|b", r"c\|d\\n&lt;i&gt;")
+    assert "<" not in text
