@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # where rope_lab is not installed
 import rope_lab  # noqa: F401 - first, since it sees to the screen and to Ctrl-C
 
 # isort: split

@@ -12,6 +12,7 @@ from conftest import ROOT, SCHEMES, TASKS
 LAYERS = [
     {"rope_lab.command"},
     {"rope_lab", "rope_lab.text", "rope_lab.files"},
+    {"rope_lab.__main__"},
     {"rope_lab.compat", "rope_lab.signals"},
     {"tasks.base", "tasks.corpus"},
     {"tasks", *(f"tasks.{name}" for name in TASKS)},
