@@ -71,6 +71,15 @@ def read_file(path: Path) -> bytes:
     return content
 
 
+def newest_run(folder: Path) -> Path | None:
+    """The run folder that may be meant by `folder`, which is none: the one that it lies in, or the newest near it."""
+    if (folder.parent / "run.json").is_file():
+        return folder.parent
+    places = [folder, folder / "runs", folder / "results" / "runs"] if folder.is_dir() else [folder.parent]
+    found = [path for place in places for path in place.glob("*/run.json") if path.is_file()]
+    return max(found, key=lambda path: path.stat().st_mtime).parent if found else None
+
+
 def remove_temporary(folder: Path) -> None:
     """Removes what `write_whole` left in a folder when its process was killed."""
     for path in folder.glob(".*.tmp"):

@@ -267,7 +267,9 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[config.Config, 
     """
     content = read(folder)
     if content is None:
-        raise ConfigError(f"{folder}: is no run's folder, it has no readable run.json")
+        near = files.newest_run(folder)
+        hint = f"did you mean {near}?" if near else "`python -m rope_lab.train` makes one, in results/runs"
+        raise ConfigError(f"{folder}: is no run's folder, it has no readable run.json; {hint}")
     cfg = config.from_record(content["config"], allowed_packages)
     task = config.build_task(cfg)
     memory.check_read(cfg, task)

@@ -317,10 +317,19 @@ def test_a_finished_run_is_not_replaced_by_one_that_is_not(out, tmp_path_factory
     assert (kept / "rows.csv").read_bytes() == before
 
 
-def test_nothing_to_show(tmp_path, capsys):
-    with pytest.raises(SystemExit, match="no such folder"):
-        results.main([str(tmp_path / "nowhere")])
-    assert "there are no runs" in shown(capsys, tmp_path)
+def test_where_there_are_no_runs_it_is_said_where_some_are_or_how_to_make_one(tmp_path):
+    empty, runs = tmp_path / "empty", tmp_path / "checkout" / "results" / "runs"
+    empty.mkdir()
+    make_run(runs, "rope", 0, 0.5)
+    for folder, said in (
+        (tmp_path / "nowhere", r"nowhere: no such folder; `python -m rope_lab\.train` makes one"),
+        (empty, r"empty: there are no runs; `python -m rope_lab\.train` makes one"),
+        (tmp_path / "checkout", rf"checkout: there are no runs; did you mean {re.escape(str(runs))}\?"),
+        (runs / "mistyped", rf"mistyped: no such folder; did you mean {re.escape(str(runs))}\?"),
+        (next(runs.glob("*/run.json")), r"run\.json: is a file; did you mean"),
+    ):
+        with pytest.raises(SystemExit, match=said):
+            results.main([str(folder)])
 
 
 @pytest.mark.parametrize("full", [False, pytest.param(True, marks=LINUX)])

@@ -730,7 +730,10 @@ def test_talking_to_a_run(tiny, tmp_path, capsys):
         ([folder, "a" * 65], "must have 1 to 64"),
         ([folder, ""], "must have 1 to 64"),
         ([folder, "-n", "0"], "-n 0: must be at least 1"),
-        ([str(tmp_path)], "is no run's folder"),
+        ([str(tmp_path)], f"is no run's folder, it has no readable run.json; did you mean {folder}?"),
+        ([f"{folder}/run.json"], f"did you mean {folder}?"),
+        ([str(tmp_path / "runs" / "mistyped")], f"did you mean {folder}?"),
+        ([str(tmp_path / "nowhere" / "else")], "`python -m rope_lab.train` makes one"),
     ):
         with pytest.raises(SystemExit) as exit:
             sample.main(arguments)

@@ -13,7 +13,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from rope_lab.results import studies
+from rope_lab.files import newest_run
+from rope_lab.results import store, studies
 from rope_lab.results.folders import read
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
@@ -33,6 +34,17 @@ def worth_keeping(run: Run, published: Published) -> Run:
     return replace(run, curves=curves)
 
 
+def no_runs(folder: Path) -> str:
+    """Why there can be no runs in a folder, and what to do; empty where there may be."""
+    if store.exists(folder) or os.path.lexists(folder / "run.json") or any(folder.glob("*/run.json")):
+        return ""
+    if folder.is_file():
+        return f"{folder}: is a file; did you mean {folder.parent}?"
+    near = newest_run(folder)
+    hint = f"did you mean {near.parent}?" if near else "`python -m rope_lab.train` makes one, in results/runs"
+    return f"{folder}: {'there are no runs' if folder.is_dir() else 'no such folder'}; {hint}"
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m rope_lab.results", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -45,9 +57,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--print", action="store_true", help="write nothing, only print the tables")
     given = parser.parse_args(arguments)
     folders = given.folders or [RESULTS / "runs" if any((RESULTS / "runs").glob("*/run.json")) else RESULTS]
-    missing = [str(f) for f in folders if not f.is_dir()]
-    if missing:
-        sys.exit(f"{', '.join(missing)}: no such folder")
+    for folder in folders:
+        if reason := no_runs(folder):
+            sys.exit(reason)
 
     found = [read(folder) for folder in folders]
     runs, problems = ([each for part in parts for each in part] for parts in zip(*found, strict=True))
