@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 TRAINED = 16  # bytes of a parameter in training: weight, gradient and the two means of AdamW, in float32 each
 HELD_OUT = 48  # bytes of a token of held-out text: what is worked out of it while it is written is not counted
 MANY = 10**7  # tokens; evaluations that read fewer are no reason for a warning
+SPEED = {"cpu": 5e10, "mps": 2e12, "cuda": 5e13}  # operations a second that small models reach; cpu: on each core
+PER_LAYER = 1e-3  # seconds that a layer takes in a step, however small it is
+LONG = 12 * 3600  # seconds; a run that may take longer is a reason for a warning
 
 
 class OutOfMemory(Exception):
@@ -29,7 +32,7 @@ class OutOfMemory(Exception):
 
 
 def check(cfg: Config, task: Task, device: torch.device) -> None:
-    """Warns where a run on `device` may not fit into memory, or will mostly evaluate.
+    """Warns where a run on `device` may not fit into memory, will mostly evaluate, or take very long.
 
     Raises ConfigError, before anything is allocated, where the least that it takes is more than the memory there is.
     """
@@ -48,13 +51,28 @@ def check(cfg: Config, task: Task, device: torch.device) -> None:
         _held_out(cfg, task),
     )
     evaluations, trained_on = t.steps // e.every + 2, t.steps * t.batch_size * t.seq_len
-    read = evaluations * (e.sequences * t.seq_len + e.problems * task.max_length) + e.problems * sum(e.lengths)
-    read += (e.problems_at_end or 0) * task.max_length
+    tokens = {
+        f"eval.sequences={e.sequences}": evaluations * e.sequences * t.seq_len,
+        f"eval.problems={e.problems}": evaluations * e.problems * task.max_length,
+        f"eval.problems_at_end={e.problems_at_end}": (e.problems_at_end or 0) * task.max_length,
+        f"eval.lengths={show(e.lengths)}": e.problems * sum(e.lengths),
+    }
+    read, most = sum(tokens.values()), max(tokens, key=tokens.__getitem__)
     if read > max(MANY, 10 * trained_on):
         log.warning(
-            "evaluations read up to %s tokens, and training %s: lower eval.problems=%d, eval.sequences=%d or "
-            "eval.lengths, or raise eval.every=%d",
-            *(f"{read:,}", f"{trained_on:,}", e.problems, e.sequences, e.every),
+            "%s: evaluations read up to %s tokens, and training %s: lower it, or raise eval.every=%d",
+            *(most, f"{read:,}", f"{trained_on:,}", e.every),
+        )
+    rate = SPEED[device.type] * ((cfg.threads or config.CORES) if device.type == "cpu" else 1)
+    seconds = (of_layers + of_scheme) * (6 * trained_on + 2 * read) / rate + PER_LAYER * m.n_layers * t.steps
+    if seconds > LONG:
+        log.warning(
+            "train.steps=%d %s %s: about %s hours on this %s: lower one of these settings",
+            t.steps,
+            batch,
+            model,
+            f"{seconds / 3600:,.0f}",
+            device.type,
         )
 
 

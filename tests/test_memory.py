@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from random import Random
 
 import numpy as np
@@ -212,11 +213,33 @@ def test_what_may_not_fit_is_a_warning_and_what_fits_is_none(caplog):
     assert "it may run out" in caplog.text
 
 
-def test_a_run_that_mostly_evaluates_is_a_warning(caplog):
-    for problems, said in ((512, False), (1_000_000, True)):
-        cfg = config.load(f"eval.problems={problems}", "device=cpu")
-        memory.check(cfg, config.build_task(cfg), torch.device("cpu"))
-        assert ("evaluations read" in caplog.text) == said
+@pytest.mark.parametrize(
+    "most",
+    ["", "eval.problems=1000000", "eval.problems_at_end=1000000", "eval.sequences=100000", "eval.lengths=[999999]"],
+)
+def test_a_run_that_mostly_evaluates_is_a_warning(most, caplog):
+    """It names the setting that makes it so."""
+    cfg = config.load(*filter(None, [most]), "device=cpu")
+    memory.check(cfg, config.build_task(cfg), torch.device("cpu"))
+    assert f"{most}: evaluations read" in caplog.text if most else not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("device", "overrides", "hours"),
+    [
+        ("cpu", ["scale=paper"], range(10, 100)),
+        ("cuda", ["scale=paper"], None),
+        ("cpu", ["scale=reduced"], None),
+        ("cpu", ["train.steps=99999999"], range(100, 10_000)),
+        ("cpu", ["model.n_layers=10000", "model.d_model=16", "train.batch_size=4", "train.seq_len=64"], None),
+        ("cuda", ["model.n_layers=10000", "train.batch_size=1", "train.steps=10000"], range(20, 100)),
+    ],
+)
+def test_a_run_that_takes_days_is_a_warning(device, overrides, hours, caplog, monkeypatch):
+    cfg = config.load(*overrides, "threads=1", "train.precision=float32")
+    memory.check(cfg, config.build_task(cfg), torch.device(device))
+    found = re.search(r"train\.steps=.* model\.n_layers=.*: about ([\d,]+) hours", caplog.text)
+    assert (found is None) if hours is None else (int(found[1].replace(",", "")) in hours)
 
 
 def test_what_is_read_needs_its_weights_alone(tmp_path, monkeypatch):
