@@ -32,7 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
 CORES = os.cpu_count() or 1
 TOO_DEEP = "task or position: settings are nested too deeply"
-NAME = re.compile(r"\w[\w.+ -]{0,99}")  # of a file in conf/task/, conf/position/ and conf/scale/, without .yaml
+RANGE = re.compile(r"([0-9]+)(?:-|:|\.\.\.?)([0-9]+)")  # as people write one, but not Hydra
+NAME = re.compile(r"\w[\w-]{0,99}")  # of a file in conf/task/, conf/position/ and conf/scale/, without .yaml
 
 # Settings that say where and how a run is made here, and change none of its numbers: a record does not hold them. At
 # these values a run is read from one.
@@ -47,13 +48,20 @@ LOCAL: dict[str, Any] = {
 
 
 def _number(value: Any) -> Any:
-    """Refuses true and false, which pydantic would take for numbers."""
+    """Refuses what pydantic would take for a number: true, false and `0-4`."""
     if isinstance(value, bool):
         raise ValueError("a number")
+    if isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:
+            raise ValueError("a number") from None
     return value
 
 
 def _rising(value: Any) -> list[Any]:
+    if value is None:
+        raise ValueError("a list of numbers, [] for none")
     values = value if isinstance(value, list) else [value]
     if sorted(set(values)) != values:
         raise ValueError("in rising order, eval.lengths=[13,26] for example")
@@ -172,13 +180,15 @@ class Config(Settings):
     names: Names
 
 
-def names_of(schema: type, prefix: str = "") -> list[str]:
-    """Every setting by its whole name, `train.lr`, but for those of task and position, which their classes declare."""
-    found = []
+def described(schema: type, prefix: str = "") -> dict[str, str]:
+    """What each setting means, by its whole name, `train.lr`; those of task and position are in their classes."""
+    found = {}
     for field in fields(schema):
-        within = dataclasses.is_dataclass(field.type)
-        found += names_of(field.type, f"{prefix}{field.name}.") if within else [f"{prefix}{field.name}"]
-    return [name for name in found if not name.startswith("names.")]
+        if dataclasses.is_dataclass(field.type):
+            found |= described(field.type, f"{prefix}{field.name}.")
+        else:
+            found[f"{prefix}{field.name}"] = field.default.description
+    return found
 
 
 def from_hydra(cfg: DictConfig) -> Config:
@@ -188,7 +198,7 @@ def from_hydra(cfg: DictConfig) -> Config:
 
 def load(*overrides: str) -> Config:
     """The checked configuration that command line `overrides` give, outside of a Hydra job. Raises ConfigError."""
-    check_overrides(overrides, [CONF], names_of(Config))
+    check_overrides(overrides, [CONF], described(Settings))
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose("config", list(overrides), return_hydra_config=True)
     choices = cfg.hydra.runtime.choices
@@ -224,8 +234,10 @@ def _chosen(choices: dict[str, str]) -> Names:
         raise ConfigError(
             f"recipe={choices.get('recipe')}: follows from task and scale and cannot be chosen; set scale=…"
         )
-    if names.scale != "quick" and not (CONF / "recipe" / names.task / f"{names.scale}.yaml").exists():
-        raise ConfigError(f"scale={names.scale}: there is no conf/recipe/{names.task}/{names.scale}.yaml")
+    recipes = {path.stem for path in (CONF / "recipe" / names.task).glob("*.yaml")} | {"quick"}
+    if names.scale not in recipes:
+        there = f"task={names.task} has {', '.join(sorted(recipes))}"
+        raise ConfigError(f"scale={names.scale}: there is no conf/recipe/{names.task}/{names.scale}.yaml; {there}")
     return names
 
 
@@ -244,7 +256,9 @@ def _checked(settings: dict[str, Any], names: Names) -> Config:
     """Typed and checked settings. Raises ConfigError."""
     for key, name in vars(names).items():
         if not NAME.fullmatch(name):
-            raise ConfigError(f"{key}={show(name)}: must be the name of a file in conf/{key}/")
+            raise ConfigError(
+                f"{key}={show(name)}: must be the name of a file in conf/{key}/, of letters, digits, _ and -"
+            )
     with _one_line():
         config = Config(**settings, names=names)
     for key, kind in SWAPPED.items():
@@ -277,7 +291,9 @@ def _reason(error: ValidationError, prefix: str) -> str:
             schema = schema.__dataclass_fields__[part].type
         known = [field.name for field in fields(schema) if field.name != "names"]
         return f"{key}={show(value)}: there is no such setting; {nearest(name, known, '.'.join(groups))}"
-    return f"{key}={show(value)}: {instantiate.reasons(error)}"
+    several = RANGE.fullmatch(str(value))
+    hint = f"; for a sweep: -m '{key}=range({several[1]},{int(several[2]) + 1})'" if several else ""
+    return f"{key}={show(value)}: {instantiate.reasons(error)}{hint}"
 
 
 def resolve_task(config: Config) -> dict[str, Any]:

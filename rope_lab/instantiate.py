@@ -121,6 +121,8 @@ def _checked(key: str, value: Any, annotation: Any) -> Any:
     """`value` as `annotation` says; annotations that pydantic does not know are not checked. Raises ConfigError."""
     if _names_a_class(value):
         raise ConfigError(f"{key}={show(value)}: must be a plain value, not one built from a class")
+    if annotation in (int, int | None) and isinstance(value, float) and value.is_integer():
+        value = int(value)  # 1e3
     try:
         checked = pydantic.TypeAdapter(annotation, config=FINITE).validate_python(value, strict=True)
     except pydantic.ValidationError as error:

@@ -3,6 +3,7 @@
 import difflib
 import functools
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -43,10 +44,17 @@ def nested(leaves: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def near(key: str, known: Iterable[str]) -> list[str]:
+    """Names that `key` may have been meant for: the one most like it, or up to three of which a part is like it."""
+    names, word = list(known), key.lower().rpartition("/")[2].removesuffix(".yaml")
+    like = difflib.get_close_matches
+    in_part = [name for name in names if word in name or like(word, re.split("[._]", name))]
+    return like(word, names, n=1) or in_part[: 3 if len(word) > 1 else 0]
+
+
 def nearest(key: str, known: Iterable[str], group: str) -> str:
     """A word on the names that `key` may have been meant for: `did you mean train.lr?`, or which there are."""
     names = {name: f"{group}.{name}" if group else name for name in known}
-    near = difflib.get_close_matches(key, names, n=1)
-    if near:
-        return f"did you mean {names[near[0]]}?"
+    if close := near(key, names):
+        return f"did you mean {' or '.join(names[name] for name in close)}?"
     return f"there are {', '.join(names.values())}" if names else f"{group} has none"

@@ -3,7 +3,6 @@
 The same command resumes a run that was cut off, and returns at once from one that is finished.
 """
 
-import argparse
 import atexit
 import dataclasses
 import importlib
@@ -13,6 +12,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.errors import CompactHydraException, HydraException
+from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
 from rope_lab import config, console, help, memory, provenance, signals, sweep
@@ -31,7 +31,7 @@ from rope_lab.data import IGNORED
 from rope_lab.evaluate import Evaluation, floor
 from rope_lab.identity import Identity
 from rope_lab.instantiate import ConfigError
-from rope_lab.overrides import check_overrides
+from rope_lab.overrides import check_overrides, read_arguments, told
 from rope_lab.run import Run
 from rope_lab.signals import Stop
 from rope_lab.sweep import EXIT_BAD_CONFIG
@@ -51,6 +51,7 @@ from rope_lab.trainer import (
 log = logging.getLogger(__name__)
 
 EXIT_FAILED, EXIT_DIVERGED = 1, 3
+FULL_ERROR = "HYDRA_FULL_ERROR"  # the environment variable with which Hydra shows a traceback of any error
 SAVE_SECONDS = 300  # a checkpoint is written at each evaluation, and whenever the last one is older than this
 
 
@@ -277,7 +278,7 @@ def let_go(error: BaseException) -> None:
 
 
 def command_line() -> None:
-    """Hydra's command line, but for a mistake that Hydra would answer with a traceback.
+    """Answers what was typed.
 
     Outside of a run, which has a way of its own to end, a signal ends the process once all that it launched is saved.
     """
@@ -285,21 +286,7 @@ def command_line() -> None:
     signals.catch(leave)
     status = EXIT_FAILED
     try:
-        if {"--help", "-h"} & set(sys.argv[1:]):
-            say(help.text(min(shutil.get_terminal_size().columns, 100)))
-            status = 0
-            return
-        with suppress(HydraException):  # Hydra says it again, and better
-            parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-            parser.add_argument("--config-dir", "-cd", type=Path, action="append", default=[])
-            given, others = parser.parse_known_args()
-            try:
-                words = (word for word in others if "=" in word and not word.startswith("-"))
-                check_overrides(words, [CONF, *given.config_dir], config.names_of(Config))
-            except ConfigError as error:
-                print(error, file=sys.stderr)
-                sys.exit(EXIT_BAD_CONFIG)
-        main()
+        answer(sys.argv[1:])
         status = 0
     except SystemExit as end:
         status = end.code
@@ -309,6 +296,43 @@ def command_line() -> None:
         signals.catch(signals.do_nothing)
         sweep.report()
         signals.catch(lambda number, frame: os._exit(status))  # W&B may be slow to end
+
+
+def answer(arguments: list[str]) -> None:
+    """Does what the command line asks for. What is wrong with it is said in one line, and the process exits."""
+    if {"--help", "-h"} & set(arguments):
+        say(help.text(min(shutil.get_terminal_size().columns, 100)))
+        return
+    settings, debugging = config.described(config.Settings), os.environ.get(FULL_ERROR) == "1"
+    try:
+        given, sys.argv[1:] = read_arguments(arguments, settings)
+        folders = [Path(folder) for folder in (given.config_path or CONF, given.config_dir) if folder]
+        if not given.shell_completion:
+            check_overrides(given.overrides, folders, settings, given.multirun)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        sys.exit(EXIT_BAD_CONFIG)
+    os.environ[FULL_ERROR] = "1"  # Hydra then raises what it would otherwise show itself
+    try:
+        main()
+    except Exception as error:
+        if debugging:
+            raise
+        show_error(error, given.overrides)
+        sys.exit(EXIT_FAILED)
+
+
+def show_error(error: Exception, overrides: list[str]) -> None:
+    """Shows what Hydra raised: a traceback where a run of ours failed, otherwise one line."""
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_code is not job.__code__:
+        trace = trace.tb_next
+    if type(error) is CompactHydraException:  # by `job`
+        print(error, file=sys.stderr)
+    elif trace:
+        traceback.print_exception(type(error), error, trace)
+    else:
+        print(told(error, overrides), file=sys.stderr)
 
 
 def leave(number: int, frame: Any) -> None:

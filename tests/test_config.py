@@ -59,13 +59,9 @@ BAD = [
     (["position=xpos", "position.reach=64"], ["position.reach=64", "position.scale_base"]),
     (["position=t5_bias", "+position.furthest=64"], ["position.furthest=64", "position.max_distance"]),
     (["train.stepz=5"], ["train.stepz=5", "did you mean train.steps?"]),
-    (["positon=rope"], ["positon=rope", "did you mean position?"]),
-    (["lr=1e-3"], ["lr=1e-3", "did you mean train.lr?"]),
-    (["steps=10"], ["steps=10", "did you mean train.steps?"]),
-    (["foo=1"], ["foo=1", "no such setting"]),
     (["train=5"], ["train=5"]),
     (["threads=0"], ["threads=0"]),
-    (["train.lr=abc"], ["train.lr=abc", "valid number"]),
+    (["train.lr=abc"], ["train.lr=abc", "number"]),
     (["train.steps=1.5"], ["train.steps=1.5", "integer"]),
     (["train.steps=true"], ["train.steps=true", "number"]),
     (["threads=100000"], ["threads=100000", "less than"]),
@@ -77,7 +73,7 @@ BAD = [
     (["task=substring_by_prefix", "task.first_length=1", "task.copy_length=2"], ["task.first_length=1", "raise"]),
     (["~seed"], ["seed: not set"]),
     (["task=null"], ["task=null", "conf/task/"]),
-    (["position=[1,2]"], ["position=[1,2]", "conf/position/"]),
+    (["position=[1,2]"], ["position=[1,2]", "sweep"]),
     (["scale=5"], ["scale=5", "conf/scale/"]),
     (["seed=${nothing}"], ["seed", "nothing"]),
     (["train.lr=${train}"], ["train.lr"]),
@@ -93,7 +89,7 @@ BAD = [
     (["position=randomized_rope", "position.scheme=null"], ["position.scheme=null", "must be a scheme"]),
     (["position=randomized_rope", "position.scheme._target_=os.system"], ["position.scheme._target_", "[os]"]),
     (["position=randomized_rope", "position.longest=5"], ["position.longest=5", "train.seq_len"]),
-    (["position=../position/rope"], ["position=../position/rope", "not in a folder"]),
+    (["position=../position/rope"], ["position=../position/rope", "did you mean rope?"]),
     (["position=learned", "train.seq_len=0"], ["train.seq_len=0"]),
     (["wandb.mode=on"], ["wandb.mode=on", "offline"]),
     (["task._target_=tasks.base.Task"], ["task._target_=tasks.base.Task", "conf/task/"]),
@@ -145,19 +141,6 @@ def test_a_device_that_is_not_there(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["scale=papr"],
-        ["task=adition"],
-        ["nonsense"],
-    ],
-)
-def test_what_does_not_compose_is_hydras_to_say(overrides):
-    with pytest.raises(HydraException):
-        config.load(*overrides)
-
-
 # overrides, and what stderr has to name, through the command line
 COMMANDS = [
     (["train.stepz=5"], "train.stepz"),
@@ -166,7 +149,7 @@ COMMANDS = [
     (["train.lr=abc"], "train.lr"),
     (["position=ropr"], "roper"),
     (["position=null"], "position=null"),
-    (["-m", "position=rope,null"], "position=rope,null"),
+    (["-m", "position=rope,null"], "position=null"),
     (["--config-dir", "conf", "position=deep"], "more than 16"),
 ]
 
