@@ -134,7 +134,7 @@ def test_small_multiples_share_an_axis_that_holds_them_all_and_slices_show_the_b
         low, high = ax.get_ylim()
         assert low < 0.1 < 2 * 0.3 * 2**9 - 0.2 < high
     lengths = figures._lengths(found)
-    assert len({line.get_color() for line in lengths.axes[0].lines}) == figures.FEW
+    assert len({line.get_color() for line in lengths.axes[0].lines}) == series.FEW
     assert "6 schemes, the best of 10" in lengths.get_suptitle()
 
 
@@ -171,13 +171,13 @@ def test_a_scheme_keeps_its_colour_whoever_else_is_there():
 
 def test_bins_hold_every_problem_once():
     many = pd.DataFrame([(key, 1 + key % 3, key / 10) for key in range(60)], columns=["value", "count", "mean"])
-    edges = figures._edges(many.set_index("value")["count"])
-    assert len(edges) == figures.BINS == len(figures._binned(many, edges))
+    edges = series.edges(many.set_index("value")["count"])
+    assert len(edges) == series.BINS == len(series.binned(many, edges))
     means = [few["mean"].mean() for _, few in many.groupby(np.searchsorted(edges, many.value, side="right"))]
-    assert figures._binned(many.assign(count=1), edges).tolist() == pytest.approx(means)
+    assert series.binned(many.assign(count=1), edges).tolist() == pytest.approx(means)
     few = many[:5]
-    edges = figures._edges(few.set_index("value")["count"])
-    assert figures._binned(few, edges).to_dict() == pytest.approx(dict(zip(range(5), few["mean"], strict=True)))
+    edges = series.edges(few.set_index("value")["count"])
+    assert series.binned(few, edges).to_dict() == pytest.approx(dict(zip(range(5), few["mean"], strict=True)))
 
 
 def test_each_recipe_has_its_figures_and_they_are_the_same_bytes_twice():

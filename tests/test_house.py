@@ -33,7 +33,7 @@ LAYERS = [
     {"rope_lab.results.folders", "rope_lab.results.codes"},
     {"rope_lab.results.frame"},
     {"rope_lab.results", "rope_lab.results.studies", "rope_lab.results.groups"},
-    {"rope_lab.results.outcomes"},
+    {"rope_lab.results.outcomes", "rope_lab.results.series"},
     {"rope_lab.results.verdicts"},
     {"rope_lab.results.tables", "rope_lab.results.figures"},
     {"rope_lab.results.forest"},
@@ -45,10 +45,10 @@ USERS = {
     "torch": "hooks rotation positions cpu_attention attention model data generate evaluate memory provenance trainer "
     "checkpoint run probe repeat",
     "numpy": "tasks.* data generate evaluate results.runs results.stats results.groups results.tables results.figures "
-    "results.studies results.outcomes",
+    "results.series results.studies results.outcomes",
     "scipy": "results.stats",
-    "pandas": "results.published results.frame results.groups results.tables results.figures results.studies "
-    "results.outcomes",
+    "pandas": "results.stats results.published results.frame results.groups results.tables results.figures "
+    "results.series results.studies results.outcomes",
     "matplotlib": "results.figures results.forest probe",
     "wandb": "tracking",
     "pydantic": "config instantiate results.runs results.studies results.published",

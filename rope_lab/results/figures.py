@@ -17,8 +17,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from rope_lab.results import series
 from rope_lab.results.groups import Group
-from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES, POSITION
+from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES
 from rope_lab.results.runs import one_line
 from rope_lab.results.stats import t_interval
 
@@ -40,9 +41,6 @@ STYLE = {
 }
 WIDTH = 7.5  # inches
 KINDS = ("curves", "scores", "slices", "lengths")
-MANY, BINS = 24, 8  # an attribute with more than so many values is plotted in so many bins
-PANELS = 8  # more schemes than these get a panel each
-FEW = 6  # schemes: more than these are drawn without intervals; of more than PANELS, so many share a panel
 PUBLISHED = {"marker": "D", "ms": 5, "mfc": "white", "mec": "black", "ls": ""}
 LABEL = 60  # characters of a label
 TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and stands on no logarithmic axis
@@ -95,7 +93,7 @@ def _figures(group: Group) -> Iterator[tuple[str, Figure]]:
         return
     yield "curves", _curves(group)
     yield "scores", _scores(group)
-    if attributes := _sliced(group):
+    if attributes := series.sliced(group):
         yield "slices", _slices(group, attributes)
     if group.lengths:
         yield "lengths", _lengths(group)
@@ -104,22 +102,22 @@ def _figures(group: Group) -> Iterator[tuple[str, Figure]]:
 def _curves(group: Group) -> Figure:
     """What counts against steps; with many schemes a panel each, the baseline's mean in it."""
     schemes = [scheme for scheme in group.schemes if len(group.curves(scheme))]
-    many, baseline = len(schemes) > PANELS, group.published.baseline
+    many, baseline = len(schemes) > series.PANELS, group.published.baseline
     figure, axes = _panels(len(schemes), 4, height=1.5, shared=True) if many else _panels(1, 1, height=3.4)
     for ax, drawn in zip(axes, [[s] for s in schemes] if many else [schemes[::-1]], strict=True):
         if many and baseline in schemes:
             mean = group.curves(baseline).mean(axis=1) - group.optimum
             ax.plot(mean.index, mean, color="black", lw=1, ls=":", label=_look(group, baseline)[1])
         for scheme in drawn:  # the first in the table ends on top
-            _lines(ax, group.curves(scheme) - group.optimum, *_look(group, scheme), len(drawn) <= FEW)
+            _lines(ax, group.curves(scheme) - group.optimum, *_look(group, scheme), len(drawn) <= series.FEW)
         if many:
             ax.set_title(_look(group, drawn[0])[1])
         _published(ax, group, drawn, "y")
-        ax.set(xlabel="" if many else "optimizer steps", ylabel="" if many else _score_label(group))
+        ax.set(xlabel="" if many else "optimizer steps", ylabel="" if many else series.score_label(group))
     _score_axis(axes, group, "y")
     if many:
         figure.supxlabel("optimizer steps", fontsize=9)
-        figure.supylabel(_score_label(group), fontsize=9)
+        figure.supylabel(series.score_label(group), fontsize=9)
         return _finished(figure, group, legend=False)
     per_step = group.settings["train.batch_size"] * group.settings["train.seq_len"] / 1e6
     tokens = axes[0].secondary_xaxis("top", functions=(lambda x: x * per_step, lambda x: x / per_step))
@@ -140,7 +138,7 @@ def _scores(group: Group) -> Figure:
         values, (color, _) = group.of(scheme).value - group.optimum, _look(group, scheme)
         if len(values):
             interval = t_interval(values)
-            if interval.n > 2:
+            if interval.n >= series.FEWEST:
                 low = max(interval.low, TINY) if group.optimum else interval.low
                 ax.plot([low, interval.high], [row, row], color=color, lw=5, alpha=0.3, solid_capstyle="butt")
             ax.plot([interval.mean] * 2, [row - 0.32, row + 0.32], color=color, lw=2)
@@ -148,26 +146,16 @@ def _scores(group: Group) -> Figure:
         ax.annotate(f"n={len(values)}", (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=8)
         _published(ax, group, [scheme], "x", row)
     ax.set(yticks=range(len(schemes)), yticklabels=[_look(group, scheme)[1] for scheme in schemes])
-    ax.set(xlabel=f"{_score_label(group)}; {better} is better", ylim=(len(schemes) - 0.5, -0.5))
+    ax.set(xlabel=f"{series.score_label(group)}; {better} is better", ylim=(len(schemes) - 0.5, -0.5))
     _score_axis([ax], group, "x")
     return _finished(figure, group, legend=False)
 
 
-def _sliced(group: Group) -> list[str]:
-    """The attributes of the problems that there is something of to plot, and answer position where there is a floor."""
-    attributes = next((list(run.slices) for run in group.finished.run if run.slices), [])
-    left_out = {LENGTH, LENGTH_LOSS, *group.report.mirrors}
-    return [a for a in attributes if a not in left_out and (a != POSITION or group.floor > 0)]
-
-
 def _slices(group: Group, attributes: list[str]) -> Figure:
     """Accuracy by each of `attributes`; by answer position the loss above the floor."""
-    some = next(run for run in group.finished.run if run.slices)
     figure, axes = _panels(len(attributes), 2, height=2.5)
     for ax, attribute in zip(axes, attributes, strict=True):
-        counts = pd.Series({int(value): count for value, (count, _) in some.slices[attribute].items()})
-        floor = {int(v): nats for v, (_, nats) in some.floor.get(attribute, {}).items()} if some.floor else {}
-        _by_value(ax, group, attribute, _edges(counts), pd.Series(floor, dtype=float))
+        _by_value(ax, group, attribute)
         ax.set(xlabel=one_line(group.published.attributes.get(attribute, attribute), LABEL))
     return _finished(figure, group, few=True)
 
@@ -177,7 +165,7 @@ def _lengths(group: Group) -> Figure:
     kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
     figure, axes = _panels(len(kinds), 2, height=2.8)
     for ax, kind in zip(axes, kinds, strict=True):
-        _by_value(ax, group, kind, None, pd.Series(dtype=float))
+        _by_value(ax, group, kind)
         if group.trained_lengths:
             shortest, longest = group.trained_lengths
             ax.axvspan(shortest - 0.5, longest + 0.5, color="black", alpha=0.08, lw=0, label="lengths of training")
@@ -185,49 +173,27 @@ def _lengths(group: Group) -> Figure:
     return _finished(figure, group, few=True)
 
 
-def _by_value(ax: Axes, group: Group, attribute: str, edges: np.ndarray | None, floor: pd.Series) -> None:
-    """Each scheme against the values of an attribute or bins of them; a loss above `floor`, by value."""
-    slices, schemes = group.slices(attribute), _best(group)
-    for scheme in reversed(schemes):
-        runs = dict(list(slices[slices.scheme == scheme].groupby("seed", sort=False)))
-        lines = {s: r.set_index("value")["mean"] if edges is None else _binned(r, edges) for s, r in runs.items()}
-        if lines:
-            table = pd.DataFrame(lines).sort_index()
-            above = table.sub(floor.reindex(table.index, fill_value=0), axis=0)
-            _lines(ax, above, *_look(group, scheme), len(schemes) <= FEW, marker="o")
+def _by_value(ax: Axes, group: Group, attribute: str) -> None:
+    """Each scheme against the values of an attribute or bins of them."""
+    tables, schemes = series.by_value(group, attribute), series.best(group)
+    for scheme in reversed([scheme for scheme in schemes if scheme in tables]):
+        _lines(ax, tables[scheme], *_look(group, scheme), len(schemes) <= series.FEW, marker="o")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if attribute not in LOSS_ATTRIBUTES:
         ax.set_ylim(-0.04, 1.04)
         ax.set_ylabel("share of problems right")
-    elif len(floor) or attribute == LENGTH_LOSS:
+    elif series.above_floor(group, attribute):
         _log([ax], "y")
         ax.set_ylabel("nats above the Bayes-optimal loss")
-
-
-def _best(group: Group) -> list[str]:
-    """All schemes, or where they are too many for one panel, baseline and contender and those that ended best."""
-    if len(group.schemes) <= PANELS:
-        return group.schemes
-    means = group.finished.groupby("scheme").value.mean().sort_values(ascending=not group.metric.higher_is_better)
-    pair = [s for s in (group.published.baseline, group.published.contender) if s in group.schemes]
-    chosen = {*pair, *[s for s in means.index if s not in pair][: FEW - len(pair)]}
-    return [scheme for scheme in group.schemes if scheme in chosen]
 
 
 def _lines(ax: Axes, table: pd.DataFrame, color: str, label: str, bands: bool, marker: str = "") -> None:
     """A column a seed, thin; bold the mean of each row, where `bands` with its 95% interval from three seeds on."""
     ax.plot(table.index, table, color=color, lw=0.5, alpha=0.35)
     ax.plot(table.index, table.mean(axis=1), color=color, lw=1.8, label=label, marker=marker, ms=3)
-    if bands and len(table.columns) > 2:
-        intervals = [t_interval(row.dropna()) for _, row in table.iterrows()]
-        ax.fill_between(
-            table.index, *zip(*((i.low, i.high) for i in intervals), strict=True), color=color, alpha=0.15, lw=0
-        )
-
-
-def _score_label(group: Group) -> str:
-    """What counts, as an axis names it."""
-    return group.metric.unit + (f" above the Bayes-optimal {group.optimum:.3g}" if group.optimum else "")
+    if bands and len(table.columns) >= series.FEWEST:
+        ends = series.band(table)
+        ax.fill_between(table.index, ends.low, ends.high, color=color, alpha=0.15, lw=0)
 
 
 def _score_axis(axes: list[Axes], group: Group, axis: str) -> None:
@@ -255,32 +221,13 @@ def _log(axes: list[Axes], axis: str) -> None:
 
 def _published(ax: Axes, group: Group, schemes: list[str], axis: str, row: int = 0) -> None:
     """Marks what was published of schemes, where it was with this set-up: at the right end of a curve, or in a row."""
-    if group.deviations() or group.variant:
-        return
     for scheme in schemes:
-        for version in group.report.published.get(scheme, [])[:1]:
-            number, color = float(version.split()[0]) - group.optimum, _look(group, scheme)[0]
+        if (number := series.published(group, scheme)) is not None:
+            color, label = _look(group, scheme)
             if axis == "x":
                 ax.plot(number, row, **PUBLISHED)
             else:
-                ax.axhline(number, color=color, lw=1, ls="--", label=f"{_look(group, scheme)[1]}, published")
-
-
-def _edges(counts: pd.Series) -> np.ndarray:
-    """The lower ends of an attribute's bins: its values, or, if they are many, ranges of about as many problems."""
-    counts = counts.sort_index()
-    values, below = counts.index.to_numpy(), counts.cumsum().to_numpy()  # below: problems up to each value
-    if len(values) <= MANY:
-        return values
-    return np.unique(values[np.searchsorted(below, np.ceil((below[-1] - 1) * np.arange(BINS) / BINS), side="right")])
-
-
-def _binned(run: pd.DataFrame, edges: np.ndarray) -> pd.Series:
-    """The mean over what falls into each bin, by the bin's centre; `run`, with `value count mean`."""
-    ends = np.append(edges[1:] - 1, max(run.value.max(), edges[-1]))
-    centres = ((edges + ends) / 2)[np.searchsorted(edges, run.value, side="right") - 1]
-    sums = run.assign(total=run["count"] * run["mean"]).groupby(centres)[["total", "count"]].sum()
-    return sums.total / sums["count"]
+                ax.axhline(number, color=color, lw=1, ls="--", label=f"{label}, published")
 
 
 def _look(group: Group, scheme: str) -> tuple[str, str]:
@@ -306,7 +253,7 @@ def _finished(figure: Figure, group: Group, legend: bool = True, few: bool = Fal
         columns = min(len(named), max(1, int(WIDTH / (0.45 + 0.06 * max(map(len, named))))))
         figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(named) / columns))
         figure.legend(list(named.values())[::-1], list(named)[::-1], loc="outside lower center", ncols=columns)
-    best = f": {len(_best(group))} schemes, the best of {len(group.schemes)}"
-    chosen = best if few and len(_best(group)) < len(group.schemes) else ""
+    best = f": {len(series.best(group))} schemes, the best of {len(group.schemes)}"
+    chosen = best if few and len(series.best(group)) < len(group.schemes) else ""
     figure.suptitle(f"{group.title} ({group.scale}){chosen}", fontsize=9)
     return figure

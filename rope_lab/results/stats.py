@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 LEVEL = 0.95
@@ -51,6 +52,13 @@ def t_interval(values: Sequence[float]) -> Interval:
     error = stats.sem(values)
     low, high = stats.t.interval(LEVEL, n - 1, mean, error) if error else (mean, mean)
     return Interval(mean, float(low), float(high), n)
+
+
+def t_intervals(table: pd.DataFrame) -> pd.DataFrame:
+    """The same of each row of `table` over those of its columns that are not nan: `mean low high`."""
+    n, mean, error = table.count(axis=1), table.mean(axis=1), table.sem(axis=1)
+    half = error * stats.t.ppf((1 + LEVEL) / 2, (n - 1).where(n > 1))
+    return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
 
 
 def paired_difference(scheme: Sequence[float], other: Sequence[float]) -> PairedDifference:
