@@ -18,7 +18,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from tqdm import tqdm
 
-from rope_lab import compat, config, data
+from rope_lab import config, data
 from rope_lab.evaluate import exact_matches, text_losses
 from rope_lab.files import read_file, write_whole
 from rope_lab.instantiate import ConfigError
@@ -38,6 +38,7 @@ from rope_lab.positions import PositionScheme, Randomized, TooLong
 from rope_lab.provenance import provenance
 from rope_lab.results.figures import STYLE, rendered
 from rope_lab.results.folders import origin
+from rope_lab.results.probes import Outcome, outcome, renamed
 from rope_lab.results.tables import escaped, markdown
 from rope_lab.run import load_run
 from rope_lab.text import plain, say
@@ -165,29 +166,7 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
     return probes
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A run under a probe: loss in nats per answer token, share of problems right; or why it cannot be evaluated.
-
-    wavelengths: the shortest and the longest that were ablated, in positions
-    """
-
-    probe: str
-    loss: float | None = None
-    accuracy: float | None = None
-    cannot: str = ""
-    wavelengths: tuple[float, float] | None = None
-
-    @property
-    def label(self) -> str:
-        """The probe, with its wavelengths."""
-        if self.wavelengths is None:
-            return self.probe
-        first, last = (f"{length:,.3g}" if length < 1000 else f"{length:,.0f}" for length in self.wavelengths)
-        return f"{self.probe} (wavelength {first}{f' to {last}' if first != last else ''})"
-
-
-def outcome(probe: str, model: Transformer, cfg: config.Config, task, text, problems) -> Outcome:
+def evaluated(probe: str, model: Transformer, cfg: config.Config, task, text, problems) -> Outcome:
     """The run's held-out loss and accuracy under a probe, or as it is where `probe` is empty."""
     trained = model.position
     try:
@@ -241,20 +220,9 @@ def report(cfg: config.Config, content: dict[str, Any], outcomes: list[Outcome])
     return about | {"outcomes": [asdict(o) for o in outcomes]}
 
 
-def renamed(probe: str) -> str:
-    """A probe by the name that it has now."""
-    return next((new + probe.removeprefix(old) for old, new in compat.PROBES.items() if probe.startswith(old)), probe)
-
-
-def _outcome(recorded: dict[str, Any]) -> Outcome:
-    """An outcome of a report, also of one written under old names."""
-    outcome = Outcome(**{compat.OUTCOMES.get(key, key): value for key, value in recorded.items()})
-    return replace(outcome, probe=renamed(outcome.probe))
-
-
 def write(found: dict[str, Any], stem: Path) -> list[Path]:
     """Writes a report as `stem`.json, .md and .svg."""
-    outcomes = [_outcome(o) for o in found["outcomes"]]
+    outcomes = [outcome(o) for o in found["outcomes"]]
     title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
     if found.get("status", "finished") != "finished":
         title += f", {found['status']}, weights of step {found['steps']:,}"
@@ -311,7 +279,7 @@ def main(arguments: list[str] | None = None) -> None:
         text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len)
         problems = data.evaluation_problems(task, cfg.eval.problems_at_end or cfg.eval.problems)
         each = tqdm(["", *probes], unit="probe", leave=False, disable=None)
-        outcomes = [outcome(probe, model, cfg, task, text, problems) for probe in each]
+        outcomes = [evaluated(probe, model, cfg, task, text, problems) for probe in each]
         say(table(outcomes))
         if given.probes and not given.into:  # a few must not take the place of all
             return

@@ -27,7 +27,7 @@ LAYERS = [
     {"rope_lab.console"},
     {"rope_lab.sweep"},
     {"rope_lab.train", "rope_lab.sample"},
-    {"rope_lab.results.stats", "rope_lab.results.metrics", "rope_lab.results.store"},
+    {"rope_lab.results.stats", "rope_lab.results.metrics", "rope_lab.results.store", "rope_lab.results.probes"},
     {"rope_lab.results.runs"},
     {"rope_lab.results.published", "rope_lab.results.kept"},
     {"rope_lab.results.folders", "rope_lab.results.codes"},
@@ -51,7 +51,7 @@ USERS = {
     "results.series results.studies results.outcomes",
     "matplotlib": "results.figures results.forest probe",
     "wandb": "tracking",
-    "pydantic": "config instantiate results.runs results.studies results.published",
+    "pydantic": "config instantiate results.runs results.studies results.published results.probes",
     "hydra": "config instantiate overrides provenance sweep train",
 }
 
