@@ -13,7 +13,7 @@ TYPED = $(subst ^,$(SPACE),$(SETTINGS:%='%'))
 QUICK := $(addprefix tests/test_,$(addsuffix .py,attention data house model positions))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train quick-table paper-table figures test test-quick torture lint clean
+.PHONY: help setup train quick-table paper-table figures report test test-quick torture browser-test lint clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -40,6 +40,9 @@ figures: $(READY) ## rebuild the tables and figures in results/ from the rows ke
 	cd $(ROOT) && $(RUN) rope_lab.results.plan
 	cd $(ROOT) && for kept in results/probes/*.json; do $(RUN) rope_lab.probe $$kept || exit; done
 
+report: $(READY) ## write results/report.html: verdicts, charts and every run (ARGS='FOLDER… --out FILE.html')
+	cd $(ROOT) && $(RUN) rope_lab.report $(ARGS)
+
 test: $(READY) ## run the tests (about 5 minutes on 2 cores)
 	cd $(ROOT) && OMP_NUM_THREADS=1 $(RUN) pytest -n auto
 
@@ -48,6 +51,9 @@ test-quick: $(READY) ## run the tests of schemes, attention, model and data (und
 
 torture: $(READY) ## run the tests that take minutes: runs killed at random, 100,000 problems a recipe, fuzz in full
 	cd $(ROOT) && FUZZ=1 $(RUN) pytest -m 'torture or fuzz' -v
+
+browser-test: $(READY) ## open the report in Chromium and click through it; says what it lacks
+	cd $(ROOT) && $(VENV)/bin/python tests/test_browser.py && $(RUN) pytest -m browser -v
 
 lint: $(READY) ## check style and formatting
 	cd $(ROOT) && $(RUN) ruff check . && $(RUN) ruff format --check .

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import secrets
@@ -60,10 +61,16 @@ def make_folder(folder: Path) -> None:
         raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", str(folder))
 
 
-def read_file(path: Path) -> bytes:
-    """The content of a regular file, or of one that `path` links to. Raises OSError, also where reading might wait."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
+def read_file(path: Path, most: float = math.inf) -> bytes:
+    """The content of a regular file of at most so many bytes, or of one that `path` links to.
+
+    Raises OSError, also where reading might wait.
+    """
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    if found.st_size > most:
+        raise OSError(errno.EFBIG, f"has {found.st_size:,} bytes: at most {most:,} are read", str(path))
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         content = file.read()
     if content is None:  # files of /proc may have nothing to read yet

@@ -90,6 +90,9 @@ class Run:
             self.content["metrics"] |= _latest(record)
         self._write()
         self.wandb = Wandb(wandb, self.folder, self.content)
+        if not getattr(self.wandb.run, "offline", True):
+            self.content["wandb"] = self.wandb.run.url
+            self._write()
         for record in metrics:
             self.wandb.log(record)
 

@@ -39,17 +39,24 @@ LAYERS = [
     {"rope_lab.results.forest"},
     {"rope_lab.results.pages", "rope_lab.results.plan"},
     {"rope_lab.results.__main__", "rope_lab.probe", "rope_lab.repeat"},
+    {"rope_lab.report", "rope_lab.report.charts", "rope_lab.report.colors"},
+    {"rope_lab.report.frames"},
+    {"rope_lab.report.page"},
+    {"rope_lab.report.__main__"},
 ]
 # The heavy libraries, and who may use them.
 USERS = {
     "torch": "hooks rotation positions cpu_attention attention model data generate evaluate memory provenance trainer "
     "checkpoint run probe repeat",
     "numpy": "tasks.* data generate evaluate results.runs results.stats results.groups results.tables results.figures "
-    "results.series results.studies results.outcomes",
+    "results.series results.studies results.outcomes report.frames",
     "scipy": "results.stats",
     "pandas": "results.stats results.published results.frame results.groups results.tables results.figures "
-    "results.series results.studies results.outcomes",
+    "results.series results.studies results.outcomes report.frames",
     "matplotlib": "results.figures results.forest probe",
+    "altair": "report.charts",
+    "jinja2": "report.page",
+    "vl_convert": "report.page",
     "wandb": "tracking",
     "pydantic": "config instantiate results.runs results.studies results.published results.probes",
     "hydra": "config instantiate overrides provenance sweep train",
@@ -71,7 +78,7 @@ def imported(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            package = node.module in ("rope_lab", "rope_lab.results", "tasks")
+            package = node.module in ("rope_lab", "rope_lab.results", "rope_lab.report", "tasks")
             names |= {f"{node.module}.{alias.name}" for alias in node.names} if package else {node.module}
     return names
 
@@ -108,8 +115,8 @@ def test_rope_lab_names_no_task_and_no_scheme(module):
         assert not (strings | names) & (set(SCHEMES) - {"none"} | {"Rotary", "Sinusoidal", "Learned"})
 
 
-def test_results_and_tasks_load_no_torch():
-    code = "import sys, rope_lab.results.__main__, tasks.base; sys.exit('torch' in sys.modules)"
+def test_results_report_and_tasks_load_no_torch():
+    code = "import sys, rope_lab.report.__main__, rope_lab.report.page, tasks.base; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 

@@ -10,6 +10,8 @@ from pydantic import TypeAdapter
 from rope_lab import compat
 from rope_lab.files import read_file
 
+MOST_BYTES = 2**26  # of what probes found
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -46,7 +48,7 @@ class Probed:
 
 def read(path: Path) -> Probed:
     """What a .json holds. Raises OSError, or a ValueError, LookupError, TypeError or AttributeError."""
-    found = json.loads(read_file(path))
+    found = json.loads(read_file(path, MOST_BYTES))
     probed = TypeAdapter(Probed).validate_python(found | {"outcomes": [outcome(o) for o in found["outcomes"]]})
     if not probed.outcomes or any(o.loss is None and not o.cannot for o in probed.outcomes):
         raise ValueError("holds outcomes without a loss")

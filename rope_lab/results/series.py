@@ -87,7 +87,8 @@ def edges(counts: pd.Series) -> np.ndarray:
 def binned(run: pd.DataFrame, edges: np.ndarray) -> pd.Series:
     """The mean over what falls into each bin, by the bin's centre; `run`, with `value count mean`."""
     ends = np.append(edges[1:] - 1, max(run.value.max(), edges[-1]))
-    bins, counts = np.searchsorted(edges, run.value, side="right") - 1, run["count"].to_numpy(dtype=float)
+    bins = np.maximum(np.searchsorted(edges, run.value, side="right") - 1, 0)  # below the first edge: in its bin
+    counts = run["count"].to_numpy(dtype=float)
     number = np.bincount(bins, counts, len(edges))
     mean = np.bincount(bins, counts * run["mean"], len(edges)) / np.where(number, number, np.nan)
     return pd.Series(mean, index=(edges + ends) / 2).dropna()

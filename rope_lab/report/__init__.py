@@ -1,0 +1,1 @@
+"""One HTML page of kept rows or run folders. Reads files, imports no torch."""

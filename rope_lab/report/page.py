@@ -1,0 +1,258 @@
+"""What stands on the page, handed to page.html: verdicts, a section for each folder and in it each group, probes."""
+
+import base64
+import functools
+import gzip
+import hashlib
+import html
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import vl_convert
+
+from rope_lab.report import charts, frames
+from rope_lab.report.colors import NIGHT, PAPER, readable
+from rope_lab.report.frames import Charts
+from rope_lab.results import series, tables
+from rope_lab.results.groups import Group
+from rope_lab.results.pages import Content
+from rope_lab.results.probes import Probed
+from rope_lab.results.published import Published
+from rope_lab.results.stats import ALPHA
+from rope_lab.results.verdicts import OPEN, Verdict
+from rope_lab.text import plain, show
+
+HERE = Path(__file__).parent
+BETWEEN = re.compile(r"(?<!\\)\|")  # cells of a Markdown table
+ORIGIN = ("status", "steps", "code", "commit", "torch", "hardware", "threads", "parameters")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A folder on the page.
+
+    folder: as it was given; title: what the page in it is called
+    links:  run_id → address of its W&B run, of runs that were logged online
+    below:  whether it only came with the folder that it is in, whose verdicts are on top of the page
+    """
+
+    folder: str
+    title: str
+    content: Content
+    links: dict[str, str] = field(default_factory=dict)
+    below: bool = False
+
+
+def render(sections: list[Section], probed: list[Probed], published: Published) -> str:
+    """The page, the same for the same records."""
+    page = Charts(published)
+    verdicts = [verdict for section in sections if not section.below for verdict in section.content.verdicts]
+    context = {
+        "contender": published.title(published.contender),
+        "baseline": published.title(published.baseline),
+        "said": summary(verdicts, published),
+        "tasks": [_task(found) for found in _by_task(verdicts)],
+        "sections": [_section(page, section, f"f{number}") for number, section in enumerate(sections)],
+        "probes": frames.probes(page, probed),
+    }
+    schemes = [
+        {
+            "title": page.title(s),
+            "light": readable(published.color(s), PAPER),
+            "dark": readable(published.color(s), NIGHT),
+        }
+        for s in page.schemes
+    ]
+    data = {
+        "specs": page.specs,
+        "frames": page.frames,
+        "config": charts.CONFIG,
+        "titles": [s["title"] for s in schemes],
+    }
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        finalize=lambda value: plain(value) if type(value) is str else value,  # no marks of direction, no line ends
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "separators": (",", ":")}
+    script, (library, digest) = (HERE / "page.js").read_text("utf-8"), _library()
+    code = {"script": script, "library": library, "digests": [_digest(script), digest]}
+    return environment.get_template("page.html").render(**context, **code, schemes=schemes, data=data)
+
+
+@functools.cache
+def _library() -> tuple[str, str]:
+    """Vega-Embed with all that it needs, gzipped, which is a third of its size; and its digest."""
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    code = f"(() => {{{bundle}}})();"  # its names are its own
+    return base64.b64encode(gzip.compress(code.encode(), mtime=0)).decode(), _digest(code)
+
+
+def _digest(script: str) -> str:
+    """By which the page's Content-Security-Policy lets a script run, and no other."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def summary(verdicts: list[Verdict], published: Published) -> list[tuple[str, str]]:
+    """Whether the contender beats the baseline, and how sure that is: each a claim and what it rests on."""
+    contender = published.title(published.contender)
+    planned, others = [v for v in verdicts if v.planned], [v for v in verdicts if not v.planned]
+    said = []
+    for word in dict.fromkeys(v.word for v in planned if v.word != OPEN):
+        said.append((f"{word.capitalize()}", f"by planned tests: {_named(v for v in planned if v.word == word)}."))
+    if still := [v for v in planned if v.word == OPEN]:
+        ended, wanted = (sum(each) for each in zip(*{(v.task, v.scale): v.runs for v in still}.values(), strict=True))
+        claim = "Still open:" if said else "Not settled yet:"
+        said.append((claim, f"planned tests are open ({ended} of {wanted} runs have ended): {_named(still)}."))
+    if others:
+        ahead, sure = [v for v in others if v.gain.mean > 0], [v for v in others if v.p < ALPHA]
+        beyond = f"beyond noise in {len(sure)}: {_named(sure)}" if sure else "in none beyond noise"
+        claim = f"{contender} is ahead in {len(ahead)} of {len(others)} comparisons"
+        said.append((claim, f"that were not planned beforehand, {beyond}."))
+    return said
+
+
+def _named(verdicts: Iterable[Verdict]) -> str:
+    """`Substring by Prefix (paper, quick)`"""
+    scales: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        scales.setdefault(verdict.report.title, []).append(verdict.scale)
+    return ", ".join(f"{title} ({', '.join(dict.fromkeys(each))})" for title, each in scales.items())
+
+
+def _by_task(verdicts: list[Verdict]) -> list[list[Verdict]]:
+    return [[v for v in verdicts if v.task == task] for task in dict.fromkeys(v.task for v in verdicts)]
+
+
+def _task(verdicts: list[Verdict]) -> dict[str, Any]:
+    """The verdicts of a task as rows of a forest plot: places are in percent of an axis that holds all of them."""
+    published = next((v.published for v in sorted(verdicts, key=lambda v: v.planned) if v.published), [])
+    gains = [end for v in verdicts for end in (v.gain.mean, v.gain.low, v.gain.high) if math.isfinite(end)]
+    ends = [0.0, *published, *gains]
+    low, room = min(ends), 1.1 * (max(ends) - min(ends)) or 1.0
+
+    def place(value: float) -> float | None:
+        return round(100 * (value - low) / room + 4.5, 2) if math.isfinite(value) else None
+
+    rows = [
+        _verdict(v)
+        | {
+            "label": f"{v.scale} scale",
+            "kind": f"planned, {v.value}" if v.planned else "exploratory",
+            "planned": v.planned,
+            "places": [place(value) for value in (v.gain.low, v.gain.mean, v.gain.high)],
+            "published": [place(value) for value in v.published[:1]],
+        }
+        for v in verdicts
+    ]
+    report = verdicts[0].report
+    said = " / ".join(f"{value:+.{report.metric.digits}f}" for value in published)
+    about = {"title": report.title, "unit": report.metric.unit, "published": said}
+    return about | {"zero": place(0.0), "rows": rows}
+
+
+def _verdict(verdict: Verdict) -> dict[str, str]:
+    """A verdict in words."""
+    gain, digits, (ended, wanted) = verdict.gain, verdict.report.metric.digits, verdict.runs
+    interval = f" [{gain.low:+.{digits}f}, {gain.high:+.{digits}f}]" if gain.n > 1 else ""
+    p = "" if math.isnan(verdict.p) else f", p = {verdict.p:.2g} (family: {verdict.family})"
+    return {
+        "word": verdict.word,
+        "gain": "" if math.isnan(gain.mean) else f"{gain.mean:+.{digits}f}{interval}",
+        "how": f"{ended} of {wanted} runs have ended" if verdict.word == OPEN else f"{gain.n} paired seeds{p}",
+    }
+
+
+def _section(page: Charts, section: Section, name: str) -> dict[str, Any]:
+    content, verdicts = section.content, section.content.verdicts
+    own = any(not group.variant for group in content.groups)  # what was tried besides is folded away behind that
+    groups = [
+        _group(page, section, group, verdicts, f"{name}-{number}") | {"folded": own and bool(group.variant)}
+        for number, group in enumerate(content.groups)
+    ]
+    runs = sum(len(group.runs) for group in content.groups)
+    about = {"id": name, "title": section.title, "folder": section.folder, "planned": content.planned, "runs": runs}
+    return about | {"groups": groups, "problems": content.problems}
+
+
+def _group(page: Charts, section: Section, group: Group, verdicts: list[Verdict], name: str) -> dict[str, Any]:
+    """A group: its charts and what filters them, its tables, and what one has to know to believe it."""
+    tested = not section.content.planned
+    mine = [v for v in verdicts if (v.task, v.scale, v.planned) == (group.task, group.scale, False)]
+    verdict = mine[0] if mine and not group.variant else None
+    shown = {
+        "Schemes": tables.schemes(group, verdict, tested),
+        "What is rotated": tables.rotations(group),
+        "By length": tables.lengths(group),
+        "Every seed": tables.every_seed(group, tested),
+    }
+    sentences = [*tables.reached_thresholds(group), *tables.since_thresholds(group)] if tested else []
+    return {
+        "id": name,
+        "title": group.title,
+        "scale": group.scale,
+        "verdict": verdict and _verdict(verdict),
+        "charts": frames.of(page, group),
+        "pair": [page.number(s) for s in (group.published.baseline, group.published.contender) if s in group.schemes],
+        "shown": [page.number(s) for s in series.best(group)],
+        "quiet": len(series.best(group)) > series.FEW,
+        "sentences": [_plain(sentence) for sentence in sentences],
+        "warnings": group.warnings(),
+        "tables": [{"title": title, **_table(markdown)} for title, markdown in shown.items() if markdown],
+        "details": [_plain(line.removeprefix("- ")) for line in tables.details(group).splitlines()],
+        "settings": _settings(group.settings),
+        "own": [
+            (page.title(scheme), _settings(run.position_settings))
+            for scheme, run in group.runs.drop_duplicates("scheme")[["scheme", "run"]].itertuples(index=False)
+        ],
+        "runs": _runs(page, group, section.links),
+    }
+
+
+def _runs(page: Charts, group: Group, links: dict[str, str]) -> dict[str, Any]:
+    """Every run of a group; what all have in common of where they come from is in its details."""
+    metric, runs = group.metric, group.runs
+    values = [metric.times * run.metrics.get(metric.name, math.nan) for run in runs.run]
+    columns = {
+        "scheme": [page.title(scheme) for scheme in runs.scheme],
+        "seed": list(map(str, runs.seed)),
+        metric.unit: ["–" if math.isnan(value) else f"{value:.{metric.digits}f}" for value in values],
+        "seconds": [f"{seconds:,.0f}" for seconds in runs.seconds],
+        "run": list(runs.run_id),
+    }
+    origins = {name: list(map(str, runs[name])) for name in ORIGIN}
+    columns |= {name: origin for name, origin in origins.items() if len(set(origin)) > 1}
+    shared = ", ".join(f"{name} {origin[0]}" for name, origin in origins.items() if name not in columns)
+    addresses = [links.get(run_id, "") for run_id in runs.run_id]
+    rows = [{"cells": cells, "link": link} for *cells, link in zip(*columns.values(), addresses, strict=True)]
+    return {"shared": shared, "head": [*columns, *(["W&B"] if any(addresses) else [])], "rows": rows}
+
+
+def _table(markdown: str) -> dict[str, Any]:
+    """A table of `tables`, its cells without their Markdown; `note`, what stands before it."""
+    note, _, table = markdown.rpartition("\n\n")
+    head, _, *rows = ([_cell(cell) for cell in BETWEEN.split(line)[1:-1]] for line in table.splitlines())
+    return {"note": _plain(note), "head": head, "rows": rows}
+
+
+def _cell(cell: str) -> dict[str, Any]:
+    text = cell.strip()
+    strong = text.startswith("**") and text.endswith("**")
+    return {"text": _plain(text.strip("*") if strong else text), "strong": strong}
+
+
+def _plain(markdown: str) -> str:
+    """What `tables.escaped` was given, and code without its marks."""
+    return html.unescape(re.sub(r"\\(.)|`", r"\1", markdown))
+
+
+def _settings(settings: dict[str, Any]) -> str:
+    return " ".join(f"{key}={show(value)}" for key, value in sorted(settings.items()))
