@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from scipy import stats as scipy_stats
 
-from rope_lab.results import figures, forest
+from rope_lab.results import figures, forest, series
 from rope_lab.results.groups import Group, group
 from rope_lab.results.published import SPARE_COLORS
 from rope_lab.results.runs import Run

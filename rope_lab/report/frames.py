@@ -108,7 +108,7 @@ def of(page: Charts, group: Group) -> dict[str, list[dict[str, Any]]]:
 
 def _curves(page: Charts, group: Group) -> dict[str, Any]:
     """Learning curves, those of runs that have not ended too."""
-    metric, floor, axis = group.metric, series.floor(group), _axis(group)
+    metric, floor, axis = group.metric, group.optimum, _axis(group)
     runs = [
         (row.scheme, row.seed, metric.times * curve(row.run, metric.name) - floor, row.status != "finished")
         for row in group.runs.itertuples()
@@ -121,7 +121,7 @@ def _curves(page: Charts, group: Group) -> dict[str, Any]:
 
 def _scores(page: Charts, group: Group) -> dict[str, Any]:
     """After the last step; the best scheme first."""
-    metric, floor, axis = group.metric, series.floor(group), _axis(group)
+    metric, floor, axis = group.metric, group.optimum, _axis(group)
     schemes = [scheme for scheme in group.schemes if len(group.of(scheme))]
     schemes.sort(key=lambda scheme: group.of(scheme).value.mean(), reverse=metric.higher_is_better)
     means = {scheme: (group.of(scheme)[["value"]] - floor).T.set_axis([0]) for scheme in schemes}
