@@ -225,7 +225,7 @@ def plotted(monkeypatch) -> list[Figure]:
 def some_verdicts() -> list[Verdict]:
     """Of Index one exploratory, one planned and one open; of Prefix and of a task that was not published, one."""
     made = runs({"rope": ROPE, "roper": ROPER}) + runs({"rope": [0.5], "roper": [0.3]}, **PREFIX)
-    made += runs({"rope": ROPE, "roper": ROPER}, task="mine")
+    made += runs({"rope": ROPER, "roper": ROPE}, task="mine")
     index, prefix, mine = verdicts(group(made, PUBLISHED), [], PUBLISHED)
     nothing = Interval(math.nan, math.nan, math.nan, 0)
     planned = replace(index, planned=True, word="yes", gain=Interval(20.0, 10.0, 30.0, 24), runs=(48, 48))
@@ -256,6 +256,7 @@ def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(plot
     assert diamonds == [pytest.approx([0.0124]), pytest.approx([0.0078])]
     assert names(prefix) == ["published", "reduced scale, 1 seed"]
     assert names(mine) == ["reduced scale, 4 seeds"]
+    assert at_row(mine, 0)[-1] == [pytest.approx(np.mean(ROPE) - np.mean(ROPER))]  # behind
 
 
 def test_a_forest_plot_puts_no_two_units_on_an_axis(plotted):
