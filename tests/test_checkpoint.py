@@ -148,3 +148,11 @@ def test_eight_processes_that_append_at_once_break_no_line(tmp_path):
     assert len(lines) == 8 * 500
     for process in range(8):
         assert [line["number"] for line in lines if line["process"] == process] == list(range(500))
+
+
+def test_no_line_is_appended_through_a_link(tmp_path):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "lines.jsonl").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic link"):
+        files.append_line(tmp_path / "lines.jsonl", {"step": 1})
+    assert (tmp_path / "precious").read_text() == "mine"
