@@ -220,7 +220,7 @@ def _check_values(text: str, key: str, values: list[Any], files: dict[str, dict[
             raise ConfigError(f"{text}: several values are a sweep, write -m {key}={','.join(map(str, name))}")
         if str(name) in files[key]:
             _check_nesting(files[key][str(name)])
-        elif files[key]:
+        elif files[key] and "${" not in str(name):
             hint = nearest("none" if name is None else str(name), files[key], "")
             raise ConfigError(f"{key}={show(name)}: there is no such file in conf/{key}/; {hint}")
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.utils import env_override
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
@@ -312,9 +313,9 @@ def answer(arguments: list[str]) -> None:
     except ConfigError as error:
         print(error, file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIG)
-    os.environ[FULL_ERROR] = "1"  # Hydra then raises what it would otherwise show itself
     try:
-        main()
+        with env_override({FULL_ERROR: "1"}):  # Hydra then raises what it would otherwise show itself
+            main()
     except Exception as error:
         if debugging:
             raise

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from conftest import TINY
-from test_config import run_command
+from trained import command, spawn
 
 from rope_lab import __main__ as commands
 from rope_lab import config, overrides, train
@@ -183,41 +183,35 @@ OF_HYDRA = {
 
 
 @pytest.mark.parametrize("line", OF_HYDRA)
-def test_what_hydra_refuses_is_one_line_too(line, tiny, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
+def test_what_hydra_refuses_is_one_line_too(line, tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with pytest.raises(SystemExit) as ended:
-        train.answer([*tiny, *shlex.split(line)])
-    assert ended.value.code in (1, 2)
-    (said,) = capsys.readouterr().err.splitlines()
+    done = command([*tiny, *shlex.split(line)], tmp_path)
+    assert done.returncode in (1, 2)
+    (said,) = done.stderr.splitlines()
     assert OF_HYDRA[line] in said
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_goes_wrong_in_a_run_is_shown_from_there_on(tiny, monkeypatch, capsys):
+def test_what_goes_wrong_in_a_run_is_shown_from_there_on(tiny, tmp_path, monkeypatch):
     def fail(*_):
         raise LookupError("a mistake of ours")
 
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
     monkeypatch.setattr(train, "train", fail)
-    with pytest.raises(SystemExit):
-        train.answer(tiny)
-    said = capsys.readouterr().err
-    assert "LookupError: a mistake of ours" in said
-    assert 'in fail\n    raise LookupError("a mistake of ours")' in said
-    assert "site-packages/hydra" not in said
+    done = command(tiny, tmp_path)
+    assert done.returncode == 1
+    assert "LookupError: a mistake of ours" in done.stderr
+    assert 'in fail\n    raise LookupError("a mistake of ours")' in done.stderr
+    assert "site-packages/hydra" not in done.stderr
 
 
-def test_a_sweep_with_its_option_in_the_middle_runs(tiny, tmp_path, monkeypatch):
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "")
-    train.answer([*tiny, "position=rope", "-m", "seed=0,1"])
+def test_a_sweep_with_its_option_in_the_middle_runs(tiny, tmp_path):
+    assert command([*tiny, "position=rope", "-m", "seed=0,1"], tmp_path).returncode == 0
     assert len(list((tmp_path / "runs").glob("substring_by_index-rope-s[01]-*/run.json"))) == 2
 
 
 def test_a_launcher_that_cannot_be_is_one_line(tmp_path):
     """In a process of its own: a launcher of workers changes how that takes signals."""
-    sweep = ["seed=0,1", "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=0"]
-    done = run_command([*TINY, "out=runs", *sweep], tmp_path)
+    done = spawn([*TINY, "out=runs", "seed=0,1", "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=0"], tmp_path)
     assert done.returncode == 1
     assert "n_jobs == 0" in done.stderr
     assert "look at hydra/launcher=joblib hydra.launcher.n_jobs=0" in done.stderr

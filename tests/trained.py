@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import only_folder
+from hydra.core.hydra_config import HydraConfig
 
 from rope_lab import checkpoint, config, signals, train
 from rope_lab.positions import Dims, PositionScheme
@@ -95,6 +96,7 @@ def command(overrides: list[str], folder: Path) -> SimpleNamespace:
     with pytest.MonkeyPatch.context() as patch, same_process(), contextlib.chdir(folder):
         patch.setattr(sys, "argv", ["rope_lab.train", *overrides])
         patch.setattr(signals, "_asked", 0)
+        patch.setattr(HydraConfig.instance(), "cfg", None)  # a sweep leaves its last job's there
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
             try:
                 train.command_line()
