@@ -57,6 +57,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--print", action="store_true", help="write nothing, only print the tables")
     given = parser.parse_args(arguments)
     folders = given.folders or [RESULTS / "runs" if any((RESULTS / "runs").glob("*/run.json")) else RESULTS]
+    out = given.into if given.keep else folders[0]
+    try:
+        planned, (outcomes, wrong) = studies.covers(out), read_outcomes(out)
+    except studies.PlanError as error:
+        sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"{error.filename}: cannot be read ({error.strerror})")
     for folder in folders:
         if reason := no_runs(folder):
             sys.exit(reason)
@@ -65,9 +72,8 @@ def main(arguments: list[str] | None = None) -> None:
     runs, problems = ([each for part in parts for each in part] for parts in zip(*found, strict=True))
     once = {run.run_id: run for run in runs}
     problems += [f"{run} was found more than once; one is shown" for run in runs if run is not once[run.run_id]]
-    published, runs, out = Published(), list(once.values()), folders[0]
+    published, runs = Published(), list(once.values())
     if given.keep:
-        out = given.into
         try:
             out.mkdir(parents=True, exist_ok=True)
             keep([worth_keeping(run, published) for run in runs], out)
@@ -78,12 +84,6 @@ def main(arguments: list[str] | None = None) -> None:
         runs, kept_problems = read(out)
         problems += kept_problems
 
-    try:
-        planned, (outcomes, wrong) = studies.covers(out), read_outcomes(out)
-    except studies.PlanError as error:
-        sys.exit(str(error))
-    except OSError as error:
-        sys.exit(f"{error.filename}: cannot be read ({error.strerror})")
     content = Content(group(runs, published), published, problems + wrong, planned, outcomes)
     say(text(content))
     if given.print or not content.groups:
