@@ -676,6 +676,23 @@ def test_wandb_that_does_not_answer_is_not_waited_for(tiny, tmp_path, monkeypatc
     assert with_it == metrics_of(only_folder(tmp_path / "disabled"))
 
 
+def test_the_address_of_a_run_that_is_online_is_recorded(tiny, tmp_path, monkeypatch):
+    def nothing(*_, **__):
+        pass
+
+    answer = types.SimpleNamespace(log=nothing, finish=nothing, define_metric=nothing, summary={}, offline=False)
+    answer.url = "https://wandb.ai/someone/rope_lab/runs/abc"
+    table = types.SimpleNamespace(bind_to_run=nothing)
+    fake = types.SimpleNamespace(init=lambda **_: answer, Settings=nothing, Table=lambda **_: table)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    run([*tiny, "wandb.mode=online"])
+    record = only_folder(tmp_path / "runs") / "run.json"
+    assert json.loads(record.read_text())["wandb"] == answer.url
+    answer.offline = True
+    run([*tiny, "wandb.mode=offline", "fresh=true"])
+    assert "wandb" not in json.loads(record.read_text())
+
+
 def test_wandb_failing_in_the_middle_changes_nothing(tiny, tmp_path, monkeypatch, caplog):
     logged = []
 
