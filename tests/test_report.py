@@ -9,24 +9,20 @@ import re
 import shutil
 import subprocess
 import sys
-import types
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import only_folder
+from builders import make_run, shipped
 from crafted import FOLDERS, edited, make_folders
-from test_results import make_run, shipped
 
-from rope_lab import config, train
-from rope_lab.config import ROOT
 from rope_lab.report import __main__ as report
 from rope_lab.report import colors, frames
 from rope_lab.results import frame, stats
 from rope_lab.results.folders import read
-from rope_lab.results.published import Published
+from rope_lab.results.published import ROOT, Published
 
 KEPT = ROOT / "results"
 EVIL = "</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\u2028 **b** `c` \\| _d_"
@@ -187,7 +183,10 @@ def test_verdicts_are_those_of_the_table(kept):
 
 def test_planned_comparisons_are_shown_without_differences(kept):
     sections = re.split(r'<section class="folder"', kept.html)[1:]
-    heads = {re.search("<code>(.*?)</code>", s)[1]: re.findall('<th scope="col">(.*?)</th>', s) for s in sections[:-2]}
+    heads = {
+        re.search("<code>(.*?)</code>", s)[1]: re.findall('<th scope="col"><span>(.*?)</span>', s)
+        for s in sections[:-2]
+    }
     assert [name for name in heads["results"] if name.startswith("p (")]
     assert heads["results/confirm"]
     assert not [name for name in heads["results/confirm"] if name.startswith(("p (", "−", "pairs", "sign-flip"))]
@@ -215,25 +214,12 @@ def test_runs_that_have_not_ended_have_a_curve_and_count_in_no_mean(runs, tmp_pa
     assert [text for text in page.texts if "seed 7 is running" in text]
 
 
-def test_a_run_that_was_logged_online_is_linked(tmp_path, monkeypatch):
-    """Its address is in run.json; that of a run offline is not."""
-    from conftest import TINY
-
-    nothing = types.SimpleNamespace(
-        log=lambda *_, **__: None, finish=lambda **_: None, define_metric=lambda *_, **__: None, summary={}
-    )
-    nothing.offline, nothing.url = False, "https://wandb.ai/someone/rope_lab/runs/abc-123"
-    table = lambda **_: types.SimpleNamespace(bind_to_run=lambda *_: None)  # noqa: E731
-    fake = types.SimpleNamespace(init=lambda **_: nothing, Settings=dict, Table=table)
-    monkeypatch.setitem(sys.modules, "wandb", fake)
-    train.train(config.load(*TINY, "wandb.mode=online", f"out={tmp_path / 'runs'}"))
-    content = json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())
-    assert content["wandb"] == nothing.url
-    page = page_of(tmp_path / "page.html", tmp_path / "runs")
-    assert [a["href"] for tag, a in page.elements if tag == "a" and not a["href"].startswith("#")] == [nothing.url]
-    nothing.offline = True
-    train.train(config.load(*TINY, "wandb.mode=offline", f"out={tmp_path / 'runs'}", "fresh=true"))
-    assert "wandb" not in json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())
+def test_a_run_that_was_logged_online_is_linked(runs, tmp_path):
+    address = "https://wandb.ai/someone/rope_lab/runs/rope-s0-abc"
+    for folder, wandb in zip(sorted(runs.iterdir()), (address, "javascript:alert(1)", [address], 3), strict=False):
+        edited(wandb=wandb)(folder)
+    page = page_of(tmp_path / "page.html", runs)
+    assert [a["href"] for tag, a in page.elements if tag == "a" and not a["href"].startswith("#")] == [address]
 
 
 def test_without_the_two_schemes_the_page_says_so(tmp_path):

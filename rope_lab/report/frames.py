@@ -21,7 +21,7 @@ POINTS = 200  # of a curve; of a longer one as many, evenly spaced
 DIGITS = 5  # that count, of a number in a chart
 BESIDE = ("eval/accuracy", "eval/loss")  # shown beside what counts
 LABEL = 60  # characters of a label
-HIGH, LOW, ROW, ROOM = 280, 200, 28, 50  # pixels: of a chart over training, of a slice, of a row of dots, of an axis
+HIGH, LOW, ROOM = 280, 200, 50  # pixels: of a chart over training, of a slice, of an axis
 
 Line = tuple[str, Any, pd.Series, bool]  # a run: scheme, seed, values by x, whether it has not ended
 
@@ -41,19 +41,14 @@ class Charts:
     def title(self, scheme: str) -> str:
         return one_line(self.published.title(scheme), LABEL)
 
-    def add(self, title: str, note: str, spec: dict[str, Any], frame: dict[str, Any], **size: int) -> dict[str, Any]:
-        """A chart and how the template places it; size: `height`, or of a chart in rows the height of each `row`."""
+    def add(self, title: str, note: str, spec: dict[str, Any], frame: dict[str, Any], rows: int = 0) -> dict[str, Any]:
+        """A chart and how the template places it; `rows`, of a chart in rows: how many it begins with."""
         if spec not in self.specs:
             self.specs.append(spec)
-        self.frames.append(frame | size)
-        return {
-            "title": title,
-            "note": note,
-            "spec": self.specs.index(spec),
-            "frame": len(self.frames) - 1,
-            "height": ROOM + (size.get("height") or size["row"] * len(_rows(frame))),
-            "zooms": "height" in size,
-        }
+        self.frames.append(frame)
+        numbers = {"spec": self.specs.index(spec), "frame": len(self.frames) - 1}
+        height = ROOM + (frame.get("height") or rows * charts.ROW)
+        return {"title": title, "note": note, "height": height, "zooms": "height" in frame} | numbers
 
     def frame(
         self,
@@ -62,11 +57,13 @@ class Charts:
         axis: charts.Axis,
         span: tuple[float, float] | None = None,
         marks: Iterable[dict[str, Any]] = (),
+        height: int | None = None,
     ) -> dict[str, Any]:
         """Values over one list of x, as the page's script takes them apart; null where a run has none.
 
         means: of each scheme its seeds' values by x, a column a seed
         span:  the ends of the value axis, if not those of the runs
+        height: in pixels; of a chart in rows as high as these are
         """
         runs = [run for run in runs if len(run[2])]
         x = list(dict.fromkeys(value for run in runs for value in run[2].index))
@@ -85,7 +82,7 @@ class Charts:
             "marks": list(marks),
             "positive": int(axis == "log"),
             "span": span,
-        }
+        } | ({"height": height} if height else {"row": charts.ROW})
 
 
 def of(page: Charts, group: Group) -> dict[str, list[dict[str, Any]]]:
@@ -115,8 +112,8 @@ def _curves(page: Charts, group: Group) -> dict[str, Any]:
     ]
     means = {scheme: group.curves(scheme) - floor for scheme in group.schemes}
     spec = charts.lines("optimizer steps", metric.unit, f".{metric.digits}f", axis)
-    frame = page.frame(runs, means, axis, _span(group))
-    return page.add(series.score_label(group), "by optimizer step", spec, frame, height=HIGH)
+    frame = page.frame(runs, means, axis, _span(group), height=HIGH)
+    return page.add(series.score_label(group), "by optimizer step", spec, frame)
 
 
 def _scores(page: Charts, group: Group) -> dict[str, Any]:
@@ -127,12 +124,12 @@ def _scores(page: Charts, group: Group) -> dict[str, Any]:
     means = {scheme: (group.of(scheme)[["value"]] - floor).T.set_axis([0]) for scheme in schemes}
     runs = [(s, seed, pd.Series([v]), False) for s in schemes for seed, v in means[s].loc[0].items()]
     published = {scheme: series.published(group, scheme) for scheme in schemes}
-    marks = [{"scheme": page.title(s), "y": _round(v)} for s, v in published.items() if v is not None]
+    marks = [{"s": page.number(s), "scheme": page.title(s), "y": _round(v)} for s, v in published.items() if v]
     spec = charts.dots(series.score_label(group), f".{metric.digits}f", axis, published=bool(marks))
     frame = page.frame(runs, means, axis, _span(group), marks)
     better = "higher" if metric.higher_is_better else "lower"
     note = f"every seed after the last step; {better} is better" + ("; ◇ published" if marks else "")
-    return page.add(series.score_label(group), note, spec, frame, row=ROW)
+    return page.add(series.score_label(group), note, spec, frame, rows=len({*schemes} & {*series.best(group)}))
 
 
 def _by_value(page: Charts, group: Group, attribute: str) -> dict[str, Any]:
@@ -148,8 +145,8 @@ def _by_value(page: Charts, group: Group, attribute: str) -> dict[str, Any]:
     unit = unit if share or axis == "log" else LOSS_ATTRIBUTES[attribute]
     spec = charts.lines(one_line(name, LABEL), unit, ".3f", axis, points=True, shaded=bool(marks))
     note = unit + ("; shaded: lengths of training" if marks else "")
-    frame = page.frame(runs, tables, axis, (-0.04, 1.04) if share else None, marks)
-    return page.add(f"By {one_line(name, LABEL)}", note, spec, frame, height=LOW)
+    frame = page.frame(runs, tables, axis, (-0.04, 1.04) if share else None, marks, height=LOW)
+    return page.add(f"By {one_line(name, LABEL)}", note, spec, frame)
 
 
 def probes(page: Charts, probed: list[Probed]) -> list[dict[str, Any]]:
@@ -168,13 +165,9 @@ def probes(page: Charts, probed: list[Probed]) -> list[dict[str, Any]]:
         span = (min(costs, default=0.0) - 0.002, 1.2 * max(costs, default=1.0))
         spec = charts.dots("nats per answer token", "+.4f", "symlog", row="x")
         title = f"{page.published.report(task, set()).title}: nats per answer token that each probe costs"
-        found.append(page.add(title, f"{scale} scale", spec, page.frame(lines, {}, "symlog", span), row=ROW))
+        frame = page.frame(lines, {}, "symlog", span)
+        found.append(page.add(title, f"{scale} scale", spec, frame, rows=len(frame["x"])))
     return found
-
-
-def _rows(frame: dict[str, Any]) -> list[Any]:
-    """What has a row of its own in a chart of dots."""
-    return frame["means"] or frame["x"]
 
 
 def _axis(group: Group) -> charts.Axis:

@@ -29,7 +29,8 @@ function rowsOf(frame, off) {
   const within = (y, otherwise) => (y === null ? otherwise : Math.min(Math.max(y, lo), hi));
   for (const [s, n, ys, lows, highs] of shown)
     ys.forEach((y, i) => there(y) && means.push({ ...point(s, i, y), n, low: within(lows[i] ?? null, y), high: within(highs[i] ?? null, y) }));
-  return { runs, means, near: [...runs, ...means.map((row) => ({ ...row, seed: `mean of ${row.n}` }))], signals: { lo, hi, faint: Math.min(0.16, 0.45 / shown.length) } };
+  const marks = frame.marks.filter(({ s }) => !off.schemes.has(s));
+  return { runs, means, marks, near: [...runs, ...means.map((row) => ({ ...row, seed: `mean of ${row.n}` }))], signals: { lo, hi, faint: Math.min(0.16, 0.45 / shown.length) } };
 }
 
 function filtered(group) {
@@ -44,7 +45,7 @@ async function draw(figure) {
   const frame = data.frames[figure.dataset.frame], spec = structuredClone(data.specs[figure.dataset.spec]);
   const { signals, ...sets } = rowsOf(frame, filtered(figure.closest(".group")));
   spec.height = heightOf(frame, sets);
-  spec.datasets = { ...sets, marks: frame.marks };
+  spec.datasets = sets;
   for (const param of spec.params.filter(({ name }) => name in signals)) param.value = signals[param.name];
   const options = { mode: "vega-lite", renderer: "svg", actions: false, defaultStyle: false, ast: true, config: data.config, tooltip: tell, logLevel: 1 };
   figure.view = (await (await library)(figure.querySelector(".plot"), spec, options)).view;
@@ -55,6 +56,7 @@ function redraw(group) {
     if (!figure.view) continue;
     const frame = data.frames[figure.dataset.frame], { signals, ...sets } = rowsOf(frame, filtered(group));
     if (frame.row) delete sets.near;
+    if (!frame.marks.length) delete sets.marks;
     for (const [name, rows] of Object.entries(sets)) figure.view.data(name, rows);
     for (const [name, value] of Object.entries(signals)) figure.view.signal(name, value);
     figure.querySelector(".plot").style.minHeight = 0;
@@ -67,7 +69,9 @@ const tip = document.getElementById("tip");
 function tell(handler, event, item, said) {
   tip.hidden = !said;
   if (!said) return;
-  tip.replaceChildren(...Object.entries(said).flatMap(([name, value]) => {
+  const row = item.datum.datum ?? item.datum; // where the nearest is told of, Vega-Lite looks for text in the wrong place
+  const told = Object.entries(said).map(([name, value]) => [name, name === "scheme" || name === "seed" ? row[name] : value]);
+  tip.replaceChildren(...told.flatMap(([name, value]) => {
     const [dt, dd] = [document.createElement("dt"), document.createElement("dd")];
     dt.textContent = name;
     dd.textContent = value;
@@ -96,11 +100,12 @@ function zoom(figure, factor, right = 0, up = 0) {
 const ZOOMS = { in: 0.6, out: 1 / 0.6, all: 0 };
 const KEYS = { "+": [0.6], "=": [0.6], "-": [1 / 0.6], "0": [0], ArrowLeft: [1, -0.1], ArrowRight: [1, 0.1], ArrowUp: [1, 0, 0.1], ArrowDown: [1, 0, -0.1] };
 
+let drawn = Promise.resolve(); // one chart after the other, so that the first is there soon
 const seen = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (!isIntersecting) continue;
     seen.unobserve(target);
-    draw(target);
+    drawn = drawn.then(() => draw(target)).catch(console.error);
   }
 }, { rootMargin: "400px" });
 const buttons = document.getElementById("zoom");

@@ -50,7 +50,8 @@ def read(path: Path) -> Probed:
     """What a .json holds. Raises OSError, or a ValueError, LookupError, TypeError or AttributeError."""
     found = json.loads(read_file(path, MOST_BYTES))
     probed = TypeAdapter(Probed).validate_python(found | {"outcomes": [outcome(o) for o in found["outcomes"]]})
-    if not probed.outcomes or any(o.loss is None and not o.cannot for o in probed.outcomes):
+    whole, *others = probed.outcomes
+    if whole.loss is None or any(o.loss is None and not o.cannot for o in others):
         raise ValueError("holds outcomes without a loss")
     return probed
 
