@@ -38,7 +38,7 @@ paper-table: $(READY) ## run the comparison at the write-up's own scale, for a G
 figures: $(READY) ## rebuild the tables and figures in results/ from the rows kept there
 	cd $(ROOT) && for kept in results/rows.csv results/*/rows.csv; do $(RUN) rope_lab.results $$(dirname $$kept) || exit; done
 	cd $(ROOT) && $(RUN) rope_lab.results.plan
-	cd $(ROOT) && for kept in results/probes/*.json; do $(RUN) rope_lab.probe $$kept || exit; done
+	cd $(ROOT) && $(RUN) rope_lab.probe results/probes/*.json
 
 report: $(READY) ## write results/report.html: verdicts, charts and every run (ARGS='FOLDER… --out FILE.html')
 	cd $(ROOT) && $(RUN) rope_lab.report $(ARGS)

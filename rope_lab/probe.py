@@ -7,13 +7,12 @@ Evaluates the run as it is, and with one thing changed at a time. PROBE is one o
   ablate=PARTS:P the same for pair P of each head's features alone, or for pairs P-P: ablate=qk:0, ablate=vo:4-7
                  (of queries and keys under PoPE: for a feature, each of which has a frequency of its own)
 Teacher-forced, on the run's own held-out text and problems. The table is printed. Without a PROBE, all that apply to
-the scheme are run, and the table and a figure are written beside the run; `--into FOLDER` writes them there. Given a
-.json that was written so, it makes the table and the figure again.
+the scheme are run, and the table and a figure are written beside the run; `--into FOLDER` writes them there. Given the
+.json files that were written so, it makes tables and figures again, and of several one figure that compares them.
 """
 
 import argparse
 import copy
-import json
 import math
 import re
 import sys
@@ -23,23 +22,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 from tqdm import tqdm
 
 from rope_lab import config, data
 from rope_lab.evaluate import exact_matches, text_losses
-from rope_lab.files import read_file, write_whole
 from rope_lab.instantiate import ConfigError
 from rope_lab.model import Transformer
 from rope_lab.positions import PositionScheme, Randomized, TooLong
 from rope_lab.provenance import provenance
-from rope_lab.results.figures import STYLE, rendered
 from rope_lab.results.folders import origin
-from rope_lab.results.probes import Outcome, outcome, renamed
-from rope_lab.results.tables import escaped, markdown
+from rope_lab.results.probe_pages import rebuild, table, write
+from rope_lab.results.probes import Outcome, renamed
 from rope_lab.run import load_run
 from rope_lab.text import plain, say
 from rope_lab.trainer import as_evaluated
@@ -182,35 +177,6 @@ def evaluated(probe: str, model: Transformer, cfg: config.Config, task, text, pr
     return Outcome(probe, nats_N.mean().item(), sum(right) / len(right), wavelengths=wavelengths(probe, model))
 
 
-def table(outcomes: list[Outcome]) -> str:
-    """The outcomes as Markdown, the run as it is first, the others with what they cost."""
-    whole = outcomes[0]
-    rows = [["as it is", f"{whole.loss:.4f}", "", f"{whole.accuracy:.1%}", ""]]
-    for o in outcomes[1:]:
-        if o.cannot:
-            rows.append([escaped(o.label), "–", escaped(o.cannot), "–", ""])
-            continue
-        costs = f"{o.loss - whole.loss:+.4f}", f"{100 * (o.accuracy - whole.accuracy):+.1f} points"
-        rows.append([escaped(o.label), f"{o.loss:.4f}", costs[0], f"{o.accuracy:.1%}", costs[1]])
-    return markdown(["probe (positions)", "nats per answer token", "change", "problems right", "change"], rows)
-
-
-def figure(outcomes: list[Outcome], title: str) -> Figure:
-    """Loss and accuracy under each probe, beside those of the run as it is (dashed)."""
-    shown = [o for o in outcomes[1:] if not o.cannot]
-    plot = Figure(figsize=(5.4, 0.16 * len(shown) + 0.9), layout="constrained")
-    panels = {"loss": "nats per answer token", "accuracy": "share of problems right"}
-    for ax, (key, label) in zip(plot.subplots(1, 2, sharey=True), panels.items(), strict=True):
-        ax.axvline(getattr(outcomes[0], key), color="black", lw=0.8, ls="--")
-        for row, o in enumerate(shown):
-            ax.plot([getattr(outcomes[0], key), getattr(o, key)], [row, row], color="#0072B2", lw=1.2)
-            ax.plot(getattr(o, key), row, "o", ms=3, color="#0072B2")
-        ax.set(xlabel=label, yticks=range(len(shown)), yticklabels=[plain(o.label) for o in shown])
-        ax.set_ylim(len(shown) - 0.5, -0.5)
-    plot.suptitle(plain(title), fontsize=8)
-    return plot
-
-
 def report(cfg: config.Config, content: dict[str, Any], outcomes: list[Outcome]) -> dict[str, Any]:
     """What was found of the run whose run.json is `content`, and what one has to know to find it again."""
     about = {key: content[key] for key in ("task", "position", "scale", "seed", "run_id", "recipe_id", "status")}
@@ -220,52 +186,20 @@ def report(cfg: config.Config, content: dict[str, Any], outcomes: list[Outcome])
     return about | {"outcomes": [asdict(o) for o in outcomes]}
 
 
-def write(found: dict[str, Any], stem: Path) -> list[Path]:
-    """Writes a report as `stem`.json, .md and .svg."""
-    outcomes = [outcome(o) for o in found["outcomes"]]
-    title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
-    if found.get("status", "finished") != "finished":
-        title += f", {found['status']}, weights of step {found['steps']:,}"
-    origins = {what: ", ".join(f"{k} {v}" for k, v in found[what].items()) for what in ("run", "probe")}
-    lines = [f"- {what}: {escaped(origin)}" for what, origin in origins.items()]
-    page = "\n".join([f"# {escaped(title)}", "", table(outcomes), "", *lines, ""])
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("json", "md", "svg")]
-    contents = [(json.dumps(found, indent=1) + "\n").encode(), page.encode()]
-    if not all(o.cannot for o in outcomes[1:]):
-        with mpl.rc_context(STYLE):
-            contents.append(rendered(figure(outcomes, title)))
-    written = list(zip(paths, contents, strict=False))
-    for path, content in written:
-        write_whole(path, content)
-    return [path for path, _ in written]
-
-
-def rebuild(path: Path) -> None:
-    """Makes the table and the figure of a report again. Raises ConfigError where there is none in `path`."""
-    try:
-        content = read_file(path)
-    except OSError as error:
-        raise ConfigError(f"{path}: holds no probes ({error.strerror})") from None
-    try:
-        write(json.loads(content), path.with_suffix(""))
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {error})") from None
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m rope_lab.probe", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or a .json written before")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or .json files written before")
     parser.add_argument("probes", nargs="*", metavar="PROBE")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="write there, under the name of the run")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package whose code may run")
     given = parser.parse_args(arguments)
     try:
         if given.folder.suffix == ".json":
-            if given.probes or given.into:
+            if given.into or not all(name.endswith(".json") for name in given.probes):
                 parser.error("a .json is only plotted again, in its place: it takes no PROBE and no --into")
-            rebuild(given.folder)
+            rebuild([given.folder, *map(Path, given.probes)])
             return
         cfg, task, model, content = load_run(given.folder, given.allow)
         if content["status"] != "finished":

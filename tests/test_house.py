@@ -37,7 +37,7 @@ LAYERS = [
     {"rope_lab.results.verdicts"},
     {"rope_lab.results.tables", "rope_lab.results.figures"},
     {"rope_lab.results.forest"},
-    {"rope_lab.results.pages", "rope_lab.results.plan"},
+    {"rope_lab.results.pages", "rope_lab.results.plan", "rope_lab.results.probe_pages"},
     {"rope_lab.results.__main__", "rope_lab.probe", "rope_lab.repeat"},
     {"rope_lab.report", "rope_lab.report.charts", "rope_lab.report.colors"},
     {"rope_lab.report.frames"},
@@ -53,7 +53,7 @@ USERS = {
     "scipy": "results.stats",
     "pandas": "results.stats results.published results.frame results.groups results.tables results.figures "
     "results.series results.studies results.outcomes report.frames",
-    "matplotlib": "results.figures results.forest probe",
+    "matplotlib": "results.figures results.forest results.probe_pages",
     "altair": "report.charts",
     "jinja2": "report.page",
     "vl_convert": "report.page",

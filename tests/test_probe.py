@@ -12,6 +12,7 @@ from rope_lab import checkpoint, data, files, probe, provenance, sample
 from rope_lab.instantiate import ConfigError
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, Randomized, Rotary
+from rope_lab.results import probe_pages, probes
 
 V, DIMS = 11, Dims(24, 3, max_len=32)
 NOTHING = '{"task": "t", "position": "p", "seed": 0, "scale": "s", "run": {}, "probe": {}, "outcomes": []}'
@@ -334,6 +335,30 @@ def test_reports_of_old_names_are_shown_under_the_new_ones(tmp_path):
     probe.main([str(tmp_path / "x.json")])
     assert "| ablate=vo:0-1 (wavelength 6.28 to 11.2) |" in (tmp_path / "x.md").read_text()
     assert (tmp_path / "x.json").read_text() == old
+
+
+def test_several_reports_are_compared_by_what_each_probe_costs(tmp_path):
+    """Run by run, and without what a run could not take."""
+    about = json.loads(NOTHING)
+    for seed, position in enumerate(["roper", "rope", "roper"]):
+        outcomes = [{"probe": "", "loss": 1.0, "accuracy": 0.9}]
+        outcomes += [{"probe": "window=4", "loss": 3.0 + seed, "accuracy": 0.1}]
+        outcomes += [{"probe": "ablate=v", "loss": 2.5, "accuracy": 0.1}] * (position == "roper")
+        outcomes += [{"probe": "shift=9", "cannot": "too long"}]
+        told = about | {"position": position, "seed": seed, "outcomes": outcomes}
+        (tmp_path / f"{seed}.json").write_text(json.dumps(told))
+    paths = sorted(tmp_path.glob("*.json"))
+    found = probe_pages.costs([probes.read(path) for path in paths])
+    assert found == {
+        "rope": [{"window=4": 3.0}],
+        "roper": [{"window=4": 2.0, "ablate=v": 1.5}, {"window=4": 4.0, "ablate=v": 1.5}],
+    }
+    probe.main([str(paths[0])])
+    assert not (tmp_path / "overlay.svg").exists()  # one run has its own figure
+    probe.main([*map(str, paths)])
+    drawn = (tmp_path / "overlay.svg").read_text()
+    assert all(label in drawn for label in ("RoPER (n = 2)", "RoPE (n = 1)", "ablate=v"))
+    assert "shift=9" not in drawn
 
 
 @pytest.mark.parametrize("name", ["run.json", "checkpoint", "x.json"])
