@@ -27,7 +27,7 @@ SHOWN = {
     "eval/accuracy": ("accuracy", ".1%"),
 }
 REFRESH = 0.1  # seconds between two looks of a bar, at least
-LENGTHS = {"length": ("accuracy", ".1%"), "length_loss": ("loss above Bayes-optimal", ".3f")}  # slices
+LENGTHS = {"length": ("accuracy", ".1%"), "length_loss": ("loss", ".3f")}  # slices
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,8 @@ def summary(
         if "eval/score" in m:
             told.append(("score", f"{m['eval/score']:g} of the first {SCORED}, as the write-up counts{at}"))
     for key, (name, form) in LENGTHS.items():
+        if key == "length_loss" and c.get("floor", {}).get("loss"):
+            name += " above Bayes-optimal"
         found = [f"{plain(n)}: {value:{form}}" for n, (_, value) in c.get("slices", {}).get(key, {}).items()]
         told += [("lengths", f"{name} at {' · '.join(found)}")] if found else []
     if finished and guess is not None and m["eval/loss"] >= guess:

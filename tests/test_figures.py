@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from builders import PUBLISHED, ROPE, ROPER, make_row
+from builders import PUBLISHED, ROPE, ROPER, make_row, table_rows
 from conftest import fuzz
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from scipy import stats as scipy_stats
 
-from rope_lab.results import figures, forest, series
+from rope_lab.results import figures, forest, series, tables
 from rope_lab.results.groups import Group, group
 from rope_lab.results.published import SPARE_COLORS
 from rope_lab.results.runs import Run
@@ -308,3 +308,22 @@ def test_any_numbers_can_be_plotted(seed):
 def test_where_nothing_is_above_the_optimum_or_no_curve_is_left_there_is_a_figure(values, curves):
     made = [make_row("rope", 0, values, **PREFIX | curves)]
     assert {name.rpartition("-")[2] for name in figures.plot_all([only(made)])["r"]} == {"curves.svg", "scores.svg"}
+
+
+def test_text_is_plotted_by_position_and_by_length_as_losses_that_have_no_floor():
+    """In the words of the task: a window has no letters already seen, and no problem is right or wrong."""
+    position = {str(at): (9, 1.5 + 1 / at) for at in range(1, 5)}
+    slices = {"answer_position": position, "length_loss": {"64": (9, 1.6), "128": (9, 1.7)}}
+    floor = {"loss": 0.0, "answer_position": {str(at): (9, 0.0) for at in range(1, 5)}}
+    told = {"task": "text", "metric": "eval/loss", "slices": slices, "floor": floor, "settings": {"train.seq_len": 64}}
+    found = only(runs({"rope": [1.7, 1.8], "roper": [1.6, 1.7]}, **told))
+    (by_position,) = figures._slices(found, series.sliced(found)).axes
+    assert by_position.get_xlabel() == "tokens of the window already read"
+    (by_length,) = figures._lengths(found).axes
+    for ax in (by_position, by_length):
+        assert (ax.get_yscale(), ax.get_ylabel()) == ("linear", "nats per token")
+    assert by_length.patches[0].get_x() + by_length.patches[0].get_width() == 64.5  # what training read
+    assert "lengths" in dict(figures._figures(found))
+    table = table_rows(tables.lengths(found))
+    assert table[0] == {"tokens of context": "RoPE", "64": "1.600 (1.600–1.600)", "128 (longer)": "1.700 (1.700–1.700)"}
+    assert "problems" not in tables.lengths(found) + tables.details(found)

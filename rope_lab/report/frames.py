@@ -137,12 +137,12 @@ def _by_value(page: Charts, group: Group, attribute: str) -> dict[str, Any]:
     tables, share = series.by_value(group, attribute), attribute not in LOSS_ATTRIBUTES
     axis = "log" if series.above_floor(group, attribute) else "linear"
     runs = [(scheme, seed, table[seed].dropna(), False) for scheme, table in tables.items() for seed in table]
-    name, marks = group.published.attributes.get(attribute, attribute), []
+    name, marks = group.label(attribute), []
     if attribute in (LENGTH, LENGTH_LOSS):
         name = group.report.length["title"]
         marks = [dict(zip(("from", "to"), group.trained_lengths, strict=True))] if group.trained_lengths else []
     unit = "share of problems right" if share else "nats above the Bayes-optimal loss"
-    unit = unit if share or axis == "log" else LOSS_ATTRIBUTES[attribute]
+    unit = unit if share or axis == "log" else group.metric.unit
     spec = charts.lines(one_line(name, LABEL), unit, ".3f", axis, points=True, shaded=bool(marks))
     note = unit + ("; shaded: lengths of training" if marks else "")
     frame = page.frame(runs, tables, axis, (-0.04, 1.04) if share else None, marks, height=LOW)

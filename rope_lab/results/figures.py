@@ -156,7 +156,7 @@ def _slices(group: Group, attributes: list[str]) -> Figure:
     figure, axes = _panels(len(attributes), 2, height=2.5)
     for ax, attribute in zip(axes, attributes, strict=True):
         _by_value(ax, group, attribute)
-        ax.set(xlabel=one_line(group.published.attributes.get(attribute, attribute), LABEL))
+        ax.set(xlabel=one_line(group.label(attribute), LABEL))
     return _finished(figure, group, few=True)
 
 
@@ -185,6 +185,8 @@ def _by_value(ax: Axes, group: Group, attribute: str) -> None:
     elif series.above_floor(group, attribute):
         _log([ax], "y")
         ax.set_ylabel("nats above the Bayes-optimal loss")
+    else:
+        ax.set_ylabel(group.metric.unit)
 
 
 def _lines(ax: Axes, table: pd.DataFrame, color: str, label: str, bands: bool, marker: str = "") -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rope_lab.results.frame import curve, recipe, runs_frame, shipped
-from rope_lab.results.metrics import LENGTH, Metric
+from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, Metric
 from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold
 from rope_lab.results.runs import Run, one_line
 from rope_lab.results.stats import PairedDifference, paired_difference
@@ -90,10 +90,19 @@ class Group:
         ]
         return pd.DataFrame(rows, columns=["scheme", "seed", "value", "count", "mean"])
 
+    def label(self, attribute: str) -> str:
+        """What an attribute of the problems is called on an axis."""
+        return self.report.attributes.get(attribute) or self.published.attributes.get(attribute, attribute)
+
     @cached_property
     def lengths(self) -> list[int]:
-        """The lengths of problems that finished runs were graded on besides their own."""
-        return sorted(self.slices(LENGTH).value.unique())
+        """The lengths that finished runs were evaluated at besides their own."""
+        return sorted(self.slices(self.length_kind).value.unique())
+
+    @cached_property
+    def length_kind(self) -> str:
+        """LENGTH where problems of given lengths are graded, else LENGTH_LOSS."""
+        return LENGTH if len(self.slices(LENGTH)) else LENGTH_LOSS
 
     @property
     def trained_lengths(self) -> tuple[int, int] | None:

@@ -33,15 +33,8 @@ METRICS = (  # a task that was not published is compared by the first of them th
     Metric("train/loss", "nats per token", higher_is_better=False),
     Metric("eval/score", "problems right of the first 128", higher_is_better=True, digits=2),
 )
-POSITION, LENGTH, LENGTH_LOSS = (
-    "answer_position",
-    "length",
-    "length_loss",
-)  # slices by answer position and by length of problems
-LOSS_ATTRIBUTES = {
-    POSITION: "nats per letter",
-    LENGTH_LOSS: "nats above the Bayes-optimal loss",
-}  # others: shares of problems
+POSITION, LENGTH, LENGTH_LOSS = "answer_position", "length", "length_loss"  # slices
+LOSS_ATTRIBUTES = {POSITION, LENGTH_LOSS}  # others: shares of problems
 
 
 def declared(name: str) -> Metric | None:

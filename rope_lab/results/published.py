@@ -45,6 +45,7 @@ class TaskReport:
     elsewhere: str = ""
     page: str = ""
     mirrors: list[str] = field(default_factory=list)
+    attributes: dict[str, str] = field(default_factory=dict)
 
 
 class Published:

@@ -35,10 +35,13 @@ def best(group: Group) -> list[str]:
 
 
 def sliced(group: Group) -> list[str]:
-    """The attributes of the problems that there is something of to plot, and answer position where there is a floor."""
+    """The attributes of the problems that there is something of to plot.
+
+    Answer position only where there is a floor, or where a loss is what counts.
+    """
     attributes = next((list(run.slices) for run in group.finished.run if run.slices), [])
     left_out = {LENGTH, LENGTH_LOSS, *group.report.mirrors}
-    return [a for a in attributes if a not in left_out and (a != POSITION or group.floor > 0)]
+    return [a for a in attributes if a not in left_out and (a != POSITION or group.floor > 0 or not group.metric.share)]
 
 
 def by_value(group: Group, attribute: str) -> dict[str, pd.DataFrame]:
@@ -61,8 +64,10 @@ def by_value(group: Group, attribute: str) -> dict[str, pd.DataFrame]:
 
 def above_floor(group: Group, attribute: str) -> bool:
     """Whether what `by_value` gives of an attribute is a loss above its floor."""
+    if attribute == LENGTH_LOSS:
+        return group.metric.share or group.floor > 0
     some = next(run for run in group.finished.run if attribute in run.slices)
-    return attribute == LENGTH_LOSS or (attribute in LOSS_ATTRIBUTES and bool(some.floor.get(attribute)))
+    return attribute in LOSS_ATTRIBUTES and any(mean for _, mean in some.floor.get(attribute, {}).values())
 
 
 def band(table: pd.DataFrame) -> pd.DataFrame:

@@ -4,8 +4,9 @@ import math
 import re
 from collections.abc import Sequence
 
+from rope_lab.results import series
 from rope_lab.results.groups import Group, numbers
-from rope_lab.results.metrics import LENGTH
+from rope_lab.results.metrics import LENGTH, LENGTH_LOSS
 from rope_lab.results.stats import ALPHA, Interval, sign_p, t_interval, wilson, without_worst
 from rope_lab.results.verdicts import LAST, OPEN, Verdict, family_of
 from rope_lab.text import plain
@@ -180,20 +181,23 @@ def rotations(group: Group) -> str:
 
 
 def lengths(group: Group) -> str:
-    """Problems right by length, in percent: the mean over seeds, the least and the most."""
+    """By length, problems right in percent, or the loss: the mean over seeds, the least and the most."""
     if not group.lengths:
         return ""
     shortest, longest = group.trained_lengths or (0, math.inf)
     beyond = {n: "shorter" if n < shortest else "longer" for n in group.lengths if not shortest <= n <= longest}
-    shares = group.slices(LENGTH).assign(mean=lambda slices: 100 * slices["mean"])
-    table = shares.groupby(["scheme", "value"])["mean"].agg(["mean", "min", "max", "count"])
+    graded = group.length_kind == LENGTH
+    times, digits, spread = (100, 1, 0) if graded else (1, 3, 3)
+    slices = group.slices(group.length_kind)
+    slices["mean"] *= times
+    table = slices.groupby(["scheme", "value"])["mean"].agg(["mean", "min", "max", "count"])
     cells = dict(zip(table.index, table.itertuples(index=False), strict=True))  # looking up in a frame is slow
 
     def cell(scheme: str, n: int) -> str:
         if (scheme, n) not in cells:
             return "–"
         mean, least, most, count = cells[scheme, n]
-        return f"{mean:.1f}" + (f" ({least:.0f}–{most:.0f})" if count > 1 else "")
+        return f"{mean:.{digits}f}" + (f" ({least:.{spread}f}–{most:.{spread}f})" if count > 1 else "")
 
     titles = {n: f"{n} ({beyond[n]})" if n in beyond else f"{n}" for n in group.lengths}
     rows = [
@@ -201,7 +205,11 @@ def lengths(group: Group) -> str:
         | {titles[n]: cell(scheme, n) for n in group.lengths}
         for scheme in group.schemes
     ]
-    words = "Problems of given lengths whose whole completion is right, in percent: mean over seeds (least–most)"
+    words = "Problems of given lengths whose whole completion is right, in percent"
+    if not graded:
+        above = " above the Bayes-optimal loss" if series.above_floor(group, LENGTH_LOSS) else ""
+        words = f"Loss up to given lengths, from the one before, in nats per token{above}"
+    words += ": mean over seeds (least–most)"
     unlike = f"; {', '.join(sorted(set(beyond.values())))}: than any of training" if beyond else ""
     return f"{words}{unlike}.\n\n{as_markdown(rows)}"
 
@@ -211,10 +219,12 @@ def details(group: Group) -> str:
     s, metric = group.settings, group.metric
     n = s.get("eval.problems_at_end") or s["eval.problems"]
     sequences = s["train.steps"] * s["train.batch_size"]
+    graded = any("eval/accuracy" in run.metrics for run in group.runs.run)
+    tested = f"{n:,} held-out problems" if graded else "the held-out text"
     seeds = group.runs.groupby("scheme", sort=False).seed
     lines = [
         f"recipe `{group.recipe_id}`: {s['train.steps']:,} optimizer steps = {sequences:,} sequences = "
-        f"{sequences * s['train.seq_len']:,} tokens; {n:,} held-out problems",
+        f"{sequences * s['train.seq_len']:,} tokens; {tested}",
         "seeds: " + "; ".join(f"{escaped(group.published.title(name))} {numbers(each)}" for name, each in seeds),
     ]
     if deviations := group.deviations():
