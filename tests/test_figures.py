@@ -316,7 +316,9 @@ def test_text_is_plotted_by_position_and_by_length_as_losses_that_have_no_floor(
     slices = {"answer_position": position, "length_loss": {"64": (9, 1.6), "128": (9, 1.7)}}
     floor = {"loss": 0.0, "answer_position": {str(at): (9, 0.0) for at in range(1, 5)}}
     told = {"task": "text", "metric": "eval/loss", "slices": slices, "floor": floor, "settings": {"train.seq_len": 64}}
+    told["settings"] |= {"task.corpus": "86c4e6aa9db7c042", "task.tokens": "characters"}
     found = only(runs({"rope": [1.7, 1.8], "roper": [1.6, 1.7]}, **told))
+    assert found.title == "Text (tiny Shakespeare, characters)"
     (by_position,) = figures._slices(found, series.sliced(found)).axes
     assert by_position.get_xlabel() == "tokens of the window already read"
     (by_length,) = figures._lengths(found).axes

@@ -90,7 +90,7 @@ def test_each_metric_has_one_declared_meaning():
     assert higher == {name for name in names if is_share(name)} == {name for name in names if "accuracy" in name}
     assert declared("train/lr") is None
     assert {task["metric"] for task in PUBLISHED.tasks.values()} <= names
-    unpublished = PUBLISHED.report("mine", {"eval/loss", "eval/bits_per_byte", "train/loss"})
+    unpublished = PUBLISHED.report("mine", {"eval/loss", "eval/bits_per_byte", "train/loss"}, {})
     assert (unpublished.metric.name, unpublished.thresholds) == ("eval/bits_per_byte", [])
 
 

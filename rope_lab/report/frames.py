@@ -164,7 +164,7 @@ def probes(page: Charts, probed: list[Probed]) -> list[dict[str, Any]]:
         costs = [cost for *_, line, _ in lines for cost in line.dropna()]
         span = (min(costs, default=0.0) - 0.002, 1.2 * max(costs, default=1.0))
         spec = charts.dots("nats per answer token", "+.4f", "symlog", row="x")
-        title = f"{page.published.report(task, set()).title}: nats per answer token that each probe costs"
+        title = f"{page.published.report(task, set(), {}).title}: nats per answer token that each probe costs"
         frame = page.frame(lines, {}, "symlog", span)
         found.append(page.add(title, f"{scale} scale", spec, frame, rows=len(frame["x"])))
     return found

@@ -29,7 +29,7 @@ RESULTS = ROOT / "results"
 
 def worth_keeping(run: Run, published: Published) -> Run:
     """The run with the curves that are kept of it: those of evaluations, and those that thresholds are read from."""
-    read = {threshold.metric for threshold in published.report(run.task, set(run.metrics)).thresholds}
+    read = {threshold.metric for threshold in published.report(run.task, set(run.metrics), run.settings).thresholds}
     curves = {name: curve for name, curve in run.curves.items() if name.startswith("eval/") or name in read}
     return replace(run, curves=curves)
 

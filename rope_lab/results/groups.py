@@ -201,7 +201,8 @@ def group(runs: list[Run], published: Published) -> list[Group]:
     groups = []
     for (task, scale, recipe_id), rows in table.groupby(key):
         recorded = {metric for run in rows.run for metric in run.metrics}
-        groups.append(Group(task, scale, recipe_id, rows, published, published.report(task, recorded)))
+        report = published.report(task, recorded, rows.run.iloc[0].settings)
+        groups.append(Group(task, scale, recipe_id, rows, published, report))
     groups = [replace(g, variant=variant) for g, variant in zip(groups, _variants(groups), strict=True)]
     scales, tasks = published.scales, published.tasks
     return sorted(groups, key=lambda g: (_rank(scales, g.scale), _rank(tasks, g.task), g.variant, g.recipe_id))

@@ -1,5 +1,6 @@
 """results/published.yaml: what was published, beside which the measured is put; names and colours."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,11 @@ class Published:
         self.schemes, self.tasks, self.scales = content["schemes"], content["tasks"], content["scales"]
         self.attributes, self.rotations = content["attributes"], content["rotations"]
 
-    def report(self, task: str, metrics: set[str]) -> TaskReport:
-        """Of a task; one that was not published is compared by the first of `METRICS` that its runs recorded."""
+    def report(self, task: str, metrics: set[str], settings: Mapping[str, Any]) -> TaskReport:
+        """Of a task, its title with those of its runs' `settings` that belong there.
+
+        A task that was not published is compared by the first of `METRICS` that its runs recorded.
+        """
         if task not in self.tasks:
             metric = next((m for m in METRICS if m.name in metrics), METRICS[0])
             return TaskReport(
@@ -67,6 +71,9 @@ class Published:
         report = dict(self.tasks[task])
         shown = report.pop("shown")
         metric = _metric(report.pop("metric"), shown)
+        values = [(names, settings.get(setting)) for setting, names in report.pop("named", {}).items()]
+        if told := [one_line(str(names.get(value, value)), LONGEST) for names, value in values if value is not None]:
+            report["title"] += f" ({', '.join(told)})"
         beside = {
             title: _metric(name, shown if declared(name).share else {}) for title, name in report.pop("beside").items()
         }

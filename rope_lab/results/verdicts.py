@@ -103,7 +103,7 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
         gain, gains = _gain(result.difference, sign), [sign * c.published] if c.published is not None else []
         significant = result.p_family < ALPHA
         word = (YES if result.ahead == first else NO) if significant else _word(gain, gains)
-        report, value = _compared(published.report(study.task, {c.metric}), c)
+        report, value = _compared(published.report(study.task, {c.metric}, study.settings), c)
         means, runs = result.means[::-1] if first else result.means, (len(outcome.found), len(study.cells))
         same = (study.task, study.scale, report, value, True, gains, means, gain, result.p_family, family)
         found.append(Verdict(*same, OPEN if outcome.open else word, runs))
