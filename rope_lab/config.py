@@ -42,6 +42,7 @@ LOCAL: dict[str, Any] = {
     "out": None,
     "fresh": False,
     "other_code": False,
+    "stop_at": None,
     "allowed_packages": [],
     "wandb": {"mode": "disabled", "project": "rope_lab", "entity": None},
 }
@@ -158,6 +159,9 @@ class Settings:
     out: Text | None = Field(description="the folder that holds run folders; null: results/runs in the checkout")
     fresh: bool = Field(description="delete what is recorded of this run and start over")
     other_code: bool = Field(description="resume a run although the code has changed since")
+    stop_at: Float | None = Field(
+        default=None, ge=0, description="when a run saves itself and stops, in seconds since 1970; null: at its end"
+    )
     allowed_packages: list[str] = Field(
         description="packages besides rope_lab and tasks whose classes task and position may name: their code runs"
     )

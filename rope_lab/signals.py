@@ -1,7 +1,7 @@
 """When to stop: at a signal, and when the launcher that has started this process is no more.
 
-A launcher is the process of a sweep whose runs are in worker processes (hydra/launcher=joblib), or scripts/table.py. It
-names itself in the environment of what it starts: the end of any other parent, a shell for example, stops nothing.
+A launcher is the process of a sweep whose runs are in worker processes (hydra/launcher=joblib). It names itself in the
+environment of what it starts: the end of any other parent, a shell for example, stops nothing.
 """
 
 import fcntl
@@ -37,6 +37,11 @@ def catch(handler: Callable[[int, Any], None] | signal.Handlers) -> dict[int, An
 
 def do_nothing(number: int, frame: Any) -> None:
     """A handler for signals that come after the one that has been answered."""
+
+
+def time_is_up(stop_at: float | None) -> int:
+    """SIGALRM from the moment `stop_at` on, in seconds since 1970; 0 before, and where there is none."""
+    return signal.SIGALRM if stop_at is not None and time.time() >= stop_at else 0
 
 
 def leave(number: int) -> NoReturn:

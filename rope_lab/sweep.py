@@ -4,11 +4,10 @@ import json
 import logging
 import math
 import os
-import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from rope_lab import provenance, signals
+from rope_lab import signals
 from rope_lab.console import SHOWN, Place, as_typed, duration, program
 from rope_lab.files import append_line
 from rope_lab.signals import Stop
@@ -128,11 +127,18 @@ def about(config: DictConfig) -> dict[str, Any]:
     return {"runs": math.prod(values.values()), "differ": [key for key, count in values.items() if count > 1]}
 
 
+def expect(runs: Sequence[Sequence[str]]) -> None:
+    """Notes that the sweep has these runs, each said by its overrides, whatever its own overrides say."""
+    words = [dict(word.split("=", 1) for word in overrides) for overrides in runs]
+    keys = dict.fromkeys(key for each in words for key in each)
+    differ = [key for key in keys if len({each.get(key) for each in words}) > 1]
+    _append(_sweeps[-1], {"runs": len(runs), "differ": differ})
+
+
 def place() -> Place | None:
-    """Where the present job stands among the runs of its sweep or, in parallel, of its launcher; None: it is alone."""
+    """Where the present job stands among the runs of its sweep; None: it is alone."""
     if not is_sweep():
-        words = [word for word in provenance.typed() if re.match(r"(task|position|seed)\b", word)]
-        return Place(_label(words), "", parallel=True) if signals.launcher() else None
+        return None
     sweep, jobs, _ = _read(_outcomes())
     runs, label = sweep.get("runs", 0), _label(_differing(sweep))
     heading = f"run {HydraConfig.get().job.num + 1}" + (f" of {runs}" if runs else "")

@@ -3,7 +3,6 @@
 The same command resumes a run that was cut off, and returns at once from one that is finished.
 """
 
-import atexit
 import dataclasses
 import importlib
 import logging
@@ -32,6 +31,7 @@ from rope_lab.data import IGNORED
 from rope_lab.evaluate import Evaluation, floor
 from rope_lab.identity import Identity
 from rope_lab.instantiate import ConfigError
+from rope_lab.launch import EXIT_FAILED, guarded
 from rope_lab.overrides import check_overrides, read_arguments, told
 from rope_lab.run import Run
 from rope_lab.signals import Stop
@@ -51,7 +51,7 @@ from rope_lab.trainer import (
 
 log = logging.getLogger(__name__)
 
-EXIT_FAILED, EXIT_DIVERGED = 1, 3
+EXIT_DIVERGED = 3
 FULL_ERROR = "HYDRA_FULL_ERROR"  # the environment variable with which Hydra shows a traceback of any error
 SAVE_SECONDS = 300  # a checkpoint is written at each evaluation, and whenever the last one is older than this
 
@@ -73,7 +73,8 @@ class State:
 def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None) -> dict[str, Any]:
     """Trains the run that `cfg` describes, or what is left of it; returns the content of its run.json.
 
-    `stopping` ends it early, without it a signal does; the process then exits with status 128 + the signal's number.
+    `stopping` ends it early, without it a signal does; the process then exits with status 128 + the signal's number,
+    which is SIGALRM's where the time is up (`stop_at`).
     `place` says how it is shown among others.
 
     Raises ConfigError, before anything is written, where `cfg` cannot be run, Unusable where the disk gives out, and
@@ -118,8 +119,8 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None)
         evaluated = max((record["step"] for record in run.metrics if "eval/loss" in record), default=None)
         guess = console.guessing_loss(trainer.text.targets_BT[trainer.text.targets_BT != IGNORED].tolist())
         say(console.summary(run.content, folder, place, evaluated, guess))
-    if stopping.caught:
-        sys.exit(128 + stopping.caught)
+    if stopped := stopping.caught or (status == "interrupted" and signal.SIGALRM):
+        sys.exit(128 + stopped)
     return run.content
 
 
@@ -169,7 +170,7 @@ def loop(
 ) -> Evaluation | None:
     """Trains from `state` to the last step, or to the one in which a signal came; what the last evaluation found."""
     cfg, began = trainer.cfg, time.monotonic() - state.seconds
-    saved, evaluation, stopped = time.monotonic(), None, stopping.caught
+    saved, evaluation, stopped = time.monotonic(), None, stopping.caught or signals.time_is_up(cfg.stop_at)
     if state.step == 0 and not stopped:
         evaluation = evaluate_now(trainer)
         state.seconds = time.monotonic() - began
@@ -192,7 +193,7 @@ def loop(
         shown.step()
         if metrics:
             report(run, shown, cfg, state, metrics)
-        stopped = stopping.caught
+        stopped = stopping.caught or signals.time_is_up(cfg.stop_at)
         if due or stopped or time.monotonic() - saved > SAVE_SECONDS:
             weights = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
             version = trainer.task.version
@@ -229,20 +230,25 @@ def report(run: Run, shown: Progress, cfg: Config, state: State, metrics: dict[s
     shown.show(record)
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
-def main(cfg: DictConfig) -> None:
+def work(cfg: DictConfig) -> None:
+    """What Hydra calls for each run, in whatever process."""
     if sweep.in_worker():
         sweep.run_in_worker(partial(job, cfg))
     else:
         job(cfg)
 
 
+main = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(work)
+
+
 def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
     """A run from the command line, or one of a sweep's, which then notes how it ended."""
     place, began = sweep.place(), provenance.now()
-    sweep.note("started and not heard of since")
     try:
         checked = config.from_hydra(cfg)
+        if sweep.is_sweep() and signals.time_is_up(checked.stop_at):
+            return
+        sweep.note("started and not heard of since")
         checked.threads = checked.threads or sweep.threads_each()
         content = train(checked, stopping, place)
     except ConfigError as error:
@@ -279,24 +285,8 @@ def let_go(error: BaseException) -> None:
 
 
 def command_line() -> None:
-    """Answers what was typed.
-
-    Outside of a run, which has a way of its own to end, a signal ends the process once all that it launched is saved.
-    """
-    atexit.register(signals.catch, signal.SIG_IGN)  # the last thing of all: Python's end takes default handlers back
-    signals.catch(leave)
-    status = EXIT_FAILED
-    try:
-        answer(sys.argv[1:])
-        status = 0
-    except SystemExit as end:
-        status = end.code
-        raise
-    finally:
-        signals.left()
-        signals.catch(signals.do_nothing)
-        sweep.report()
-        signals.catch(lambda number, frame: os._exit(status))  # W&B may be slow to end
+    """Answers what was typed."""
+    guarded(lambda: answer(sys.argv[1:]))
 
 
 def answer(arguments: list[str]) -> None:
@@ -334,13 +324,6 @@ def show_error(error: Exception, overrides: list[str]) -> None:
         traceback.print_exception(type(error), error, trace)
     else:
         print(told(error, overrides), file=sys.stderr)
-
-
-def leave(number: int, frame: Any) -> None:
-    """Answers a signal that comes outside of a run."""
-    signals.catch(signals.do_nothing)
-    sweep.end_workers(number)
-    signals.leave(number)
 
 
 if __name__ == "__main__":  # main as the module has it, which other processes of a sweep can import

@@ -13,7 +13,7 @@ LAYERS = [
     {"rope_lab.command"},
     {"rope_lab", "rope_lab.text", "rope_lab.files"},
     {"rope_lab.__main__"},
-    {"rope_lab.compat", "rope_lab.signals"},
+    {"rope_lab.compat", "rope_lab.signals", "rope_lab.cells"},
     {"tasks.base", "tasks.corpus"},
     {"tasks", *(f"tasks.{name}" for name in TASKS)},
     {"rope_lab.identity", "rope_lab.hooks", "rope_lab.rotation", "rope_lab.cpu_attention"},
@@ -26,6 +26,7 @@ LAYERS = [
     {"rope_lab.run"},
     {"rope_lab.console"},
     {"rope_lab.sweep"},
+    {"rope_lab.launch"},
     {"rope_lab.train", "rope_lab.sample"},
     {"rope_lab.results.stats", "rope_lab.results.metrics", "rope_lab.results.store", "rope_lab.results.probes"},
     {"rope_lab.results.runs"},
@@ -58,8 +59,8 @@ USERS = {
     "jinja2": "report.page",
     "vl_convert": "report.page",
     "wandb": "tracking",
-    "pydantic": "config instantiate results.runs results.studies results.published results.probes",
-    "hydra": "config instantiate overrides provenance sweep train",
+    "pydantic": "cells config instantiate results.runs results.studies results.published results.probes",
+    "hydra": "config instantiate overrides provenance sweep launch train",
 }
 
 

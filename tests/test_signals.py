@@ -148,14 +148,34 @@ def test_a_sweep_that_is_signalled_at_a_random_moment_leaves_no_run_running(tmp_
         assert (tmp_path / "err").read_text() == ""
 
 
+TABLE = [str(config.ROOT / "scripts" / "table.py"), "linear", "--jobs", "2", *LONG]
+
+
 def test_runs_of_a_table_whose_script_is_killed_save_themselves(tmp_path):
-    script = [str(config.ROOT / "scripts" / "table.py"), "linear", "--jobs", "1"]
-    process = started([*script, *(s for s in LONG if "model." not in s)], tmp_path, runs=1)
+    process = started(TABLE, tmp_path, runs=2)
     process.kill()
-    process.wait()
-    while json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["status"] == "running":
-        time.sleep(0.05)
-    assert_saved(tmp_path / "runs", interrupted=1)
+    wait_for_all(process)
+    assert_saved(tmp_path / "runs", interrupted=2)
+
+
+@pytest.mark.parametrize("to_all", [True, False], ids=["to all", "to one"])
+def test_a_signal_to_a_table_lets_its_runs_save_themselves_and_says_what_is_missing(tmp_path, to_all):
+    process = started(TABLE, tmp_path, runs=2)
+    os.killpg(process.pid, signal.SIGINT) if to_all else process.terminate()
+    assert wait_for_all(process) == 128 + (signal.SIGINT if to_all else signal.SIGTERM)
+    assert (tmp_path / "err").read_text() == ""
+    said = (tmp_path / "out").read_text()
+    assert said.count("(interrupted at step ") == 2
+    assert said.count("(not begun)") == 28
+    assert_saved(tmp_path / "runs", interrupted=2)
+
+
+def test_when_the_time_of_a_table_is_up_its_runs_save_themselves_and_no_other_begins(tmp_path):
+    process = started([*TABLE, "--minutes", "0.5"], tmp_path, runs=2)
+    assert wait_for_all(process) == 1
+    assert (tmp_path / "err").read_text() == ""
+    assert (tmp_path / "out").read_text().count("(not begun)") == 28
+    assert_saved(tmp_path / "runs", interrupted=2)
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -1,26 +1,40 @@
 """A whole comparison as one command that can be stopped and said again."""
 
 import importlib.util
-import sys
+import json
+import shutil
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from conftest import TINY
+from conftest import CONF, SCHEMES, TINY
 from trained import command
 
-from rope_lab import config
+from rope_lab import cells, config
+from rope_lab.cells import Cell
+from rope_lab.results import studies
 from rope_lab.results.folders import read
 from rope_lab.results.kept import keep
 from rope_lab.trainer import resolve
 
 spec = importlib.util.spec_from_file_location("table", config.ROOT / "scripts" / "table.py")
 table = importlib.util.module_from_spec(spec)
-sys.modules["table"] = table  # dataclasses look their module up
 spec.loader.exec_module(table)
 
-CELLS = [table.Cell("substring_by_index", scheme, 0, "quick") for scheme in ("rope", "roper")]
+MINE = "{about: mine, blocks: [{task: substring_by_index, scale: quick, seeds: {rope: 0, roper: 0}}]}"
+CELLS = [Cell("substring_by_index", scheme, 0, "quick") for scheme in ("rope", "roper")]
+TASKS = ["substring_by_index", "substring_by_prefix", "arithmetic_addition"]
+PAIR, REST = ["rope", "roper"], ["roper_double_rotation", "none", "sinusoidal", "learned"]
+
+
+def cells_of(name: str) -> list[Cell]:
+    return table.cells_of(name, [CONF])
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs scripts/table.py in this process."""
+    (tmp_path / "mine.yaml").write_text(MINE)
+    return lambda *arguments: command([arguments[0], *TINY, "out=runs", *arguments[1:]], tmp_path, table.main)
 
 
 @pytest.fixture
@@ -28,66 +42,90 @@ def extra(tmp_path):
     return [*TINY, f"out={tmp_path / 'runs'}"]
 
 
-@pytest.fixture
-def begun(monkeypatch):
-    """What a table begins, by scheme: runs in this process that have ended when they begin."""
-    begun = []
-
-    def popen(arguments: list[str], **_) -> SimpleNamespace:
-        assert arguments[:3] == [sys.executable, "-m", "rope_lab.train"]
-        status = command(arguments[3:], Path.cwd()).returncode
-        begun.append(next(setting for setting in arguments if setting.startswith("position=")))
-        return SimpleNamespace(poll=lambda: status)
-
-    monkeypatch.setattr(table, "subprocess", SimpleNamespace(Popen=popen))
-    return begun
+def test_each_cell_is_run_once_and_not_again(run, extra):
+    first, again = run("mine.yaml", "hydra/launcher=basic"), run("mine.yaml", "hydra/launcher=basic")
+    assert (first.returncode, again.returncode, first.stderr + again.stderr) == (0, 0, "")
+    assert first.stdout.count("finished after 6 steps") == 2
+    assert first.stdout.index("run 1 of 2 · rope") < first.stdout.index("run 2 of 2")
+    assert again.stdout == "2 of 2 runs have finished\n"
+    assert [table.content_of(cell, extra)["status"] for cell in CELLS] == ["finished", "finished"]
 
 
-def test_each_cell_is_run_once_and_not_again(begun, extra):
-    for _ in range(2):
-        table.run_all(CELLS, extra, jobs=2, minutes=5)
-        assert begun == ["position=rope", "position=roper"]
-        assert [table.content_of(cell, extra)["status"] for cell in CELLS] == ["finished", "finished"]
+def test_when_the_time_is_up_a_run_saves_itself_and_no_other_begins(run, tmp_path):
+    endless = ["train.steps=1000000", "eval.every=500000", "--jobs", "1"]
+    done = run("mine.yaml", *endless, "--minutes", "0.05")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "missing: task=substring_by_index position=roper seed=0 scale=quick (not begun)" in done.stdout
+    (folder,) = (tmp_path / "runs").iterdir()
+    content = json.loads((folder / "run.json").read_text())
+    assert content["status"] == "interrupted"
+    assert content["checkpoint"] == content["progress"]["steps"] > 0
+    assert run("mine.yaml", *endless, "--minutes", "0").returncode == 1
+    assert json.loads((folder / "run.json").read_text()) == content
 
 
-def test_when_the_time_is_up_runs_are_told_to_stop_and_no_other_begins(extra, monkeypatch):
-    begun, now = [], iter((0.0, 0.0, 600.0))
-
-    class Running(SimpleNamespace):
-        def __init__(self, arguments, **_):
-            super().__init__(arguments=arguments, poll=lambda: None, told=[])
-            begun.append(self)
-            self.terminate, self.wait = lambda: self.told.append("terminate"), lambda: self.told.append("wait")
-
-    monkeypatch.setattr(table, "subprocess", SimpleNamespace(Popen=Running))
-    monkeypatch.setattr(table, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=lambda seconds: None))
-    table.run_all(CELLS, extra, jobs=1, minutes=5)
-    (process,) = begun
-    assert "position=rope" in process.arguments
-    assert process.told == ["terminate", "wait"]
-
-
-def test_what_is_missing_is_said(extra, monkeypatch, capsys):
-    def ended(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["table.py", *arguments])
-        with pytest.raises(SystemExit) as exit:
-            table.main()
-        return exit.value.code, *capsys.readouterr()
-
-    code, shown, _ = ended("linear", "--list", *extra)
-    assert code == 1
-    assert shown.count("missing: ") == 30
+def test_what_is_missing_is_said(run):
+    done = run("linear", "--list")
+    assert done.returncode == 1
+    assert done.stdout.count("missing: ") == 30
     cell = "task=substring_by_prefix position=roper seed=0 scale=quick model.attention=linear"
-    assert f"missing: {cell} (not begun)" in shown
-    assert "0 of 30 runs have finished\n" in shown
-    code, _, told = ended("linear", "--list", *extra, "model.attention=softmax")
-    assert code == 2
-    assert "model.attention=softmax: the table says which runs there are" in told
+    assert f"missing: {cell} (not begun)" in done.stdout
+    assert "0 of 30 runs have finished\n" in done.stdout
 
 
-def test_what_is_kept_can_be_left_out(begun, extra, tmp_path):
+BAD = {
+    "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: x}}]}": "seeds.rope: must be seeds",
+    "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: 0}, more: 1}]}": "more: Unexpected keyword",
+    "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: 0, rope : 1}}]}": "is no table",
+    "{about: a, blocks: [{task: [text, text], scale: quick, seeds: {rope: 0}}]}": "stands in it twice",
+    "{about: a, blocks: [{task: text, scale: quick, seeds: {'': 0}}]}": "names no scheme",
+    "{about: a, blocks: [{task: substring_by_index, scale: quick, seeds: {rpoe: 0}}]}": "position=rpoe: there is no",
+    "{about: a, blocks: [{task: substring_by_index, scale: quick, seeds: {rope train.lr: 0}}]}": "train.lr",
+    "[1]": "is no table",
+    "{about: a": "is no table",
+}
+
+
+@pytest.mark.parametrize("content", BAD)
+def test_a_table_that_is_wrong_is_one_line(run, tmp_path, content):
+    (tmp_path / "bad.yaml").write_text(content)
+    done = run("bad.yaml", "hydra/launcher=basic")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert BAD[content] in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (["qiuck"], "did you mean quick?"),
+        (["nowhere.yaml"], "cannot be read (No such file or directory)"),
+        (["linear", "model.attention=softmax"], "model.attention=softmax: the table says which runs there are"),
+        (["mine.yaml", "train.stepz=3"], "train.steps"),
+    ],
+)
+def test_arguments_that_are_wrong_are_one_line(run, arguments, remedy):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert remedy in done.stderr
+
+
+def test_a_table_and_a_scheme_of_ones_own(run, tmp_path):
+    for group in ("position", "table"):
+        (tmp_path / "own" / group).mkdir(parents=True)
+    shutil.copy(CONF / "position" / "alibi.yaml", tmp_path / "own" / "position" / "mine.yaml")
+    (tmp_path / "own" / "table" / "few.yaml").write_text(MINE.replace("roper", "mine"))
+    done = run("few", "--config-dir", "own", "hydra/launcher=basic")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(path.name.split("-")[1] for path in (tmp_path / "runs").iterdir()) == ["mine", "rope"]
+
+
+def test_what_is_kept_can_be_left_out(run, extra, tmp_path):
     """Of the runs that have finished; a run under other settings is another run."""
-    table.run_all(CELLS[:1], extra, jobs=1, minutes=5)
+    (tmp_path / "one.yaml").write_text(MINE.replace(", roper: 0", ""))
+    run("one.yaml", "hydra/launcher=basic")
     found, _ = read(tmp_path / "runs")
     for folder in ("kept", "cut"):
         (tmp_path / folder).mkdir()
@@ -105,18 +143,18 @@ KEPT = ["train.precision=bfloat16", "device=cpu"]
 def test_kept_runs_are_what_they_were_whatever_settings_came_later():
     """Runs of every kind of scheme, made when there were fewer settings, are still found by their identity."""
     tasks = ("substring_by_index", "substring_by_prefix")
-    others = [table.Cell(task, p, 0, "quick") for task in tasks for p in ("randomized_rope", "rope_partial", "p_rope")]
-    cells = [cell for cell in (*table.quick(), *table.rotations(), *table.linear()) if cell.seed == 0]
-    assert table.unkept([*dict.fromkeys([*cells, *others])], KEPT, config.ROOT / "results") == []
+    others = [Cell(task, p, 0, "quick") for task in tasks for p in ("randomized_rope", "rope_partial", "p_rope")]
+    tables = [cell for name in ("quick", "rotations", "linear") for cell in cells_of(name) if cell.seed == 0]
+    assert table.unkept([*dict.fromkeys([*tables, *others])], KEPT, config.ROOT / "results") == []
 
 
 def test_each_task_scale_scheme_and_setting_of_the_tables_can_be_composed():
     """Wherever one first occurs in a table; and each cell of a table is a run of its own."""
     seen = set()
-    for make in table.TABLES.values():
-        cells, composed = make(), []
-        assert len(set(cells)) == len(cells) > 1
-        for cell in cells:
+    for name in [*cells.paths([CONF]), *(study.name for study in studies.load())]:
+        runs, composed = cells_of(name), []
+        assert len(set(runs)) == len(runs) > 1
+        for cell in runs:
             parts = {(cell.task, cell.scale, cell.settings), (cell.position, cell.settings)}
             if not parts <= seen:
                 composed.append(config.identity(table.settings_of(cell, KEPT)).run_id)
@@ -126,16 +164,36 @@ def test_each_task_scale_scheme_and_setting_of_the_tables_can_be_composed():
 
 
 def test_the_tables_have_the_seeds_that_they_promise():
-    for make, pair, rest in ((table.quick, 8, 5), (table.paper, 10, 3)):
-        cells = make()
-        for task in table.TASKS:
-            for scheme in (*table.PAIR, *table.REST):
-                seeds = [c.seed for c in cells if (c.task, c.position) == (task, scheme)]
-                assert seeds == list(range(pair if scheme in table.PAIR else rest))
+    for name, pair, rest in (("quick", 8, 5), ("paper", 10, 3)):
+        runs = cells_of(name)
+        for task in TASKS:
+            for scheme in (*PAIR, *REST):
+                seeds = [c.seed for c in runs if (c.task, c.position) == (task, scheme)]
+                assert seeds == list(range(pair if scheme in PAIR else rest))
+
+
+def test_a_star_is_every_scheme_that_is_not_named():
+    assert [cell.position for cell in cells_of("schemes")[: len(SCHEMES)]] == SCHEMES
+    runs = cells_of("indirect")
+    assert len(runs) == 8 * 5 + 3 * (len(SCHEMES) - 5)
+    assert {cell.position for cell in runs} == set(SCHEMES)
 
 
 def test_runs_of_a_table_that_differ_in_seed_alone_are_told_apart():
-    cells = [table.Cell("substring_by_index", "rope", seed, "quick") for seed in (0, 1)]
-    assert [table.settings_of(cell, KEPT) for cell in cells] == [
-        resolve(config.load(*cell.overrides(), *KEPT)) for cell in cells
+    runs = [Cell("substring_by_index", "rope", seed, "quick") for seed in (0, 1)]
+    assert [table.settings_of(cell, KEPT) for cell in runs] == [
+        resolve(config.load(*cell.overrides(), *KEPT)) for cell in runs
     ]
+
+
+def test_runs_go_side_by_side_unless_another_launcher_is_named():
+    assert table.launcher_words(["seed=0"], 1) == []
+    assert table.launcher_words([], 3)[:2] == ["hydra/launcher=joblib", "hydra.launcher.n_jobs=3"]
+    other = ["hydra/launcher=submitit_slurm", "hydra.launcher.cpus_per_task=2"]
+    assert table.launcher_words(["device=cpu", *other], 3) == other
+
+
+def test_a_table_is_composed_before_its_first_run_begins(run, tmp_path):
+    (tmp_path / "mine.yaml").write_text(MINE.replace("roper: 0", "roper position.base=x: 0"))
+    assert run("mine.yaml", "hydra/launcher=basic").returncode == 2
+    assert not (tmp_path / "runs").exists()

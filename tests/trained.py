@@ -14,7 +14,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -90,8 +90,12 @@ def stopped_run(overrides: list[str], out: Path, monkeypatch, stop_at: int = 4) 
     return only_folder(out)
 
 
-def command(overrides: list[str], folder: Path) -> SimpleNamespace:
-    """How `python -m rope_lab.train` ends in `folder`, with what it prints, called in this process."""
+def command(overrides: list[str], folder: Path, main: Callable[[], None] = train.command_line) -> SimpleNamespace:
+    """How `python -m rope_lab.train` ends in `folder`, with what it prints, called in this process; or another command.
+
+    overrides: its arguments
+    main:      what calls it
+    """
     stdout, stderr, status = io.StringIO(), io.StringIO(), 0
     with pytest.MonkeyPatch.context() as patch, same_process(), contextlib.chdir(folder):
         patch.setattr(sys, "argv", ["rope_lab.train", *overrides])
@@ -99,7 +103,7 @@ def command(overrides: list[str], folder: Path) -> SimpleNamespace:
         patch.setattr(HydraConfig.instance(), "cfg", None)  # a sweep leaves its last job's there
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
             try:
-                train.command_line()
+                main()
             except SystemExit as end:
                 status = end.code or 0
     return SimpleNamespace(returncode=status, stdout=stdout.getvalue(), stderr=stderr.getvalue())

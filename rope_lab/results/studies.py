@@ -1,14 +1,15 @@
 """Planned studies: what plan.yaml says, checked, and which runs are theirs."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
+from rope_lab.cells import Seeds
 from rope_lab.files import read_file
 from rope_lab.results.frame import runs_frame
 from rope_lab.results.published import ROOT
@@ -16,7 +17,6 @@ from rope_lab.results.runs import Run, reason
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
-MOST_SEEDS = 10_000
 
 
 class PlanError(ValueError):
@@ -49,19 +49,6 @@ class Comparison:
             raise ValueError(f"test={self.test} needs reaches, the value that counts as reached")
 
 
-def _seeds(given: Any) -> Any:
-    """`8-31`, one seed or a list of them."""
-    if isinstance(given, list):
-        return given
-    first, _, last = str(given).partition("-")
-    if not (first.isdigit() and (last or first).isdigit()):
-        raise ValueError("must be seeds, 8-31 for example")
-    seeds = range(int(first), int(last or first) + 1)
-    if len(seeds) > MOST_SEEDS:
-        raise ValueError(f"must be at most {MOST_SEEDS:,} seeds")
-    return list(seeds)
-
-
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Study:
     """One question: its runs, and the comparisons that answer it.
@@ -80,7 +67,7 @@ class Study:
     task: str
     scale: str
     settings: dict[str, Any]
-    seeds: dict[str, Annotated[list[int], BeforeValidator(_seeds)]]
+    seeds: dict[str, Seeds]
     higher_is_better: bool
     diverged: float
     reason: str = ""

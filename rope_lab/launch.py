@@ -1,0 +1,68 @@
+"""What a process does that begins runs: how signals end it, and how runs reach the launcher that is configured."""
+
+import atexit
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hydra import initialize_config_dir
+from hydra._internal.callbacks import Callbacks
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig
+
+from rope_lab import signals, sweep
+from rope_lab.config import CONF
+
+EXIT_FAILED = 1
+
+
+def guarded(act: Callable[[], None], conclude: Callable[[], None] | None = None) -> None:
+    """Does `act`; however that ends, the outcomes of its sweeps are shown, and `conclude` follows.
+
+    Outside of a run, which has a way of its own to end, a signal ends the process once all that it launched is saved.
+    """
+    atexit.register(signals.catch, signal.SIG_IGN)  # the last thing of all: Python's end takes default handlers back
+    signals.catch(leave)
+    status = EXIT_FAILED
+    try:
+        act()
+        status = 0
+    except SystemExit as end:
+        status = end.code
+        raise
+    finally:
+        signals.left()
+        signals.catch(signals.do_nothing)
+        sweep.report()
+        if conclude:
+            conclude()
+        signals.catch(lambda number, frame: os._exit(status))  # W&B may be slow to end
+
+
+def leave(number: int, frame: Any) -> None:
+    """Answers a signal that comes outside of a run."""
+    signals.catch(signals.do_nothing)
+    sweep.end_workers(number)
+    signals.leave(number)
+
+
+def launch(runs: Sequence[Sequence[str]], hydra_words: Sequence[str], work: Callable[[DictConfig], None]) -> None:
+    """Has a launcher do `work` for each of `runs`, which are overrides, and returns when all of them have ended.
+
+    `hydra_words` are overrides that configure Hydra and its launcher. This is what Hydra's own sweep does with a grid:
+    a sweeper of ours would have to be installed as a plug-in. How a run ended is noted as in any sweep.
+    """
+    with initialize_config_dir(str(CONF), job_name="rope_lab", version_base="1.3"):
+        hydra = GlobalHydra.instance().hydra
+        words = ["hydra.mode=MULTIRUN", *hydra_words]
+        config = hydra.compose_config("config", words, RunMode.MULTIRUN, with_log_configuration=True)
+        callbacks = Callbacks(config)
+        callbacks.on_multirun_start(config=config, config_name="config")
+        sweep.expect(runs)
+        context = HydraContext(config_loader=hydra.config_loader, callbacks=callbacks)
+        launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=work, config=config)
+        launcher.launch([list(words) for words in runs], initial_job_idx=0)
+        callbacks.on_multirun_end(config=config, config_name="config")
