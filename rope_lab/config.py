@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from rope_lab import compat, instantiate
+from rope_lab import compat, instantiate, plugins
 from rope_lab.hooks import Dims, PositionScheme
 from rope_lab.identity import Identity, identify
 from rope_lab.instantiate import SWAPPED, ConfigError
@@ -163,7 +163,8 @@ class Settings:
         default=None, ge=0, description="when a run saves itself and stops, in seconds since 1970; null: at its end"
     )
     allowed_packages: list[str] = Field(
-        description="packages besides rope_lab and tasks whose classes task and position may name: their code runs"
+        description="packages besides rope_lab and tasks, or files, whose classes task and position may name: their "
+        "code runs"
     )
     wandb: Wandb
 
@@ -200,11 +201,19 @@ def from_hydra(cfg: DictConfig) -> Config:
     return _checked(_plain(cfg), _chosen(HydraConfig.get().runtime.choices))
 
 
-def load(*overrides: str) -> Config:
-    """The checked configuration that command line `overrides` give, outside of a Hydra job. Raises ConfigError."""
-    check_overrides(overrides, [CONF], described(Settings))
+def load(*overrides: str, config_dir: Path | None = None) -> Config:
+    """The checked configuration that command line `overrides` give, outside of a Hydra job.
+
+    config_dir: another folder like conf/, as `--config-dir` names one
+
+    Raises ConfigError.
+    """
+    words, made = plugins.read(overrides, CONF)
+    check_overrides(words, [CONF, *filter(None, [config_dir])], described(Settings), made=made)
+    if config_dir:
+        words.append(f"hydra.searchpath=['file://{config_dir.resolve()}']")
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("config", list(overrides), return_hydra_config=True)
+        cfg = compose("config", words, return_hydra_config=True)
     choices = cfg.hydra.runtime.choices
     with read_write(cfg), open_dict(cfg):
         del cfg["hydra"]

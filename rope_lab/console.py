@@ -18,7 +18,8 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from rope_lab.evaluate import SCORED
 from rope_lab.files import is_sealed
-from rope_lab.text import plain, say
+from rope_lab.instantiate import PACKAGES
+from rope_lab.text import flat, plain, say
 
 # The metrics that are shown wherever a run has them: what they are called, and their format.
 SHOWN = {
@@ -203,10 +204,19 @@ def whereabouts(content: dict[str, Any], folder: Path) -> list[tuple[str, str]]:
     typed, wandb = as_typed(folder), folder.parent / "wandb"
     found = [("records", typed)]
     if content["checkpoint"]:
-        found.append(("try it", f"{program('python')} -m rope_lab.sample {shlex.quote(typed)}"))
+        of_others = "".join(f" --allow {shlex.quote(each)}" for each in others(content["config"]))
+        found.append(("try it", f"{program('python')} -m rope_lab.sample {shlex.quote(typed)}{of_others}"))
     if any(wandb.glob(f"*run-*{content['run_id']}")):
         found.append(("W&B", f"{program('wandb')} leet {shlex.quote(as_typed(wandb))}"))
     return found
+
+
+def others(settings: dict[str, Any]) -> list[str]:
+    """What has to be allowed for a run to be read: the packages, or files, of its classes that are not of ours."""
+    targets = [value for key, value in flat(settings).items() if key.endswith("._target_")]
+    modules = [sys.modules.get(target.partition(".")[0]) for target in targets]
+    own = {module.__name__: module for module in modules if module and module.__name__ not in PACKAGES}
+    return [name if hasattr(module, "__path__") else as_typed(Path(module.__file__)) for name, module in own.items()]
 
 
 def as_typed(path: Path) -> str:

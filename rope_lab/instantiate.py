@@ -1,10 +1,15 @@
 """What is swapped, task and position: their classes and arguments, checked before any code of theirs runs."""
 
 import importlib
+import importlib.util
 import inspect
+import keyword
 import re
+import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
@@ -33,9 +38,13 @@ class ConfigError(ValueError):
 def find_class(group: str, node: dict[str, Any], kind: type, allowed_packages: list[str]) -> type:
     """The class that `node` names: a `kind`, of our packages or an allowed one; no others are imported.
 
+    allowed_packages: names of packages, and paths of files, `./mine.py`, each of which is the module `mine`
+
     Raises ConfigError.
     """
-    target, conf, packages = node.get("_target_"), group.partition(".")[0], (*PACKAGES, *allowed_packages)
+    target, conf = node.get("_target_"), group.partition(".")[0]
+    allowed = [import_file(Path(each)) if each.endswith(".py") else each for each in allowed_packages]
+    packages = (*PACKAGES, *allowed)
     key = f"{group}._target_={show(target)}"
     if not isinstance(target, str) or not target.partition(".")[0]:
         raise ConfigError(f"{key}: must name a class, as the files in conf/{conf}/ do")
@@ -48,6 +57,8 @@ def find_class(group: str, node: dict[str, Any], kind: type, allowed_packages: l
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise ConfigError(f"{key}: {show(str(error))}") from None
+    except (Exception, SystemExit) as error:  # of that module's code
+        raise ConfigError(f"{key}: cannot be imported, {told(error)}") from None
     if not (inspect.isclass(found) and issubclass(found, kind)):
         raise ConfigError(f"{key}: must be a {kind.__name__}")
     if found.__module__.partition(".")[0] not in packages:
@@ -55,6 +66,38 @@ def find_class(group: str, node: dict[str, Any], kind: type, allowed_packages: l
     if inspect.isabstract(found) or ("dims" in inspect.signature(found).parameters) != (kind is PositionScheme):
         raise ConfigError(f"{key}: is no whole {kind.__name__}, name one as in conf/{conf}/")
     return found
+
+
+def import_file(path: Path) -> str:
+    """Imports a file as the module of its name, once in a process; that name. Raises ConfigError."""
+    name, file = path.stem, path.expanduser().resolve()
+    if not file.is_file():
+        raise ConfigError(f"{path}: there is no such file")
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ConfigError(f"{path}: cannot be imported by that name; call it {re.sub(r'[^0-9A-Za-z_]', '_', name)}_.py")
+    there = sys.modules.get(name) or importlib.util.find_spec(name)
+    origin = getattr(there, "__file__", None) or getattr(there, "origin", None)
+    if there and not (origin and Path(origin).resolve() == file):
+        raise ConfigError(f"{path}: there is a module {name} already; give the file another name")
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, file)
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(sys.modules[name])
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            raise ConfigError(f"{path}: cannot be imported, {told(error, [str(file)])}") from None
+    return name
+
+
+def told(error: BaseException, files: list[str] | None = None) -> str:
+    """An error and the line where it is: the last one of `files` that it passed through, or the last of all."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}:{error.lineno}: {error.msg}"
+    frames = traceback.extract_tb(error.__traceback__)
+    *_, frame = [None, *(frame for frame in frames if files is None or frame.filename in files)]
+    line = f"{Path(frame.filename).name}:{frame.lineno}: " if frame else ""
+    return f"{line}{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def check_arguments(group: str, node: dict[str, Any], kind: type, allowed_packages: list[str]) -> dict[str, Any]:
@@ -70,7 +113,7 @@ def check_arguments(group: str, node: dict[str, Any], kind: type, allowed_packag
         raise ConfigError(f"{group}._partial_={show(node.get('_partial_'))}: must be as in the files of conf/{conf}/")
     checked = dict(node)
     for key, value in node.items():
-        if key in ("_target_", "_partial_"):
+        if key in ("_target_", "_partial_") or value == "???":
             continue
         if key not in parameters:
             near = nearest(key, parameters, group)
@@ -105,16 +148,25 @@ def build(group: str, node: dict[str, Any], *arguments: Any) -> Any:
 
 @contextmanager
 def config_errors(prefix: str = "") -> Iterator[None]:
-    """Raises a ValueError about a setting, also one that Hydra has wrapped, as a ConfigError."""
+    """Raises a ValueError about a setting, also one that Hydra has wrapped, as a ConfigError.
+
+    One that no line raises, as `a, b = 1, 2, 3` does, is told with that line.
+    """
     try:
         yield
     except InstantiationException as error:
         cause = error.__cause__
         if cause is not None and not isinstance(cause, ValueError):
             raise
-        raise ConfigError(f"{prefix}{cause or error}") from None
+        raise ConfigError(f"{prefix}{_reason(cause or error)}") from None
     except ValueError as error:
-        raise ConfigError(f"{prefix}{error}") from None
+        raise ConfigError(f"{prefix}{_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    *_, frame = [None, *traceback.extract_tb(error.__traceback__)]
+    meant = not isinstance(error, ValueError) or frame is None or (frame.line or "raise").startswith("raise")
+    return str(error) if meant else told(error)
 
 
 def _checked(key: str, value: Any, annotation: Any) -> Any:

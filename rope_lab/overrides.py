@@ -31,12 +31,12 @@ class Known:
 
     settings: what each means, by its whole name, `train.lr`; those within task and position stand in `files`
     defaults: their values in conf/config.yaml
-    files:    of each of GROUPS, the yaml files that may be chosen, by name
+    files:    of each of GROUPS, the yaml files that may be chosen, by name, and the settings of plug-ins
     """
 
     settings: Mapping[str, str]
     defaults: dict[str, Any]
-    files: dict[str, dict[str, Path]]
+    files: dict[str, dict[str, Path | dict[str, Any]]]
 
 
 def read_arguments(arguments: list[str], settings: Iterable[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -67,18 +67,26 @@ def read_arguments(arguments: list[str], settings: Iterable[str]) -> tuple[argpa
 
 
 def check_overrides(
-    overrides: Iterable[str], folders: Sequence[Path], settings: Mapping[str, str] | None = None, sweep: bool = False
+    overrides: Iterable[str],
+    folders: Sequence[Path],
+    settings: Mapping[str, str] | None = None,
+    sweep: bool = False,
+    made: Mapping[str, Mapping[str, dict[str, Any]]] | None = None,
 ) -> None:
     """Raises ConfigError, with the remedy, where Hydra would not say well what is wrong with an override.
 
     folders:  conf/, and others like it that come before it
     settings: names and meanings of all settings but those of task and position; none: names are not checked
     sweep:    whether a setting may have several values
+    made:     of task and position, the settings of plug-ins, by name
     """
     words, main = list(overrides), _content(folders[0] / "config.yaml")
     elsewhere = any("hydra.searchpath" in word for word in words)  # there may be more files than those of `folders`
     paths = {group: sorted(path for folder in folders for path in (folder / group).glob("*.yaml")) for group in GROUPS}
-    files = {group: {path.stem: path for path in found if not elsewhere} for group, found in paths.items()}
+    files = {
+        group: {path.stem: path for path in found if not elsewhere} | dict((made or {}).get(group, {}))
+        for group, found in paths.items()
+    }
     known = Known(settings or {}, flat(main), files)
     defaults = [item for item in main.get("defaults", []) if isinstance(item, dict)]
     chosen = {group: [name] for item in defaults for group, name in item.items()}
@@ -201,7 +209,7 @@ def _values(override: Override) -> list[Any]:
     return [] if override.is_sweep_override() else [override.value()]
 
 
-def _check_values(text: str, key: str, values: list[Any], files: dict[str, dict[str, Path]]) -> None:
+def _check_values(text: str, key: str, values: list[Any], files: dict[str, dict[str, Any]]) -> None:
     """Raises ConfigError where a number is too large, or what is chosen from a group is no name of a file there."""
     if any(type(value) is int and abs(value) > sys.float_info.max for value in values):  # OmegaConf's float() fails
         raise ConfigError(f"{show(text)}: is too large, must be a finite number")
@@ -219,15 +227,20 @@ def _check_values(text: str, key: str, values: list[Any], files: dict[str, dict[
         if isinstance(name, list):
             raise ConfigError(f"{text}: several values are a sweep, write -m {key}={','.join(map(str, name))}")
         if str(name) in files[key]:
-            _check_nesting(files[key][str(name)])
+            if isinstance(path := files[key][str(name)], Path):
+                _check_nesting(path)
         elif files[key] and "${" not in str(name):
-            hint = nearest("none" if name is None else str(name), files[key], "")
+            file = Path(f"{name}.py")
+            own = key in SWAPPED and file.is_file()
+            hint = (
+                f"did you mean {key}={file}?" if own else nearest("none" if name is None else str(name), files[key], "")
+            )
             raise ConfigError(f"{key}={show(name)}: there is no such file in conf/{key}/; {hint}")
 
 
-def _check_within(text: str, name: str, choice: str, path: Path | None) -> None:
-    """Raises ConfigError where a task or scheme, whose yaml file is `path`, has no setting `name`."""
-    node, group = _content(path) if path else {}, choice.partition("=")[0]
+def _check_within(text: str, name: str, choice: str, found: Path | dict[str, Any] | None) -> None:
+    """Raises ConfigError where a task or scheme, whose yaml file or settings are `found`, has no setting `name`."""
+    node, group = _content(found) if isinstance(found, Path) else found or {}, choice.partition("=")[0]
     for part in name.split("."):
         if not isinstance(node, dict) or "_target_" not in node or "defaults" in node:
             return

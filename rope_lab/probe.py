@@ -193,7 +193,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or .json files written before")
     parser.add_argument("probes", nargs="*", metavar="PROBE")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="write there, under the name of the run")
-    parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package whose code may run")
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="PACKAGE", help="a package, or file, whose code may run"
+    )
     given = parser.parse_args(arguments)
     try:
         if given.folder.suffix == ".json":

@@ -21,7 +21,7 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from rope_lab import instantiate
+from rope_lab import instantiate, plugins
 from rope_lab.config import ROOT, Config
 
 MODEL = ("attention", "cpu_attention", "hooks", "model", "positions", "rotation")
@@ -39,7 +39,7 @@ def provenance(cfg: Config, device: torch.device, before: dict[str, Any] | None)
     return {
         "code": code_digest(cfg),
         "git": git_state(),
-        "command": shlex.join(["python", "-m", "rope_lab.train", *typed()]),
+        "command": shlex.join(["python", "-m", "rope_lab.train", *plugins.as_typed(typed(), cfg.allowed_packages)]),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": hardware(device),
@@ -67,13 +67,26 @@ def code_digest(cfg: Config) -> str:
 def _modules(node: dict[str, Any]) -> set[str]:
     """The modules of the classes that `node` names and of those that they inherit from.
 
-    Also those of the same package that these import as modules.
+    Also those of the same package that these import as modules, and of a user's package all that its modules use.
     """
     modules = {base.__module__ for cls in instantiate.classes(node) for base in cls.__mro__}
     modules = {name for name in modules if name.partition(".")[0] not in LIBRARIES}
     used = {each.__name__ for name in modules for each in vars(sys.modules[name]).values() if inspect.ismodule(each)}
     packages = {name.partition(".")[0] for name in modules}
-    return modules | {name for name in used if name.partition(".")[0] in packages}
+    return _closed(modules | {name for name in used if name.partition(".")[0] in packages})
+
+
+def _closed(modules: set[str]) -> set[str]:
+    """`modules`, and what those of them that are not ours import of their own packages, as modules or from them."""
+    found, todo = set(modules), [name for name in modules if name.partition(".")[0] not in instantiate.PACKAGES]
+    while todo:
+        name = todo.pop()
+        for each in vars(sys.modules[name]).values():
+            of = each.__name__ if inspect.ismodule(each) else getattr(each, "__module__", None)
+            if of in sys.modules and of not in found and of.partition(".")[0] == name.partition(".")[0]:
+                found.add(of)
+                todo.append(of)
+    return found
 
 
 def digest_of(modules: Iterable[str]) -> str:

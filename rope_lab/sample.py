@@ -57,7 +57,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder")
     parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="text in the task's alphabet")
     parser.add_argument("-n", type=int, default=8, help="how many held-out problems, where no prompt is given")
-    parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package whose code may run")
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="PACKAGE", help="a package, or file, whose code may run"
+    )
     parser.add_argument("--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy")
     parser.add_argument("--top-k", type=int, default=40, help="sample among so many tokens")
     parser.add_argument("--seed", type=int, default=0, help="of the samples")

@@ -23,7 +23,7 @@ from hydra.core.utils import env_override
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
-from rope_lab import config, console, help, memory, provenance, signals, sweep
+from rope_lab import config, console, help, memory, plugins, provenance, signals, sweep
 from rope_lab import run as runs
 from rope_lab.config import CONF, Config
 from rope_lab.console import Place, Progress
@@ -296,10 +296,13 @@ def answer(arguments: list[str]) -> None:
         return
     settings, debugging = config.described(config.Settings), os.environ.get(FULL_ERROR) == "1"
     try:
-        given, sys.argv[1:] = read_arguments(arguments, settings)
+        given, words = read_arguments(arguments, settings)
+        options = words[: len(words) - len(given.overrides)]
+        given.overrides, made = plugins.read(given.overrides, CONF)
+        sys.argv[1:] = [*options, *given.overrides]
         folders = [Path(folder) for folder in (given.config_path or CONF, given.config_dir) if folder]
         if not given.shell_completion:
-            check_overrides(given.overrides, folders, settings, given.multirun)
+            check_overrides(given.overrides, folders, settings, given.multirun, made)
     except ConfigError as error:
         print(error, file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIG)

@@ -18,7 +18,7 @@ LAYERS = [
     {"tasks", *(f"tasks.{name}" for name in TASKS)},
     {"rope_lab.identity", "rope_lab.hooks", "rope_lab.rotation", "rope_lab.cpu_attention"},
     {"rope_lab.positions", "rope_lab.attention", "rope_lab.data", "rope_lab.instantiate"},
-    {"rope_lab.model", "rope_lab.overrides"},
+    {"rope_lab.model", "rope_lab.overrides", "rope_lab.plugins"},
     {"rope_lab.config", "rope_lab.generate"},
     {"rope_lab.evaluate"},
     {"rope_lab.memory", "rope_lab.provenance", "rope_lab.tracking", "rope_lab.help"},
@@ -60,7 +60,7 @@ USERS = {
     "vl_convert": "report.page",
     "wandb": "tracking",
     "pydantic": "cells config instantiate results.runs results.studies results.published results.probes",
-    "hydra": "config instantiate overrides provenance sweep launch train",
+    "hydra": "config instantiate overrides plugins provenance sweep launch train",
 }
 
 

@@ -184,7 +184,12 @@ class Group:
                 different = f"were run by different code at {seeds(unlike)}: these pairs are not compared"
                 lines.append(f"{title(scheme)} and {title(baseline)} {different}")
         lines += [f"{'; '.join(n)} {'lacks' if len(n) == 1 else 'lack'} {what}" for what, n in lacks.items()]
-        on = self.runs.assign(hardware=self.runs.hardware + ", " + self.runs.threads.astype(str) + " threads")
+        alike = (
+            self.runs.groupby("scheme").code.transform("nunique") == 1
+        )  # a plug-in's own part is one with its scheme
+        code = self.runs.code.where(~alike, self.runs.code.str.replace(r"\+\w+", "", regex=True))
+        hardware = self.runs.hardware + ", " + self.runs.threads.astype(str) + " threads"
+        on = self.runs.assign(hardware=hardware, code=code)
         for what in ("code", "hardware", "torch"):
             counts = on[what].value_counts(sort=False).sort_values(ascending=False, kind="stable")
             if len(counts) > 1:

@@ -1,0 +1,221 @@
+"""Schemes and tasks of the user's own, in a file or an installed package: they train, resume and are compared."""
+
+import json
+import re
+import sys
+
+import pytest
+from conftest import TINY, only_folder
+from trained import command
+
+from rope_lab import config, plugins
+from rope_lab.config import ConfigError
+from rope_lab.results import __main__ as results
+from rope_lab.sample import main as sample
+
+SCHEME = """
+from rope_lab.hooks import PositionScheme
+
+class Slope(PositionScheme):
+    def __init__(self, dims, slope: float = 1.0):
+        super().__init__(dims)
+        self.slope = slope
+
+    def bias(self, at_T, at_S):
+        return -self.slope * (at_T[:, None] - at_S)[None].float()
+"""
+TASK = """
+from tasks.base import PackedTask, join
+
+class Echo(PackedTask):
+    alphabet = "?=#abcd"
+
+    def draw(self, rng, n):
+        return rng.integers(4, size=(n, 6))
+
+    def write(self, drawn):
+        letters = (drawn + ord("a")).astype("uint8")
+        return join("?", letters, "="), join(letters, "#")
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a file of the user's, and forgets its module afterwards."""
+    names = []
+
+    def write(name: str, source: str):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(source)
+        names.append(path.stem)
+        return path
+
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def contents(out) -> list[dict]:
+    found = [json.loads(path.read_text()) for path in out.glob("*/run.json")]
+    return sorted(found, key=lambda content: (content["seed"], content["position"]))
+
+
+IN_WORKERS = pytest.param(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], marks=pytest.mark.torture)
+
+
+@pytest.mark.parametrize("launcher", [[], IN_WORKERS])
+def test_a_file_is_a_scheme_that_is_compared_under_its_name(write, tmp_path, launcher):
+    """In a sweep beside one of ours, in worker processes too, with no yaml file and no package that is allowed."""
+    write("own_slope.py", SCHEME), write("own_echo.py", TASK)
+    sweep = ["-m", *launcher, "position=./own_slope.py,rope", "task=own_echo.py", "seed=0,1", *TINY, "out=runs"]
+    done = command(sweep, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = contents(tmp_path / "runs")
+    assert [(each["task"], each["position"]) for each in found] == [("own_echo", n) for n in ("own_slope", "rope")] * 2
+    mine, rope = found[:2]
+    core, _, own = mine["provenance"]["code"].partition("+")
+    assert (core, bool(own)) == (rope["provenance"]["code"], True)  # paired: one core
+    assert mine["provenance"]["command"].startswith(
+        "python -m rope_lab.train position=own_slope.py task=own_echo.py seed=0 "
+    )
+    assert str(tmp_path) not in json.dumps(found)
+    results.main([str(tmp_path / "runs")])
+    page = (tmp_path / "runs" / "README.md").read_text()
+    assert re.search(r"\| own_slope +\| \d\.\d+ .*n=2", page)
+    assert "not one code" not in page
+
+
+def test_the_same_command_resumes_and_says_where_the_file_has_changed(write, tmp_path, caplog):
+    write("own_slope.py", SCHEME)
+    words = ["position=own_slope.py", *TINY, "out=runs"]
+    assert command(words, tmp_path).returncode == 0
+    returned = command(words, tmp_path)
+    assert "already finished" in returned.stdout
+    assert returned.stdout.splitlines()[-1].endswith("--allow own_slope.py")
+    from rope_lab import provenance
+
+    sys.modules.pop("own_slope")
+    provenance._tree_of.cache_clear()
+    write("own_slope.py", SCHEME.replace("-self.slope", "-2 * self.slope"))
+    caplog.clear()
+    assert command(words, tmp_path).returncode == 0
+    assert "it was run by other code" in caplog.text
+    provenance._tree_of.cache_clear()
+
+
+def test_a_run_is_read_with_the_file_that_is_allowed(write, tmp_path, capsys):
+    file = write("own_slope.py", SCHEME)
+    assert command([f"position={file.name}", *TINY, "out=runs"], tmp_path).returncode == 0
+    folder = only_folder(tmp_path / "runs")
+    with pytest.raises(SystemExit, match="is not of rope_lab or tasks; if you trust its code"):
+        sample([str(folder)])
+    sample([str(folder), "--allow", str(file)])
+    assert "of 8 right" in capsys.readouterr().out
+
+
+def test_settings_are_the_arguments_of_the_class(write, tmp_path, monkeypatch):
+    write("own_slope.py", SCHEME.replace("slope: float = 1.0", "slope: float = 1.0, *, power: int"))
+    monkeypatch.chdir(tmp_path)
+    assert config.load("position=own_slope.py", "position.power=2").position["slope"] == 1.0
+    with pytest.raises(ConfigError, match=r"position\.power: not set"):
+        config.load("position=own_slope.py")
+    with pytest.raises(ConfigError, match=r"position\.slpe=2: position=own_slope has no such setting; did you mean"):
+        config.load("position=own_slope.py", "position.slpe=2", "position.power=2")
+    with pytest.raises(ConfigError, match=r"position\.slope=steep: must be a valid number"):
+        config.load("position=own_slope.py", "position.slope=steep", "position.power=2")
+    with pytest.raises(ConfigError, match=r"did you mean position=own_slope\.py\?"):
+        config.load("position=own_slope")
+
+
+def test_one_of_several_classes_is_named_by_both(write, tmp_path, monkeypatch):
+    write("own_two.py", SCHEME + "\nclass Steep(Slope):\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    assert config.load("position=own_two.py:Steep").names.position == "own_two-Steep"
+    assert plugins.as_typed(["position=own_two-Steep"], ["/x/own_two.py"]) == ["position=own_two.py:Steep"]
+    with pytest.raises(ConfigError, match=r"several .* position=own_two\.py:Slope or position=own_two\.py:Steep"):
+        config.load("position=own_two.py")
+
+
+def test_a_scheme_beside_a_yaml_file_of_its_own_is_the_same_run(write, tmp_path, monkeypatch):
+    write("own_slope.py", SCHEME)
+    write("conf/own_slope.yaml", "_target_: own_slope.Slope\n_partial_: true\nslope: 1.0\n")
+    (tmp_path / "conf" / "position").mkdir()
+    (tmp_path / "conf" / "own_slope.yaml").rename(tmp_path / "conf" / "position" / "own_slope.yaml")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["--config-dir", "conf", "position=own_slope", "allowed_packages=[own_slope]", *TINY, "out=runs"]
+    assert command(words, tmp_path).returncode == 0
+    assert "already finished" in command(["position=own_slope.py", *TINY, "out=runs"], tmp_path).stdout
+    cfg = config.load("position=own_slope", "allowed_packages=[own_slope]", config_dir=tmp_path / "conf")
+    assert config.identity(cfg).settings["position.class"] == "Slope"
+
+
+def test_an_installed_package_names_its_schemes_and_tasks(write, tmp_path, monkeypatch):
+    """All its modules that the scheme uses are in the run's code; none is imported before it is asked for."""
+    write("ownlib/__init__.py", "")
+    scheme = SCHEME.replace("-self.slope *", "weight() * -self.slope *") + "\nfrom ownlib.more import weight\n"
+    write("ownlib/schemes.py", scheme), write("ownlib/more.py", "def weight():\n    return 2\n")
+    write("ownlib-1.0.dist-info/METADATA", "Name: ownlib\nVersion: 1.0\n")
+    points = "[rope_lab.positions]\nslopes = ownlib.schemes:Slope\nlost = ownlib.nowhere:Lost\n"
+    write("ownlib-1.0.dist-info/entry_points.txt", points)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert plugins.names("position") == ["lost", "slopes"]
+    assert "ownlib" not in sys.modules
+    try:
+        assert command(["position=slopes", *TINY, "out=runs"], tmp_path).returncode == 0
+        (content,) = contents(tmp_path / "runs")
+        assert content["position"] == "slopes"
+        from rope_lab import provenance
+
+        own = provenance.digest_of(["ownlib.schemes", "ownlib.more"])
+        assert content["provenance"]["code"].endswith(f"+{own}")
+        with pytest.raises(ConfigError, match=r"position=lost: ownlib\.nowhere:Lost cannot be imported, .*No module"):
+            config.load("position=lost")
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "ownlib"]:
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "message"),
+    [
+        (
+            "own_a.py",
+            "import no_such_thing",
+            r"own_a\.py: cannot be imported, own_a\.py:1: ModuleNotFoundError: No modul",
+        ),
+        ("own_b.py", "x = 1\ny = (", r"own_b\.py: cannot be imported, own_b\.py:2: '\(' was never closed"),
+        (
+            "own_c.py",
+            "\n\nx = 1 / 0",
+            r"own_c\.py: cannot be imported, own_c\.py:3: ZeroDivisionError: division by zero",
+        ),
+        ("own_d.py", "import sys\nsys.exit(3)", r"own_d\.py: cannot be imported, own_d\.py:2: SystemExit: 3"),
+        ("own_e.py", "class Slope:\n    pass", r"position=own_e\.py: has no class that is a PositionScheme"),
+        ("json.py", SCHEME, r"position=json\.py: there is a module json already; give the file another name"),
+        ("own-f.py", SCHEME, r"position=own-f\.py: cannot be imported by that name; call it own_f_\.py"),
+        ("roper.py", SCHEME, r"position=roper\.py: there is a roper in conf/position/; give the file another name"),
+        (
+            "own_g.py",
+            SCHEME.replace("def bias", "def heads(self, qkv, at):\n        a, b = 1, 2, 3\n\n    def bias"),
+            r"own_g\.py:10: ValueError: too many values to unpack",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line(write, tmp_path, name, source, message):
+    known = sys.modules.get(name.removesuffix(".py"))
+    write(name, source)
+    done = command([f"position={name}", *TINY, "out=runs"], tmp_path)
+    if known:
+        sys.modules[known.__name__] = known
+    assert done.returncode == 2
+    (line, *rest) = done.stderr.splitlines()
+    assert re.search(message, line)
+    assert not [each for each in rest if "Traceback" in each]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_task_that_is_not_whole_says_what_it_lacks(write, tmp_path):
+    path = write("own_h.py", TASK.partition("    def write")[0])
+    with pytest.raises(ConfigError, match=r"has no class that is a Task; Echo lacks write"):
+        config.load(f"task={path}")
