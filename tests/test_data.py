@@ -16,16 +16,6 @@ def task(request):
     return config.build_task(load(f"task={request.param}"))
 
 
-def test_a_batch_depends_on_seed_and_number_alone(task):
-    in_order = [data.training_batch(task, 0, k, 4, 100) for k in range(4)]
-    for k in (3, 0, 2):
-        again = data.training_batch(task, 0, k, 4, 100)
-        assert torch.equal(again.inputs_BT, in_order[k].inputs_BT)
-        assert torch.equal(again.targets_BT, in_order[k].targets_BT)
-    assert not torch.equal(in_order[0].inputs_BT, in_order[1].inputs_BT)
-    assert not torch.equal(in_order[0].inputs_BT, data.training_batch(task, 1, 0, 4, 100).inputs_BT)
-
-
 GOLDEN = {
     ("arithmetic_addition", "length"): "29fb125257201ed8",
     ("substring_by_index", "length"): "9deb3a65a7ba892b",

@@ -27,7 +27,9 @@ LAYERS = [
     {"rope_lab.console"},
     {"rope_lab.sweep"},
     {"rope_lab.launch"},
-    {"rope_lab.train", "rope_lab.sample"},
+    {"rope_lab.train", "rope_lab.sample", "rope_lab.check", "rope_lab.check.findings"},
+    {"rope_lab.check.schemes", "rope_lab.check.tasks"},
+    {"rope_lab.check.__main__"},
     {"rope_lab.results.stats", "rope_lab.results.metrics", "rope_lab.results.store", "rope_lab.results.probes"},
     {"rope_lab.results.runs"},
     {"rope_lab.results.published", "rope_lab.results.kept"},
@@ -48,9 +50,9 @@ LAYERS = [
 # The heavy libraries, and who may use them.
 USERS = {
     "torch": "hooks rotation positions cpu_attention attention model data generate evaluate memory provenance trainer "
-    "checkpoint run probe repeat",
-    "numpy": "tasks.* data generate evaluate results.runs results.stats results.groups results.tables results.figures "
-    "results.series results.studies results.outcomes report.frames",
+    "checkpoint run probe repeat check.schemes",
+    "numpy": "tasks.* data generate evaluate check.tasks results.runs results.stats results.groups results.tables "
+    "results.figures results.series results.studies results.outcomes report.frames",
     "scipy": "results.stats",
     "pandas": "results.stats results.published results.frame results.groups results.tables results.figures "
     "results.series results.studies results.outcomes report.frames",
@@ -79,7 +81,7 @@ def imported(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            package = node.module in ("rope_lab", "rope_lab.results", "rope_lab.report", "tasks")
+            package = node.module in ("rope_lab", "rope_lab.results", "rope_lab.report", "rope_lab.check", "tasks")
             names |= {f"{node.module}.{alias.name}" for alias in node.names} if package else {node.module}
     return names
 
