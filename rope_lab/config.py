@@ -119,7 +119,9 @@ class Train:
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         description="bfloat16: by autocast; auto: that where the processor multiplies such numbers"
     )
-    compile: bool = Field(description="torch.compile")
+    compile: Literal[False, True, "reduce-overhead"] = Field(
+        description="torch.compile; reduce-overhead: also with CUDA graphs, for small models on a GPU"
+    )
 
 
 @group

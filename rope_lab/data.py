@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rope_lab.device import pinned, send
 from tasks.base import Problem, Task, Text
 
 # Streams: what random numbers are for. A stream's number is part of every recorded run: never reuse one.
@@ -24,8 +25,11 @@ class Batch:
     inputs_BT: Tensor
     targets_BT: Tensor
 
+    def pinned(self, device: torch.device) -> "Batch":
+        return replace(self, inputs_BT=pinned(self.inputs_BT, device), targets_BT=pinned(self.targets_BT, device))
+
     def to(self, device: torch.device) -> "Batch":
-        return replace(self, inputs_BT=self.inputs_BT.to(device), targets_BT=self.targets_BT.to(device))
+        return replace(self, inputs_BT=send(self.inputs_BT, device), targets_BT=send(self.targets_BT, device))
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rope_lab.data import IGNORED, HeldOutText, Longer, batches_by_length, pad
+from rope_lab.device import tokens_at_once
 from rope_lab.generate import generate, likeliest, sampled
 from rope_lab.model import Transformer
 from tasks.base import Problem, Task
 
 SCORED = 128  # the write-up counts how many of so many problems are right
-READ = 2**14  # tokens that one pass reads at most: what it works out on the way should stay near the processor
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, 
 
     [N] each, on the CPU.
     """
-    rows = max(1, READ // text.inputs_BT.shape[1])
+    rows = max(1, most_tokens(model) // text.inputs_BT.shape[1])
     nats, right = [], []
     for inputs_BT, targets_BT in zip(text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True):
         counted = targets_BT != IGNORED
@@ -141,7 +141,7 @@ def samples(model: Transformer, task: Task, problems: list[Problem], max_len: in
 def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
     """For each problem, whether every token of the completion ranks first, given the prompt and those before it."""
     device, right = model.embedding.weight.device, [False] * len(problems)
-    for batch in batches_by_length([p.length for p in problems], READ):
+    for batch in batches_by_length([p.length for p in problems], most_tokens(model)):
         tokens_BT = pad([problems[i].tokens for i in batch]).to(device)
         begin_B1 = torch.tensor([[problems[i].prompt_length] for i in batch], device=device)
         end_B1 = torch.tensor([[problems[i].length] for i in batch], device=device)
@@ -151,6 +151,12 @@ def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
         for i, hit in zip(batch, (hit_BT | ~asked_BT).all(dim=1).tolist(), strict=True):
             right[i] = hit
     return right
+
+
+def most_tokens(model: Transformer) -> int:
+    """Tokens that one pass reads at most; of each it takes logits twice, and in a layer 16 numbers a feature."""
+    weight_VD = model.embedding.weight
+    return tokens_at_once(weight_VD.device, 8 * weight_VD.shape[0] + 64 * weight_VD.shape[1])
 
 
 def longest_completion(problems: list[Problem]) -> int:

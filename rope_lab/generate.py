@@ -65,23 +65,23 @@ def _generate(
     model: Transformer, prompts: list[np.ndarray], stop: int | None, longest: int, max_len: int, choose: Choose
 ) -> list[np.ndarray]:
     """One batch. In step t every row's token t is settled: its prompt's while that lasts, then a chosen one."""
-    device = model.embedding.weight.device
-    prompt_B = torch.tensor([len(prompt) for prompt in prompts], device=device)
+    device, lengths = model.embedding.weight.device, [len(prompt) for prompt in prompts]
+    prompt_B = torch.tensor(lengths, device=device)
     tokens_BT = F.pad(pad(prompts), (0, longest)).to(device)
-    slots = min(int(prompt_B.max()) + longest, max_len)
+    slots = min(max(lengths) + longest, max_len)
     end_B = (prompt_B + longest).clamp(max=slots + 1)  # where each row ends, if no stop ends it before
     cache = model.new_cache(len(prompts), slots)
     row_B = torch.arange(len(prompts), device=device)  # the rows in the cache
 
-    prefill = int(prompt_B.min())  # read at once: what all prompts have
+    prefill = min(lengths)  # read at once: what all prompts have
     logits_BV = model(tokens_BT[:, :prefill], cache=cache)[:, -1]
     for t in range(prefill, slots + 1):
         own_B = t >= prompt_B[row_B]
         next_B = torch.where(own_B, choose(logits_BV), tokens_BT[row_B, t])
         tokens_BT[row_B, t] = next_B
         if stop is not None:
-            stopped_B = row_B[own_B & (next_B == stop)]
-            end_B[stopped_B] = end_B[stopped_B].clamp(max=t + 1)
+            before_B = end_B[row_B]
+            end_B[row_B] = torch.where(own_B & (next_B == stop), before_B.clamp(max=t + 1), before_B)
 
         unfinished_B = end_B[row_B] > t + 1
         left = int(unfinished_B.sum())

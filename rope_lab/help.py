@@ -36,7 +36,7 @@ def _fields(schema: type, values: object, prefix: str, width: int) -> list[str]:
         if dataclasses.is_dataclass(field.type) and field.type is not Names:
             lines += _fields(field.type, value, f"{prefix}{field.name}.", width)
         elif field.type is not Names and not isinstance(value, dict):
-            choices = " | ".join(map(str, get_args(field.type))) if get_origin(field.type) is Literal else ""
+            choices = " | ".join(map(show, get_args(field.type))) if get_origin(field.type) is Literal else ""
             told = ": ".join(filter(None, [field.default.description, choices]))
             lines += _line(f"{prefix}{field.name}={show(value)}", told, width)
     return lines

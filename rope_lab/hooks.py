@@ -6,11 +6,14 @@ Shape letters: B batch, T time (queries), S time (keys and values), D model widt
 queries, keys and values side by side. Positions are integers, [T].
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from rope_lab.device import has_float64
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,25 @@ class PositionScheme(nn.Module):
 
     def __init__(self, dims: Dims):
         super().__init__()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "PositionScheme":
+        """Tensors that are attributes follow the parameters to their device, as precise as they are.
+
+        A step would have to copy them otherwise, and a GPU waits for that.
+        """
+        super()._apply(fn, recurse)
+        device = fn(torch.empty(0)).device
+
+        def moved(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {key: moved(each) for key, each in value.items()}
+            there = isinstance(value, Tensor) and (value.dtype != torch.float64 or has_float64(device))
+            return value.to(device) if there else value
+
+        for name, value in vars(self).items():
+            if not name.startswith("_"):
+                setattr(self, name, moved(value))
+        return self
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
         """What the hooks need to know of the positions `pos`, worked out once per forward pass and handed to each.

@@ -19,8 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rope_lab.device import send
 from rope_lab.hooks import Dims, PositionScheme, TooLong
-from rope_lab.rotation import Pairs, angles, count, frequencies, rotate, unit, wide
+from rope_lab.rotation import Pairs, angles, count, frequencies, precise, rotate, unit, wide
 
 MAX_LONGEST = 10**7  # of Randomized
 MAX_HIDDEN = 10_000  # of Fire
@@ -171,9 +172,10 @@ class XPos(Rotary):
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, None]:
         e_T31C2, _ = super().prepare(pos, dtype)
-        zeta_TC = self.zeta_C.to(pos.device) ** (pos.double() / self.scale_base).unsqueeze(-1)
+        exact_T = precise(pos)
+        zeta_TC = self.zeta_C.to(exact_T.device) ** (exact_T / self.scale_base).unsqueeze(-1)
         factor_T3C = torch.stack([zeta_TC, 1 / zeta_TC, torch.ones_like(zeta_TC)], dim=-2)
-        return e_T31C2 * factor_T3C[:, :, None, :, None].to(e_T31C2.dtype), None
+        return e_T31C2 * factor_T3C[:, :, None, :, None].to(e_T31C2), None
 
 
 class PoPE(Rotary):
@@ -289,6 +291,7 @@ class Randomized(PositionScheme):
             )
         self.longest = longest
         self.scheme = scheme(replace(dims, max_len=longest))
+        self.drawn = torch.empty(0, dtype=torch.int64)
         self.draw(0, dims.max_len)
 
     def draw(self, seed: int, length: int) -> None:
@@ -296,7 +299,8 @@ class Randomized(PositionScheme):
             raise TooLong(f"position.longest={self.longest}: must be at least {length}, the positions to be drawn")
         self.scheme.draw(seed, self.longest)
         random = torch.Generator("cpu").manual_seed(seed)
-        self.drawn = torch.randperm(self.longest, generator=random, device="cpu")[:length].sort().values
+        drawn = torch.randperm(self.longest, generator=random, device="cpu")[:length].sort().values
+        self.drawn = send(drawn, self.drawn.device)
         self.max_len = length
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:

@@ -25,7 +25,7 @@ from rope_lab import instantiate, plugins
 from rope_lab.config import ROOT, Config
 
 MODEL = ("attention", "cpu_attention", "hooks", "model", "positions", "rotation")
-CORE = (*MODEL, "data", "evaluate", "generate", "trainer")  # modules that every run's numbers depend on
+CORE = (*MODEL, "data", "device", "evaluate", "generate", "trainer")  # modules that every run's numbers depend on
 LIBRARIES = ("torch", "numpy", "abc", "builtins", "typing", "collections")  # whose versions stand for their code
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 
@@ -132,7 +132,9 @@ def hardware(device: torch.device) -> dict[str, Any]:
         "name": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "cuda": torch.version.cuda,
         "tf32": {"matmul": backends.cuda.matmul.allow_tf32, "cudnn": backends.cudnn.allow_tf32},
+        "bfloat16_reduction": backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 

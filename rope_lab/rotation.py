@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rope_lab.device import has_float64
+
 Pairs = Literal["neighbours", "halves"]  # which features of a head make a pair
 
 
@@ -44,10 +46,15 @@ def frequencies(width: int, base: float, name: str = "base") -> Tensor:
 def angles(pos: Tensor, theta_C: Tensor) -> Tensor:
     """pos · θ in radians: float64 [..., C] for positions [...].
 
-    In float64, because at position 100,000 a float32 angle is off by 4e-3; on the CPU where the device has no float64.
+    In float64, because at position 100,000 a float32 angle is off by 4e-3.
     """
-    where = torch.device("cpu") if pos.device.type == "mps" else pos.device
-    return pos.to(where, torch.float64).unsqueeze(-1) * theta_C.to(where)
+    exact = precise(pos)
+    return exact.unsqueeze(-1) * theta_C.to(exact.device)
+
+
+def precise(pos: Tensor) -> Tensor:
+    """Positions in float64; on the CPU where their device has none."""
+    return pos.to(pos.device if has_float64(pos.device) else "cpu", torch.float64)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rope_lab import config, data, memory
 from rope_lab.config import Config
+from rope_lab.device import ahead
 from rope_lab.evaluate import Evaluation, by_length, evaluate, evaluating, samples
 from rope_lab.hooks import Dims
 from rope_lab.instantiate import ConfigError, config_errors
@@ -42,6 +43,7 @@ class Trainer:
     problems: list[Problem]  # held out, graded: the first eval.problems of them, at the end all
     longer: data.Longer  # held out, of eval.lengths, graded at the end
     model: Transformer
+    batches: Callable[[int], data.Batch]  # batch k of the run, pinned where that serves the device
     forward: Callable[[Tensor], Tensor]  # the model, compiled if that is asked for: what training calls
     optimizer: torch.optim.Optimizer
 
@@ -86,11 +88,16 @@ def build(cfg: Config) -> Trainer:
     forward = model
     if t.compile:  # it breaks its graph at the attention on CPUs, and torch then warns of its own doings
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
-        forward = torch.compile(model)
+        forward = torch.compile(model, mode=None if t.compile is True else t.compile)
     if t.warmup > t.steps:
         log.warning("train.warmup=%d is longer than train.steps=%d: lr is never reached", t.warmup, t.steps)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True)
-    return Trainer(cfg, device, task, text, problems, longer, model, forward, optimizer)
+
+    def batch(k: int) -> data.Batch:
+        return data.training_batch(task, cfg.seed, k, t.batch_size, t.seq_len).pinned(device)
+
+    batches = batch if device.type == "cpu" else ahead(batch)  # a CPU has nothing to do meanwhile
+    return Trainer(cfg, device, task, text, problems, longer, model, batches, forward, optimizer)
 
 
 def _held_out(cfg: Config, task: Task, device: torch.device) -> tuple[data.HeldOutText, list[Problem], data.Longer]:
@@ -131,7 +138,7 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
     Raises Diverged, with the weights as they were, where the loss, a gradient or a weight is not finite.
     """
     cfg, model, t = trainer.cfg, trainer.model, trainer.cfg.train
-    batch = data.training_batch(trainer.task, cfg.seed, step, t.batch_size, t.seq_len).to(trainer.device)
+    batch = trainer.batches(step).to(trainer.device)
     model.position.draw(data.torch_seed(cfg.seed, data.POSITIONS, step), t.seq_len)
     torch.manual_seed(data.torch_seed(cfg.seed, data.DROPOUT, step))
     with autocast(cfg, trainer.device):

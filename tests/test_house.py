@@ -11,7 +11,7 @@ from conftest import ROOT, SCHEMES, TASKS
 # Each line may import what stands above it, and nothing beside or below it.
 LAYERS = [
     {"rope_lab.command"},
-    {"rope_lab", "rope_lab.text", "rope_lab.files"},
+    {"rope_lab", "rope_lab.text", "rope_lab.files", "rope_lab.device"},
     {"rope_lab.__main__"},
     {"rope_lab.compat", "rope_lab.signals", "rope_lab.cells"},
     {"tasks.base", "tasks.corpus"},
@@ -49,8 +49,8 @@ LAYERS = [
 ]
 # The heavy libraries, and who may use them.
 USERS = {
-    "torch": "hooks rotation positions cpu_attention attention model data generate evaluate memory provenance trainer "
-    "checkpoint run probe repeat check.schemes",
+    "torch": "device hooks rotation positions cpu_attention attention model data generate evaluate memory provenance "
+    "trainer checkpoint run probe repeat check.schemes",
     "numpy": "tasks.* data generate evaluate check.tasks results.runs results.stats results.groups results.tables "
     "results.figures results.series results.studies results.outcomes report.frames",
     "scipy": "results.stats",

@@ -1,0 +1,53 @@
+"""What a device that computes on its own, such as a GPU, is given, when, and how much at once.
+
+It is kept waiting by a copy from memory that is not pinned, which begins once the device has done all that it was told
+(CUDA runtime API, API synchronization behavior), and by every number that Python reads of what it computes.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+UNPINNED = {"cpu", "mps"}
+WITHOUT_FLOAT64 = {"mps"}
+NEAR = 2**14  # tokens: on a CPU what a pass works out on the way should stay near the processor
+MOST = 2**18  # tokens after which a GPU gains nothing by more
+
+Made = TypeVar("Made")
+
+
+def has_float64(device: torch.device) -> bool:
+    return device.type not in WITHOUT_FLOAT64
+
+
+def pinned(x: Tensor, device: torch.device) -> Tensor:
+    """`x` in memory from which the device can copy by itself, where it is one that does."""
+    return x if device.type in UNPINNED else x.pin_memory()
+
+
+def send(x: Tensor, device: torch.device) -> Tensor:
+    """`x` from the CPU on the device, which is not waited for where it copies by itself."""
+    return pinned(x, device).to(device, non_blocking=device.type not in UNPINNED)
+
+
+def ahead(make: Callable[[int], Made]) -> Callable[[int], Made]:
+    """`make`, a function of k = 0, 1, … alone, that a thread already works out for k + 1 when it is asked for k."""
+    thread, begun = ThreadPoolExecutor(1, "ahead"), dict[int, Future[Made]]()
+
+    def made(k: int) -> Made:
+        found = begun.pop(k, None) or thread.submit(make, k)
+        begun.clear()
+        begun[k + 1] = thread.submit(make, k + 1)
+        return found.result()
+
+    return made
+
+
+def tokens_at_once(device: torch.device, bytes_of_token: int) -> int:
+    """How many tokens a pass without gradients reads at most; on a GPU what takes an eighth of its memory."""
+    if device.type != "cuda":
+        return NEAR
+    return min(MOST, torch.cuda.get_device_properties(device).total_memory // 8 // bytes_of_token)
