@@ -1,0 +1,188 @@
+"""A device that is none: the tensors of `pretended:0` stand apart from the CPU's, as a GPU's do, and compute.
+
+They have the CPU's numbers, so that what runs there can be compared with what runs here. An operator that meets tensors
+of both raises RuntimeError, as CUDA's do. What would keep a GPU waiting, or is copied without that, is noted.
+
+Importing this registers the device with torch for the rest of the process, where autograd wants it: before the first
+backward pass. But for the name, nothing is seen of it outside of `pretending`.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from rope_lab import device, memory, trainer
+from rope_lab.config import Config
+
+NAME = "pretended"
+aten = torch.ops.aten
+NOT_HERE = "same device"
+COPIES = (aten._to_copy.default, aten.copy_.default)
+WAITS = {  # operators whose result's shape, or a number for Python, needs what the device has computed
+    *(aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default, aten.equal.default),
+    *(aten._unique2.default, aten.unique_dim.default, aten.bincount.default, aten.repeat_interleave.Tensor),
+}
+PHYSICAL = {  # at this depth torch no longer knows a tensor that is only marked as conjugate or negative
+    aten._conj.default: aten.conj_physical.default,
+    aten._neg_view.default: aten.neg.default,
+}
+# What autocast makes of CUDA's operators, as far as this package uses them: bfloat16, or float32.
+LOW = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "scaled_dot_product_attention")
+WIDE = (
+    "layer_norm",
+    "softmax.int",
+    "log_softmax.int",
+    "softplus",
+    "exp",
+    "log1p",
+    "pow.Tensor_Tensor",
+    "sum",
+    "cumsum",
+)
+
+
+class Pretended(Tensor):
+    """A tensor of the device; `inner`, on the CPU, has its numbers."""
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> "Pretended":
+        like = {"dtype": inner.dtype, "strides": inner.stride(), "storage_offset": inner.storage_offset()}
+        return Tensor._make_wrapper_subclass(cls, inner.size(), device=torch.device(NAME, 0), **like)
+
+    def __init__(self, inner: Tensor):
+        self.inner = inner
+
+    def __repr__(self, **_: Any) -> str:
+        return f"pretended {self.inner}"
+
+    def tolist(self) -> Any:
+        return self.cpu().tolist()
+
+    @classmethod
+    def __torch_dispatch__(cls, operator, types, args=(), kwargs=None):
+        return compute(operator, args, kwargs or {}, [])
+
+
+class Mode(TorchDispatchMode):
+    """Makes tensors on the device where that is asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        return compute(operator, args, kwargs or {}, self.seen)
+
+
+def compute(operator: Callable, args: tuple, kwargs: dict[str, Any], seen: list[str]) -> Any:
+    """What the operator gives, there or on the CPU. Raises RuntimeError where it meets tensors of both."""
+    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+    there = [isinstance(x, Pretended) for x in tensors]
+    asked = kwargs.get("device")
+    goes_there = any(there) if asked is None else torch.device(asked).type == NAME
+    if operator in COPIES:
+        goes_there = there[0] if operator is aten.copy_.default else goes_there
+        if there[-1] != goes_there:
+            seen.append(copied(tensors[-1], goes_there, kwargs.get("non_blocking", args[2:3] == (True,))))
+    elif any(there):
+        if any(x.dim() for x, is_there in zip(tensors, there, strict=True) if not is_there):
+            raise RuntimeError(f"tensors must be on the {NOT_HERE}, not {NAME} and cpu: {operator}")
+        chosen = operator is aten.index.Tensor and any(x is not None and x.dtype == torch.bool for x in args[1])
+        if operator in WAITS or chosen:
+            seen.append(f"wait: {operator}")
+    if asked is not None:
+        kwargs = kwargs | {"device": torch.device("cpu")}
+    args, kwargs = tree_map_only(Pretended, lambda x: x.inner, (args, kwargs))
+    found = PHYSICAL.get(operator, operator)(*args, **kwargs)
+    if not goes_there:
+        return found
+    if not device.has_float64(torch.device(NAME)) and any(
+        isinstance(x, Tensor) and x.dtype == torch.float64 for x in tree_leaves(found)
+    ):
+        raise TypeError(f"{NAME} has no float64: {operator}")
+    return tree_map_only(Tensor, Pretended, found)
+
+
+def copied(x: Tensor, goes_there: bool, non_blocking: bool) -> str:
+    if goes_there and non_blocking and hasattr(x, "pinned"):
+        return "copy"
+    return "wait: to the device" if goes_there else "wait: to the CPU"
+
+
+@contextlib.contextmanager
+def pretending() -> Iterator[list[str]]:
+    """Within it the device is there; what is noted of it, each `copy` or `wait: …`."""
+
+    def pin_memory(x: Tensor) -> Tensor:
+        if not hasattr(x, "pinned"):
+            x = x.clone()
+            x.pinned = True
+        return x
+
+    def tensor(*args: Any, device: Any = "cpu", **kwargs: Any) -> Tensor:
+        return on_cpu(*args, **kwargs).to(device)
+
+    on_cpu = torch.tensor
+    with pytest.MonkeyPatch.context() as patch, Mode() as mode:
+        patch.setattr(BACKEND, "count", 1)
+        patch.setattr(Tensor, "pin_memory", pin_memory)
+        patch.setattr(torch, "tensor", tensor)  # torch's own makes it without asking what is dispatched in Python
+        patch.setattr(torch, "inference_mode", torch.no_grad)  # within it torch views no tensor of a Python device
+        patch.setitem(memory.SPEED, NAME, 1e15)
+        yield mode.seen
+
+
+def resolved(cfg: Config) -> Config:
+    """`trainer.resolve`, which then names this device."""
+    cfg = trainer.resolve(cfg)
+    cfg.device = NAME
+    return cfg
+
+
+def autocast(name: str, wide: bool) -> Callable:
+    """An operator under autocast."""
+    packet, _, overload = name.partition(".")
+    operator = getattr(getattr(aten, packet), overload or "default")
+    key = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        dtype = torch.float32 if wide else torch.get_autocast_dtype(NAME)
+
+        def cast(x: Tensor) -> Tensor:
+            return x.to(dtype) if isinstance(x, Pretended) and x.dtype in (torch.float32, torch.bfloat16) else x
+
+        with torch._C._ExcludeDispatchKeyGuard(key):
+            args, kwargs = tree_map_only(Tensor, cast, (args, kwargs))
+            return operator(*args, **kwargs)
+
+    return kernel
+
+
+BACKEND = SimpleNamespace(count=0)
+BACKEND.device_count = lambda: BACKEND.count
+BACKEND.is_available = lambda: BACKEND.count > 0
+BACKEND.is_initialized = lambda: True
+BACKEND._is_in_bad_fork = lambda: False
+BACKEND.current_device = lambda: 0
+BACKEND.manual_seed_all = lambda seed: None
+BACKEND.get_amp_supported_dtype = lambda: [torch.bfloat16]
+
+
+class Hook(backend_registration._DummyPrivateUse1Hook):
+    def is_available(self) -> bool:
+        return BACKEND.is_available()
+
+
+backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=BACKEND, hook=Hook())
+LIBRARY = torch.library.Library("aten", "IMPL"), torch.library.Library("_", "IMPL")
+LIBRARY[1].fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+for each in (*LOW, *WIDE):
+    LIBRARY[0].impl(each, autocast(each, wide=each in WIDE), "AutocastPrivateUse1")
