@@ -47,7 +47,10 @@ def ahead(make: Callable[[int], Made]) -> Callable[[int], Made]:
 
 
 def tokens_at_once(device: torch.device, bytes_of_token: int) -> int:
-    """How many tokens a pass without gradients reads at most; on a GPU what takes an eighth of its memory."""
-    if device.type != "cuda":
-        return NEAR
-    return min(MOST, torch.cuda.get_device_properties(device).total_memory // 8 // bytes_of_token)
+    """How many tokens a pass without gradients reads at most, each taking up so many bytes meanwhile."""
+    return min(MOST, room(device, 0) // bytes_of_token) if device.type == "cuda" else NEAR
+
+
+def room(device: torch.device, otherwise: int) -> int:
+    """Bytes that what is computed side by side may take: an eighth of a GPU's memory, elsewhere `otherwise`."""
+    return torch.cuda.get_device_properties(device).total_memory // 8 if device.type == "cuda" else otherwise

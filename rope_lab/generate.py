@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rope_lab.data import batches_by_length, pad
+from rope_lab.device import room
 from rope_lab.model import Transformer
 from tasks.base import Task
 
-CACHED = 2**30  # bytes of keys and values that completions written side by side take at most
+CACHED = 2**30  # bytes of keys and values that completions written side by side take at most, but for a GPU
 
 Choose = Callable[[Tensor], Tensor]  # logits [B, V] → tokens [B]
 
@@ -53,7 +54,8 @@ def generate(
     slots = max(lengths, default=0) + longest
     bytes_of_token = sum(layer.nbytes for layer in model.new_cache(1, slots)) / slots
     written = [np.empty(0, np.int64)] * len(prompts)
-    for batch in batches_by_length(lengths, CACHED / bytes_of_token, room=longest, spread=longest):
+    cached = room(model.embedding.weight.device, CACHED)
+    for batch in batches_by_length(lengths, cached / bytes_of_token, room=longest, spread=longest):
         for i, tokens in zip(
             batch, _generate(model, [prompts[i] for i in batch], stop, longest, max_len, choose), strict=True
         ):
