@@ -1,35 +1,28 @@
 """Benchmarks, each comparison within one process: `python scripts/benchmark.py [SECTION…]` (default: all sections).
 
 Subjects are timed alternately; each figure is the median, with minimum and maximum. Each section prints its tables and
-replaces those it wrote to results/benchmark.md before. Run nothing else meanwhile.
+replaces those it wrote to results/benchmark.md before. Run nothing else meanwhile: it is seen, and said there.
 """
 
 import argparse
 import contextlib
-import dataclasses
-import functools
 import io
 import json
 import platform
 import re
-import resource
-import subprocess
 import sys
 import tempfile
-import time
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
 import numpy as np
-import peers
 import torch
 import torch.nn.functional as F
+from timing import SHAPES, TEXT, Shape, Watch, spread, table
 from torch import nn
+from training_steps import Subject, memory, peak, step_of, steps
 
 from rope_lab import checkpoint, config, data, evaluate, train
 from rope_lab.generate import generate
@@ -37,238 +30,12 @@ from rope_lab.provenance import code_digest, hardware
 from rope_lab.results import __main__ as results
 from rope_lab.results.folders import read
 from rope_lab.results.kept import keep
-from rope_lab.trainer import as_evaluated, autocast, build, resolve, update
+from rope_lab.trainer import as_evaluated, autocast, build, resolve
 
 PAGE = config.ROOT / "results" / "benchmark.md"
-BIASED = ("alibi", "t5_bias", "fire")
-SCHEMES = ("none", "sinusoidal", "learned", "rope", "roper", "roper_double_rotation", *BIASED)
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A model and batch on which training steps are compared."""
-
-    name: str
-    overrides: tuple[str, ...]
-
-    @property
-    def cfg(self) -> config.Config:
-        return config.load("wandb.mode=disabled", *self.overrides)
-
-
-SHAPES = [
-    Shape("quick", ("task=substring_by_index",)),
-    Shape("0.6M", ("task=substring_by_prefix", "scale=paper")),
-    Shape("20M", ("task=substring_by_index", "scale=paper", "train.batch_size=4")),
-]
-
-
-@dataclass(frozen=True)
-class Subject:
-    """One way to take a training step."""
-
-    model: str  # a scheme of ours, or a peer
-    precision: str
-    compiled: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.model}, {self.precision}" + (", compiled" if self.compiled else "")
-
-
-PEERS = {
-    "x-transformers": peers.x_transformers,
-    "Llama": peers.Llama,
-    "labml-nn RoPE": functools.partial(peers.Labml, "rope"),
-    "labml-nn RoPER": functools.partial(peers.Labml, "roper"),
-}
-SUBJECTS = [
-    *(Subject(scheme, "bfloat16") for scheme in SCHEMES),
-    *(Subject(scheme, "float32") for scheme in ("rope", "roper")),
-    *(Subject(scheme, p, compiled=True) for scheme in ("rope", "roper") for p in ("bfloat16", "float32")),
-    *(Subject(peer, precision) for peer in PEERS for precision in ("bfloat16", "float32")),
-    *(Subject(peer, p, compiled=True) for peer in ("x-transformers", "Llama") for p in ("bfloat16", "float32")),
-]
-
-
-def compare(subjects: dict, repetitions: int, warm: int = 2) -> dict:
-    """Seconds per call of each subject, timed alternately after `warm` calls of each."""
-    seconds = {name: [] for name in subjects}
-    for action in subjects.values():
-        for _ in range(warm):
-            action()
-    for _ in range(repetitions):
-        for name, action in subjects.items():
-            begun = time.perf_counter()
-            action()
-            seconds[name].append(time.perf_counter() - begun)
-    return seconds
-
-
-def spread(seconds: list[float], unit: float = 1e-3) -> str:
-    return f"{median(seconds) / unit:.4g} ({min(seconds) / unit:.4g} to {max(seconds) / unit:.4g})"
-
-
-def table(head: list[str], lines: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])
-
-
-def step_of(subject: Subject, shape: Shape) -> Callable[[], None]:
-    """A training step: ours as training runs it, with its batch and checks; a peer's on a batch made before."""
-    cfg = dataclasses.replace(shape.cfg, threads=None)
-    if subject.model in SCHEMES:
-        settings = (f"position={subject.model}", f"train.precision={subject.precision}")
-        overrides = (*shape.overrides, *settings, f"train.compile={str(subject.compiled).lower()}")
-        trainer = build(resolve(config.load("wandb.mode=disabled", *overrides)))
-        steps = iter(range(10**9))
-        return lambda: update(trainer, next(steps))
-    task = config.build_task(cfg)
-    batch = data.training_batch(task, 0, 0, cfg.train.batch_size, cfg.train.seq_len)
-    m = cfg.model
-    torch.manual_seed(0)
-    model = PEERS[subject.model](len(task.alphabet), m.d_model, m.n_layers, m.n_heads, cfg.train.seq_len)
-    forward = torch.compile(model) if subject.compiled else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.0, fused=True)
-
-    def step() -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=subject.precision == "bfloat16"):
-            logits_BTV = forward(batch.inputs_BT)
-        targets = batch.targets_BT.flatten()
-        loss = F.cross_entropy(logits_BTV.flatten(0, 1).float(), targets, ignore_index=data.IGNORED)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-
-    return step
-
-
-def products_of(shape: Shape, precision: str) -> tuple[Callable[[], None], float, float]:
-    """A training step's matrix products of linear layers alone; their FLOP; and the FLOP of the whole step.
-
-    A whole step adds attention's products, counted up to the diagonal. Both are three times the forward pass.
-    """
-    cfg = shape.cfg
-    d, layers = cfg.model.d_model, cfg.model.n_layers
-    tokens, vocabulary = cfg.train.batch_size * cfg.train.seq_len, len(config.build_task(cfg).alphabet)
-    dtype = getattr(torch, precision)
-    made = {
-        (i, o): (
-            torch.randn(tokens, i, dtype=dtype),
-            torch.randn(o, i, dtype=dtype),
-            torch.randn(tokens, o, dtype=dtype),
-        )
-        for i, o in ((d, 3 * d), (d, d), (d, 4 * d), (4 * d, d), (d, vocabulary))
-    }
-
-    def products() -> None:
-        for (_, o), (x, w, g) in made.items():
-            for _ in range(1 if o == vocabulary else layers):
-                _ = x @ w.T, g @ w, g.T @ x
-
-    linear = 3 * 2 * tokens * (12 * d * d * layers + d * vocabulary)
-    attention = 3 * 2 * 2 * tokens * (cfg.train.seq_len + 1) / 2 * d * layers
-    return products, linear, linear + attention
-
-
-def steps(names: list[str]) -> str:
-    """Training steps, ours against peers, and the share of matrix-product throughput that they reach."""
-    torch._dynamo.config.recompile_limit = 64  # every model here compiles the same functions again
-    parts = []
-    for shape in SHAPES:
-        if names and shape.name not in names:
-            continue
-        subjects: dict = {subject: step_of(subject, shape) for subject in SUBJECTS}
-        products = {precision: products_of(shape, precision) for precision in ("bfloat16", "float32")}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            seconds = compare(
-                subjects | {p: action for p, (action, _, _) in products.items()}, 9 if shape.name != "20M" else 5
-            )
-        t = {name: median(values) for name, values in seconds.items()}
-        lines = []
-        for subject in SUBJECTS:
-            _, linear, whole = products[subject.precision]
-            share = (whole / t[subject]) / (linear / t[subject.precision])
-            lines.append([str(subject), spread(seconds[subject]), f"{share:.0%}"])
-        cfg = shape.cfg
-        rates = ", ".join(f"{products[p][1] / t[p] / 1e9:.0f} GFLOP/s in {p}" for p in products)
-        parts.append(
-            f"### {shape.name}: {cfg.train.batch_size} × {cfg.train.seq_len} tokens, width {cfg.model.d_model}, "
-            f"{cfg.model.n_layers} layers, {cfg.model.n_heads} heads\n\n"
-            f"Matrix products of its linear layers alone: {rates}.\n\n"
-            + table(["model", "ms a step", "share of matrix products"], lines)
-            + "\n\n"
-            + ratios(shape, t)
-        )
-    return "\n\n".join(parts)
-
-
-def ratios(shape: Shape, t: dict) -> str:
-    """The shape's times as ratios: above 1, ours is faster."""
-    best = {
-        (p, c): min(t[Subject(peer, p, c)] for peer in ("x-transformers", "Llama"))
-        for p in ("float32", "bfloat16")
-        for c in (False, True)
-    }
-    ours = resolve(shape.cfg).train.precision
-    lines = [
-        [
-            "labml-nn's RoPER as shipped (float32) / ours as shipped",
-            t[Subject("labml-nn RoPER", "float32")] / t[Subject("roper", ours)],
-        ],
-        [
-            "best of x-transformers and Llama as shipped (float32) / our RoPE as shipped",
-            best["float32", False] / t[Subject("rope", ours)],
-        ],
-        *(
-            [f"best of the two / our RoPE, {p}, {'compiled' if c else 'eager'}", best[p, c] / t[Subject("rope", p, c)]]
-            for p, c in best
-        ),
-        *(
-            [
-                f"our RoPER / our RoPE, {p}, {'compiled' if c else 'eager'}",
-                t[Subject("roper", p, c)] / t[Subject("rope", p, c)],
-            ]
-            for p, c in best
-        ),
-        *([f"our {name} / our RoPE, {ours}", t[Subject(name, ours)] / t[Subject("rope", ours)]] for name in BIASED),
-    ]
-    return table(["ratio", shape.name], [[name, f"{value:.2f}"] for name, value in lines])
-
-
-def memory(_: list[str]) -> str:
-    """Peak memory of two training steps, without the imported libraries, each subject in its own process."""
-    subjects = [
-        *(Subject(scheme, precision) for scheme in ("rope", "roper") for precision in ("bfloat16", "float32")),
-        *(Subject(peer, precision) for peer in PEERS for precision in ("bfloat16", "float32")),
-    ]
-    lines = [[str(subject), *(peak(subject, shape) for shape in SHAPES)] for subject in subjects]
-    return table(["peak memory, MiB", *(shape.name for shape in SHAPES)], lines)
-
-
-def peak(subject: Subject, shape: Shape) -> str:
-    asked = json.dumps([dataclasses.asdict(subject), dataclasses.asdict(shape)])
-    done = subprocess.run([sys.executable, __file__, "--peak", asked], capture_output=True, text=True)
-    return done.stdout.split()[-1] if done.returncode == 0 else "failed"
-
-
-def measure_peak(asked: str) -> None:
-    subject, shape = json.loads(asked)
-    before = most_memory()
-    step = step_of(Subject(**subject), Shape(**shape))
-    step(), step()
-    print((most_memory() - before) // 1024)
-
-
-def most_memory() -> int:
-    """Peak memory of this process in KiB; on Linux without its parent's."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return int(re.search(r"VmHWM:\s*(\d+)", status.read_text())[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform == "darwin" else 1)
-
-
-def text(_: list[str]) -> str:
+def text(watch: Watch, _: list[str]) -> str:
     """Generating training text on one core, in batches of the recipes' sizes."""
     subjects, tokens = {}, {}
     for task, scale in sorted((p.parent.name, p.stem) for p in (config.CONF / "recipe").glob("*/*.yaml")):
@@ -278,14 +45,14 @@ def text(_: list[str]) -> str:
             made, 0, next(k), t.batch_size, t.seq_len
         )
         tokens[task, scale] = t.batch_size * t.seq_len
-    seconds = compare(subjects, 50)
+    seconds = watch.compare(subjects, 50)
     lines = [
         [task, scale, f"{tokens[task, scale] / median(s) / 1e6:.1f}", spread(s)] for (task, scale), s in seconds.items()
     ]
     return table(["task", "recipe", "million tokens/s", "ms a batch"], lines)
 
 
-def evaluation(_: list[str]) -> str:
+def evaluation(watch: Watch, _: list[str]) -> str:
     """2,048 problems graded by one forward pass each, and completed with a KV cache; 64 also without one."""
     lines = []
     for task in ("arithmetic_addition", "substring_by_index", "substring_by_prefix"):
@@ -305,7 +72,7 @@ def evaluation(_: list[str]) -> str:
             generate(model, made, [p.tokens[: p.prompt_length] for p in problems], longest, length)
 
         with as_evaluated(model, trainer.cfg):
-            seconds = compare(
+            seconds = watch.compare(
                 {
                     "forward": lambda m=model, p=problems: evaluate.exact_matches(m, p),
                     "cache": lambda p=problems, w=write: w(p),
@@ -341,7 +108,7 @@ def write_without_cache(model: nn.Module, task, problems: list, longest: int) ->
         end_B += 1
 
 
-def harness(_: list[str]) -> str:
+def harness(watch: Watch, _: list[str]) -> str:
     """The default run against its bare steps: forward, loss, backward, clipping, optimizer, with prepared batches."""
     cfg = resolve(config.load("wandb.mode=disabled"))
     trainer = build(cfg)
@@ -365,13 +132,15 @@ def harness(_: list[str]) -> str:
 
     nothing = ("eval.every=100000", "eval.problems=1", "eval.sequences=1")
     bare(50)  # warm-up
-    seconds = compare({"bare": bare, "no evaluation": lambda: run(*nothing), "as it is": run}, repetitions=3, warm=0)
+    seconds = watch.compare(
+        {"bare": bare, "no evaluation": lambda: run(*nothing), "as it is": run}, repetitions=3, warm=0
+    )
     t = {name: median(values) for name, values in seconds.items()}
     lines = [[name, spread(s, unit=1.0), f"{t[name] / t['bare']:.3f}"] for name, s in seconds.items()]
     return table([f"{cfg.train.steps} steps of the default run", "s", "of the bare steps"], lines)
 
 
-def length(_: list[str]) -> str:
+def length(watch: Watch, _: list[str]) -> str:
     """A RoPER step of the 0.6M model by sequence length and by batch size, with softmax and with linear attention."""
     lines = []
     for kinds, batch, t in [
@@ -381,21 +150,21 @@ def length(_: list[str]) -> str:
         size = (f"train.batch_size={batch}", f"train.seq_len={t}")
         shapes = {kind: Shape("", (*SHAPES[1].overrides, f"model.attention={kind}", *size)) for kind in kinds}
         subject = Subject("roper", resolve(SHAPES[1].cfg).train.precision)
-        seconds = compare({kind: step_of(subject, shape) for kind, shape in shapes.items()}, 5)
+        seconds = watch.compare({kind: step_of(subject, shape) for kind, shape in shapes.items()}, 5)
         for kind, s in seconds.items():
             token = f"{median(s) / (batch * t) * 1e6:.1f}"
             lines.append([kind, str(batch), str(t), spread(s), token, peak(subject, shapes[kind])])
     return table(["attention", "batch", "tokens a sequence", "ms a step", "µs a token", "peak memory, MiB"], lines)
 
 
-def tables(_: list[str]) -> str:
+def tables(watch: Watch, _: list[str]) -> str:
     """The table of 1,000 runs, from run folders and from their kept rows."""
     with tempfile.TemporaryDirectory() as place:
         folders, kept = Path(place) / "runs", Path(place) / "kept"
         make_runs(folders)
         kept.mkdir()
         keep(read(folders)[0], kept)
-        seconds = compare(
+        seconds = watch.compare(
             {"run folders": lambda: show_table(folders), "kept rows": lambda: show_table(kept)}, 5, warm=1
         )
     return table(["table of 1,000 runs from", "s"], [[name, spread(s, unit=1.0)] for name, s in seconds.items()])
@@ -406,45 +175,35 @@ def make_runs(folder: Path) -> None:
     rng = np.random.default_rng(0)
     for number in range(1000):
         recipe, scheme, seed = number // 100, number // 10 % 10, number % 10
-        accuracy = float(rng.uniform())
         losses = {"train/loss": 1.0, "train/lr": 1e-3, "train/grad_norm": 1.0}
-        evaluation = {"eval/loss": 1.0, "eval/accuracy": accuracy, "eval/token_accuracy": 0.5}
-        lines = [
-            {"step": step, "sequences": step, "tokens": step, "seconds": step}
+        evaluation = {"eval/loss": 1.0, "eval/accuracy": float(rng.uniform()), "eval/token_accuracy": 0.5}
+        records = [
+            dict.fromkeys(("step", "sequences", "tokens", "seconds"), step)
             | losses
             | (evaluation if step % 50 == 0 else {})
             for step in range(0, 850, 10)
         ]
-        content = {
-            "status": "finished",
-            "task": f"task{recipe}",
-            "position": f"scheme{scheme}",
-            "scale": "quick",
-            "seed": seed,
-            "run_id": str(number),
-            "recipe_id": str(recipe),
-            "parameters": 1,
-            "config": {
-                "task": {},
-                "model": {},
-                "position": {"q": scheme},
-                "train": {"steps": 850, "batch_size": 32, "seq_len": 128},
-                "eval": {"problems": 512},
-            },
-            "progress": {"steps": 850, "sequences": 1, "tokens": 1, "seconds": 1.0},
-            "metrics": losses | evaluation,
-            "slices": {name: {str(v): [40, 0.5] for v in range(13)} for name in ("index", "suffix_length", "place")},
-            "provenance": {
-                "code": "c0de",
-                "git": {"commit": "0", "dirty": False},
-                "versions": {"torch": "2.13.0"},
-                "hardware": {"device": "cpu", "name": "CPU", "threads": 1},
-            },
+        names = {"task": f"task{recipe}", "position": f"scheme{scheme}", "scale": "quick", "seed": seed}
+        train_settings = {"steps": 850, "batch_size": 32, "seq_len": 128}
+        settings = {
+            "task": {},
+            "model": {},
+            "position": {"q": scheme},
+            "train": train_settings,
+            "eval": {"problems": 512},
         }
+        progress = {"steps": 850, "sequences": 1, "tokens": 1, "seconds": 1.0}
+        attributes = ("index", "suffix_length", "place")
+        content = {"status": "finished", "run_id": str(number), "recipe_id": str(recipe), "parameters": 1} | names
+        content |= {"config": settings, "progress": progress, "metrics": losses | evaluation}
+        content |= {"slices": {name: {str(v): [40, 0.5] for v in range(13)} for name in attributes}}
+        made_on = {"device": "cpu", "name": "CPU", "threads": 1}
+        code = {"code": "c0de", "git": {"commit": "0", "dirty": False}, "versions": {"torch": "2.13.0"}}
+        content |= {"provenance": code | {"hardware": made_on}}
         path = folder / str(number)
         path.mkdir(parents=True)
         (path / "run.json").write_text(json.dumps(content, indent=2))
-        (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 def show_table(folder: Path) -> None:
@@ -457,14 +216,16 @@ LIBRARIES = ("torch", "numpy", "x-transformers", "transformers", "labml-nn")
 SECTIONS = {f.__name__: f for f in (steps, memory, text, evaluation, harness, length, tables)}
 
 
-def write_section(name: str, content: str, took: float) -> None:
+def write_section(name: str, content: str, watch: Watch) -> None:
     """Writes a section into results/benchmark.md, replacing its previous version."""
+    disturbed = watch.disturbance()
     machine = hardware(torch.device("cpu"))
     libraries = ", ".join(f"{p} {version(p)}" for p in LIBRARIES if name == "steps" or p in LIBRARIES[:2])
     about = (
         f"`python scripts/benchmark.py {name}` on {datetime.now(UTC):%Y-%m-%d}: {machine['name']}, "
         f"{torch.get_num_threads()} threads of {machine['cores']} cores, {platform.system()}; {libraries}; "
-        f"code {code_digest(config.load())}; {took / 60:.1f} minutes."
+        f"code {code_digest(config.load())}; {watch.took() / 60:.1f} minutes."
+        + (f"\n\n**{disturbed}.**" if disturbed else "")
     )
     docstring = " ".join(SECTIONS[name].__doc__.split())
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
@@ -481,24 +242,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(SECTIONS)}; default: all")
     parser.add_argument(
-        "--shape", action="append", default=[], choices=[s.name for s in SHAPES], help="for steps: only this shape"
+        "--shape",
+        action="append",
+        default=[],
+        choices=[s.name for s in (*SHAPES, *TEXT)],
+        help="for steps: only this shape",
     )
-    parser.add_argument("--peak", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.peak:
-        return measure_peak(given.peak)
     for name in given.sections:
         if name not in SECTIONS:
             parser.error(f"{name}: no such section; choose from {', '.join(SECTIONS)}")
     for name in given.sections or SECTIONS:
-        begun = time.perf_counter()
+        watch = Watch()
         try:
-            content = SECTIONS[name](given.shape)
+            content = SECTIONS[name](watch, given.shape)
         except ModuleNotFoundError as error:
             sys.exit(f"{name}: {error.name} is not installed; README.md says how to install what we compare with")
         print(f"## {name}\n\n{content}\n", flush=True)
-        write_section(name, content, time.perf_counter() - begun)
-    return None
+        if disturbed := watch.disturbance():
+            print(f"{disturbed}: do not quote these\n", file=sys.stderr)
+        write_section(name, content, watch)
 
 
 if __name__ == "__main__":

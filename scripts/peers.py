@@ -6,6 +6,7 @@ Each is a module from tokens [B, T] to logits [B, T, V].
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -77,3 +78,39 @@ class Labml(nn.Module):
     def forward(self, tokens_BT: Tensor) -> Tensor:
         x_TBD = self.embedding(tokens_BT.T)
         return self.unembedding(self.encoder(x_TBD, self.mask_TT1)).transpose(0, 1)
+
+
+class NanoGPT(nn.Module):
+    """nanoGPT's model (Karpathy, 2022), written out: learned positions, pre norm, GELU, tied embeddings, no biases."""
+
+    def __init__(self, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocabulary, d_model), nn.Embedding(seq_len, d_model)
+        self.blocks = nn.ModuleList(NanoBlock(d_model, n_heads) for _ in range(n_layers))
+        self.norm = nn.LayerNorm(d_model, bias=False)
+        self.unembedding = nn.Linear(d_model, vocabulary, bias=False)
+        self.unembedding.weight = self.tokens.weight
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        x_BTD = self.tokens(tokens_BT) + self.positions(torch.arange(tokens_BT.shape[1], device=tokens_BT.device))
+        for block in self.blocks:
+            x_BTD = block(x_BTD)
+        return self.unembedding(self.norm(x_BTD))
+
+
+class NanoBlock(nn.Module):
+    """One layer of it: attention by torch's own kernel, then a feed-forward network."""
+
+    def __init__(self, d_model: int, n_heads: int):
+        super().__init__()
+        self.n_heads = n_heads
+        self.norm1, self.norm2 = nn.LayerNorm(d_model, bias=False), nn.LayerNorm(d_model, bias=False)
+        self.qkv, self.out = nn.Linear(d_model, 3 * d_model, bias=False), nn.Linear(d_model, d_model, bias=False)
+        self.up, self.down = nn.Linear(d_model, 4 * d_model, bias=False), nn.Linear(4 * d_model, d_model, bias=False)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        qkv = self.qkv(self.norm1(x_BTD)).chunk(3, dim=-1)
+        q_BHTK, k_BHTK, v_BHTK = (each.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for each in qkv)
+        o_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
+        x_BTD = x_BTD + self.out(o_BHTK.transpose(1, 2).flatten(2))
+        return x_BTD + self.down(F.gelu(self.up(self.norm2(x_BTD))))
