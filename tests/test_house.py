@@ -38,8 +38,8 @@ LAYERS = [
     {"rope_lab.results", "rope_lab.results.studies", "rope_lab.results.groups"},
     {"rope_lab.results.outcomes", "rope_lab.results.series"},
     {"rope_lab.results.verdicts"},
-    {"rope_lab.results.tables", "rope_lab.results.figures"},
-    {"rope_lab.results.forest"},
+    {"rope_lab.results.tables", "rope_lab.results.figures", "rope_lab.results.sweeps"},
+    {"rope_lab.results.forest", "rope_lab.results.sweep_tables", "rope_lab.results.sweep_figure"},
     {"rope_lab.results.pages", "rope_lab.results.plan", "rope_lab.results.probe_pages"},
     {"rope_lab.results.__main__", "rope_lab.probe", "rope_lab.repeat"},
     {"rope_lab.report", "rope_lab.report.charts", "rope_lab.report.colors"},
@@ -52,11 +52,12 @@ USERS = {
     "torch": "device hooks rotation positions cpu_attention attention model data generate evaluate memory provenance "
     "trainer checkpoint run probe repeat check.schemes",
     "numpy": "tasks.* data generate evaluate check.tasks results.runs results.stats results.groups results.tables "
-    "results.figures results.series results.studies results.outcomes report.frames",
+    "results.figures results.series results.studies results.outcomes results.sweeps "
+    "results.sweep_figure report.frames",
     "scipy": "results.stats",
     "pandas": "results.stats results.published results.frame results.groups results.tables results.figures "
-    "results.series results.studies results.outcomes report.frames",
-    "matplotlib": "results.figures results.forest results.probe_pages",
+    "results.series results.studies results.outcomes results.sweeps report.frames",
+    "matplotlib": "results.figures results.forest results.sweep_figure results.probe_pages",
     "altair": "report.charts",
     "jinja2": "report.page",
     "vl_convert": "report.page",

@@ -1,9 +1,11 @@
 """Statistics, against textbooks and by simulation."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
+from scipy import stats as scipy_stats
 
 from rope_lab.results import stats
 
@@ -90,3 +92,41 @@ def test_no_spread_at_all():
     more = [128 * round((k + 3) / 768, 6) for k in (5, 256, 700)]
     assert math.isnan(stats.paired_difference(more, thirds).p)
     assert stats.paired_difference([0.50001, 0.50003], [0.5, 0.5]).p == pytest.approx(0.2951672)
+
+
+def test_the_expected_best_against_every_choice():
+    """Dodge et al. (2019), by brute force: the mean of the best over all choices, with ties and one value."""
+    for values in ([0.3], [0.2, 0.9, 0.9], [3.0, -1.0, 0.5, 2.0]):
+        for budget in (1, 2, 3, 4):
+            brute = np.mean([max(choice) for choice in itertools.product(values, repeat=budget)])
+            assert stats.expected_best(values, budget) == pytest.approx(brute)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "difference", "alpha"), [(3, 2.0, 0.05), (8, 1.0, 0.05), (16, 0.5, 0.01), (5, 0, 0.05)]
+)
+def test_power_against_simulated_experiments(pairs, difference, alpha):
+    rng, spread = np.random.default_rng(0), 3.0
+    drawn = rng.normal(difference * spread, spread, (20_000, pairs))
+    found = np.mean(scipy_stats.ttest_1samp(drawn, 0, axis=1).pvalue < alpha)
+    power = stats.paired_power(pairs, difference * spread, spread, alpha)
+    assert found == pytest.approx(power, abs=4 * math.sqrt(power * (1 - power) / 20_000))
+
+
+def test_pairs_needed_are_the_fewest_and_detectable_is_their_inverse():
+    """Known from the plan: a difference of 45 with spread 51 needs 16 pairs for power 0.9 at 5%, 19 at 2.5%."""
+    assert stats.pairs_needed(45, 51, 0.9) == 16
+    assert stats.pairs_needed(45, 51, 0.9, alpha=0.025) == 19
+    assert stats.pairs_needed(-1e6, 1, 0.8) == 2
+    assert stats.pairs_needed(1e-3, 1, 0.8) is None
+    for pairs in (2, 3, 8, 100):
+        least = stats.detectable(pairs, 51, 0.9)
+        assert stats.paired_power(pairs, least, 51) == pytest.approx(0.9)
+        assert stats.pairs_needed(least * 1.0001, 51, 0.9) == pairs
+
+
+def test_the_interval_of_a_spread_covers_it():
+    drawn = np.random.default_rng(0).normal(0, 3, (4_000, 6))
+    ends = [stats.spread_interval(each) for each in drawn]
+    assert np.mean([low < 3 < high for _, low, high in ends]) == pytest.approx(0.95, abs=0.015)
+    assert all(math.isnan(each) for each in stats.spread_interval([1.0]))

@@ -114,7 +114,7 @@ def _curves(group: Group) -> Figure:
             ax.set_title(_look(group, drawn[0])[1])
         _published(ax, group, drawn, "y")
         ax.set(xlabel="" if many else "optimizer steps", ylabel="" if many else series.score_label(group))
-    _score_axis(axes, group, "y")
+    score_axis(axes, group, "y", bool(group.optimum))
     if many:
         figure.supxlabel("optimizer steps", fontsize=9)
         figure.supylabel(series.score_label(group), fontsize=9)
@@ -147,7 +147,7 @@ def _scores(group: Group) -> Figure:
         _published(ax, group, [scheme], "x", row)
     ax.set(yticks=range(len(schemes)), yticklabels=[_look(group, scheme)[1] for scheme in schemes])
     ax.set(xlabel=f"{series.score_label(group)}; {better} is better", ylim=(len(schemes) - 0.5, -0.5))
-    _score_axis([ax], group, "x")
+    score_axis([ax], group, "x", bool(group.optimum))
     return _finished(figure, group, legend=False)
 
 
@@ -198,9 +198,9 @@ def _lines(ax: Axes, table: pd.DataFrame, color: str, label: str, bands: bool, m
         ax.fill_between(table.index, ends.low, ends.high, color=color, alpha=0.15, lw=0)
 
 
-def _score_axis(axes: list[Axes], group: Group, axis: str) -> None:
+def score_axis(axes: list[Axes], group: Group, axis: str, above_optimum: bool) -> None:
     """From none to all, of shares; logarithmic, of losses above the Bayes-optimal one."""
-    if group.optimum:
+    if above_optimum:
         _log(axes, axis)
     elif group.metric.share:
         top = group.metric.times

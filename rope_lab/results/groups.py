@@ -47,6 +47,11 @@ class Group:
         """Those that have a run, in order."""
         return list(self.runs.scheme.unique())
 
+    @property
+    def is_published(self) -> bool:
+        """Whether the write-up has a result of this task for some of its schemes."""
+        return any(scheme in self.report.published for scheme in self.schemes)
+
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Every setting that the runs share."""
@@ -160,24 +165,31 @@ class Group:
             if self.settings.get(key) != published
         ]
 
-    def warnings(self) -> list[str]:
-        """What is missing, not counted or not alike among the runs, and what that does to the result."""
+    def warnings(self, diverged_count: bool = False) -> list[str]:
+        """What is missing, not counted or not alike among the runs, and what that does to the result.
+
+        diverged_count: whether runs that diverged are counted where this is shown
+        """
         lines, lacks = [], {}  # lacks: what is lacking → the schemes that lack it
         baseline, title = self.published.baseline, self.published.title
+        counted = {scheme: self.of(scheme).index for scheme in self.schemes}
+        if diverged_count:
+            diverged = self.runs[self.runs.status == "diverged"].groupby("scheme").seed
+            counted |= {scheme: counted[scheme].union(seeds) for scheme, seeds in diverged}
         for scheme, rows in self.runs.groupby("scheme", sort=False):
-            here, there = self.of(scheme), self.of(baseline)
+            here = counted[scheme]
             for run in rows.run:
-                if run.seed not in here.index:
+                if run.seed not in here:
                     lines.append(f"{run} is {run.status} at step {run.steps:,}: shown here and counted in no mean")
                 if run.mixed:
                     how = "; ".join(run.mixed)
                     lines.append(f"{run} is of mixed origin ({how}): shown here, counted in means, and not paired")
             if baseline not in self.schemes or scheme == baseline:
                 continue
-            pairs = len(self.pairs(scheme, baseline))
+            there, pairs = counted[baseline], len(self.pairs(scheme, baseline))
             over = f"compared over the {pairs} that both have" if pairs else "there is no pair to compare"
             for name, other, mine, yours in ((scheme, baseline, here, there), (baseline, scheme, there, here)):
-                if len(missing := yours.index.difference(mine.index)):
+                if len(missing := yours.difference(mine)):
                     lacks.setdefault(f"{seeds(missing)} that {title(other)} has: {over}", []).append(title(name))
             both = self.both(scheme, baseline)
             if len(unlike := both.index[both.numbers_of != both.numbers_of_other]):

@@ -6,11 +6,12 @@ from functools import cached_property
 from pathlib import Path
 
 from rope_lab.files import check_regular, make_folder, read_file, write_whole
-from rope_lab.results import figures, tables
+from rope_lab.results import figures, sweep_figure, sweep_tables, sweeps, tables
 from rope_lab.results.forest import forest
 from rope_lab.results.groups import Group
 from rope_lab.results.outcomes import Outcome
 from rope_lab.results.published import Published
+from rope_lab.results.sweeps import Sweep
 from rope_lab.results.tables import escaped
 from rope_lab.results.verdicts import Verdict, verdicts
 
@@ -18,14 +19,16 @@ INDEX = "README.md"
 BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
 FOREST = "verdicts.svg"
 PLANNED = "These comparisons were planned: they are tested as planned, and nowhere else ([plan.md](../plan.md))."
+FOLDED = "<details><summary>Every seed, and where the runs come from</summary>"
 ALT = {  # what a figure shows, for who does not see it
     "verdicts": "published and measured gains, with their intervals",
     "curves": "learning curves",
     "scores": "scores after the last step",
     "slices": "scores by kind of problem",
     "lengths": "scores by length of problem",
+    "sweep": "final scores against the setting, and the expected best against budget",
 }
-KINDS = "|".join((*figures.KINDS, "charts"))  # those of before among them
+KINDS = "|".join((*figures.KINDS, "sweep", "charts"))  # those of before among them
 SHOWN = re.compile(rf"\(figures/(verdicts\.svg|[\w-]+-(?:{KINDS})\.svg)\)")  # a figure of ours on a page
 
 
@@ -48,10 +51,20 @@ class Content:
     def verdicts(self) -> list[Verdict]:
         return [] if self.planned else verdicts(self.groups, self.outcomes, self.published)
 
+    @cached_property
+    def sweeps(self) -> list[Sweep]:
+        return sweeps.find(self.groups)
+
+    @cached_property
+    def shown(self) -> list[Group | Sweep]:
+        """What has a section, in order: the groups, and in the place of the first that a sweep shows, this."""
+        within = {id(g): sweep for sweep in reversed(self.sweeps) for g in sweep.others.values()}
+        return list({id(each): each for g in self.groups for each in [within.get(id(g), g)]}.values())
+
 
 def text(content: Content) -> str:
     """Everything that there is to say, as Markdown, without figures."""
-    parts = [verdict_table(content), *(section(content, group, {}) for group in content.groups), problems(content)]
+    parts = [verdict_table(content), sections(content, content.shown, {}), problems(content)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -62,12 +75,13 @@ def publish(out: Path, content: Content) -> list[Path]:
     marks stays. Of the figures there, those are removed that a page showed between its marks and no longer does.
     Raises OSError, and ValueError where a page has no such marks.
     """
-    paged: dict[str, list[Group]] = {}
-    for group in content.groups:
-        page = group.report.page
-        paged.setdefault(page if page and (out / page).exists() else INDEX, []).append(group)
-    plotted = figures.plot_all(content.groups)
-    files = {name: svg for of_recipe in plotted.values() for name, svg in of_recipe.items()}
+    paged: dict[str, list[Group | Sweep]] = {}
+    for each in content.shown:
+        page = each.report.page
+        paged.setdefault(page if page and (out / page).exists() else INDEX, []).append(each)
+    plotted = figures.plot_all([each for each in content.shown if isinstance(each, Group)])
+    plotted |= sweep_figure.plot_all([each for each in content.shown if isinstance(each, Sweep)])
+    files = {name: svg for of_one in plotted.values() for name, svg in of_one.items()}
     if found := content.verdicts:
         files[FOREST] = forest(found, content.published.title(content.published.contender))
     made = {INDEX: index(content, paged, plotted)}
@@ -87,15 +101,15 @@ def publish(out: Path, content: Content) -> list[Path]:
     return [out / page for page in made]
 
 
-def index(content: Content, paged: dict[str, list[Group]], plotted: dict[str, dict[str, bytes]]) -> str:
-    """README.md: the verdicts, a figure of each page, and the groups that are on no other page."""
+def index(content: Content, paged: dict[str, list[Group | Sweep]], plotted: dict[str, dict[str, bytes]]) -> str:
+    """README.md: the verdicts, a figure of each page, and what is on no other page."""
     parts = [PLANNED if content.planned else verdict_table(content)]
     if content.verdicts:
         parts.insert(0, _figure(FOREST))
-    for page, groups in paged.items():
-        shown = next((name for group in groups for name in plotted.get(group.recipe_id, ())), None)
+    for page, shown in paged.items():
+        first = next((name for each in shown for name in plotted.get(each.recipe_id, ())), None)
         if page != INDEX:
-            parts += [f"## [{escaped(groups[0].report.title)}]({page})", _figure(shown) if shown else ""]
+            parts += [f"## [{escaped(shown[0].report.title)}]({page})", _figure(first) if first else ""]
     parts += [sections(content, paged.get(INDEX, []), plotted), problems(content)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -117,9 +131,29 @@ def put_verdicts(page: Path, content: Content, figures: str) -> None:
     write_whole(page, f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}".encode())
 
 
-def sections(content: Content, groups: list[Group], plotted: dict[str, dict[str, bytes]]) -> str:
-    """A section for each of these groups."""
-    return "\n\n".join(section(content, group, plotted) for group in groups)
+def sections(content: Content, shown: list[Group | Sweep], plotted: dict[str, dict[str, bytes]]) -> str:
+    """A section for each of these."""
+    make = {Group: section, Sweep: sweep_section}
+    return "\n\n".join(make[type(each)](content, each, plotted) for each in shown)
+
+
+def sweep_section(content: Content, sweep: Sweep, plotted: dict[str, dict[str, bytes]]) -> str:
+    """A sweep: scores by value, figure, what tuning gains; folded away, every seed and where the runs come from."""
+    tested = not content.planned
+    found = sweep_tables.tuned(sweep, tested)
+    lines = [*sweep_tables.notes(sweep), *(f"**{escaped(warning)}**" for warning in sweep_tables.warnings(sweep))]
+    parts = [
+        f"## {sweep_tables.heading(sweep)}",
+        sweep_tables.scores(sweep, tested),
+        "\n".join(f"- {line}" for line in lines),
+        *(_figure(name) for name in plotted.get(sweep.recipe_id, ())),
+        f"{sweep_tables.TUNED}\n\n{found}" if found else "",
+        FOLDED,
+        sweep_tables.every_seed(sweep, tested),
+        sweep_tables.origins(sweep),
+        "</details>",
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def section(content: Content, group: Group, plotted: dict[str, dict[str, bytes]]) -> str:
@@ -136,7 +170,7 @@ def section(content: Content, group: Group, plotted: dict[str, dict[str, bytes]]
         *(_figure(name) for name in plotted.get(group.recipe_id, ())),
         tables.rotations(group),
         tables.lengths(group),
-        "<details><summary>Every seed, and where the runs come from</summary>",
+        FOLDED,
         tables.every_seed(group, tested),
         tables.details(group),
         "</details>",

@@ -4,15 +4,17 @@ With n seeds a percentile bootstrap is far too narrow (at n = 3 it covers 75% wh
 Because the same seed gives every scheme the same initial weights and batches, schemes are compared seed by seed.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import optimize, stats
 
 LEVEL = 0.95
 ALPHA = 0.05
+MOST_PAIRS = 10_000
 ROUNDED = (
     4e-6  # kept records have six digits: differences that lie no further apart, as a share of the values, are alike
 )
@@ -121,3 +123,51 @@ def without_worst(values: Sequence[float], higher_is_better: bool) -> float:
     """The write-up's protocol: the mean after the worst session is removed; nan from fewer than two."""
     kept = sorted(values, reverse=higher_is_better)[:-1]
     return float(np.mean(kept)) if kept else float("nan")
+
+
+def expected_best(values: Sequence[float], budget: int) -> float:
+    """The expected highest of `budget` trials, each of which draws one of `values` at random, with replacement.
+
+    Σᵢ v₍ᵢ₎ ((i/N)ⁿ − ((i−1)/N)ⁿ) over the N values in increasing order (Dodge et al., 2019, arXiv 1909.03004).
+    """
+    ordered = np.sort(np.asarray(values, dtype=float))
+    at_most = (np.arange(len(ordered) + 1) / len(ordered)) ** budget  # P(the best is at most v₍ᵢ₎)
+    return float(ordered @ np.diff(at_most))
+
+
+def paired_power(pairs: int, difference: float, spread: float, alpha: float = ALPHA) -> float:
+    """The probability that a two-sided paired t test over so many pairs finds a true mean difference.
+
+    Exact, by the noncentral t distribution, where paired differences are normal with standard deviation `spread`.
+    """
+    critical = stats.t.ppf(1 - alpha / 2, pairs - 1)
+    shift = abs(difference) / spread * np.sqrt(pairs)
+    return float(sum(stats.nct.sf(critical, pairs - 1, each) for each in (shift, -shift)))  # both tails, by symmetry
+
+
+def pairs_needed(difference: float, spread: float, power: float, alpha: float = ALPHA) -> int | None:
+    """The fewest pairs with which that test has at least `power`; None where even MOST_PAIRS have less."""
+    if paired_power(MOST_PAIRS, difference, spread, alpha) < power:
+        return None
+    return 2 + bisect_left(
+        range(2, MOST_PAIRS), True, key=lambda n: paired_power(n, difference, spread, alpha) >= power
+    )
+
+
+def detectable(pairs: int, spread: float, power: float, alpha: float = ALPHA) -> float:
+    """The least true mean difference that this test over so many pairs finds with at least `power`."""
+    most = 1.0
+    while paired_power(pairs, most, 1.0, alpha) < power:
+        most *= 2
+    found = optimize.brentq(lambda difference: paired_power(pairs, difference, 1.0, alpha) - power, 0, most)
+    return spread * float(found)
+
+
+def spread_interval(differences: Sequence[float]) -> tuple[float, float, float]:
+    """The standard deviation of paired differences and its 95% interval (χ²); nan from fewer than two."""
+    n = len(differences)
+    if n < 2:
+        return np.nan, np.nan, np.nan
+    spread = float(np.std(differences, ddof=1))
+    low, high = (spread * np.sqrt((n - 1) / stats.chi2.ppf(q, n - 1)) for q in ((1 + LEVEL) / 2, (1 - LEVEL) / 2))
+    return spread, float(low), float(high)

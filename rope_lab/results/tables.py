@@ -49,22 +49,25 @@ def verdicts(found: list[Verdict], baseline: str, contender: str, short: bool = 
             "task": escaped(v.report.title),
             "scale": escaped(v.scale + ("" if v.value == LAST else f", {v.value}")),
             "published gain": " / ".join(f"{gain:+.{digits}f}" for gain in v.published) or "–",
-            means: "–" if math.isnan(v.gain.mean) else " → ".join(_number(mean, digits) for mean in v.means),
-            "measured gain [95% interval]": _interval(v.gain, digits),
+            means: "–" if math.isnan(v.gain.mean) else " → ".join(rounded(mean, digits) for mean in v.means),
+            "measured gain [95% interval]": signed(v.gain, digits),
             "seeds": f"{v.gain.n}" if v.word != OPEN else f"{v.runs[0]} of {v.runs[1]} runs",
             p: "–" if math.isnan(v.p) else f"{v.p:.2g} ({v.family})",
             f"{contender} ahead?": f"**{v.word}**",
             "comparison": "planned" if v.planned else "exploratory",
         }
-        rows.append({name: cell for name, cell in row.items() if not (short and name in (means, p))})
+        left_out = {means, p} if short else set()
+        left_out |= set() if any(v.published for v in found) else {"published gain"}
+        rows.append({name: cell for name, cell in row.items() if name not in left_out})
     if short:
         return as_markdown(rows)
     units = dict.fromkeys(f"{escaped(v.report.title)}: {escaped(v.report.metric.unit)}" for v in found)
+    excludes = "the interval excludes half of the published gain, or " if any(v.published for v in found) else ""
     note = (
         f"Gains of {contender} over {baseline}, positive where it is ahead, paired by seed ({'; '.join(units)}). "
-        "**yes**: a planned test is significant in its favour; **no**: the interval excludes half of the published "
-        "gain, or a planned test says the reverse; **open**: runs are to come; **unsure**: none of these. What was not "
-        "planned before its first run is never a yes, however small its p."
+        "**yes**: a planned test is significant in its favour; "
+        f"**no**: {excludes}a planned test says the reverse; **open**: runs are to come; **unsure**: none of these. "
+        "What was not planned before its first run is never a yes, however small its p."
     )
     return f"{as_markdown(rows)}\n\n{note}"
 
@@ -118,49 +121,56 @@ def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> str:
     if verdict and tested:
         p[contender], title = verdict.p, escaped(group.published.title(contender))
         family = f"{title}: {verdict.family}" + (f", others: {family}" if here else "")
-    published = {} if group.variant else group.report.published
+    published = group.report.published if group.is_published and not group.variant else {}
     rows = []
     for scheme in group.schemes:
         runs, title = group.of(scheme), escaped(group.published.title(scheme))
         row = {"scheme": title}
         if published:
             row["published"] = " / ".join(published.get(scheme, ["–"]))
-        row |= {f"mean, {group.metric.unit}": _mean(group, scheme)} | _thresholds(group, scheme)
+        row |= {f"mean, {group.metric.unit}": mean_of(group.of(scheme).value, group.metric.digits)} | _thresholds(
+            group, scheme
+        )
         if group.optimum:
-            row["above the floor"] = _number(runs.value.mean() - group.optimum, digits)
+            row["above the floor"] = rounded(runs.value.mean() - group.optimum, digits)
         if others:
             found, p_here = differences.get(scheme), p.get(scheme, math.nan)
             beyond = "**" if p_here < ALPHA else ""
-            difference = _interval(found.difference, digits) if found else "–"
+            difference = signed(found.difference, digits) if found else "–"
             row[f"− {escaped(group.published.title(baseline))}"] = f"{beyond}{difference}{beyond}"
-            row[f"p (Holm; {family})"] = _number(p_here, None)
+            row[f"p (Holm; {family})"] = rounded(p_here, None)
         rows.append(row)
     return as_markdown(rows)
 
 
 def every_seed(group: Group, tested: bool = True) -> str:
     """Every seed of every scheme, the write-up's protocol, and where `tested` the sign-flip test."""
+    return as_markdown(every_seed_rows(group, tested))
+
+
+def every_seed_rows(group: Group, tested: bool) -> list[dict[str, str]]:
+    """The same as rows that name their cells."""
     baseline, metric = group.published.baseline, group.metric
     rows = []
     for scheme in group.schemes:
         runs = group.of(scheme)
         row = {
             "scheme": escaped(group.published.title(scheme)),
-            f"every seed, {metric.unit}": " ".join(_number(v, metric.digits) for v in runs.value) or "–",
-            "worst removed": _number(without_worst(runs.value, metric.higher_is_better), metric.digits),
+            f"every seed, {metric.unit}": " ".join(rounded(v, metric.digits) for v in runs.value) or "–",
+            "worst removed": rounded(without_worst(runs.value, metric.higher_is_better), metric.digits),
         }
         for threshold in group.report.thresholds:
             steps = group.first_steps(scheme, threshold)
             row[f"{threshold.name} at step"] = " ".join(f"{s:.0f}" if math.isfinite(s) else "–" for s in steps) or "–"
         for title, other in group.report.beside.items():
             values = [run.metrics.get(other.name, math.nan) for run in runs.run]
-            row[title] = _number(other.times * sum(values) / len(values) if values else math.nan, other.digits)
+            row[title] = rounded(other.times * sum(values) / len(values) if values else math.nan, other.digits)
         if tested:
             found = group.difference(scheme, baseline) if scheme != baseline else None
             signs = f"{found.p_signs:.2g} ({found.p_signs_least:.2g})" if found and found.difference.n > 1 else "–"
             row |= {"pairs": str(found.difference.n) if found else "–", "sign-flip p (least)": signs}
         rows.append(row)
-    return as_markdown(rows)
+    return rows
 
 
 def rotations(group: Group) -> str:
@@ -172,7 +182,7 @@ def rotations(group: Group) -> str:
         {
             "rotated": row["rotated"],
             "published": f"{row['loss']:.3f}",
-            f"mean, {group.metric.unit}": _mean(group, scheme),
+            f"mean, {group.metric.unit}": mean_of(group.of(scheme).value, group.metric.digits),
         }
         | _thresholds(group, scheme)
         for scheme, row in losses.items()
@@ -227,9 +237,10 @@ def details(group: Group) -> str:
         f"{sequences * s['train.seq_len']:,} tokens; {tested}",
         "seeds: " + "; ".join(f"{escaped(group.published.title(name))} {numbers(each)}" for name, each in seeds),
     ]
-    if deviations := group.deviations():
+    deviations = group.deviations()
+    if deviations and group.is_published:
         lines.append("differs from the write-up in " + escaped("; ".join(deviations)))
-    elif group.report.setup:
+    elif group.is_published and group.report.setup:
         lines.append("the write-up's own set-up" + (f", but for {escaped(group.variant)}" if group.variant else ""))
     if group.report.elsewhere:
         lines.append(f"in another set-up: {escaped(group.report.elsewhere)}")
@@ -244,21 +255,21 @@ def details(group: Group) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _interval(d: Interval, digits: int) -> str:
+def signed(d: Interval, digits: int) -> str:
+    """A difference with its sign and its interval."""
     if math.isnan(d.mean):
         return "–"
     return f"{d.mean:+.{digits}f}" + (f" [{d.low:+.{digits}f}, {d.high:+.{digits}f}]" if d.n > 1 else " (one seed)")
 
 
-def _mean(group: Group, scheme: str) -> str:
+def mean_of(values: Sequence[float], digits: int) -> str:
     """The mean over a scheme's seeds and its interval."""
-    values, digits = group.of(scheme).value, group.metric.digits
-    if values.empty:
+    if not len(values):
         return "–"
-    mean = t_interval(values)
-    if mean.n < 2:
-        return f"{mean.mean:.{digits}f} (one seed)"
-    return f"{mean.mean:.{digits}f} [{mean.low:.{digits}f}, {mean.high:.{digits}f}] n={mean.n}"
+    found = t_interval(values)
+    if found.n < 2:
+        return f"{found.mean:.{digits}f} (one seed)"
+    return f"{found.mean:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}] n={found.n}"
 
 
 def _thresholds(group: Group, scheme: str) -> dict[str, str]:
@@ -272,7 +283,7 @@ def _thresholds(group: Group, scheme: str) -> dict[str, str]:
     return cells
 
 
-def _number(value: float, digits: int | None) -> str:
+def rounded(value: float, digits: int | None) -> str:
     """With so many digits; with None, two that count."""
     if math.isnan(value):
         return "–"

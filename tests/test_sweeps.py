@@ -1,0 +1,182 @@
+"""Sweeps of settings: which recipes are one, what its table says, what tuning gains, its figure."""
+
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+from builders import PUBLISHED, make_row, make_run, table_rows
+from scipy import stats as scipy_stats
+
+from rope_lab.results import __main__ as results
+from rope_lab.results import sweep_figure, sweeps
+from rope_lab.results.groups import group
+from rope_lab.results.runs import Run
+
+RATES = (0.001, 0.002, 0.004)
+
+
+def cell(scheme: str, seed: int, value: float, settings: dict, **changes) -> Run:
+    name = "-".join(map(str, settings.values()))
+    ids = {"recipe_id": f"r{name}", "run_id": f"{scheme}{seed}{name}"}
+    ids = {key: re.sub(r"[^\w-]", "_", each) for key, each in ids.items()}
+    return make_row(scheme, seed, [0.0, value], settings=settings, **ids, **changes)
+
+
+def rates(ends: dict[str, list[list[float]]]) -> list[Run]:
+    """For each scheme, at each of RATES, what its seeds end with."""
+    return [
+        cell(scheme, seed, value, {"train.lr": rate})
+        for scheme, each in ends.items()
+        for rate, values in zip(RATES, each, strict=True)
+        for seed, value in enumerate(values)
+    ]
+
+
+ENDS = {
+    "rope": [[0.1, 0.2, 0.15], [0.3, 0.4, 0.5], [0.5, 0.8, 0.7]],
+    "roper": [[0.2, 0.3, 0.2], [0.9, 0.8, 0.7], [0.6, 0.4, 0.7]],
+}
+
+
+def only(runs: list[Run]) -> sweeps.Sweep:
+    (found,) = sweeps.find(group(runs, PUBLISHED))
+    return found
+
+
+def held(runs: list[Run]) -> list[tuple]:
+    """Of each sweep its settings and how many recipes it holds."""
+    return [(*sweep.settings, len(sweep.groups)) for sweep in sweeps.find(group(runs, PUBLISHED))]
+
+
+def of(*settings: dict) -> list[Run]:
+    return [cell("rope", 0, 0.5, each) for each in settings]
+
+
+def test_recipes_that_differ_in_a_number_are_a_sweep_and_two_words_are_not():
+    assert held(of(*({"train.lr": rate} for rate in RATES))) == [("train.lr", 3)]
+    assert held(of({"train.lr": 0.001}, {"train.lr": 0.002})) == [("train.lr", 2)]
+    assert held(of({"model.init": "pytorch"}, {"model.init": "xavier"})) == []
+    assert held(of(*({"model.init": word} for word in ("pytorch", "xavier", "mine")))) == [("model.init", 3)]
+    assert held(of({"train.lr": 0.001, "train.warmup": 1}, {"train.lr": 0.002, "train.warmup": 2})) == []
+    assert held(of({"train.lr": 0.001})) == []
+
+
+def test_two_settings_are_one_sweep_where_they_are_a_grid():
+    """And otherwise one of each; the numbers are the axis, the longer ones first."""
+    grid = [{"train.lr": rate, "model.norm": norm} for rate, norm in product(RATES, ("pre", "post"))]
+    assert held(of(*grid)) == [("train.lr", "model.norm", 6)]
+    grid = [{"train.lr": rate, "model.n_layers": layers} for rate, layers in product(RATES[:2], (1, 2, 3))]
+    assert held(of(*grid)) == [("model.n_layers", "train.lr", 6)]
+    star = [{"train.lr": 0.001, "train.batch_size": 4}, {"train.lr": 0.002, "train.batch_size": 4}]
+    star += [{"train.lr": 0.001, "train.batch_size": 8}, {"train.lr": 0.004, "train.batch_size": 4}]
+    assert sorted(held([*of(*star), cell("roper", 0, 0.5, star[0])])) == [("train.batch_size", 2), ("train.lr", 3)]
+
+
+def test_every_pair_of_recipes_that_is_shown_in_a_sweep_shares_all_else():
+    runs = of(
+        *({"train.lr": rate, "model.norm": norm, "train.beta1": 0.9} for rate, norm in zip(RATES, "aab", strict=True))
+    )
+    assert held(runs) == [("train.lr", 2)]
+
+
+def test_the_best_value_and_what_it_gains_are_paired_by_seed():
+    found = only(rates(ENDS))
+    rope, roper = ("rope", None), ("roper", None)
+    assert found.lines == [rope, roper]
+    assert [found.values[found.best(line)] for line in found.lines] == [0.004, 0.002]
+    d = found.paired(roper, 1, rope, 2).difference
+    assert (d.mean, d.n) == (pytest.approx(128 * np.mean([0.4, 0.0, 0.0])), 3)
+
+
+def test_the_expected_best_is_that_of_all_choices_of_values_seed_by_seed():
+    found = only(rates(ENDS))
+    tuned = found.tuned(("rope", None))
+    for seed, budget in product(range(3), (1, 2, 3)):
+        values = [128 * each[seed] for each in ENDS["rope"]]
+        brute = np.mean([max(choice) for choice in product(values, repeat=budget)])
+        assert tuned.loc[seed, budget] == pytest.approx(brute)
+    difference = found.tuned_difference(("roper", None), ("rope", None), 2).difference
+    means = [found.tuned((scheme, None))[2].mean() for scheme in ("roper", "rope")]
+    assert difference.mean == pytest.approx(means[0] - means[1])
+
+
+def test_of_a_loss_the_best_is_the_least():
+    runs = [
+        make_row("rope", 0, [2.0, loss], "eval/loss", task="substring_by_prefix", settings={"train.lr": rate},
+                 recipe_id=f"r{i}", run_id=f"x{i}")
+        for i, (rate, loss) in enumerate(zip(RATES, (0.5, 0.3, 0.9), strict=True))
+    ]  # fmt: skip
+    found = only(runs)
+    assert found.values[found.best(("rope", None))] == 0.002
+    brute = np.mean([min(choice) for choice in product((0.5, 0.3, 0.9), repeat=2)])
+    assert found.tuned(("rope", None)).loc[0, 2] == pytest.approx(brute)
+
+
+def test_a_run_that_diverged_counts_with_the_worst_value_and_is_named():
+    runs = [*rates(ENDS), cell("rope", 3, 0.9, {"train.lr": 0.004}, status="diverged")]
+    found = only(runs)
+    assert found.of(("rope", None)).loc[3].tolist()[2] == pytest.approx(12.8)
+    assert found.diverged(("rope", None), 2) == 1
+    assert 3 not in found.tuned(("rope", None)).index  # it has not every value
+
+
+def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
+    runs = rates({"rope": [[0.1], [0.2], [0.3]]})
+    runs += [cell("roper", 0, 0.5, {"train.lr": 0.001}, code="other")]
+    runs += [cell("roper", 0, 0.5, {"train.lr": 0.002}, torch="1 → 2")]
+    runs += [cell("roper", 0, 0.5, {"train.lr": 0.004})]
+    found = only(runs)
+    paired = [found.paired(("roper", None), at, ("rope", None), at) for at in range(3)]
+    assert [d and d.difference.n for d in paired] == [None, None, 1]
+
+
+def test_the_figure_has_a_line_a_scheme_its_intervals_and_a_ring_at_the_best():
+    found = only(rates(ENDS))
+    left, right = sweep_figure.figure(found).axes
+    assert left.get_xscale() == "log"
+    assert [tick.get_text() for tick in left.get_xticklabels()] == ["0.001", "0.002", "0.004"]
+    bold = {line.get_label(): line for line in left.lines if line.get_label() in ("RoPE", "RoPER")}
+    assert bold["RoPE"].get_ydata() == pytest.approx([128 * np.mean(each) for each in ENDS["rope"]])
+    rings = [line for line in left.lines if line.get_marker() == "o" and line.get_markersize() == 10]
+    assert [line.get_xdata()[0] for line in rings if len(line.get_xdata())] == [0.004, 0.002]
+    bars = [bar.get_segments()[0][:, 1] for bar in left.collections]
+    ends = scipy_stats.ttest_1samp(128 * np.array(ENDS["rope"][0]), 0).confidence_interval()
+    assert len(bars) == 6
+    assert bars[0] == pytest.approx([ends.low, ends.high])
+    assert list(right.lines[0].get_ydata()) == pytest.approx(found.tuned(("rope", None)).mean().tolist())
+    low, high = left.get_xlim()
+    assert 0.0005 < low < 0.001 < 0.004 < high < 0.008
+
+
+def test_words_have_a_place_each_and_near_numbers_a_linear_axis():
+    words = only(of(*({"model.init": word} for word in ("xavier", "pytorch", "mine"))))
+    ax = sweep_figure.figure(words).axes[0]
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["mine", "pytorch", "xavier"]
+    numbers = only(of({"train.beta1": 0.8}, {"train.beta1": 0.9}))
+    assert sweep_figure.figure(numbers).axes[0].get_xscale() == "linear"
+
+
+def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path, capsys):
+    """The recipe of most runs keeps its own section; what was published stands there alone."""
+    for rate, scheme, seed in product(RATES, ("rope", "roper"), range(3)):
+        train = {"steps": 100, "batch_size": 4, "seq_len": 64, "decay": "none", "lr": rate}
+        make_run(tmp_path, scheme, seed, ENDS[scheme][RATES.index(rate)][seed], config__train=train, name=f"l{rate}")
+    results.main([str(tmp_path)])
+    page = (tmp_path / "README.md").read_text()
+    assert re.findall("^## (.*)", page, re.M) == ["Substring by Index, by train.lr, scale quick"]
+    assert re.findall(r"\(figures/(.*?)\)", page) == ["quick-substring_by_index-train_lr-sweep.svg"]
+    scores = {row["train.lr ="]: row for row in table_rows(page) if "train.lr =" in row}
+    assert list(scores) == ["RoPE", "RoPER", "RoPER − RoPE"]
+    assert scores["RoPE"]["0.004"].startswith("**85.3 [")
+    assert "published" not in page
+    make_run(tmp_path, "none", 0, 0.5, config__train=train | {"lr": 0.002}, name="more")
+    results.main([str(tmp_path)])
+    page = (tmp_path / "README.md").read_text()
+    headings = ["Substring by Index, scale quick", "Substring by Index, by train.lr, scale quick"]
+    assert re.findall("^## (.*)", page, re.M) == headings
+    tuned = {row["scheme"]: row for row in table_rows(page) if "best of 3" in row}
+    assert tuned["RoPE"]["− at the recipe's"].startswith("+34.1 [")
+    assert tuned["RoPER"]["− at the recipe's"] == "0"
+    assert "0.002 (recipe)" in page
+    capsys.readouterr()
