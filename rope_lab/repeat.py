@@ -3,7 +3,8 @@
 Of each code, task, scale, scheme and kind of attention among the kept runs, one run is repeated up to its first
 evaluation after step 0. Every metric that is kept of these steps is compared, to the six digits that are kept. Where
 all runs of a code and task agree, results/same_code.yaml says so, and runs of either code are paired. Runs of another
-processor or another torch are left out: they would not agree for reasons of their own.
+processor or another torch are left out: they do not agree to six digits for reasons of their own. With --within 0.001
+they are repeated too, and losses agree that are no further apart than this share.
 """
 
 import argparse
@@ -43,8 +44,11 @@ def first_evaluation(run: Run) -> int:
     return min((step for step in steps if step > 0), default=0)
 
 
-def differences(run: Run) -> list[str]:
-    """Each metric up to the first evaluation that is not what it was, when the run is repeated. Raises ConfigError."""
+def differences(run: Run, within: float = 0.0) -> list[str]:
+    """Each metric up to the first evaluation that is not what it was, when the run is repeated. Raises ConfigError.
+
+    within: the share by which losses may differ; only these are then compared
+    """
     cfg, last = config_of(run), first_evaluation(run)
     torch.set_num_threads(int(run.threads))
     trainer = build(cfg)
@@ -59,17 +63,19 @@ def differences(run: Run) -> list[str]:
         f"{name} at step {step} was {value}, and is {short(found[step][name])}"
         for name, (steps, values) in run.curves.items()
         for step, value in zip(steps, values, strict=True)
-        if name in found.get(step, {}) and short(found[step][name]) != value
+        if name in found.get(step, {}) and (not within or name.endswith("loss"))
+        if abs(short(found[step][name]) - value) > within * abs(value)
     ]
 
 
-def chosen(runs: list[Run]) -> list[Run]:
-    """One run of each kind, of those that this machine can repeat."""
+def chosen(runs: list[Run], everywhere: bool = False) -> list[Run]:
+    """One run of each kind, of those that this machine can repeat; `everywhere`: wherever they were made."""
     here = provenance.hardware(torch.device("cpu"))
     kinds = {}
     for run in sorted(runs, key=lambda run: run.seed):
-        known = run.status == "finished" and not run.mixed and run.hardware == here["name"] and first_evaluation(run)
-        if known and run.torch == torch.__version__ and run.settings["device"] == "cpu":
+        made_here = (run.hardware, run.torch) == (here["name"], torch.__version__)
+        whole = run.status == "finished" and not run.mixed and first_evaluation(run)
+        if whole and (made_here or everywhere) and run.settings["device"] == "cpu":
             kind = (run.code, run.task, run.scale, run.position, run.settings.get("model.attention"))
             kinds.setdefault(kind, run)
     return list(kinds.values())
@@ -82,11 +88,20 @@ def main(arguments: list[str] | None = None) -> None:
     results = ROOT / "results"
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="of kept rows; none: all")
     parser.add_argument("--record", action="store_true", help=f"write what agrees into {SAME.relative_to(ROOT)}")
+    parser.add_argument("--task", help="repeat runs of this task alone")
+    parser.add_argument("--scale", help="repeat runs of this scale alone")
+    parser.add_argument("--within", type=float, default=0.0, metavar="SHARE", help="default: the same to six digits")
     given = parser.parse_args(arguments)
     folders = given.folders or [results, *(path.parent for path in sorted(results.glob("*/rows.csv")))]
     runs = [run for folder in folders for run in read(folder)[0]]
-    if not (repeated := chosen(runs)):
-        sys.exit("no kept run is of this processor, this torch and whole: nothing can be repeated here")
+    runs = [run for run in runs if given.task in (None, run.task) and given.scale in (None, run.scale)]
+    if not runs:
+        sys.exit("no kept run is of this task and scale")
+    if not (repeated := chosen(runs, everywhere=given.within > 0)):
+        sys.exit(
+            "no kept run is of this processor, this torch and whole: nothing can be repeated here, "
+            "but for --within 0.001"
+        )
     agreeing: dict[tuple[str, str, str], list[str]] = {}
     unlike = set()
     for run in tqdm(repeated, unit="run", disable=None):
@@ -94,15 +109,17 @@ def main(arguments: list[str] | None = None) -> None:
             now = provenance.code_digest(config_of(run))
             if numbers_of(run.code) == numbers_of(now):
                 continue
-            wrong = differences(run)
+            wrong = differences(run, given.within)
         except ConfigError as error:
             wrong = [str(error)]
         say(plain(f"{run}, code {run.code}: " + ("; ".join(wrong) or f"the same up to step {first_evaluation(run):,}")))
         agreeing.setdefault((run.code, run.task, now), []).append(f"{run.scale} {run.position} seed {run.seed}")
         if wrong:
             unlike.add((run.code, run.task, now))
+    if not agreeing:
+        say("every code of these runs is known to give today's numbers")
     found = [
-        {"code": code, "same_as": now, "task": task, "runs": each}
+        {"code": code, "same_as": now, "task": task, "runs": each} | ({"within": given.within} if given.within else {})
         for (code, task, now), each in agreeing.items()
         if (code, task, now) not in unlike
     ]

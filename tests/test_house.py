@@ -40,6 +40,7 @@ LAYERS = [
     {"rope_lab.results.verdicts"},
     {"rope_lab.results.tables", "rope_lab.results.figures", "rope_lab.results.sweeps"},
     {"rope_lab.results.forest", "rope_lab.results.sweep_tables", "rope_lab.results.sweep_figure"},
+    {"rope_lab.results.against"},
     {"rope_lab.results.pages", "rope_lab.results.plan", "rope_lab.results.probe_pages"},
     {"rope_lab.results.__main__", "rope_lab.probe", "rope_lab.repeat"},
     {"rope_lab.report", "rope_lab.report.charts", "rope_lab.report.colors"},

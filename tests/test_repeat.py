@@ -62,6 +62,28 @@ def test_what_cannot_be_repeated_here_is_left_out(kept):
         repeat.main([str(kept)])
 
 
+def test_runs_made_elsewhere_agree_within_a_share_of_their_losses(kept, capsys):
+    run = read(kept)
+    steps, values = run.curves["eval/loss"]
+    for share, status in ((1e-4, 0), (1e-2, 1)):
+        moved = run.curves | {"eval/loss": (steps, [value * (1 + share) for value in values])}
+        ends = run.metrics | {"eval/loss": moved["eval/loss"][1][-1]}
+        keep([dataclasses.replace(run, hardware="another processor", curves=moved, metrics=ends)], kept)
+        with pytest.raises(SystemExit) as ended:
+            repeat.main([str(kept), "--within", "1e-3", "--record"])
+        assert ended.value.code == status
+    (entry,) = yaml.safe_load((kept.parent / "same_code.yaml").read_text())
+    assert entry["within"] == 1e-3
+
+
+def test_only_runs_of_the_task_and_scale_that_are_asked_for_are_repeated(kept):
+    with pytest.raises(SystemExit, match="no kept run is of this task and scale"):
+        repeat.main([str(kept), "--scale", "paper"])
+    with pytest.raises(SystemExit) as ended:
+        repeat.main([str(kept), "--task", "substring_by_index", "--scale", "quick"])
+    assert ended.value.code == 0
+
+
 def test_codes_are_the_same_through_others_and_without_their_plug_in(tmp_path):
     path = tmp_path / "same.yaml"
     entries = [{"code": a, "same_as": b} for a, b in (("a", "b"), ("c", "d"), ("d", "a"), ("e", "f"))]

@@ -3,6 +3,10 @@
 A FOLDER holds run folders, or is one, or holds kept rows (`results/` in the repository does). What comes out is written
 beside what went in: README.md and figures/ in the first FOLDER. Without one: results/runs, or results/ if it is empty.
 
+--against compares with another baseline than RoPE: with a scheme (`--against roper`), with a value of a setting, where
+all else is alike (`--against train.lr=1e-3`), with the recipe of conf/ (`--against recipe`), or with a recipe by its
+id. Runs are paired by seed, your own with kept ones too: `python -m rope_lab.results results/runs results`.
+
 What is kept is always whole, however many processes keep at once and whenever one is killed. README.md and the figures
 are made from it afterwards and may lag behind; the next call without --keep rebuilds them.
 """
@@ -14,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rope_lab.files import newest_run
-from rope_lab.results import store, studies
+from rope_lab.results import against, store, studies
 from rope_lab.results.folders import read
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
@@ -53,13 +57,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--keep", action="store_true", help="add the runs to the rows kept in results/, and rebuild that"
     )
-    parser.add_argument("--into", type=Path, default=RESULTS, metavar="FOLDER", help="keep them there instead")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="keep them there instead, or write the pages there")
+    parser.add_argument("--against", metavar="WHAT", help="a scheme, KEY=VALUE, `recipe` or a recipe's id")
     parser.add_argument("--print", action="store_true", help="write nothing, only print the tables")
     given = parser.parse_args(arguments)
     folders = given.folders or [RESULTS / "runs" if any((RESULTS / "runs").glob("*/run.json")) else RESULTS]
-    out = given.into if given.keep else folders[0]
+    out = given.into or (RESULTS if given.keep else folders[0])
+    if given.against and given.keep:
+        parser.error("--against: kept rows have their pages against the baseline; ask without --keep")
     try:
-        planned, (outcomes, wrong) = studies.covers(out), read_outcomes(out)
+        planned, (outcomes, wrong) = any(map(studies.covers, (out, *folders))), read_outcomes(out)
     except studies.PlanError as error:
         sys.exit(str(error))
     except OSError as error:
@@ -84,13 +91,28 @@ def main(arguments: list[str] | None = None) -> None:
         runs, kept_problems = read(out)
         problems += kept_problems
 
-    content = Content(group(runs, published), published, problems + wrong, planned, outcomes)
+    groups, asked = group(runs, published), ""
+    if given.against and planned:
+        sys.exit("--against: planned comparisons are among these runs, and are tested as planned and nowhere else")
+    if given.against:
+        try:
+            if scheme := against.scheme_of(given.against, groups):
+                groups = group(runs, published := published.against(scheme))
+            else:
+                asked = against.table(given.against, groups)
+        except against.NothingToCompare as error:
+            sys.exit(str(error))
+    content = Content(groups, published, problems + wrong, planned, outcomes, asked)
     say(text(content))
     if given.print or not content.groups:
         return
+    if given.against and not given.into and store.exists(out):
+        say(f"nothing is written: the pages beside kept rows are against {Published().baseline}; --into FOLDER writes")
+        return
     try:
+        out.mkdir(parents=True, exist_ok=True)
         pages = publish(out, content)
-        if out.resolve() == RESULTS:
+        if out.resolve() == RESULTS and not given.against:
             put_verdicts(RESULTS.parent / INDEX, content, "results/figures")
     except ValueError as error:
         sys.exit(str(error))

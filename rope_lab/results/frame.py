@@ -70,6 +70,12 @@ def recipe(run: Run) -> dict[str, Any]:
     return RECIPE_DEFAULTS | run.settings
 
 
+def full_settings(run: Run) -> dict[str, Any]:
+    """Every setting of a run's recipe and, as `position.…`, of its scheme."""
+    scheme = SCHEME_DEFAULTS | run.position_settings
+    return recipe(run) | {f"position.{key}": value for key, value in scheme.items()}
+
+
 def curve(run: Run, metric: str) -> pd.Series:
     """The values of a metric by step; empty where a run has none."""
     steps, values = run.curves.get(metric, ([], []))

@@ -1,5 +1,6 @@
 """Runs that may be compared, seen together: one task and recipe, its schemes, and each scheme's seeds."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -125,13 +126,11 @@ class Group:
 
     def both(self, scheme: str, other: str) -> pd.DataFrame:
         """The finished runs of both schemes, by seed; `value_other run_other …` are of `other`."""
-        suffixes = "", "_other"
-        return self.of(scheme).merge(self.of(other), left_index=True, right_index=True, suffixes=suffixes).sort_index()
+        return _both(self.of(scheme), self.of(other))
 
     def pairs(self, scheme: str, other: str) -> pd.DataFrame:
         """Of `both`, the seeds that may be compared: by code that gives the same numbers, from first step to last."""
-        both = self.both(scheme, other)
-        return both[(both.numbers_of == both.numbers_of_other) & ~both.mixed & ~both.mixed_other]
+        return matched(self.of(scheme), self.of(other))
 
     def difference(self, scheme: str, other: str) -> PairedDifference | None:
         """`scheme` against `other`, seed by seed; None where they share no seed."""
@@ -194,7 +193,10 @@ class Group:
             both = self.both(scheme, baseline)
             if len(unlike := both.index[both.numbers_of != both.numbers_of_other]):
                 different = f"were run by different code at {seeds(unlike)}: these pairs are not compared"
-                lines.append(f"{title(scheme)} and {title(baseline)} {different}")
+                check = f"python -m rope_lab.repeat --task {self.task} --scale {self.scale} --record"
+                lines.append(
+                    f"{title(scheme)} and {title(baseline)} {different}; {check} pairs them where numbers agree"
+                )
         lines += [f"{'; '.join(n)} {'lacks' if len(n) == 1 else 'lack'} {what}" for what, n in lacks.items()]
         alike = (
             self.runs.groupby("scheme").code.transform("nunique") == 1
@@ -225,6 +227,19 @@ def group(runs: list[Run], published: Published) -> list[Group]:
     return sorted(groups, key=lambda g: (_rank(scales, g.scale), _rank(tasks, g.task), g.variant, g.recipe_id))
 
 
+def matched(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """The finished runs that may be compared, by seed: by code that gives the same numbers, from first step to last.
+
+    runs, others: rows of `Group.of`; what is of the others has the suffix `_other`
+    """
+    both = _both(runs, others)
+    return both[(both.numbers_of == both.numbers_of_other) & ~both.mixed & ~both.mixed_other]
+
+
+def _both(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    return runs.merge(others, left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
+
+
 def numbers(values: Iterable[int]) -> str:
     """Whole numbers in a few words: 0–4, 7."""
     spans: list[list[int]] = []
@@ -234,6 +249,16 @@ def numbers(values: Iterable[int]) -> str:
         else:
             spans.append([value, value])
     return ", ".join(f"{a}–{b}" if a < b else f"{a}" for a, b in spans)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def ordered(values: Iterable[Any]) -> list[Any]:
+    """Distinct values, or tuples of them: numbers by size, before words."""
+    sizes = lambda value: (0, value, "") if is_number(value) else (1, 0, str(value))  # noqa: E731
+    return sorted(set(values), key=lambda value: [*map(sizes, value)] if isinstance(value, tuple) else sizes(value))
 
 
 def seeds(values: Iterable[int]) -> str:

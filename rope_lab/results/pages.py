@@ -38,6 +38,7 @@ class Content:
 
     planned:  whether they are of planned comparisons: they are then shown without differences and tests
     outcomes: of the plan in the folder
+    asked:    what else was asked, answered in Markdown: it comes first
     problems: what could not be read or counted
     """
 
@@ -46,6 +47,7 @@ class Content:
     problems: list[str] = field(default_factory=list)
     planned: bool = False
     outcomes: list[Outcome] = field(default_factory=list)
+    asked: str = ""
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
@@ -64,7 +66,7 @@ class Content:
 
 def text(content: Content) -> str:
     """Everything that there is to say, as Markdown, without figures."""
-    parts = [verdict_table(content), sections(content, content.shown, {}), problems(content)]
+    parts = [content.asked, verdict_table(content), sections(content, content.shown, {}), problems(content)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -106,6 +108,7 @@ def index(content: Content, paged: dict[str, list[Group | Sweep]], plotted: dict
     parts = [PLANNED if content.planned else verdict_table(content)]
     if content.verdicts:
         parts.insert(0, _figure(FOREST))
+    parts.insert(0, content.asked)
     for page, shown in paged.items():
         first = next((name for each in shown for name in plotted.get(each.recipe_id, ())), None)
         if page != INDEX:

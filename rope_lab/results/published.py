@@ -1,5 +1,6 @@
 """results/published.yaml: what was published, beside which the measured is put; names and colours."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,6 +58,13 @@ class Published:
         self.baseline, self.contender = content["baseline"], content["contender"]
         self.schemes, self.tasks, self.scales = content["schemes"], content["tasks"], content["scales"]
         self.attributes, self.rotations = content["attributes"], content["rotations"]
+
+    def against(self, scheme: str) -> "Published":
+        """The same with another baseline; where it is the contender, the two change places."""
+        other = copy.copy(self)
+        other.contender = self.baseline if scheme == self.contender else self.contender
+        other.baseline = scheme
+        return other
 
     def report(self, task: str, metrics: set[str], settings: Mapping[str, Any]) -> TaskReport:
         """Of a task, its title with those of its runs' `settings` that belong there.

@@ -10,6 +10,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from rope_lab.results import series
 from rope_lab.results.figures import LABEL, WIDTH, rendered, score_axis, styled
+from rope_lab.results.groups import is_number
 from rope_lab.results.runs import one_line
 from rope_lab.results.stats import t_interval
 from rope_lab.results.sweeps import Line, Sweep
@@ -113,8 +114,7 @@ def _axis(ax: Axes, sweep: Sweep) -> None:
 
 def _x(sweep: Sweep) -> np.ndarray:
     """Where the values stand."""
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in sweep.values)
-    return np.array(sweep.values if numbers else range(len(sweep.values)), dtype=float)
+    return np.array(sweep.values if all(map(is_number, sweep.values)) else range(len(sweep.values)), dtype=float)
 
 
 def _apart(i: int, lines: int) -> float:

@@ -1,8 +1,7 @@
 """Sweeps: recipes of one task and scale that differ in one setting or two, and what comes of each of its values."""
 
 import json
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, groupby, permutations
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.groups import Group
+from rope_lab.results.groups import Group, is_number, ordered
 from rope_lab.results.published import LONGEST, TaskReport
 from rope_lab.results.runs import one_line
 from rope_lab.results.stats import PairedDifference, expected_best, paired_difference
@@ -61,7 +60,7 @@ class Sweep:
     @cached_property
     def values(self) -> list[Any]:
         """Those of the axis, in order."""
-        return _ordered(values[0] for values in self.groups)
+        return ordered(values[0] for values in self.groups)
 
     @property
     def recipe(self) -> tuple[Any, ...] | None:
@@ -71,9 +70,7 @@ class Sweep:
     @property
     def on_log_axis(self) -> bool:
         """Whether the values are numbers of different magnitude, as learning rates are."""
-        return (
-            all(map(_is_number, self.values)) and 3 * max(self.values[0], 0) <= self.values[-1] and self.values[0] > 0
-        )
+        return all(map(is_number, self.values)) and 3 * max(self.values[0], 0) <= self.values[-1] and self.values[0] > 0
 
     @property
     def optimum(self) -> float:
@@ -107,7 +104,7 @@ class Sweep:
         known = list(self.group.published.schemes)
         rank = {s: known.index(name) if (name := s if s in known else s.partition(" ")[0]) in known else len(known)
                 for s, _ in self._by_line}  # fmt: skip
-        seconds = _ordered({second for _, second in self._by_line})
+        seconds = ordered({second for _, second in self._by_line})
         varied = [line for line, runs in self._by_line.items() if runs["at"].nunique() > 1] or self._by_line
         return sorted(varied, key=lambda line: (rank[line[0]], line[0], seconds.index(line[1])))
 
@@ -187,10 +184,10 @@ def _candidates(groups: list[Group]) -> Iterator[Sweep]:
             alike = same.setdefault(_word(rest), {})
             alike[tuple(_plain(group.settings.get(key)) for key in axes)] = group
         for found in same.values():
-            on_axis, *other = [_ordered({values[i] for values in found}) for i in range(len(axes))]
+            on_axis, *other = [ordered({values[i] for values in found}) for i in range(len(axes))]
             if not _varies(on_axis) or (other and not _is_grid(list(found), on_axis, other[0])):
                 continue
-            yield Sweep(axes, {values: found[values] for values in _ordered(found)})
+            yield Sweep(axes, {values: found[values] for values in ordered(found)})
 
 
 def _axes(groups: list[Group]) -> list[tuple[str, ...]]:
@@ -203,22 +200,18 @@ def _axes(groups: list[Group]) -> list[tuple[str, ...]]:
 
 
 def _varies(values: list[Any]) -> bool:
-    return len(values) >= (2 if all(map(_is_number, values)) else FEWEST_WORDS)
+    return len(values) >= (2 if all(map(is_number, values)) else FEWEST_WORDS)
 
 
 def _is_grid(cells: list[tuple[Any, Any]], on_axis: list[Any], others: list[Any]) -> bool:
     """Whether two lines or more have two values or more, on the longer axis; of equal ones, on the one of numbers."""
     long = sum(sum(second == other for _, second in cells) > 1 for other in others) > 1
-    return long and (len(on_axis), all(map(_is_number, on_axis))) >= (len(others), all(map(_is_number, others)))
+    return long and (len(on_axis), all(map(is_number, on_axis))) >= (len(others), all(map(is_number, others)))
 
 
 def _paired(first: pd.Series, second: pd.Series) -> PairedDifference | None:
     both = pd.concat([first, second], axis="columns", keys=["first", "second"], join="inner").dropna()
     return None if both.empty else paired_difference(both["first"], both["second"])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _plain(value: Any) -> Any:
@@ -228,9 +221,3 @@ def _plain(value: Any) -> Any:
 
 def _word(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
-
-
-def _ordered(values: Iterable[Any]) -> list[Any]:
-    """Distinct values, or tuples of them: numbers by size, before words."""
-    sizes = lambda value: (0, value, "") if _is_number(value) else (1, 0, str(value))  # noqa: E731
-    return sorted(set(values), key=lambda value: [*map(sizes, value)] if isinstance(value, tuple) else sizes(value))

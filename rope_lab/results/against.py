@@ -1,0 +1,161 @@
+"""`--against`: every run beside the run of another scheme, of another value of a setting, or of another recipe."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rope_lab.results.frame import full_settings
+from rope_lab.results.groups import Group, matched, ordered
+from rope_lab.results.stats import ALPHA, paired_difference
+from rope_lab.results.tables import as_markdown, escaped, rounded, signed
+from rope_lab.results.verdicts import family_of
+from rope_lab.text import nearest, show
+
+OWN = "recipe"  # the recipe that conf/ has for a task and scale
+
+
+class NothingToCompare(ValueError):
+    """What was asked for is not there: the message says what is."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of a scheme under a recipe, and all their settings, the scheme's own as `position.…`."""
+
+    group: Group
+    scheme: str
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """As the first of the runs has them."""
+        runs = self.group.runs
+        return full_settings(runs.run[runs.scheme == self.scheme].iloc[0])
+
+    @cached_property
+    def key(self) -> tuple[str, str, str]:
+        """Task, scale and the position encoding without what its settings say."""
+        runs = self.group.runs
+        return self.group.task, self.group.scale, runs.position[runs.scheme == self.scheme].iloc[0]
+
+
+def scheme_of(asked: str, groups: list[Group]) -> str | None:
+    """The scheme that is asked for, by name or title; None where it is a setting or a recipe. Raises NothingToCompare.
+
+    asked: a scheme; KEY=VALUE; `recipe`, the recipe of conf/; or a recipe's id, of which the beginning is enough
+    """
+    schemes = {scheme for group in groups for scheme in group.schemes}
+    titles = {group.published.title(scheme).lower(): scheme for group in groups for scheme in group.schemes}
+    if asked in schemes or asked.lower() in titles:
+        return asked if asked in schemes else titles[asked.lower()]
+    recipes = {group.recipe_id for group in groups if len(asked) > 3 and group.recipe_id.startswith(asked)}
+    if "=" in asked or asked == OWN or len(recipes) == 1:
+        return None
+    raise NothingToCompare(
+        f"--against {asked}: no run is of this scheme ({nearest(asked, sorted(schemes), '')}); "
+        "a setting is given as train.lr=1e-3, a recipe by its id, and its own recipe as `recipe`"
+    )
+
+
+def table(asked: str, groups: list[Group]) -> str:
+    """Every scheme and recipe beside the reference, paired by seed, as Markdown. Raises NothingToCompare."""
+    cells = [Cell(group, scheme) for group in groups for scheme in group.schemes]
+    find = _by_setting(asked, cells) if "=" in asked else _by_recipe(asked)
+    found = [(cell, other) for cell in cells if (other := find(cell, cells))]
+    rows, p_values = [], []
+    for cell, other in found:
+        runs, others = (each.group.of(each.scheme) for each in (cell, other))
+        pairs, metric = matched(runs, others), cell.group.metric
+        d = None if pairs.empty else paired_difference(pairs.value, pairs.value_other)
+        p_values.append(d.p if d else float("nan"))
+        means = (rounded(values.mean(), metric.digits) for values in (pairs.value_other, pairs.value))
+        rows.append(
+            {
+                "task": escaped(cell.group.report.title),
+                "scale": escaped(cell.group.scale),
+                "scheme": escaped(cell.group.published.title(cell.scheme)),
+                "here": escaped(_unlike(cell, other)),
+                "there → here": " → ".join(means) if d else "–",
+                "here − there": signed(d.difference, metric.digits) if d else "–",
+                "pairs": str(len(pairs)),
+                "unit": escaped(f"{metric.unit}, {'higher' if metric.higher_is_better else 'lower'} is better"),
+            }
+        )
+    if not rows:
+        raise NothingToCompare(f"--against {asked}: no recipe differs from it in that alone" if "=" in asked else asked)
+    corrected, family = family_of(p_values, "comparisons here", "this comparison")
+    for row, p in zip(rows, corrected, strict=True):
+        beyond = "**" if p < ALPHA else ""
+        row["here − there"] = f"{beyond}{row['here − there']}{beyond}"
+        row[f"p (Holm; {family})"] = rounded(p, None)
+    there = f"runs with {asked}" if "=" in asked else "its own recipe" if asked == OWN else f"recipe {asked}"
+    return (
+        f"## Against {escaped(there)}\n\n{as_markdown(rows)}\n\n"
+        "Runs of the same scheme, paired by seed where their codes give the same numbers; *here* names what is unlike "
+        "the reference. Intervals are 95% intervals over seeds (Student's t)."
+    )
+
+
+def _by_setting(asked: str, cells: list[Cell]) -> Callable[[Cell, list[Cell]], Cell | None]:
+    """For a cell, the one which is alike but has this value of a setting. Raises NothingToCompare."""
+    key, _, text = asked.partition("=")
+    known = {name for cell in cells for name in cell.settings}
+    if key not in known:
+        raise NothingToCompare(f"--against {asked}: no run has a setting {key}; {nearest(key, sorted(known), '')}")
+    value, values = _parsed(text), {_word(cell.settings.get(key)): cell.settings.get(key) for cell in cells}
+    if _word(value) not in values:
+        there = ", ".join(map(show, ordered(values.values())))
+        raise NothingToCompare(f"--against {asked}: no run has this value; there are {there}")
+
+    def find(cell: Cell, cells: list[Cell]) -> Cell | None:
+        wanted = {**cell.settings, key: value}
+        alike = (
+            c for c in cells if c.key == cell.key and _same(c.settings, wanted) and not _same(wanted, cell.settings)
+        )
+        return next(alike, None)
+
+    return find
+
+
+def _by_recipe(asked: str) -> Callable[[Cell, list[Cell]], Cell | None]:
+    """For a cell, the one of the same scheme under that recipe."""
+
+    def find(cell: Cell, cells: list[Cell]) -> Cell | None:
+        for c in cells:
+            of_recipe = not c.group.variant if asked == OWN else c.group.recipe_id.startswith(asked)
+            same = (c.group.task, c.scheme) == (cell.group.task, cell.scheme)
+            if of_recipe and same and c.group is not cell.group and (asked != OWN or c.key == cell.key):
+                return c
+        return None
+
+    return find
+
+
+def _unlike(cell: Cell, other: Cell) -> str:
+    """The settings of a cell that are not those of the other; at most four of them."""
+    mine, theirs = cell.settings, other.settings
+    keys = [key for key in sorted(mine) if _word(mine[key]) != _word(theirs.get(key))]
+    more = f" and {len(keys) - 4} more" if len(keys) > 4 else ""
+    return ", ".join(f"{key}={show(mine[key])}" for key in keys[:4]) + more
+
+
+def _parsed(text: str) -> Any:
+    """A value as one types it: a number, true, false, null, a list, or a word."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _same(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return all(_word(first.get(key)) == _word(second.get(key)) for key in {*first, *second})
+
+
+def _word(value: Any) -> str:
+    """A value such that 4 and 4.0 are the same, and 1 and true are not."""
+    return json.dumps(float(value) if isinstance(value, int) and not isinstance(value, bool) else value)

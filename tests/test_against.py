@@ -1,0 +1,155 @@
+"""`--against`: a scheme, a value of a setting or a recipe in the baseline's place."""
+
+import math
+
+import pytest
+from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_run, row, shipped, shown, table_rows
+from scipy import stats as scipy_stats
+
+from rope_lab.results import __main__ as results
+from rope_lab.results import against
+from rope_lab.results.folders import read
+from rope_lab.results.groups import group
+
+
+@pytest.fixture
+def out(tmp_path):
+    """RoPE, RoPER and a scheme of the user's under one recipe; RoPER under another too."""
+    make_pairs(tmp_path, ROPE, ROPER)
+    for seed in range(4):
+        make_run(tmp_path, "mine", seed, 0.9 - 0.1 * seed)
+        make_run(
+            tmp_path, "roper", seed, 0.5 + 0.05 * seed**2, config__model={"d_model": 16, "init": "xavier"}, name="x"
+        )
+    return tmp_path
+
+
+def asked(capsys, *arguments) -> str:
+    results.main([*map(str, arguments), "--print"])
+    return capsys.readouterr().out
+
+
+def test_any_scheme_can_be_the_baseline(out, capsys):
+    text = asked(capsys, out, "--against", "roper")
+    differences = {each["scheme"]: each["− RoPER"] for each in table_rows(text) if "− RoPER" in each}
+    assert differences["RoPER"] == "–"
+    expected = 128 * sum(0.9 - 0.1 * i - last for i, last in enumerate(ROPER)) / 4
+    assert differences["mine"].lstrip("*").startswith(f"{expected:+.1f} [")
+    assert row(text, "Substring by Index")["measured gain [95% interval]"].lstrip("*").startswith("-39.0 ")  # of RoPE
+    mine = asked(capsys, out, "--against", "mine")
+    assert {each["− mine"] for each in table_rows(mine) if each.get("scheme") == "mine" and "− mine" in each} == {"–"}
+    assert asked(capsys, out, "--against", "RoPER") == text  # by its title
+
+
+def test_the_default_is_against_the_published_baseline(out, capsys):
+    assert asked(capsys, out, "--against", "rope") == asked(capsys, out)
+
+
+@pytest.mark.parametrize("reference", ["model.init=xavier", "recipe"])
+def test_a_setting_or_the_own_recipe_is_paired_by_seed(out, capsys, reference):
+    (found,) = [each for each in table_rows(asked(capsys, out, "--against", reference)) if "here − there" in each]
+    sign = 1 if reference == "recipe" else -1
+    values = [sign * 128 * (0.5 + 0.05 * seed**2 - ROPER[seed]) for seed in range(4)]
+    test = scipy_stats.ttest_1samp(values, 0)
+    ends = test.confidence_interval()
+    shown_as = f"{sum(values) / 4:+.1f} [{ends.low:+.1f}, {ends.high:+.1f}]"
+    assert (found["scheme"], found["pairs"], found["here − there"].strip("*")) == ("RoPER", "4", shown_as)
+    assert float(found["p (Holm; this comparison)"]) == pytest.approx(test.pvalue, rel=0.05)
+
+
+def test_a_recipe_is_known_by_the_beginning_of_its_id(out, capsys):
+    recipe = next(run.recipe_id for run in read(out)[0] if run.settings.get("model.init") == "xavier")
+    text = asked(capsys, out, "--against", recipe[:6])
+    assert [each["scheme"] for each in table_rows(text) if "here − there" in each] == ["RoPER"]
+
+
+def test_a_setting_of_the_scheme_is_one_too(tmp_path):
+    for seed in range(3):
+        make_run(tmp_path, "rope", seed, 0.5)
+        make_run(
+            tmp_path, "rope", seed, 0.6 + 0.01 * seed, config__position=shipped("rope") | {"q": 2}, name=f"q{seed}"
+        )
+    (found,) = table_rows(against.table("position.q=1", group(read(tmp_path)[0], PUBLISHED)))
+    assert (found["here"], found["pairs"]) == ("position.q=2", "3")
+    assert found["here − there"].strip("*").startswith("+14.1 [")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("ropr", "did you mean roper?"),
+        ("model.innit=xavier", "did you mean model.init?"),
+        ("train.steps=7", "there are 100"),
+        ("train.steps=100", "no recipe differs from it in that alone"),
+        ("abcdef", "no run is of this scheme"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_is(out, wanted, said):
+    with pytest.raises(SystemExit, match=said.replace("?", r"\?")):
+        results.main([str(out), "--print", "--against", wanted])
+
+
+def test_pairs_need_codes_that_give_the_same_numbers_and_the_check_is_named(out, capsys):
+    for seed in range(2):
+        make_run(
+            out,
+            "rope",
+            9 + seed,
+            0.5,
+            config__model={"d_model": 16, "init": "xavier"},
+            provenance__code="other",
+            name=f"x{seed}",
+        )
+        make_run(out, "rope", 9 + seed, 0.5)
+        make_run(out, "mine", 9 + seed, 0.5, provenance__code="other")
+    rows = [each for each in table_rows(asked(capsys, out, "--against", "recipe")) if each.get("scheme") == "RoPE"]
+    assert next(each for each in rows if "pairs" in each and "here" in each)["pairs"] == "0"
+    text = shown(capsys, out)
+    assert "mine and RoPE were run by different code at seeds 9–10: these pairs are not compared" in text
+    assert "rope_lab.repeat --task substring_by_index --scale quick --record" in text.replace("\\", "")
+
+
+def test_the_pages_beside_kept_rows_stay_and_others_are_written_where_it_is_said(out, tmp_path_factory, capsys):
+    kept, pages = tmp_path_factory.mktemp("kept"), tmp_path_factory.mktemp("other") / "pages"
+    results.main([str(out), "--keep", "--into", str(kept)])
+    before = (kept / "README.md").read_text()
+    results.main([str(kept), "--against", "roper"])
+    assert (kept / "README.md").read_text() == before
+    assert "--into" in capsys.readouterr().out
+    results.main([str(kept), "--against", "roper", "--into", str(pages)])
+    assert "− RoPER" in (pages / "README.md").read_text()
+    assert not (pages / "rows.csv").exists()
+    with pytest.raises(SystemExit):
+        results.main([str(kept), "--against", "roper", "--keep"])
+
+
+def test_planned_comparisons_are_tested_nowhere_else(out, capsys):
+    plan = """
+studies:
+  mine:
+    hypothesis: h
+    rows: runs
+    task: substring_by_index
+    scale: quick
+    settings: {}
+    seeds: {rope: 0-1, roper: 0-1}
+    higher_is_better: true
+    diverged: 0
+    primary: [{name: n, schemes: [roper, rope], test: sign_flip, metric: eval/accuracy}]
+"""
+    (out / "plan.yaml").write_text(plan)
+    for seed in range(2):
+        make_run(out / "runs", "rope", seed, 0.5)
+    with pytest.raises(SystemExit, match="tested as planned and nowhere else"):
+        results.main([str(out), str(out / "runs"), "--print", "--against", "roper"])
+
+
+def test_nothing_is_called_published_where_nothing_was(tmp_path, capsys):
+    make_run(tmp_path, "mine", 0, 0.5)
+    make_run(tmp_path, "alibi", 0, 0.6)
+    text = shown(capsys, tmp_path)
+    assert "published" not in text
+    assert "write-up" not in text
+    make_run(tmp_path, "rope", 0, 0.6)
+    assert "| published" in shown(capsys, tmp_path)
+    assert not math.isnan(float(row(shown(capsys, tmp_path), "RoPE")["published"]))
