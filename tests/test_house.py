@@ -43,6 +43,7 @@ LAYERS = [
     {"rope_lab.results.against"},
     {"rope_lab.results.pages", "rope_lab.results.plan", "rope_lab.results.probe_pages"},
     {"rope_lab.results.__main__", "rope_lab.probe", "rope_lab.repeat"},
+    {"rope_lab.results.power"},
     {"rope_lab.report", "rope_lab.report.charts", "rope_lab.report.colors"},
     {"rope_lab.report.frames"},
     {"rope_lab.report.page"},

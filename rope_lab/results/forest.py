@@ -24,7 +24,9 @@ def forest(verdicts: list[Verdict], contender: str) -> bytes:
     with styled():
         figure = Figure(figsize=(WIDTH, 0.27 * sum(heights) + 0.3), layout="constrained")
         axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
-        looks = ({"published": PUBLISHED} if any(v.published for v in verdicts) else {}) | {k: {"ls": "", **look} for k, look in LOOKS.items()}
+        looks = ({"published": PUBLISHED} if any(v.published for v in verdicts) else {}) | {
+            k: {"ls": "", **look} for k, look in LOOKS.items()
+        }
         handles = [axes[0].plot([], [], label=name, **look)[0] for name, look in looks.items()]
         figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
         for ax, found in zip(axes, panels.values(), strict=True):

@@ -1,0 +1,74 @@
+"""How many seeds: from the spread of paired differences, and only of runs that may be compared."""
+
+import numpy as np
+import pytest
+from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_run, table_rows
+
+from rope_lab.results import power, stats
+from rope_lab.results.folders import read
+from rope_lab.results.groups import group
+
+
+@pytest.fixture
+def out(tmp_path):
+    return make_pairs(tmp_path, ROPE, ROPER)
+
+
+def asked(capsys, *arguments) -> list[dict[str, str]]:
+    power.main([*map(str, arguments)])
+    return table_rows(capsys.readouterr().out)
+
+
+def test_pairs_and_what_is_seen_come_from_the_spread_of_paired_differences(out, capsys):
+    spread = float(np.std(128 * (np.array(ROPER) - np.array(ROPE)), ddof=1))
+    (found,) = asked(capsys, out, "--difference", 20, "--power", 0.9, "--seeds", 4, 12)
+    assert (found["− RoPE"], found["pairs"]) == ("RoPER", "4")
+    assert found["spread [95%]"].startswith(f"{spread:.1f} [")
+    assert found["pairs for 20"].startswith(f"{stats.pairs_needed(20, spread, 0.9)} [")
+    for n in (4, 12):
+        least, chance = stats.detectable(n, spread, 0.9), stats.paired_power(n, 20, spread)
+        assert found[f"{n} see"] == f"{least:.1f} ({chance:.0%})"
+
+
+def test_without_a_difference_it_says_what_numbers_of_pairs_see(out, capsys):
+    (found,) = asked(capsys, out)
+    assert [name for name in found if name.endswith(" see")] == [f"{n} see" for n in power.SEEDS]
+    assert not [name for name in found if name.startswith("pairs for")]
+
+
+def test_any_scheme_is_the_baseline_and_pairs_need_the_same_code(out, capsys):
+    for seed in range(4):
+        make_run(out, "none", seed, 0.3 + 0.02 * seed**2, provenance__code="c0de" if seed < 3 else "other")
+    rows = {row["− none"]: row["pairs"] for row in asked(capsys, out, "--against", "none")}
+    assert rows == {"RoPE": "3", "RoPER": "3"}
+    assert [row["− none"] for row in asked(capsys, out, "--against", "none", "--position", "roper")] == ["RoPER"]
+
+
+def test_runs_that_reach_a_threshold_or_not_are_called_bimodal(out):
+    (found,) = group(read(out)[0], PUBLISHED)
+    assert any("bimodal" in line and "RoPE 3 of 4" in line for line in power.notes(found, ["roper"], 0.8, 0.05, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--task", "substring_by_indx"], "did you mean substring_by_index?"),
+        (["--scale", "paper"], "there are quick"),
+        (["--position", "ropr"], "did you mean roper?"),
+        (["--against", "mine"], "no run is of this scheme"),
+        (["--position", "rope"], "no scheme has two pairs"),
+    ],
+)
+def test_what_is_not_there_is_said(out, arguments, said):
+    with pytest.raises(SystemExit, match=said.replace("?", r"\?")):
+        power.main([str(out), *arguments])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--difference", "0"], ["--seeds", "1"], ["--power", "1"], ["--alpha", "0.9"], ["--difference", "nan1"]],
+)
+def test_numbers_that_cannot_be_are_refused(out, arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        power.main([str(out), *arguments])
+    assert ended.value.code == 2
