@@ -3,19 +3,22 @@
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-SETUP = f"in {ROOT}: `make setup` once, then `source .venv/bin/activate`"
+from rope_lab.places import IN_CHECKOUT, ROOT
 
-# python -m rope_lab.…, python -m tasks.… or python scripts/…
+SETUP = f"in {ROOT}: `make setup` once, then `source .venv/bin/activate`" if IN_CHECKOUT else "install it with pip"
+
+# python -m rope_lab.…, python -m tasks.…, python scripts/… or rope-lab …
 _script = getattr(sys.modules["__main__"], "__file__", None)
-_is_command = sys.argv[:1] == ["-m"] or (_script and Path(_script).resolve().parent == ROOT / "scripts")
+_is_script = _script and (Path(_script).name == "rope-lab" or Path(_script).resolve().parent == ROOT / "scripts")
+_is_command = sys.argv[:1] == ["-m"] or _is_script
 if _is_command and sys.version_info < (3, 11):
     sys.exit(f"rope_lab needs Python 3.11 or newer; this is {sys.version.split()[0]}, {sys.executable}\n{SETUP}")
 
 from rope_lab import command  # noqa: E402 - older versions of Python do not even read it
 
 # `tasks` stands beside this package: whatever folder of that name lies where the user stands must not come before it.
-sys.path.insert(0, str(ROOT))
+# Installed, and imported by a program of others, it comes last: a package `tasks` of theirs stays theirs.
+sys.path.insert(0 if IN_CHECKOUT or _is_command else len(sys.path), str(ROOT))
 
 if _is_command:  # before anything is imported that takes long
     command.begin(SETUP)

@@ -25,10 +25,10 @@ from rope_lab.hooks import Dims, PositionScheme
 from rope_lab.identity import Identity, identify
 from rope_lab.instantiate import SWAPPED, ConfigError
 from rope_lab.overrides import check_overrides
+from rope_lab.places import RESULTS, ROOT
 from rope_lab.text import flat, nearest, nested, show
 from tasks.base import Task
 
-ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
 CORES = os.cpu_count() or 1
 TOO_DEEP = "task or position: settings are nested too deeply"
@@ -158,7 +158,7 @@ class Settings:
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = Field(description="where the model runs")
     threads: Int | None = several(f"CPU threads, of {CORES} cores; null: as many as torch takes", most=CORES)
-    out: Text | None = Field(description="the folder that holds run folders; null: results/runs in the checkout")
+    out: Text | None = Field(description="the folder that holds run folders; null: results/runs")
     fresh: bool = Field(description="delete what is recorded of this run and start over")
     other_code: bool = Field(description="resume a run although the code has changed since")
     stop_at: Float | None = Field(
@@ -336,7 +336,7 @@ def build_position(config: Config, dims: Dims) -> PositionScheme:
 def out_folder(config: Config) -> Path:
     """The folder that holds run folders."""
     if not config.out:
-        return ROOT / "results" / "runs"
+        return (RESULTS / "runs").absolute()
     try:
         return Path(config.out).expanduser().resolve()
     except (OSError, ValueError, RuntimeError) as error:

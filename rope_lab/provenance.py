@@ -4,6 +4,7 @@ import ast
 import functools
 import hashlib
 import importlib.metadata
+import importlib.util
 import inspect
 import os
 import platform
@@ -22,7 +23,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from rope_lab import instantiate, plugins
-from rope_lab.config import ROOT, Config
+from rope_lab.config import Config
+from rope_lab.places import IN_CHECKOUT, ROOT
 
 MODEL = ("attention", "cpu_attention", "hooks", "model", "positions", "rotation")
 CORE = (*MODEL, "data", "device", "evaluate", "generate", "trainer")  # modules that every run's numbers depend on
@@ -97,7 +99,7 @@ def digest_of(modules: Iterable[str]) -> str:
 
 @functools.cache  # of the code that runs, whatever is edited since
 def _tree_of(module: str) -> str:
-    path = getattr(sys.modules.get(module), "__file__", None) or ROOT / f"{module.replace('.', '/')}.py"
+    path = getattr(sys.modules.get(module), "__file__", None) or importlib.util.find_spec(module).origin
     return canonical(Path(path).read_text("utf-8"))
 
 
@@ -160,6 +162,8 @@ def typed() -> list[str]:
 
 def git_state() -> dict[str, Any]:
     """The commit of the checkout, and whether files differ from it; None is what git does not tell."""
+    if not IN_CHECKOUT:  # whatever repository it was installed into is another
+        return {"commit": None, "dirty": None}
     commit, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
     return {"commit": commit, "dirty": None if changed is None else bool(changed)}
 

@@ -16,9 +16,10 @@ import yaml
 from tqdm import tqdm
 
 from rope_lab import config, provenance
-from rope_lab.config import ROOT, Config
+from rope_lab.config import Config
 from rope_lab.files import write_whole
 from rope_lab.instantiate import ConfigError
+from rope_lab.places import ROOT
 from rope_lab.results.codes import SAME, numbers_of
 from rope_lab.results.folders import read, short
 from rope_lab.results.runs import Run

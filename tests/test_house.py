@@ -10,7 +10,7 @@ from conftest import ROOT, SCHEMES, TASKS
 
 # Each line may import what stands above it, and nothing beside or below it.
 LAYERS = [
-    {"rope_lab.command"},
+    {"rope_lab.command", "rope_lab.places"},
     {"rope_lab", "rope_lab.text", "rope_lab.files", "rope_lab.device"},
     {"rope_lab.__main__"},
     {"rope_lab.compat", "rope_lab.signals", "rope_lab.cells"},

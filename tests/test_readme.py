@@ -1,6 +1,7 @@
 """README and docs are held to what they say: examples run as they stand there, the tree is the tree, links lead on."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,38 +33,58 @@ from trained import command
 from rope_lab.results.__main__ import main
 
 def test_it_trains_and_its_results_are_shown(tmp_path):
-    done = command([*TINY, "task=reverse", "position=alibi", "out=runs"], tmp_path)
+    done = command([*TINY, "task=reverse", "position=mine", "out=runs"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert only_folder(tmp_path / "runs").name.startswith("reverse-alibi-s0-")
+    assert only_folder(tmp_path / "runs").name.startswith("reverse-mine-s0-")
     main([str(tmp_path / "runs")])
     assert "## reverse, scale quick" in (tmp_path / "runs" / "README.md").read_text()
 """
 
 
-def test_a_scheme_and_a_task_of_ones_own(checkout):
-    """Added as the README says, with no other file touched, they train and pass the tests that find them in conf/.
-
-    The scheme is one of ours: without its class and its yaml the checkout knows nothing of it.
-    """
+def test_a_scheme_and_a_task_added_to_rope_lab(checkout):
+    """As docs/extending.md says, with no other file touched: they train and pass the tests that find them in conf/."""
     scheme, task = block("Your own scheme", "python"), block("Your own task", "python")
     assert scheme.count("\n") < 20
     assert task.count("\n") < 20
-    positions, yaml = checkout / "rope_lab" / "positions.py", checkout / "conf" / "position" / "alibi.yaml"
-    assert yaml.read_text() == block("Your own scheme", "yaml")
-    without = positions.read_text().replace(scheme, "")
-    assert len(without) == len(positions.read_text()) - len(scheme)
-    rest = [path.read_text() for path in checkout.glob("rope_lab/**/*.py") if path != positions]
-    assert "alibi" not in "".join([without, *rest]).lower()
-    positions.write_text(without + "\n\n" + scheme)
+    positions, conf = checkout / "rope_lab" / "positions.py", checkout / "conf"
+    positions.write_text(positions.read_text() + "\n\n" + scheme)
+    yaml = "_target_: rope_lab.positions.LogDistance\n_partial_: true\nslope: 1.0\n"
+    (conf / "position" / "mine.yaml").write_text(yaml)
     (checkout / "tasks" / "reverse.py").write_text(task)
-    (checkout / "conf" / "task" / "reverse.yaml").write_text(block("Your own task", "yaml"))
-    yaml.with_name("mine.yaml").write_text(yaml.read_text())  # a name that no test knows
+    (conf / "task" / "reverse.yaml").write_text("_target_: tasks.reverse.Reverse\nloss_on: answer\n")
     (checkout / "tests" / "test_mine.py").write_text(MINE)
-    files = [f"tests/test_{name}.py" for name in ("mine", "positions", "model", "data", "evaluate", "probe")]
+    files = [f"tests/test_{name}.py" for name in ("mine", "model", "data", "evaluate", "probe", "check")]
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(checkout)]
-    command += [*files, "-k", "alibi or mine or reverse", "-p", "no:cacheprovider"]
+    command += [*files, "-k", "mine or reverse", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.torture
+def test_the_walk_from_a_clone_to_a_comparison(tmp_path, monkeypatch):
+    """Its commands, as they stand there but for the sizes of the runs."""
+    from conftest import TINY
+    from trained import command
+
+    from rope_lab.report.__main__ import main as report
+    from rope_lab.results.__main__ import main as results
+
+    text = (ROOT / "docs" / "extending.md").read_text().partition("```sh\n")[2].partition("```")[0]
+    calls = [shlex.split(line, comments=True) for line in text.splitlines() if line.startswith("python -m rope_lab.")]
+    assert [words[2] for words in calls] == [f"rope_lab.{name}" for name in ("check", "train", "results", "report")]
+    (tmp_path / "mine.py").write_text(block("Your own scheme", "python"))
+    monkeypatch.chdir(tmp_path)
+    tiny = [word for word in TINY if "seq_len" not in word]  # problems of the task take 128 tokens
+    done = command([*calls[1][3:], *tiny, "out=results/runs"], tmp_path)
+    assert "sweep: 20 of 20 runs finished" in done.stdout, done.stdout + done.stderr
+    results(calls[2][3:])
+    page = (tmp_path / "results" / "runs" / "README.md").read_text()
+    for scheme in ("mine", "RoPE", "RoPER", "none"):
+        assert re.search(rf"\| {scheme} +\| .*n=5", page, re.I)
+    assert re.search(r"\| mine +\|.*\[[-+]\d", page), "mine is compared with RoPE, with an interval"
+    assert list((tmp_path / "results" / "runs" / "figures").glob("*.svg"))
+    report(calls[3][3:])
+    assert "mine" in (tmp_path / "results" / "runs" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -18,11 +18,12 @@ import pytest
 from builders import make_run, shipped
 from crafted import FOLDERS, edited, make_folders
 
+from rope_lab.places import ROOT
 from rope_lab.report import __main__ as report
 from rope_lab.report import colors, frames
 from rope_lab.results import frame, stats
 from rope_lab.results.folders import read
-from rope_lab.results.published import ROOT, Published
+from rope_lab.results.published import Published
 
 KEPT = ROOT / "results"
 EVIL = "</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\u2028 **b** `c` \\| _d_"

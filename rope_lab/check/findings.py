@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rope_lab.instantiate import ConfigError
+
 
 class Wrong(AssertionError):
     """Something that a scheme or a task may not do; `at` is the method that does it, if that is known."""
@@ -30,6 +32,8 @@ def look(checks: dict[str, Callable[[], str | None]], files: Iterable[str]) -> l
     """The finding of each check: what it returns is a note, what it raises is wrong.
 
     files: in which a line is looked for where a check raises something else than Wrong
+
+    Raises ConfigError, where the settings are such that training would raise it too.
     """
     found, files = [], set(files)
     for name, check in checks.items():
@@ -38,6 +42,8 @@ def look(checks: dict[str, Callable[[], str | None]], files: Iterable[str]) -> l
             found.append(Finding("note" if note else "ok", name, note or ""))
         except Wrong as error:
             found.append(Finding("WRONG", name, str(error), line_of(error.at) if error.at else ""))
+        except ConfigError:
+            raise
         except Exception as error:
             told = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             found.append(Finding("WRONG", name, told, last_line(error, files)))

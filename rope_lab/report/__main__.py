@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 
 from rope_lab.files import read_file, write_whole
+from rope_lab.places import RESULTS, ROOT
 from rope_lab.results import probes, store, studies
-from rope_lab.results.__main__ import RESULTS
 from rope_lab.results.folders import MOST_BYTES, read
 from rope_lab.results.groups import group
 from rope_lab.results.pages import Content
-from rope_lab.results.published import ROOT, Published
+from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE, one_line
 from rope_lab.results.verdicts import read_outcomes
 from rope_lab.text import say

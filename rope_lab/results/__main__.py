@@ -18,17 +18,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from rope_lab.files import newest_run
+from rope_lab.places import IN_CHECKOUT, RESULTS
 from rope_lab.results import against, store, studies
 from rope_lab.results.folders import read
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
 from rope_lab.results.pages import INDEX, Content, publish, put_verdicts, text
-from rope_lab.results.published import ROOT, Published
+from rope_lab.results.published import Published
 from rope_lab.results.runs import Run
 from rope_lab.results.verdicts import read_outcomes
 from rope_lab.text import say
-
-RESULTS = ROOT / "results"
 
 
 def worth_keeping(run: Run, published: Published) -> Run:
@@ -112,7 +111,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         pages = publish(out, content)
-        if out.resolve() == RESULTS and not given.against:
+        if IN_CHECKOUT and out.resolve() == RESULTS and not given.against:
             put_verdicts(RESULTS.parent / INDEX, content, "results/figures")
     except ValueError as error:
         sys.exit(str(error))

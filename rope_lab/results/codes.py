@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from rope_lab.results.published import ROOT
+from rope_lab.places import ROOT
 
 SAME = ROOT / "results" / "same_code.yaml"
 

@@ -12,9 +12,9 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from rope_lab.compat import BACKFILLED
+from rope_lab.places import ROOT
 from rope_lab.results.codes import numbers_of
 from rope_lab.results.folders import read
-from rope_lab.results.published import ROOT
 from rope_lab.results.runs import COLUMNS, Run
 from rope_lab.text import flat
 

@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 from omegaconf import OmegaConf
 
+from rope_lab.places import ROOT
 from rope_lab.results.metrics import METRICS, Metric, declared
 from rope_lab.results.runs import one_line
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 PUBLISHED = ROOT / "results" / "published.yaml"
 SPARE_COLORS = ("#F0E442", "#6A3D9A", "#B15928", "#1B9E77", "#E7298A", "#A6761D", "#66C2A5", "#FB9A99")
 LONGEST = 160  # characters of a title: what it says is all in the records

@@ -11,8 +11,8 @@ from yaml import YAMLError
 
 from rope_lab.cells import Seeds
 from rope_lab.files import read_file
+from rope_lab.places import ROOT
 from rope_lab.results.frame import runs_frame
-from rope_lab.results.published import ROOT
 from rope_lab.results.runs import Run, reason
 
 NAME = "plan.yaml"
