@@ -313,6 +313,8 @@ def answer(arguments: list[str]) -> None:
         if debugging:
             raise
         show_error(error, given.overrides)
+        if own := [f"{group}=…" for group, found in made.items() if found]:
+            print(f"what is wrong with your own: python -m rope_lab.check {' '.join(own)}", file=sys.stderr)
         sys.exit(EXIT_FAILED)
 
 

@@ -224,7 +224,7 @@ def test_the_task_without_a_mistake_is_right(write):
 def test_the_command_ends_as_it_finds(write, capsys):
     write(START + MISTAKES["the mean of all"][0])
     with pytest.raises(SystemExit) as end:
-        main(["position=own.py", "train.steps=2", "train.batch_size=2", "train.seq_len=32"])
+        main(["position=own.py", "train.steps=2", "train.batch_size=2", "train.seq_len=64"])
     assert end.value.code == 1
     assert "of these are wrong" in capsys.readouterr().out
     with pytest.raises(SystemExit) as end:

@@ -215,6 +215,14 @@ def test_what_cannot_be_used_is_said_in_one_line(write, tmp_path, name, source, 
     assert not (tmp_path / "runs").exists()
 
 
+def test_what_breaks_in_training_is_sent_to_the_check(write, tmp_path):
+    """A shape that nothing but the model's own arithmetic refuses."""
+    write("own_i.py", SCHEME + "\n    def heads(self, qkv, at):\n        return qkv[..., :4]\n")
+    done = command(["position=own_i.py", *TINY, "out=runs"], tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("python -m rope_lab.check position=…")
+
+
 def test_a_task_that_is_not_whole_says_what_it_lacks(write, tmp_path):
     path = write("own_h.py", TASK.partition("    def write")[0])
     with pytest.raises(ConfigError, match=r"has no class that is a Task; Echo lacks write"):
