@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_run, table_rows
+from conftest import ROOT
 
 from rope_lab.results import power, stats
 from rope_lab.results.folders import read
@@ -28,6 +29,14 @@ def test_pairs_and_what_is_seen_come_from_the_spread_of_paired_differences(out, 
     for n in (4, 12):
         least, chance = stats.detectable(n, spread, 0.9), stats.paired_power(n, 20, spread)
         assert found[f"{n} see"] == f"{least:.1f} ({chance:.0%})"
+
+
+def test_the_example_of_the_docs_is_what_kept_rows_say(capsys):
+    """And what the plan of the confirmation was made with: 16 pairs for a difference of 45 with power 0.9."""
+    choice = ("--task", "substring_by_index", "--scale", "reduced", "--position", "roper")
+    (found,) = asked(capsys, ROOT / "results", *choice, "--difference", 45, "--power", 0.9)
+    assert found["pairs for 45"] == "16 [9, 59]"
+    assert "16 for RoPER here, 9 to 59" in (ROOT / "docs" / "questions.md").read_text("utf-8")
 
 
 def test_without_a_difference_it_says_what_numbers_of_pairs_see(out, capsys):
