@@ -13,7 +13,7 @@ TYPED = $(subst ^,$(SPACE),$(SETTINGS:%='%'))
 QUICK := $(addprefix tests/test_,$(addsuffix .py,attention data house model positions))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train quick-table paper-table figures report test test-quick torture browser-test lint clean
+.PHONY: help setup train quick-table paper-table figures report test test-quick torture browser-test ray cluster-test lint clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -54,6 +54,13 @@ torture: $(READY) ## run the tests that take minutes: runs killed at random, 100
 
 browser-test: $(READY) ## open the report in Chromium and click through it; says what it lacks
 	cd $(ROOT) && $(VENV)/bin/python tests/test_browser.py && $(RUN) pytest -m browser -v
+
+ray: $(READY) ## add the launcher for Ray: hydra/launcher=ray
+	cd $(ROOT) && $(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	cd $(ROOT) && $(RUN) pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt hydra-ray-launcher
+
+cluster-test: $(READY) ## run tables on a Ray and a Slurm of two nodes that it starts here; says what it lacks
+	cd $(ROOT) && OMP_NUM_THREADS=1 $(RUN) pytest -m cluster -v -rs
 
 lint: $(READY) ## check style and formatting
 	cd $(ROOT) && $(RUN) ruff check . && $(RUN) ruff format --check .

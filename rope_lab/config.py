@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import hydra
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -245,6 +246,11 @@ def from_record(recorded: dict[str, Any], allowed_packages: Iterable[str] = ()) 
 def _chosen(choices: dict[str, str]) -> Names:
     """What was chosen from the groups of conf/. Raises ConfigError where there is no recipe for it."""
     names = Names(**{key: choices[key] for key in ("task", "position", "scale")})
+    if choices.get("recipe") is None and hydra.__version__ >= "1.4":
+        raise ConfigError(
+            f"Hydra {hydra.__version__} does not compose recipe=${{task}}/${{scale}}; with this Python: "
+            "pip install -c constraints.txt 'hydra-core<1.4'"
+        )
     if choices.get("recipe") != f"{names.task}/{names.scale}":
         raise ConfigError(
             f"recipe={choices.get('recipe')}: follows from task and scale and cannot be chosen; set scale=…"

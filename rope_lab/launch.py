@@ -3,6 +3,7 @@
 import atexit
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,8 +20,8 @@ from rope_lab.config import CONF
 EXIT_FAILED = 1
 
 
-def guarded(act: Callable[[], None], conclude: Callable[[], None] | None = None) -> None:
-    """Does `act`; however that ends, the outcomes of its sweeps are shown, and `conclude` follows.
+def guarded(act: Callable[[], None], conclude: Callable[[int], None] | None = None) -> None:
+    """Does `act`; however that ends, the outcomes of its sweeps are shown, and `conclude` follows with the exit status.
 
     Outside of a run, which has a way of its own to end, a signal ends the process once all that it launched is saved.
     """
@@ -28,7 +29,7 @@ def guarded(act: Callable[[], None], conclude: Callable[[], None] | None = None)
     signals.catch(leave)
     status = EXIT_FAILED
     try:
-        act()
+        _heeding(act)
         status = 0
     except SystemExit as end:
         status = end.code
@@ -38,8 +39,19 @@ def guarded(act: Callable[[], None], conclude: Callable[[], None] | None = None)
         signals.catch(signals.do_nothing)
         sweep.report()
         if conclude:
-            conclude()
+            conclude(status)
         signals.catch(lambda number, frame: os._exit(status))  # W&B may be slow to end
+
+
+def _heeding(act: Callable[[], None]) -> None:
+    """Does `act`, and exits as a signal has asked for, whatever a library makes of that: Ray swallows or changes it."""
+    try:
+        act()
+    except SystemExit:
+        if not signals.asked():
+            raise
+    if signals.asked():
+        sys.exit(128 + signals.asked())
 
 
 def leave(number: int, frame: Any) -> None:
@@ -49,20 +61,27 @@ def leave(number: int, frame: Any) -> None:
     signals.leave(number)
 
 
-def launch(runs: Sequence[Sequence[str]], hydra_words: Sequence[str], work: Callable[[DictConfig], None]) -> None:
+def launch(
+    runs: Sequence[Sequence[str]],
+    common: Sequence[str],
+    work: Callable[[DictConfig], None],
+    at_once: int | None = None,
+) -> None:
     """Has a launcher do `work` for each of `runs`, which are overrides, and returns when all of them have ended.
 
-    `hydra_words` are overrides that configure Hydra and its launcher. This is what Hydra's own sweep does with a grid:
-    a sweeper of ours would have to be installed as a plug-in. How a run ended is noted as in any sweep.
+    `common` are overrides that configure Hydra and its launcher, and say where runs lie; the launcher gets so many runs
+    `at_once` (None: all). This is what Hydra's own sweep does with a grid: a sweeper of ours would have to be installed
+    as a plug-in. How a run ended is noted as in any sweep.
     """
     with initialize_config_dir(str(CONF), job_name="rope_lab", version_base="1.3"):
         hydra = GlobalHydra.instance().hydra
-        words = ["hydra.mode=MULTIRUN", *hydra_words]
+        words = ["hydra.mode=MULTIRUN", *common]
         config = hydra.compose_config("config", words, RunMode.MULTIRUN, with_log_configuration=True)
         callbacks = Callbacks(config)
         callbacks.on_multirun_start(config=config, config_name="config")
         sweep.expect(runs)
         context = HydraContext(config_loader=hydra.config_loader, callbacks=callbacks)
         launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=work, config=config)
-        launcher.launch([list(words) for words in runs], initial_job_idx=0)
+        for first in range(0, len(runs), at_once or len(runs)):
+            launcher.launch([list(words) for words in runs[first:][:at_once]], initial_job_idx=first)
         callbacks.on_multirun_end(config=config, config_name="config")

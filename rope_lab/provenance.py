@@ -153,11 +153,12 @@ def cpu_name() -> str:
 def typed() -> list[str]:
     """The overrides that were typed for the job at hand, as they were typed.
 
-    Not those of `out`, `wandb`, Hydra and `task.path`, which say where things lie.
+    Not those of `out`, `wandb`, Hydra and `task.path`, which say where things lie, nor how long it may take.
     """
     overrides = HydraConfig.get().overrides if HydraConfig.initialized() else None
     words = OmegaConf.to_container(overrides.task, resolve=False) if overrides else sys.argv[1:]
-    return [word for word in words if re.match(r"[~+]*(?!out\b|wandb\b|hydra\b|task\.path\b)\w[\w./@]*=", word)]
+    told = re.compile(r"[~+]*(?!(?:out|stop_at|wandb|hydra|task\.path)\b)\w[\w./@]*=")
+    return [word for word in words if told.match(word)]
 
 
 def git_state() -> dict[str, Any]:

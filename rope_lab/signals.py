@@ -24,6 +24,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 LAUNCHER = "ROPE_LAB_LAUNCHER"  # the environment variable that holds a launcher's process id
 AGAIN = 2.0  # seconds after which an exit is asked for again
 WAIT = 0.1  # seconds between two looks at another process
+TOLD = 1.0  # seconds between two looks at what says from elsewhere that a run is to stop
 
 _asked = 0  # the signal that `leave` has answered
 _working = threading.Lock()  # held while a worker has a job
@@ -57,6 +58,11 @@ def leave(number: int) -> NoReturn:
     sys.exit(128 + number)
 
 
+def asked() -> int:
+    """The signal that `leave` has answered, 0 if there was none."""
+    return _asked
+
+
 def left() -> None:
     """The exit that `leave` asked for is under way, or is no more wanted."""
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -71,20 +77,26 @@ def launcher() -> int:
 class Stop:
     """Within it, signals are noted in `caught` and do not end the process."""
 
-    def __init__(self):
+    def __init__(self, told: Callable[[], int] | None = None):
+        """`told` is asked every TOLD seconds whether to stop as if a signal had come: its number, or 0."""
         self._caught, self._launcher = _asked, launcher()
+        self._told, self._next = told, 0.0
 
     @property
     def caught(self) -> int:
         """The first of SIGNALS that came, 0 if none did; SIGHUP where the launcher is no more."""
         if not self._caught and self._launcher and os.getppid() != self._launcher:
             self._caught = signal.SIGHUP
+        if not self._caught and self._told and time.monotonic() >= self._next:
+            self._caught, self._next = self._told(), time.monotonic() + TOLD
         return self._caught
 
     def __enter__(self) -> "Stop":
         left()
         in_main_thread = threading.current_thread() is threading.main_thread()
         self._before = catch(self._catch) if in_main_thread else {}
+        if in_main_thread and callable(signal.getsignal(signal.SIGUSR2)):  # submitit's, by which a job is queued again
+            self._before[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, self._catch)
         return self
 
     def __exit__(self, *_) -> None:
@@ -98,10 +110,17 @@ class Stop:
 def lead() -> None:
     """Makes this process the launcher of the processes that it starts from here on.
 
-    They begin with SIGNALS held back, so that none is lost, and none ends them, before `of_worker`. For that this
-    thread holds them back too, and another one receives them for the process.
+    They begin with SIGNALS held back, so that none is lost, and none ends them, before `of_worker`.
     """
     os.environ[LAUNCHER] = str(os.getpid())
+    hold_back()
+
+
+def hold_back() -> None:
+    """Has the processes that this one starts from here on begin with SIGNALS held back.
+
+    For that this thread holds them back too, and another one receives them for the process.
+    """
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     multiprocessing.resource_tracker.ensure_running()  # loky would, and Python 3.11 then lets signals through again
@@ -115,16 +134,40 @@ def end_workers(number: int, jobs: Path) -> None:
     """
     if os.environ.get(LAUNCHER) != str(os.getpid()):
         return
+
+    def pass_on() -> None:
+        for worker in multiprocessing.active_children():
+            with suppress(ProcessLookupError):
+                os.kill(worker.pid, number)
+
+    await_jobs(jobs, pass_on)
+
+
+def await_jobs(jobs: Path, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Waits until no process is `under_way` with the file `jobs`, and does `meanwhile` again and again."""
     with suppress(OSError):
         while True:
             try:
                 _lock(jobs, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
                 return
             except BlockingIOError:
-                for worker in multiprocessing.active_children():
-                    with suppress(ProcessLookupError):
-                        os.kill(worker.pid, number)
+                meanwhile()
                 time.sleep(WAIT)
+
+
+def is_alive(process: int) -> bool:
+    """Whether this machine has a process of that id."""
+    with suppress(PermissionError):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+    return True
+
+
+def let_through() -> None:
+    """Lets SIGNALS through again that the launcher has held back."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 @functools.cache
@@ -132,7 +175,7 @@ def of_worker() -> Stop:
     """The Stop of this worker process, for all of its jobs. When its launcher is no more, it ends after its job."""
     command.begin()
     stop = Stop().__enter__()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    let_through()
     threading.Thread(target=_outlive_no_launcher, daemon=True).start()
     return stop
 

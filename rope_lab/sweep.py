@@ -5,6 +5,8 @@ import logging
 import math
 import os
 import shlex
+import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -15,13 +17,16 @@ from typing import Any
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict, read_write
 
-from rope_lab import signals
+from rope_lab import clusters, signals
+from rope_lab.config import out_folder
 from rope_lab.console import SHOWN, Place, as_typed, duration, program
 from rope_lab.files import append_line
+from rope_lab.instantiate import ConfigError
 from rope_lab.signals import Stop
 from rope_lab.text import say
 
@@ -30,8 +35,9 @@ log = logging.getLogger(__name__)
 EXIT_BAD_CONFIG = 2
 FILLED = 2**16  # bytes that a sweep's folder has to take: Hydra's multirun.yaml, and the outcomes
 OWN_FOLDER = "rope_lab-sweep-"  # how the folder of a sweep begins, unless the user has named another
+SHARED = "sweeps"  # beside the runs, the folder of those whose jobs are elsewhere
 
-_sweeps: list[Path] = []  # the outcomes of which `report` has not spoken
+_sweeps: list[tuple[Path, DictConfig]] = []  # the outcomes of which `report` has not spoken, and their launchers
 
 
 class Report(Callback):
@@ -48,11 +54,29 @@ class Report(Callback):
         check_writable("hydra.run.dir", Path(config.hydra.run.dir))
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        check_writable("hydra.sweep.dir", Path(config.hydra.sweep.dir), FILLED)
-        _sweeps.append(Path(config.hydra.sweep.dir) / self.outcomes)
-        if "joblib" in config.hydra.launcher._target_:
-            signals.lead()
-        _append(_sweeps[-1], about(config))
+        launcher = config.hydra.launcher
+        try:
+            clusters.begin(launcher)
+            if clusters.is_elsewhere(launcher) and Path(config.hydra.sweep.dir).name.startswith(OWN_FOLDER):
+                _share(config)
+        except ConfigError as error:
+            print(error, file=sys.stderr)
+            sys.exit(EXIT_BAD_CONFIG)
+        folder = Path(config.hydra.sweep.dir).absolute()
+        check_writable("hydra.sweep.dir", folder, FILLED)
+        _sweeps.append((folder / self.outcomes, launcher))
+        _append(folder / self.outcomes, about(config))
+        if clusters.has_logs(launcher):
+            say(f"the output of the runs is in {as_typed(folder)}")
+
+
+def _share(config: DictConfig) -> None:
+    """Moves a sweep's folder to where all machines see it: beside the runs."""
+    folder = out_folder(config) / SHARED / Path(config.hydra.sweep.dir).name
+    with read_write(config), open_dict(config):
+        config.hydra.sweep.dir = str(folder)
+        quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
+        config.hydra.overrides.hydra.append(f"hydra.sweep.dir='{quoted}'")  # from which each job composes its own
 
 
 def check_writable(key: str, folder: Path, size: int = 0) -> None:
@@ -72,8 +96,18 @@ def check_writable(key: str, folder: Path, size: int = 0) -> None:
 
 def end_workers(number: int) -> None:
     """Passes a signal on to the worker processes of this sweep, if it has any, and waits until their runs are saved."""
-    for outcomes in _sweeps:
-        signals.end_workers(number, outcomes)
+    for outcomes, launcher in _sweeps:
+        if clusters.is_elsewhere(launcher):
+            with suppress(OSError):
+                stop_file(outcomes).touch()
+            signals.await_jobs(outcomes)
+        else:
+            signals.end_workers(number, outcomes)
+
+
+def stop_file(outcomes: Path) -> Path:
+    """The file that tells the jobs of a sweep elsewhere to stop."""
+    return outcomes.with_suffix(".stop")
 
 
 def report() -> None:
@@ -83,16 +117,21 @@ def report() -> None:
     hydra.sweep.dir=…, stays.
     """
     while _sweeps:
-        _report(_sweeps.pop())
+        _report(*_sweeps.pop())
 
 
-def _report(outcomes: Path) -> None:
+def _report(outcomes: Path, launcher: DictConfig) -> None:
+    clusters.end(launcher)
     say(summary(outcomes))
     with suppress(OSError):
         outcomes.unlink(missing_ok=True)
+        if not clusters.has_queue(launcher):  # jobs that are still queued have to see it
+            stop_file(outcomes).unlink(missing_ok=True)
         if outcomes.parent.name.startswith(OWN_FOLDER):
             (outcomes.parent / "multirun.yaml").unlink(missing_ok=True)  # Hydra's
             outcomes.parent.rmdir()
+            if outcomes.parent.parent.name == SHARED:
+                outcomes.parent.parent.rmdir()
 
 
 def is_sweep() -> bool:
@@ -103,6 +142,44 @@ def is_sweep() -> bool:
 def in_worker() -> bool:
     """Whether the present job of a sweep runs in a worker process."""
     return is_sweep() and signals.launcher() > 0
+
+
+def is_elsewhere() -> bool:
+    """Whether the present job of a sweep runs in a process that is no child of its launcher's."""
+    return is_sweep() and clusters.is_elsewhere(HydraConfig.get().launcher)
+
+
+def run_elsewhere(job: Callable[[Stop], None]) -> None:
+    """Runs a job in a process that Ray, Slurm or submitit has begun. Where its sweep has been told to stop, it does.
+
+    What Slurm wants by a signal it gets once the run is saved: submitit's handler queues the job again, and another
+    exit status than 0 is no result. Raises CompactHydraException where this machine does not see the sweep's folder.
+    """
+    outcomes, launcher = _outcomes(), HydraConfig.get().launcher
+    with suppress(OSError):
+        os.chdir(HydraConfig.get().runtime.cwd)
+    signals.let_through()
+    if stop_file(outcomes).exists():
+        return
+    if not outcomes.exists():
+        raise CompactHydraException(
+            f"{outcomes.parent}: {socket.gethostname()} does not see what the launcher wrote there; "
+            "set out=FOLDER to one on a file system that all machines share"
+        )
+    process = _read(outcomes)[0].get("launcher", 0) if clusters.is_local(launcher) else 0
+
+    def told() -> int:
+        return signal.SIGHUP if stop_file(outcomes).exists() or (process and not signals.is_alive(process)) else 0
+
+    stopping = Stop(told)
+    try:
+        with signals.under_way(outcomes):
+            job(stopping)
+    except SystemExit:
+        if stopping.caught in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.raise_signal(stopping.caught)
+        if clusters.has_queue(launcher) and stopping.caught not in (0, signal.SIGHUP):
+            raise
 
 
 def run_in_worker(job: Callable[[Stop], None]) -> None:
@@ -117,14 +194,15 @@ def run_in_worker(job: Callable[[Stop], None]) -> None:
 
 
 def about(config: DictConfig) -> dict[str, Any]:
-    """How many runs a sweep has, and the keys of the overrides in which they differ."""
+    """How many runs a sweep has, the keys of the overrides in which they differ, and the process that has begun it."""
     words = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
     parser = OverridesParser.create(GlobalHydra.instance().config_loader())
     values = {
         override.get_key_element(): len(list(override.sweep_string_iterator())) if override.is_sweep_override() else 1
         for override in parser.parse_overrides([*words, *config.hydra.overrides.task])
     }
-    return {"runs": math.prod(values.values()), "differ": [key for key, count in values.items() if count > 1]}
+    differ = [key for key, count in values.items() if count > 1]
+    return {"runs": math.prod(values.values()), "differ": differ, "launcher": os.getpid()}
 
 
 def expect(runs: Sequence[Sequence[str]]) -> None:
@@ -132,7 +210,7 @@ def expect(runs: Sequence[Sequence[str]]) -> None:
     words = [dict(word.split("=", 1) for word in overrides) for overrides in runs]
     keys = dict.fromkeys(key for each in words for key in each)
     differ = [key for key in keys if len({each.get(key) for each in words}) > 1]
-    _append(_sweeps[-1], {"runs": len(runs), "differ": differ})
+    _append(_sweeps[-1][0], {"runs": len(runs), "differ": differ, "launcher": os.getpid()})
 
 
 def place() -> Place | None:
@@ -146,7 +224,7 @@ def place() -> Place | None:
     if took and runs:
         rounds = math.ceil((runs - sum("metrics" in job for job in jobs.values())) / _at_once())
         heading += f", {duration(rounds * sum(took) / len(took))} left"
-    return Place(label, f"{heading} · {label}" if label else heading, in_worker())
+    return Place(label, f"{heading} · {label}" if label else heading, in_worker() or is_elsewhere())
 
 
 def note(outcome: str, **found: Any) -> None:
@@ -191,6 +269,8 @@ def _outcomes() -> Path:
 
 def threads_each() -> int | None:
     """CPU threads for each of the runs that the launcher has going at once; None where it is one at a time."""
+    if is_elsewhere():
+        return clusters.threads(HydraConfig.get().launcher)
     return None if _at_once() == 1 else max(1, (os.cpu_count() or 1) // _at_once())
 
 

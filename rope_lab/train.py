@@ -234,6 +234,8 @@ def work(cfg: DictConfig) -> None:
     """What Hydra calls for each run, in whatever process."""
     if sweep.in_worker():
         sweep.run_in_worker(partial(job, cfg))
+    elif sweep.is_elsewhere():
+        sweep.run_elsewhere(partial(job, cfg))
     else:
         job(cfg)
 

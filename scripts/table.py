@@ -38,6 +38,7 @@ from rope_lab.run import read
 from rope_lab.text import say
 from rope_lab.trainer import resolve
 
+JOBS = "", "joblib", "submitit_local"  # launchers to which --jobs says how many runs go side by side
 ENDS = "finished", "diverged"
 TIME_IS_UP = 128 + signal.SIGALRM  # the exit status of a run, and of a sweep in this process
 CORES = os.cpu_count() or 1
@@ -90,26 +91,31 @@ def unkept(table: Sequence[Cell], extra: Sequence[str], folder: Path) -> list[Ce
 def launcher_words(given: Sequence[str], jobs: int) -> list[str]:
     """Hydra's own overrides among those `given`; without a launcher among them, so many runs go side by side."""
     hydra = [word for word in given if is_hydra(word)]
-    chosen = {word.partition("=")[2] for word in hydra if word.startswith("hydra/launcher=")}
-    if not chosen and jobs > 1:
+    if not launcher_of(hydra) and jobs > 1:
         hydra.insert(0, "hydra/launcher=joblib")
-    if chosen <= {"joblib"} and (chosen or jobs > 1):  # one run at a time to a worker, however short runs are
-        return [*hydra[:1], f"hydra.launcher.n_jobs={jobs}", "hydra.launcher.batch_size=1", *hydra[1:]]
+    if launcher_of(hydra) == "joblib":  # one run at a time to a worker, however short runs are
+        return [f"hydra.launcher.n_jobs={jobs}", "hydra.launcher.batch_size=1", *hydra]
     return hydra
+
+
+def launcher_of(words: Sequence[str]) -> str:
+    """The launcher that is named last among overrides, empty where none is."""
+    return next((word.partition("=")[2] for word in reversed(words) if word.startswith("hydra/launcher=")), "")
 
 
 def is_hydra(word: str) -> bool:
     return word.lstrip("+~").startswith(("hydra.", "hydra/"))
 
 
-def run_all(table: Sequence[Cell], extra: Sequence[str], hydra: Sequence[str], minutes: float) -> None:
+def run_all(table: Sequence[Cell], extra: Sequence[str], hydra: Sequence[str], jobs: int, minutes: float) -> None:
     """Has what has not finished run by the launcher, until the time is up: then running runs save themselves."""
+    at_once = jobs if launcher_of(hydra) == "submitit_local" else None  # it begins all that it is given
     waiting = [cell for cell in table if not is_finished(cell, extra)]
     until = [] if minutes == float("inf") else [f"stop_at={time.time() + 60 * minutes}"]
     if not waiting:
         return
     try:
-        launch([[*cell.overrides(), *extra, *until] for cell in waiting], hydra, train.work)
+        launch([[*cell.overrides(), *extra, *until] for cell in waiting], [*hydra, *extra], train.work, at_once)
     except SystemExit as end:
         if end.code != TIME_IS_UP:
             raise
@@ -147,6 +153,8 @@ def arguments() -> argparse.Namespace:
     given = parser.parse_intermixed_args()
     if given.jobs is not None and given.jobs < 1:
         parser.error(f"--jobs {given.jobs}: must be at least 1")
+    if given.jobs and launcher_of(given.overrides) not in JOBS:
+        parser.error(f"--jobs {given.jobs}: hydra/launcher={launcher_of(given.overrides)} has settings of its own")
     if given.config_dir and not given.config_dir.is_dir():
         parser.error(f"--config-dir {given.config_dir}: is no folder")
     return given
@@ -173,23 +181,23 @@ def main() -> None:
         print(str(error).splitlines()[0], file=sys.stderr)
         sys.exit(sweep.EXIT_BAD_CONFIG)
 
-    def conclude() -> None:
+    def conclude(status: int = 0) -> None:
+        if status == sweep.EXIT_BAD_CONFIG:
+            return
+        if not given.list:
+            lines[:] = missing(table, extra)
         for line in lines:
             say(f"missing: {line}")
         rest = "; the same command again runs the rest" if lines and not given.list else ""
         say(f"{len(table) - len(lines)} of {len(table)} runs have finished{rest}")
 
     def act() -> None:
-        run_all(table, extra, hydra, given.minutes)
-
-    def told_at_the_end() -> None:
-        lines[:] = missing(table, extra)
-        conclude()
+        run_all(table, extra, hydra, given.jobs or CORES, given.minutes)
 
     if given.list:
         conclude()
     else:
-        guarded(act, told_at_the_end)
+        guarded(act, conclude)
     sys.exit(1 if lines else 0)
 
 

@@ -21,7 +21,7 @@ LAYERS = [
     {"rope_lab.model", "rope_lab.overrides", "rope_lab.plugins"},
     {"rope_lab.config", "rope_lab.generate"},
     {"rope_lab.evaluate"},
-    {"rope_lab.memory", "rope_lab.provenance", "rope_lab.tracking", "rope_lab.help"},
+    {"rope_lab.memory", "rope_lab.provenance", "rope_lab.tracking", "rope_lab.help", "rope_lab.clusters"},
     {"rope_lab.trainer", "rope_lab.checkpoint"},
     {"rope_lab.run"},
     {"rope_lab.console"},
@@ -66,6 +66,8 @@ USERS = {
     "wandb": "tracking",
     "pydantic": "cells config instantiate results.runs results.studies results.published results.probes",
     "hydra": "config instantiate overrides plugins provenance sweep launch train",
+    "ray": "clusters",
+    "submitit": "clusters",
 }
 
 

@@ -188,7 +188,7 @@ def test_runs_of_a_table_that_differ_in_seed_alone_are_told_apart():
 
 def test_runs_go_side_by_side_unless_another_launcher_is_named():
     assert table.launcher_words(["seed=0"], 1) == []
-    assert table.launcher_words([], 3)[:2] == ["hydra/launcher=joblib", "hydra.launcher.n_jobs=3"]
+    assert {"hydra/launcher=joblib", "hydra.launcher.n_jobs=3"} < set(table.launcher_words([], 3))
     other = ["hydra/launcher=submitit_slurm", "hydra.launcher.cpus_per_task=2"]
     assert table.launcher_words(["device=cpu", *other], 3) == other
 

@@ -139,7 +139,7 @@ def origin(provenance: dict[str, Any]) -> dict[str, Any]:
 
 def _folders(folder: Path) -> list[Path]:
     """What may be run folders in a folder."""
-    return sorted(p for p in folder.iterdir() if os.path.isdir(p) and p.name not in ("wandb", "figures"))
+    return sorted(p for p in folder.iterdir() if os.path.isdir(p) and p.name not in ("wandb", "figures", "sweeps"))
 
 
 def _read_curves(
