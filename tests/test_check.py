@@ -125,7 +125,7 @@ MISTAKES = {  # what a user writes: the check that finds it, words of what it sa
     "random numbers": (EMBED + "x + torch.rand_like(x)", "state", "random numbers belong into draw", 6),
     "in place": (EMBED + "x.add_(1) if not x.requires_grad else x + 1", "state", "embed changes what it is given", 6),
     "a table left behind": (
-        INIT + "        self.table = torch.randn(512, 64)\n" + EMBED + "x + self.table[at].to(x.dtype)",
+        INIT + "        self.tables = [torch.randn(512, 64)]\n" + EMBED + "x + self.tables[0][at].to(x.dtype)",
         "device",
         "embed needs a tensor that stays on the CPU",
         9,

@@ -257,7 +257,7 @@ def device(scheme: PositionScheme, dims: Dims) -> str | None:
     except (RuntimeError, NotImplementedError) as error:
         if "device" not in str(error):
             return f"{hook} looks at numbers, so it could not be tried: {str(error).splitlines()[0]}"
-        told = f"{hook} needs a tensor that stays on the CPU: make it a buffer, or move it to the device of its input"
+        told = f"{hook} needs a tensor that stays on the CPU: make it a buffer or an attribute of its own"
         raise Wrong(told, getattr(moved, hook)) from error
     return None
 
