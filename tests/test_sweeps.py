@@ -9,7 +9,7 @@ from builders import PUBLISHED, make_row, make_run, table_rows
 from scipy import stats as scipy_stats
 
 from rope_lab.results import __main__ as results
-from rope_lab.results import sweep_figure, sweeps
+from rope_lab.results import sweep_figure, sweep_tables, sweeps
 from rope_lab.results.groups import group
 from rope_lab.results.runs import Run
 
@@ -99,6 +99,15 @@ def test_the_expected_best_is_that_of_all_choices_of_values_seed_by_seed():
     difference = found.tuned_difference(("roper", None), ("rope", None), 2).difference
     means = [found.tuned((scheme, None))[2].mean() for scheme in ("roper", "rope")]
     assert difference.mean == pytest.approx(means[0] - means[1])
+
+
+def test_where_all_values_are_alike_none_is_best():
+    found = only(rates({"rope": [[0.5], [0.5], [0.5]], "roper": [[0.5], [0.6], [0.5]]}))
+    assert [found.best(line) for line in found.lines] == [None, 1]
+    tuned = {row["scheme"]: row for row in table_rows(sweep_tables.tuned(found))}
+    assert (tuned["RoPE"]["best train.lr"], tuned["RoPE"]["there"]) == ("all alike", "64.0 (one seed)")
+    assert tuned["RoPER − RoPE"]["there"].startswith("+12.8")
+    assert "**" not in next(line for line in sweep_tables.scores(found).splitlines() if line.startswith("| RoPE "))
 
 
 def test_of_a_loss_the_best_is_the_least():

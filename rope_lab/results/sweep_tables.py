@@ -45,18 +45,18 @@ def tuned(sweep: Sweep, tested: bool = True) -> str:
         budgets = [2**i for i in range(len(budgets).bit_length()) if 2**i < len(budgets)] + [len(budgets)]
     for line in lines:
         best, recipe = sweep.best(line), _recipe(sweep, line)
-        gained = sweep.paired(line, best, line, recipe) if recipe not in (None, best) else None
+        gained = None if None in (best, recipe) or best == recipe else sweep.paired(line, best, line, recipe)
         row = {
             "scheme": _title(sweep, line),
-            f"best {axis}": escaped(show(sweep.values[best])),
-            "there": mean_of(sweep.of(line)[best].dropna(), digits),
+            f"best {axis}": "all alike" if best is None else escaped(show(sweep.values[best])),
+            "there": mean_of(sweep.of(line)[best or 0].dropna(), digits),
         }
         if sweep.recipe:
-            row[GAIN] = "0" if best == recipe else signed(gained.difference, digits) if gained else "–"
+            row[GAIN] = "0" if best in (None, recipe) else signed(gained.difference, digits) if gained else "–"
         expected = {f"best of {n}": _short(mean_of(sweep.tuned(line)[n], digits)) for n in budgets}
         rows.append(row | expected | {"seeds": str(len(sweep.tuned(line)))})
     for line, other in _versus(sweep) if tested else []:
-        if line in lines and other in lines and (d := sweep.paired(line, sweep.best(line), other, sweep.best(other))):
+        if line in lines and other in lines and (d := sweep.paired(line, *_at_best(sweep, line, other))):
             found = {n: sweep.tuned_difference(line, other, n) for n in budgets}
             row = {"scheme": _difference(sweep, line, other), f"best {axis}": "each at its own"}
             row |= {"there": signed(d.difference, digits)} | ({GAIN: "–"} if sweep.recipe else {})
@@ -141,6 +141,11 @@ def _versus(sweep: Sweep) -> list[tuple[Line, Line]]:
     """Each line with the baseline's, where that is there with the same second value."""
     pairs = [(line, (sweep.group.published.baseline, line[1])) for line in sweep.lines]
     return [(line, other) for line, other in pairs if other in sweep.lines and line != other]
+
+
+def _at_best(sweep: Sweep, line: Line, other: Line) -> tuple[int, Line, int]:
+    """The best value of a line, and another one with its own; where all values are alike, the first."""
+    return sweep.best(line) or 0, other, sweep.best(other) or 0
 
 
 def _recipe(sweep: Sweep, line: Line) -> int | None:

@@ -123,9 +123,9 @@ class Sweep:
         return int(runs.diverged[runs["at"] == at].sum())
 
     def best(self, line: Line) -> int | None:
-        """Which value is best in the mean over its seeds; None where the line has not every value."""
+        """Which value is best in the mean over its seeds; None where all are alike, or the line has not every value."""
         means = self.of(line).mean()
-        if means.isna().any():
+        if means.isna().any() or means.nunique() == 1:
             return None
         return int(means.idxmax() if self.group.metric.higher_is_better else means.idxmin())
 
