@@ -58,11 +58,11 @@ def now() -> str:
 def code_digest(cfg: Config) -> str:
     """A digest of the code that the run's numbers depend on: CORE, and the modules of its task.
 
-    Of a scheme from elsewhere than rope_lab the digest of its modules follows, `4f0c…+91d3…`: such a run is paired with
+    Of a scheme that stands in none of these the digest of its modules follows, `4f0c…+91d3…`: such a run is paired with
     those of one CORE. Comments, docstrings and layout do not count, nor does the version of Python.
     """
     core = {f"rope_lab.{name}" for name in CORE} | _modules(cfg.task)
-    plugin = {name for name in _modules(cfg.position) if name.partition(".")[0] != "rope_lab"}
+    plugin = _modules(cfg.position) - core
     return "+".join(digest_of(each) for each in (core, plugin) if each)
 
 

@@ -18,7 +18,7 @@ LAYERS = [
     {"tasks", *(f"tasks.{name}" for name in TASKS)},
     {"rope_lab.identity", "rope_lab.hooks", "rope_lab.rotation", "rope_lab.cpu_attention"},
     {"rope_lab.positions", "rope_lab.attention", "rope_lab.data", "rope_lab.instantiate"},
-    {"rope_lab.model", "rope_lab.overrides", "rope_lab.plugins"},
+    {"rope_lab.model", "rope_lab.overrides", "rope_lab.plugins", "rope_lab.more_positions"},
     {"rope_lab.config", "rope_lab.generate"},
     {"rope_lab.evaluate"},
     {"rope_lab.memory", "rope_lab.provenance", "rope_lab.tracking", "rope_lab.help", "rope_lab.clusters"},
@@ -51,8 +51,8 @@ LAYERS = [
 ]
 # The heavy libraries, and who may use them.
 USERS = {
-    "torch": "device hooks rotation positions cpu_attention attention model data generate evaluate memory provenance "
-    "trainer checkpoint run probe repeat check.schemes",
+    "torch": "device hooks rotation positions more_positions cpu_attention attention model data generate evaluate "
+    "memory provenance trainer checkpoint run probe repeat check.schemes",
     "numpy": "tasks.* data generate evaluate check.tasks results.runs results.stats results.groups results.tables "
     "results.figures results.series results.studies results.outcomes results.sweeps "
     "results.sweep_figure report.frames",
@@ -105,7 +105,7 @@ def test_imports_run_one_way(module):
 
 @pytest.mark.parametrize("module", sorted(m for m in modules() if m.startswith("rope_lab.")))
 def test_rope_lab_names_no_task_and_no_scheme(module):
-    """Outside of docstrings, and but for the schemes' own file."""
+    """Outside of docstrings, and but for the schemes' own files."""
     tree = modules()[module]
     docstrings = {
         node.body[0].value
@@ -119,7 +119,7 @@ def test_rope_lab_names_no_task_and_no_scheme(module):
     }
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert not (strings | names) & (set(TASKS) - {"text"})  # an ordinary word
-    if module != "rope_lab.positions":
+    if module not in ("rope_lab.positions", "rope_lab.more_positions"):
         assert not (strings | names) & (set(SCHEMES) - {"none"} | {"Rotary", "Sinusoidal", "Learned"})
 
 

@@ -100,7 +100,10 @@ def test_pairs_of_halves_are_those_of_rotate_half(fraction):
 
 @pytest.mark.parametrize(
     "name",
-    ["rope", "roper", "roper_fast", "roper_double_rotation", "rope_partial", "p_rope", "xpos", "randomized_rope"],
+    [
+        *("rope", "roper", "roper_fast", "roper_double_rotation", "rope_partial", "p_rope", "xpos", "randomized_rope"),
+        *("lerope", "rope_head_bases", "cayley_string", "ssmax"),
+    ],
 )
 def test_pairs_of_halves_are_neighbours_in_another_order_of_features(name):
     """Weights permuted head by head, feature 2c to c and 2c + 1 to c + r/2, give the same logits."""
@@ -282,8 +285,12 @@ RELATIVE = [
     "t5_bias",
     "pope",
     "pope_roper",
+    "kerple_log",
+    "lerope",
+    "rope_head_bases",
+    "cayley_string",
 ]
-ABSOLUTE = ["sinusoidal", "sinusoidal_product", "learned", "roper_double_rotation", "fire", "randomized_rope"]
+ABSOLUTE = ["sinusoidal", "sinusoidal_product", "learned", "roper_double_rotation", "fire", "randomized_rope", "ssmax"]
 
 
 @pytest.mark.parametrize("name", RELATIVE)
