@@ -8,6 +8,8 @@ from typing import Any
 BACKFILLED: dict[str, Any] = {
     "model.init": "pytorch",
     "model.attention": "softmax",
+    "train.accumulate": 1,
+    "train.processes": 1,
     "eval.lengths": [],
     "eval.problems_at_end": None,
     "task.shortest": None,

@@ -98,9 +98,7 @@ class Model:
     n_layers: Int = several("layers", most=10**4)
     n_heads: Int = several("attention heads; they share the features")
     norm: Literal["pre", "post"] = Field(description="layer norm before or after each block")
-    init: Literal["pytorch", "xavier"] = Field(
-        description="initial weights; with xavier, embeddings are scaled by √d_model"
-    )
+    init: Literal["pytorch", "xavier"] = Field(description="initial weights; xavier: embeddings scaled by √d_model")
     dropout: Float = share("share of activations that are dropped in training")
 
 
@@ -108,6 +106,7 @@ class Model:
 class Train:
     steps: Int = several("optimizer steps", most=99_999_999)  # the names of checkpoints have eight digits
     batch_size: Int = several("sequences a step", most=10**9)
+    accumulate: Int = several("micro-batches of which a step adds up the gradients, one after the other: less memory")
     seq_len: Int = several("tokens of input a sequence", most=10**9)
     lr: Float = Field(gt=0, description="learning rate after the warm-up, of AdamW")
     beta1: Float = share("decay of the mean of gradients")
@@ -123,6 +122,7 @@ class Train:
     compile: Literal[False, True, "reduce-overhead"] = Field(
         description="torch.compile; reduce-overhead: also with CUDA graphs, for small models on a GPU"
     )
+    processes: Int = several("processes that share each step; torchrun starts them and sets this")
 
 
 @group
@@ -133,9 +133,7 @@ class Eval:
     lengths: Annotated[list[Annotated[Int, several("")]], BeforeValidator(_rising)] = Field(
         description="after the last step, problems of these lengths too: letters of a string, digits, tokens"
     )
-    problems_at_end: Int | None = several(
-        "problems graded after the last step, of the same list; null: as many as before", default=None
-    )
+    problems_at_end: Int | None = several("problems graded after the last step; null: as many as before", default=None)
 
 
 @group
@@ -277,9 +275,7 @@ def _checked(settings: dict[str, Any], names: Names) -> Config:
     """Typed and checked settings. Raises ConfigError."""
     for key, name in vars(names).items():
         if not NAME.fullmatch(name):
-            raise ConfigError(
-                f"{key}={show(name)}: must be the name of a file in conf/{key}/, of letters, digits, _ and -"
-            )
+            raise ConfigError(f"{key}={show(name)}: must name a file in conf/{key}/, of letters, digits, _ and -")
     with _one_line():
         config = Config(**settings, names=names)
     for key, kind in SWAPPED.items():

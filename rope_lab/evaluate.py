@@ -21,6 +21,7 @@ from torch import Tensor
 
 from rope_lab.data import IGNORED, HeldOutText, Longer, batches_by_length, pad
 from rope_lab.device import tokens_at_once
+from rope_lab.distributed import shared, size
 from rope_lab.generate import generate, likeliest, sampled
 from rope_lab.model import Transformer
 from tasks.base import Problem, Task
@@ -85,22 +86,25 @@ def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, 
 
     [N] each, on the CPU.
     """
-    rows = max(1, most_tokens(model) // text.inputs_BT.shape[1])
-    nats, right = [], []
-    for inputs_BT, targets_BT in zip(text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True):
-        counted = targets_BT != IGNORED
-        logits_NV, targets_N = model(inputs_BT)[counted].float(), targets_BT[counted]
-        nats.append(F.cross_entropy(logits_NV, targets_N, reduction="none").cpu().double())
-        right.append((logits_NV.argmax(-1) == targets_N).cpu())
+    rows = min(most_tokens(model) // text.inputs_BT.shape[1], math.ceil(len(text.inputs_BT) / size()))
+    batches = list(zip(*(x_BT.split(max(1, rows)) for x_BT in (text.inputs_BT, text.targets_BT)), strict=True))
+    nats, right = zip(*shared(lambda own: [_losses(model, *batch) for batch in own], batches), strict=True)
     return torch.cat(nats), torch.cat(right), text.answer_position_BT[text.targets_BT.cpu() != IGNORED]
+
+
+def _losses(model: Transformer, inputs_BT: Tensor, targets_BT: Tensor) -> tuple[Tensor, Tensor]:
+    counted = targets_BT != IGNORED
+    logits_NV, targets_N = model(inputs_BT)[counted].float(), targets_BT[counted]
+    nats_N = F.cross_entropy(logits_NV, targets_N, reduction="none").cpu().double()
+    return nats_N, (logits_NV.argmax(-1) == targets_N).cpu()
 
 
 def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, bool]]:
     """What greedy decoding gets right of each problem."""
     grades = [dict.fromkeys(task.grades, right) for right in exact_matches(model, problems)]
     if len(task.grades) > 1:  # of what is wrong as a whole, something may be right
-        wrong = [i for i, found in enumerate(grades) if not found["accuracy"]]
-        written = _written(model, task, [problems[i] for i in wrong], longest_completion(problems), max_len)
+        wrong, longest = [i for i, found in enumerate(grades) if not found["accuracy"]], longest_completion(problems)
+        written = shared(lambda own: _written(model, task, [problems[i] for i in own], longest, max_len), wrong)
         for i, completion in zip(wrong, written, strict=True):
             grades[i] = task.grade(problems[i], completion)
     return grades
@@ -140,6 +144,10 @@ def samples(model: Transformer, task: Task, problems: list[Problem], max_len: in
 
 def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
     """For each problem, whether every token of the completion ranks first, given the prompt and those before it."""
+    return shared(lambda own: _exact_matches(model, own), problems)
+
+
+def _exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
     device, right = model.embedding.weight.device, [False] * len(problems)
     for batch in batches_by_length([p.length for p in problems], most_tokens(model)):
         tokens_BT = pad([problems[i].tokens for i in batch]).to(device)

@@ -20,6 +20,7 @@ from tasks.base import Task
 log = logging.getLogger(__name__)
 
 TRAINED = 16  # bytes of a parameter in training: weight, gradient and the two means of AdamW, in float32 each
+SUMMED = 4  # more where several processes add up their gradients
 HELD_OUT = 48  # bytes of a token of held-out text: what is worked out of it while it is written is not counted
 MANY = 10**7  # tokens; evaluations that read fewer are no reason for a warning
 SPEED = {"cpu": 5e10, "mps": 2e12, "cuda": 5e13}  # operations a second that small models reach; cpu: on each core
@@ -39,15 +40,16 @@ def check(cfg: Config, task: Task, device: torch.device) -> None:
     m, t, e = cfg.model, cfg.train, cfg.eval
     model = f"model.d_model={m.d_model} model.n_layers={m.n_layers}"
     batch = f"train.batch_size={t.batch_size} train.seq_len={t.seq_len}"
+    micro = "a training step" if t.accumulate == 1 else f"a micro-batch of train.accumulate={t.accumulate}"
     numbers = [f"position.{key}={n}" for key, n in flat(cfg.position).items() if type(n) is int and n > 1]
     scheme = " ".join([f"position={cfg.names.position}", *numbers, f"train.seq_len={t.seq_len}"])
     of_layers, of_scheme = parameters(cfg, len(task.alphabet))
-    trained = TRAINED * (of_layers + of_scheme)
+    trained = (TRAINED + SUMMED * (t.processes > 1)) * (of_layers + of_scheme)
     state = "parameters, with their gradients and optimizer state, need"
     _check(
         (device, TRAINED * of_layers, f"{model}: {of_layers:,} {state}"),
         (device, trained, f"{scheme} {model}: {of_layers + of_scheme:,} {state}"),
-        (device, trained + step_bytes(cfg, len(task.alphabet), device), f"{batch} {model}: a training step needs"),
+        (device, trained + step_bytes(cfg, len(task.alphabet), device), f"{batch} {model}: {micro} needs"),
         _held_out(cfg, task),
     )
     evaluations, trained_on = t.steps // e.every + 2, t.steps * t.batch_size * t.seq_len
@@ -63,7 +65,7 @@ def check(cfg: Config, task: Task, device: torch.device) -> None:
             "%s: evaluations read up to %s tokens, and training %s: lower it, or raise eval.every=%d",
             *(most, f"{read:,}", f"{trained_on:,}", e.every),
         )
-    rate = SPEED[device.type] * ((cfg.threads or config.CORES) if device.type == "cpu" else 1)
+    rate = SPEED[device.type] * ((cfg.threads or config.CORES) if device.type == "cpu" else t.processes)
     seconds = (of_layers + of_scheme) * (6 * trained_on + 2 * read) / rate + PER_LAYER * m.n_layers * t.steps
     if seconds > LONG:
         log.warning(
@@ -127,15 +129,17 @@ def _count(module: torch.nn.Module) -> int:
 
 
 def step_bytes(cfg: Config, vocabulary: int, device: torch.device) -> int:
-    """The least that a training step keeps of a batch until it goes backward, in bytes; mostly it takes 1.5 to 4 times.
+    """The least that a training step keeps of a micro-batch until it goes backward, in bytes; mostly 1.5 to 4 times it.
 
-    Of each token: itself and its target, its logits and their gradient; in each layer ten numbers for each feature of
+    A micro-batch is what a process reads at once: the share of one of `processes`, in `accumulate` parts. Of each
+    token: itself and its target, its logits and their gradient; in each layer ten numbers for each feature of
     the model, and on a CPU the attention paid to the tokens before it.
     """
     m, t = cfg.model, cfg.train
     size = 2 if t.precision == "bfloat16" else 4
     attention = m.n_heads * t.seq_len // 2 if m.attention == "softmax" and device.type == "cpu" else 0
-    return t.batch_size * t.seq_len * (16 + 8 * vocabulary + m.n_layers * size * (10 * m.d_model + attention))
+    of_token = 8 * vocabulary + m.n_layers * size * (10 * m.d_model + attention)
+    return t.batch_size * t.seq_len * 16 + t.batch_size // (t.accumulate * t.processes) * t.seq_len * of_token
 
 
 def memory(device: torch.device) -> int | None:
@@ -185,7 +189,9 @@ def told(error: BaseException, cfg: Config) -> BaseException:
     m, t, e = cfg.model, cfg.train, cfg.eval
     return OutOfMemory(
         f"out of memory on {cfg.device}: lower train.batch_size={t.batch_size}, train.seq_len={t.seq_len}, "
-        f"model.d_model={m.d_model} or model.n_layers={m.n_layers}" + (", or eval.lengths" if e.lengths else "")
+        f"model.d_model={m.d_model} or model.n_layers={m.n_layers}"
+        + (", or eval.lengths" if e.lengths else "")
+        + f", or raise train.accumulate={t.accumulate}"
     )
 
 

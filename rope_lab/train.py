@@ -23,7 +23,7 @@ from hydra.core.utils import env_override
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
-from rope_lab import config, console, help, memory, plugins, provenance, signals, sweep
+from rope_lab import config, console, distributed, help, memory, plugins, provenance, signals, sweep
 from rope_lab import run as runs
 from rope_lab.config import CONF, Config
 from rope_lab.console import Place, Progress
@@ -44,7 +44,9 @@ from rope_lab.trainer import (
     check_optimizer,
     evaluate_lengths,
     evaluate_now,
+    follow,
     resolve,
+    share_state,
     update,
     write_samples,
 )
@@ -90,6 +92,8 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None)
         return content
     with memory.enough(cfg):
         trainer = build(cfg)
+        if distributed.rank() > 0:
+            sys.exit(follow(trainer))
     with Run(folder) as run, usable(folder), stopping or Stop() as stopping, memory.enough(cfg):
         if cfg.fresh:
             run.clear()
@@ -148,6 +152,7 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
             check_optimizer(trainer.optimizer)
             state = State(saved["step"], saved["step"], saved["seconds"], saved["losses"])
             metrics, before = saved["metrics"], run.content.get("provenance", saved["provenance"])
+    share_state(trainer)
     run.begin(
         metrics,
         cfg.wandb,
@@ -252,7 +257,8 @@ def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
             return
         sweep.note("started and not heard of since")
         checked.threads = checked.threads or sweep.threads_each()
-        content = train(checked, stopping, place)
+        with distributed.joined(checked.device):
+            content = train(checked, stopping, place)
     except ConfigError as error:
         let_go(error)
         sweep.note(f"not run, {error}")
@@ -260,11 +266,12 @@ def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
             raise CompactHydraException(str(error)) from None
         print(error, file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIG)
-    except (Unusable, memory.OutOfMemory) as error:
+    except (Unusable, memory.OutOfMemory, distributed.Lost) as error:
         let_go(error)
         sweep.note(f"failed, {error}")
         if sweep.is_sweep():
             raise CompactHydraException(str(error)) from None
+        distributed.speak()
         print(error, file=sys.stderr)
         sys.exit(EXIT_FAILED)
     except Exception as error:
@@ -287,8 +294,9 @@ def let_go(error: BaseException) -> None:
 
 
 def command_line() -> None:
-    """Answers what was typed."""
-    guarded(lambda: answer(sys.argv[1:]))
+    """Answers what was typed; of several processes of torchrun the first does."""
+    with distributed.one_voice(EXIT_BAD_CONFIG):
+        guarded(lambda: answer(sys.argv[1:]))
 
 
 def answer(arguments: list[str]) -> None:
@@ -305,6 +313,8 @@ def answer(arguments: list[str]) -> None:
         folders = [Path(folder) for folder in (given.config_path or CONF, given.config_dir) if folder]
         if not given.shell_completion:
             check_overrides(given.overrides, folders, settings, given.multirun, made)
+        if given.multirun and distributed.launched() > 1:
+            raise ConfigError("torchrun trains one run: leave -m out, or train a sweep's runs one to a process")
     except ConfigError as error:
         print(error, file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIG)

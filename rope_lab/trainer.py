@@ -5,7 +5,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab import config, data, memory
+from rope_lab import config, data, distributed, memory
 from rope_lab.config import Config
 from rope_lab.device import ahead
 from rope_lab.evaluate import Evaluation, by_length, evaluate, evaluating, samples
@@ -26,6 +26,7 @@ from tasks.base import Problem, Task
 log = logging.getLogger(__name__)
 
 EXAMPLES = 8  # problems whose completions are kept with the record
+SHARE, UPDATE, EVALUATE, LENGTHS = range(1, 5)  # what all ranks do when rank 0 does
 
 
 class Diverged(Exception):
@@ -62,8 +63,24 @@ def resolve(cfg: Config) -> Config:
     precision = cfg.train.precision
     if precision == "auto":
         precision = "bfloat16" if computes_bfloat16(name) else "float32"
-    train = dataclasses.replace(cfg.train, precision=precision)
+    train = dataclasses.replace(cfg.train, precision=precision, processes=_processes(cfg.train, name))
     return dataclasses.replace(cfg, device=name, train=train, task=config.resolve_task(cfg))
+
+
+def _processes(t: config.Train, device: str) -> int:
+    """How many processes take each step. Raises ConfigError where they, or micro-batches, cannot share the batch."""
+    processes = distributed.launched()
+    if t.processes not in (1, processes):
+        how = f"torchrun --nproc-per-node {t.processes} -m rope_lab.train starts so many"
+        raise ConfigError(f"train.processes={t.processes}: this run has {processes}; {how}")
+    if processes > 1 and device == "mps":
+        raise ConfigError("device=mps: several processes share CPUs and CUDA's GPUs alone; take device=cpu")
+    if t.batch_size % (processes * t.accumulate):
+        by = f"{processes} processes × " * (processes > 1) + f"train.accumulate={t.accumulate}"
+        raise ConfigError(f"train.batch_size={t.batch_size}: must be divisible by {by}")
+    if t.accumulate > 1 and t.compile == "reduce-overhead":  # pytorch/pytorch#169545: CUDA graphs overwrite gradients
+        raise ConfigError("train.compile=reduce-overhead: takes train.accumulate=1 alone; train.compile=true takes any")
+    return processes
 
 
 def computes_bfloat16(device: str) -> bool:
@@ -137,29 +154,48 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
 
     Raises Diverged, with the weights as they were, where the loss, a gradient or a weight is not finite.
     """
-    cfg, model, t = trainer.cfg, trainer.model, trainer.cfg.train
+    distributed.ask(UPDATE, step)
+    model, t = trainer.model, trainer.cfg.train
     batch = trainer.batches(step).to(trainer.device)
-    model.position.draw(data.torch_seed(cfg.seed, data.POSITIONS, step), t.seq_len)
-    torch.manual_seed(data.torch_seed(cfg.seed, data.DROPOUT, step))
-    with autocast(cfg, trainer.device):
-        logits_BTV = trainer.forward(batch.inputs_BT)
-    loss = F.cross_entropy(logits_BTV.flatten(0, 1).float(), batch.targets_BT.flatten(), ignore_index=data.IGNORED)
+    model.position.draw(data.torch_seed(trainer.cfg.seed, data.POSITIONS, step), t.seq_len)
     trainer.optimizer.zero_grad()
-    loss.backward()
+    first = distributed.rank() * t.accumulate
+    losses = [_backward(trainer, batch, step, part) for part in range(first, first + t.accumulate)]
+    losses = distributed.summed(model.parameters(), losses)
     norm = nn.utils.clip_grad_norm_(model.parameters(), t.clip)
     weights = nn.utils.get_total_norm(model.parameters())
 
-    loss, norm, weights = torch.stack([loss.detach(), norm, weights]).tolist()  # all at once: a GPU is waited for here
+    norm, weights, *losses = torch.stack([norm, weights, *losses]).tolist()  # all at once: a GPU is waited for here
+    loss = sum(losses)
     lr = learning_rate(t, step)
     if not all(map(math.isfinite, (loss, norm, weights))):
         raise Diverged(
             f"step {step} was not taken: loss {loss:g}, gradient norm {norm:g}, weight norm {weights:g}, "
-            f"learning rate {lr:g}, batch {step} of seed {cfg.seed}"
+            f"learning rate {lr:g}, batch {step} of seed {trainer.cfg.seed}"
         )
     for group in trainer.optimizer.param_groups:
         group["lr"] = lr
     trainer.optimizer.step()
     return loss, norm, lr
+
+
+def _backward(trainer: Trainer, batch: data.Batch, step: int, part: int) -> Tensor:
+    """Adds the gradient of one part of a step's batch to that of the parts before it; its summand of the loss.
+
+    The loss is the mean over the whole batch's counted tokens, of which one part may have more than another. Each part
+    has a dropout mask of its own, whichever rank it is on; random positions are those of the step.
+    """
+    parts = distributed.size() * trainer.cfg.train.accumulate
+    inputs_BT, targets_BT = batch.inputs_BT.chunk(parts)[part], batch.targets_BT.chunk(parts)[part]
+    torch.manual_seed(data.torch_seed(trainer.cfg.seed, data.DROPOUT, step) + part)
+    with autocast(trainer.cfg, trainer.device):
+        logits_BTV = trainer.forward(inputs_BT)
+    logits_NV, targets_N = logits_BTV.flatten(0, 1).float(), targets_BT.flatten()
+    loss = F.cross_entropy(logits_NV, targets_N, ignore_index=data.IGNORED, reduction="mean" if parts == 1 else "sum")
+    if parts > 1:
+        loss = loss / (batch.targets_BT != data.IGNORED).sum()
+    loss.backward()
+    return loss.detach()
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
@@ -192,6 +228,7 @@ def as_evaluated(model: Transformer, cfg: Config, length: int = 0) -> Iterator[N
 
 def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
     """How good the model is now, or, `at_end`, has become. Raises Diverged where its loss or a weight is not finite."""
+    distributed.ask(EVALUATE, at_end)
     cfg, model = trainer.cfg, trainer.model
     weights = nn.utils.get_total_norm(model.parameters()).item()
     if not math.isfinite(weights):
@@ -204,11 +241,12 @@ def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
     return evaluation
 
 
-def evaluate_lengths(trainer: Trainer) -> dict[str, dict[str, list[float]]]:
+def evaluate_lengths(trainer: Trainer, _: int = 0) -> dict[str, dict[str, list[float]]]:
     """What the model makes of problems of eval.lengths, as slices."""
     cfg, model = trainer.cfg, trainer.model
     if not cfg.eval.lengths:
         return {}
+    distributed.ask(LENGTHS)
     return by_length(model, trainer.longer, lambda tokens: as_evaluated(model, cfg, tokens))
 
 
@@ -216,3 +254,21 @@ def write_samples(trainer: Trainer) -> list[dict[str, Any]]:
     """What the model writes now for the first few problems."""
     with as_evaluated(trainer.model, trainer.cfg):
         return samples(trainer.model, trainer.task, trainer.problems[:EXAMPLES], trainer.cfg.train.seq_len)
+
+
+def share_state(trainer: Trainer, _: int = 0) -> None:
+    """Gives every rank the weights and the optimizer state of rank 0."""
+    distributed.ask(SHARE)
+    distributed.share_state(trainer.model, trainer.optimizer)
+
+
+def follow(trainer: Trainer) -> int:
+    """What a rank other than 0 does: whatever rank 0 asks for, until the end; exit status 1 if a rank is lost."""
+    distributed.speak()
+    acts = {SHARE: share_state, UPDATE: update, EVALUATE: evaluate_now, LENGTHS: evaluate_lengths}
+    with suppress(distributed.Lost):  # which rank 0 says, if it is not the one
+        for act, n in distributed.asked():
+            with suppress(Diverged):  # of rank 0 too
+                acts[act](trainer, n)
+        return 0
+    return 1
