@@ -83,7 +83,8 @@ def joined(device: str) -> Iterator[None]:
         )
     if on_gpus:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo")
+    with _with_all():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo")
     _size = dist.get_world_size()
     try:
         yield
@@ -111,7 +112,7 @@ def ask(act: int, n: int = 0) -> None:
     """On rank 0: the others are to do `act`, with `n`. A signal that has come to one of them comes to this process."""
     if _size > 1 and rank() == 0:
         _, _, caught = _agree(act, n, 0)
-        if caught:
+        if caught and act != END:
             signal.raise_signal(caught)
 
 

@@ -83,6 +83,9 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None)
     OutOfMemory where memory does.
     """
     cfg = resolve(cfg)
+    if distributed.rank() > 0:
+        with memory.enough(cfg):
+            sys.exit(follow(build(cfg)))
     identity, code = config.identity(cfg), provenance.code_digest(cfg)
     folder = config.out_folder(cfg) / identity.run_name
     if place and place.heading:
@@ -92,8 +95,6 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None)
         return content
     with memory.enough(cfg):
         trainer = build(cfg)
-        if distributed.rank() > 0:
-            sys.exit(follow(trainer))
     with Run(folder) as run, usable(folder), stopping or Stop() as stopping, memory.enough(cfg):
         if cfg.fresh:
             run.clear()

@@ -1,0 +1,251 @@
+"""One run on several devices: two processes that torchrun starts, and gradient accumulation in one."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT, TINY, only_folder
+from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run
+
+from rope_lab import checkpoint, config, data, distributed, memory, train, trainer
+from rope_lab import run as runs
+from rope_lab.instantiate import ConfigError
+from rope_lab.trainer import build, resolve, update
+
+LONG = [*TINY, "train.steps=30", "train.log_every=1", "eval.every=10", "eval.problems=9", "eval.sequences=3"]
+LENGTHS = ["eval.lengths=[5,9]"]
+WRITTEN = [*TINY, "task=arithmetic_addition", "train.seq_len=200", "model.dropout=0.2", "eval.problems=5"]
+WILD = [*TINY, "train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=20"]
+CUT = 13  # the step after which a run is interrupted
+
+
+def torchrun(*words: str, processes: int = 2) -> subprocess.Popen:
+    """torchrun with its own free port, its output to be read."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "", "OMP_NUM_THREADS": "1"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*start, *words], cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def as_rank(out: Path) -> None:
+    """What each process of `several` does: runs one after the other, and how each of them ended here."""
+    ended, plain = {}, update
+
+    def tried(label: str, name: str, overrides: list[str]) -> None:
+        ended[label] = "returned"
+        try:
+            train.train(load(*overrides, f"out={out / name}"))
+        except SystemExit as end:
+            ended[label] = end.code
+        distributed.ask(distributed.END)
+
+    with distributed.joined("cpu"):
+        rank = distributed.rank()
+        tried("whole", "whole", [*LONG, *LENGTHS])
+        tried("returned", "whole", [*LONG, *LENGTHS])
+        trainer.update = raising_signal_at(CUT, plain) if rank == 1 else plain
+        tried("cut", "cut", [*LONG, *LENGTHS])
+        trainer.update = plain
+        tried("resumed", "cut", [*LONG, *LENGTHS])
+        tried("written", "written", WRITTEN)
+        tried("wild", "wild", WILD)
+        ended["shared"] = distributed.shared(lambda own: [[rank, x] for x in own], list(range(5)))
+        (out / f"{rank}.json").write_text(json.dumps(ended))
+        if rank == 1:
+            assert list(distributed.asked()) == []
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory) -> Path:
+    """A folder with the runs of two processes, as `as_rank` makes them."""
+    out = tmp_path_factory.mktemp("several")
+    process = torchrun(__file__, str(out))
+    printed = process.communicate(timeout=300)
+    assert process.returncode == 0, printed
+    return out
+
+
+def assert_close(a: list[dict], b: list[dict], within: float = 1e-5) -> None:
+    for ours, theirs in zip(a, b, strict=True):
+        assert ours == pytest.approx(theirs, rel=within, abs=1e-9)
+
+
+def ended(several: Path, rank: int) -> dict:
+    return json.loads((several / f"{rank}.json").read_text())
+
+
+def test_two_processes_train_as_one_does(several, tmp_path):
+    """The same batches, the same mean over all counted tokens; only the order of sums differs."""
+    alone = run([*LONG, *LENGTHS, f"out={tmp_path}"])
+    folder = only_folder(several / "whole")
+    assert_close(metrics_of(folder), metrics_of(only_folder(tmp_path)))
+    together = runs.read(folder)
+    assert together["slices"]["length"] == alone["slices"]["length"]
+    assert together["status"] == "finished"
+    assert len(metrics_of(folder)) == 31
+    ours, theirs = checkpoint.load(folder)["model"], checkpoint.load(only_folder(tmp_path))["model"]
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-4) for name in theirs)
+    assert together["config"]["train"]["processes"] == 2
+    assert together["run_id"] != alone["run_id"]
+    assert together["recipe_id"] != alone["recipe_id"]
+
+
+def test_a_signal_to_one_process_saves_and_ends_all_and_the_same_command_resumes_bit_for_bit(several):
+    """The signal comes to rank 1; rank 0 hears of it before its next step."""
+    assert ended(several, 0)["cut"] == 128 + signal.SIGTERM
+    assert ended(several, 1)["cut"] == ended(several, 1)["resumed"] == 0
+    cut = only_folder(several / "cut")
+    assert runs.read(cut)["provenance"]["earlier"]
+    assert_same_end(cut, only_folder(several / "whole"))
+
+
+def test_the_others_end_when_rank_0_returns_and_when_the_run_diverges(several):
+    assert (ended(several, 0)["returned"], ended(several, 1)["returned"]) == ("returned", 0)
+    assert (ended(several, 0)["wild"], ended(several, 1)["wild"]) == ("returned", 0)
+    assert runs.read(only_folder(several / "wild"))["status"] == "diverged"
+
+
+def test_dropout_and_what_is_written_are_those_of_as_many_micro_batches(several, tmp_path):
+    """Dropout masks belong to a part of the batch, whichever process reads it."""
+    run([*WRITTEN, "train.accumulate=2", f"out={tmp_path}"])
+    assert_close(metrics_of(only_folder(several / "written")), metrics_of(only_folder(tmp_path)))
+
+
+def test_what_is_shared_out_comes_back_in_order(several):
+    for rank in (0, 1):
+        assert ended(several, rank)["shared"] == [[0, 0], [1, 1], [0, 2], [1, 3], [0, 4]]
+
+
+def test_a_process_that_is_killed_ends_the_run_and_leaves_its_checkpoint(tmp_path):
+    process = torchrun("-m", "rope_lab.train", *LONG, "train.steps=100000", "eval.every=5", f"out={tmp_path}")
+    try:
+        until = time.monotonic() + 120
+        while not (saved := list(tmp_path.glob("*/checkpoint-*.pt"))) and time.monotonic() < until:
+            time.sleep(0.2)
+        ranks = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+        os.kill(max(map(int, ranks)), signal.SIGKILL)
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    content = runs.read(saved[0].parent)
+    assert (process.returncode, content["status"]) == (1, "failed")
+    assert content["checkpoint"] == checkpoint.load(saved[0].parent)["step"] > 0
+    assert stderr.count("another process of this run has ended") == 1
+
+
+def test_a_batch_that_cannot_be_shared_out_is_one_line_from_one_process(tmp_path):
+    process = torchrun("-m", "rope_lab.train", *TINY, f"out={tmp_path}", processes=3)
+    stdout, stderr = process.communicate(timeout=120)
+    assert stdout == ""
+    lines = [line for line in stderr.splitlines() if "train.batch_size" in line]
+    assert lines == ["train.batch_size=4: must be divisible by 3 processes × train.accumulate=1"]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Makes this process one of several that torchrun has started; none of them is there to be joined."""
+
+    def start(processes: int, rank: int = 0) -> None:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+        for name, value in {"WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes, "LOCAL_RANK": rank}.items():
+            monkeypatch.setenv(name, str(value))
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("processes", "wrong", "said"),
+    [
+        (2, ["device=cuda"], "--nproc-per-node 2: torch finds 0 GPUs"),
+        (2, ["-m", "seed=0,1"], "torchrun trains one run"),
+        (2, ["train.lr=0"], "train.lr=0: "),
+        (1, ["train.processes=2"], "torchrun --nproc-per-node 2"),
+        (1, ["train.accumulate=3"], "train.batch_size=4: must be divisible by train.accumulate=3"),
+        (1, ["train.accumulate=2", "train.compile=reduce-overhead"], "train.compile=reduce-overhead: "),
+    ],
+)
+def test_bad_input_is_one_line_and_only_the_first_process_says_it(
+    processes, wrong, said, tiny, tmp_path, started, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    if processes > 1:
+        started(processes)
+    shown = command([*tiny, *wrong], tmp_path)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert said in shown.stderr
+    assert shown.stderr.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+    if processes > 1:
+        started(processes, rank=1)
+        other = command([*tiny, *wrong], tmp_path)
+        assert (other.returncode, other.stdout, other.stderr) == (0, "", "")
+
+
+def test_processes_and_micro_batches_have_to_share_the_batch(tiny, started):
+    started(2)
+    assert resolve(load(*tiny)).train.processes == 2
+    assert resolve(load(*tiny, "train.accumulate=2")).train.processes == 2
+    with pytest.raises(ConfigError, match=r"train\.batch_size=4: must be divisible by 2 processes × train\.accumu"):
+        resolve(load(*tiny, "train.accumulate=4"))
+    with pytest.raises(ConfigError, match=r"train\.processes=4: this run has 2"):
+        resolve(load(*tiny, "train.processes=4"))
+
+
+@pytest.mark.parametrize("task", [["position=randomized_rope"], ["task=arithmetic_addition", "train.seq_len=200"]])
+def test_micro_batches_make_the_step_of_the_whole_batch(task):
+    """Parts of a batch have unlike numbers of counted tokens: a mean of their means would be another loss."""
+    whole, parts = (build(resolve(load(*TINY, *task, f"train.accumulate={n}"))) for n in (1, 4))
+    counted = (whole.batches(0).targets_BT != data.IGNORED).sum(1)
+    assert len(counted.unique()) > 1
+    for step in range(3):
+        ours, theirs = update(parts, step), update(whole, step)
+        assert ours == pytest.approx(theirs, rel=1e-5)
+        for a, b in zip(parts.model.parameters(), whole.model.parameters(), strict=True):
+            assert torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-6)
+
+
+def test_each_micro_batch_drops_out_what_no_other_does():
+    """The first as the whole batch would."""
+    seeds = []
+    made = build(resolve(load(*TINY, "train.accumulate=2", "model.dropout=0.5")))
+    forward = made.forward
+    made.forward = lambda tokens: (seeds.append(torch.initial_seed()), forward(tokens))[1]
+    update(made, 5)
+    first = data.torch_seed(made.cfg.seed, data.DROPOUT, 5)
+    assert seeds == [first, first + 1]
+
+
+def test_one_process_and_one_batch_are_the_run_that_they_were():
+    def ids(**changed: int) -> str:
+        cfg = resolve(load(*TINY))
+        return config.identity(dataclasses.replace(cfg, train=dataclasses.replace(cfg.train, **changed))).run_id
+
+    assert len({ids(), ids(accumulate=2), ids(processes=2), ids(processes=4)}) == 4
+    recorded = config.recorded(resolve(load(*TINY)))
+    for name in ("accumulate", "processes"):
+        recorded["train"].pop(name)
+    assert config.identity(config.from_record(recorded)).run_id == ids()
+
+
+def test_micro_batches_and_processes_need_less_memory_at_once():
+    cpu, small = torch.device("cpu"), [*TINY, "train.batch_size=64"]
+    cfg = resolve(load(*small))
+    whole = memory.step_bytes(cfg, 30, cpu)
+    for changed in ({"accumulate": 8}, {"processes": 8}, {"accumulate": 2, "processes": 4}):
+        part = memory.step_bytes(dataclasses.replace(cfg, train=dataclasses.replace(cfg.train, **changed)), 30, cpu)
+        assert whole / 8 < part < whole / 6
+
+
+if __name__ == "__main__":
+    with contextlib.redirect_stdout(io.StringIO()):
+        as_rank(Path(sys.argv[1]))
