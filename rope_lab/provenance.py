@@ -28,6 +28,7 @@ from rope_lab.places import IN_CHECKOUT, ROOT
 
 MODEL = ("attention", "cpu_attention", "hooks", "model", "positions", "rotation")
 CORE = (*MODEL, "data", "device", "evaluate", "generate", "trainer")  # modules that every run's numbers depend on
+SHARED = ("distributed",)  # and those of a run of several processes
 LIBRARIES = ("torch", "numpy", "abc", "builtins", "typing", "collections")  # whose versions stand for their code
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 
@@ -37,11 +38,13 @@ def provenance(cfg: Config, device: torch.device, before: dict[str, Any] | None)
 
     A resumed run has one of these for each time that it was begun: `earlier` holds all but the last.
     """
+    n = cfg.train.processes
+    started = ["torchrun", "--nproc-per-node", str(n)] if n > 1 else ["python"]
     earlier = [*before.get("earlier", []), {k: v for k, v in before.items() if k != "earlier"}] if before else []
     return {
         "code": code_digest(cfg),
         "git": git_state(),
-        "command": shlex.join(["python", "-m", "rope_lab.train", *plugins.as_typed(typed(), cfg.allowed_packages)]),
+        "command": shlex.join([*started, "-m", "rope_lab.train", *plugins.as_typed(typed(), cfg.allowed_packages)]),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": hardware(device),
@@ -56,12 +59,12 @@ def now() -> str:
 
 
 def code_digest(cfg: Config) -> str:
-    """A digest of the code that the run's numbers depend on: CORE, and the modules of its task.
+    """A digest of the code that the run's numbers depend on: CORE, SHARED, and the modules of its task.
 
     Of a scheme that stands in none of these the digest of its modules follows, `4f0c…+91d3…`: such a run is paired with
     those of one CORE. Comments, docstrings and layout do not count, nor does the version of Python.
     """
-    core = {f"rope_lab.{name}" for name in CORE} | _modules(cfg.task)
+    core = {f"rope_lab.{name}" for name in CORE + SHARED * (cfg.train.processes > 1)} | _modules(cfg.task)
     plugin = _modules(cfg.position) - core
     return "+".join(digest_of(each) for each in (core, plugin) if each)
 
@@ -122,7 +125,7 @@ def _canonical(node: Any) -> str:
     return f"{type(node).__name__}({','.join(parts)})"
 
 
-for _name in CORE:
+for _name in CORE + SHARED:
     _tree_of(f"rope_lab.{_name}")
 
 
