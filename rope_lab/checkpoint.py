@@ -7,6 +7,7 @@ anywhere is noticed before it is loaded, which neither torch nor its archive's o
 import io
 import logging
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,13 @@ OVER = "fresh=true starts over"
 KEPT = 2  # checkpoints: should the newest be damaged, there is one before it
 
 
-def save(folder: Path, step: int, state: dict[str, Any]) -> None:
+def save(
+    folder: Path,
+    step: int,
+    state: dict[str, Any],
+    write: Callable[[Path, memoryview], None] = write_whole,
+    remove: Callable[[Path], None] = Path.unlink,
+) -> None:
     """Writes the checkpoint of `step`, then removes all but the newest `KEPT`. Raises OSError; the others then stay.
 
     Checkpoints of this and later steps go too: they were damaged, or they would have been resumed.
@@ -33,11 +40,11 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> None:
     content = buffer.getbuffer()
     begin = f"checkpoint-{step:08d}-"
     path = folder / f"{begin}{digest(content)}.pt"
-    write_whole(path, content)
+    write(path, content)
     found = checkpoints(folder)
     earlier = [other for other in found if other.name < begin]
     for other in {*found} - {path, *earlier[: KEPT - 1]}:
-        other.unlink()
+        remove(other)
 
 
 def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:

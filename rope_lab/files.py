@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,15 @@ FORMAT, DIGEST = "format", "digest"  # keys of a sealed file; those written befo
 VERSION = 2  # of the format; 1 had ids that no later version works out
 
 
-def write_whole(path: Path, content: bytes | memoryview) -> None:
+def write_whole(path: Path, content: bytes | memoryview, within: Path | None = None) -> None:
     """Puts a file in place so that whoever looks, also after a crash or a power cut, sees the old one or the new one.
 
-    Written under a random name beside it, synced, renamed, the folder synced. Raises OSError where that cannot be, or
-    where `path` is anything but a regular file: a link is neither followed nor replaced.
+    Written under a random name beside it, or `within` another folder of its file system, synced, renamed, the folder
+    synced. Raises OSError where that cannot be, or where `path` is anything but a regular file: a link is neither
+    followed nor replaced.
     """
     check_regular(path)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    beside = (within or path.parent) / f".{path.name}.{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
         with open(os.open(beside, flags, 0o666), "wb") as file:
@@ -115,12 +117,16 @@ def _warn_unsynced(reason: str) -> None:
     log.warning("this file system cannot sync a folder (%s): a power cut may undo the last writes", reason)
 
 
-def append_line(path: Path, content: dict[str, Any]) -> None:
-    """Adds an object as a line of JSON, in one write: lines of several processes do not mix. Raises OSError."""
+def append_line(path: Path, content: dict[str, Any], check: Callable[[], None] = lambda: None) -> None:
+    """Adds an object as a line of JSON, in one write: lines of several processes do not mix. Raises OSError.
+
+    check: called once the file is open, before anything is written
+    """
     line = json.dumps(content, allow_nan=False).encode() + b"\n"
     check_regular(path)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
+        check()
         if os.write(descriptor, line) < len(line):
             raise OSError(28, "No space left on device", str(path))
     finally:

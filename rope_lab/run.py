@@ -17,12 +17,12 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from filelock import FileLock, Timeout
 
 from rope_lab import checkpoint, config, files, memory, provenance
-from rope_lab.files import digest, read_file, write_whole
+from rope_lab.files import digest, read_file
 from rope_lab.identity import Identity, differences, identify
 from rope_lab.instantiate import ConfigError
+from rope_lab.lease import Held, Lease
 from rope_lab.memory import is_out_of_memory
 from rope_lab.model import Transformer
 from rope_lab.text import show
@@ -38,7 +38,7 @@ FORMAT = 3  # of checkpoints
 
 
 class Run:
-    """An open run folder, claimed by this process alone while it is open. The claim dies with its process.
+    """An open run folder, claimed by this process alone while it is open (see `rope_lab/lease.py`).
 
     content: what run.json says
     metrics: every metric record so far, as metrics.jsonl has them
@@ -47,13 +47,12 @@ class Run:
     def __init__(self, folder: Path):
         """Makes and claims `folder`. Raises ConfigError where it cannot be written or another process has it."""
         self.folder = folder
-        self._lock = FileLock(folder / ".lock")
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             files.make_folder(folder)
-            self._lock.acquire(blocking=False)
-        except Timeout:
-            raise ConfigError(f"{folder} is in use: another process is training this run") from None
+            self.lease = Lease(folder)
+        except Held as error:
+            raise ConfigError(str(error)) from None
         except OSError as error:
             raise ConfigError(f"out={folder.parent}: cannot be written ({error.strerror}); set out=FOLDER") from None
         self.content: dict[str, Any] = read(folder) or {}  # nobody else writes it from here on
@@ -63,7 +62,7 @@ class Run:
         return self
 
     def __exit__(self, *_) -> None:
-        self._lock.release()
+        self.lease.release()
 
     def clear(self) -> None:
         """Deletes everything recorded so far, first of all that there was a run; files of others stay.
@@ -74,10 +73,10 @@ class Run:
         for path in ours:
             if path.is_dir() and not path.is_symlink():
                 raise OSError(errno.EISDIR, f"{path.name} is a folder", str(path))
-        (self.folder / "run.json").unlink(missing_ok=True)
+        self.lease.remove(self.folder / "run.json")
         files.sync_folder(self.folder)
         for path in ours:
-            path.unlink(missing_ok=True)
+            self.lease.remove(path)
         self.content = {}
 
     def begin(self, metrics: list[dict[str, Any]], wandb: config.Wandb, **content: Any) -> None:
@@ -98,7 +97,7 @@ class Run:
 
     def log(self, record: dict[str, Any]) -> None:
         """Adds a metric record: a line of metrics.jsonl, in one write, and a step of W&B."""
-        files.append_line(self.folder / METRICS, record)
+        self.lease.append(self.folder / METRICS, record)
         self.metrics.append(record)
         self.content["metrics"] |= _latest(record)
         self.wandb.log(record)
@@ -107,7 +106,7 @@ class Run:
         """Writes the checkpoint of `step`. Raises OSError; those before it then stay."""
         told = {"format": FORMAT, "step": step, "identity": asdict(identity), "task_version": version}
         whole = told | state | {"metrics": self.metrics, "provenance": self.content["provenance"]}
-        checkpoint.save(self.folder, step, whole)
+        checkpoint.save(self.folder, step, whole, self.lease.write, self.lease.remove)
 
     def export(self, weights: dict[str, torch.Tensor], alphabet: str | list[str]) -> None:
         """Writes the final weights as WEIGHTS, for other programs to load."""
@@ -117,7 +116,7 @@ class Run:
             "alphabet": alphabet if isinstance(alphabet, str) else json.dumps(alphabet),
         }
         weights = {name: weight.cpu().contiguous() for name, weight in weights.items()}
-        write_whole(self.folder / WEIGHTS, safetensors.torch.save(weights, about))
+        self.lease.write(self.folder / WEIGHTS, safetensors.torch.save(weights, about))
 
     def end(self, status: str, **content: Any) -> None:
         """Records how the run ended."""
@@ -130,11 +129,11 @@ class Run:
 
     def _write_metrics(self) -> None:
         lines = "".join(json.dumps(record, allow_nan=False) + "\n" for record in self.metrics)
-        write_whole(self.folder / METRICS, lines.encode())
+        self.lease.write(self.folder / METRICS, lines.encode())
 
     def _write(self) -> None:
         self.content = files.sealed(self.content)
-        write_whole(self.folder / "run.json", files.as_json(self.content))
+        self.lease.write(self.folder / "run.json", files.as_json(self.content))
 
 
 def _latest(record: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ LAYERS = [
     {"rope_lab.command", "rope_lab.places"},
     {"rope_lab", "rope_lab.text", "rope_lab.files", "rope_lab.device"},
     {"rope_lab.__main__"},
-    {"rope_lab.compat", "rope_lab.signals", "rope_lab.cells"},
+    {"rope_lab.compat", "rope_lab.signals", "rope_lab.cells", "rope_lab.lease"},
     {"tasks.base", "tasks.corpus"},
     {"tasks", *(f"tasks.{name}" for name in TASKS)},
     {"rope_lab.identity", "rope_lab.hooks", "rope_lab.rotation", "rope_lab.cpu_attention"},

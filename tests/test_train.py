@@ -446,7 +446,7 @@ def test_a_full_disk_through_the_command_line(tmp_path):
     assert done.stderr.count("\n") == 1
     assert re.search(r"runs/.* cannot be used any more \(File too large\)", done.stderr)
     folder = only_folder(tmp_path / "runs")
-    assert sorted(path.name for path in folder.iterdir()) == [".lock", "metrics.jsonl", "run.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [".lease-00000001", ".lock", "metrics.jsonl", "run.json"]
     assert json.loads((folder / "run.json").read_text())["status"] == "failed"
     again = command([*TINY, "out=runs"], tmp_path)
     assert again.returncode == 0
