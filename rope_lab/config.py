@@ -26,7 +26,7 @@ from rope_lab.hooks import Dims, PositionScheme
 from rope_lab.identity import Identity, identify
 from rope_lab.instantiate import SWAPPED, ConfigError
 from rope_lab.overrides import check_overrides
-from rope_lab.places import RESULTS, ROOT
+from rope_lab.places import ROOT
 from rope_lab.text import flat, nearest, nested, show
 from tasks.base import Task
 
@@ -333,16 +333,6 @@ def build_task(config: Config) -> Task:
 def build_position(config: Config, dims: Dims) -> PositionScheme:
     """The position scheme that `config` names, made for `dims`. Raises ConfigError."""
     return instantiate.build("position", config.position, dims)
-
-
-def out_folder(config: Config) -> Path:
-    """The folder that holds run folders."""
-    if not config.out:
-        return (RESULTS / "runs").absolute()
-    try:
-        return Path(config.out).expanduser().resolve()
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"out={config.out}: {error}; set out=FOLDER") from None
 
 
 def recorded(config: Config) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from rope_lab.instantiate import ConfigError
 from rope_lab.lease import Held, Lease
 from rope_lab.memory import is_out_of_memory
 from rope_lab.model import Transformer
+from rope_lab.places import RESULTS
 from rope_lab.text import show
 from rope_lab.tracking import Wandb
 from rope_lab.trainer import build_model
@@ -35,6 +36,16 @@ log = logging.getLogger(__name__)
 METRICS, WEIGHTS = "metrics.jsonl", "weights.safetensors"
 OURS = ("run.json", METRICS, WEIGHTS, "probes.json", "probes.md", "probes.svg")  # in a run's folder, beside checkpoints
 FORMAT = 3  # of checkpoints
+
+
+def out_folder(cfg: config.Config) -> Path:
+    """The folder that holds run folders."""
+    if not cfg.out:
+        return (RESULTS / "runs").absolute()
+    try:
+        return Path(cfg.out).expanduser().resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"out={cfg.out}: {error}; set out=FOLDER") from None
 
 
 class Run:

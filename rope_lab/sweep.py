@@ -23,10 +23,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 
 from rope_lab import clusters, signals
-from rope_lab.config import out_folder
 from rope_lab.console import SHOWN, Place, as_typed, duration, program
 from rope_lab.files import append_line
 from rope_lab.instantiate import ConfigError
+from rope_lab.run import out_folder
 from rope_lab.signals import Stop
 from rope_lab.text import say
 

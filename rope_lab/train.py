@@ -87,7 +87,7 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None)
         with memory.enough(cfg):
             sys.exit(follow(build(cfg)))
     identity, code = config.identity(cfg), provenance.code_digest(cfg)
-    folder = config.out_folder(cfg) / identity.run_name
+    folder = runs.out_folder(cfg) / identity.run_name
     if place and place.heading:
         say(place.heading)
     if not cfg.fresh and (content := runs.ended(folder, identity, code)):
@@ -281,7 +281,7 @@ def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
     except SystemExit:
         sweep.note("interrupted")
         raise
-    found = {"out": str(config.out_folder(checked)), "metrics": console.shown(content["metrics"])}
+    found = {"out": str(runs.out_folder(checked)), "metrics": console.shown(content["metrics"])}
     if str(content["provenance"].get("start")) >= began:  # it was not only returned
         found["seconds"] = content["progress"]["seconds"]
     sweep.note(content["status"], **found)

@@ -34,7 +34,7 @@ from rope_lab.overrides import told
 from rope_lab.results import studies
 from rope_lab.results.kept import read_kept
 from rope_lab.results.studies import PlanError, Study
-from rope_lab.run import read
+from rope_lab.run import out_folder, read
 from rope_lab.text import say
 from rope_lab.trainer import resolve
 
@@ -72,7 +72,7 @@ def _composed(cell: Cell, *extra: str) -> config.Config:
 def content_of(cell: Cell, extra: Sequence[str]) -> dict | None:
     """What the cell's run.json says, if there is one."""
     cfg = settings_of(cell, extra)
-    return read(config.out_folder(cfg) / config.identity(cfg).run_name)
+    return read(out_folder(cfg) / config.identity(cfg).run_name)
 
 
 def is_finished(cell: Cell, extra: Sequence[str]) -> bool:

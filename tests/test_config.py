@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from trained import command, load, run
 
 from rope_lab import config, files
+from rope_lab import run as runs
 from rope_lab.instantiate import ConfigError
 from rope_lab.overrides import check_overrides
 from rope_lab.positions import Dims
@@ -360,8 +361,8 @@ PLAIN = load()
 
 def test_relative_folders(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert config.out_folder(config.load()) == config.ROOT / "results" / "runs"
-    assert config.out_folder(config.load("out=here")) == tmp_path / "here"
+    assert runs.out_folder(config.load()) == config.ROOT / "results" / "runs"
+    assert runs.out_folder(config.load("out=here")) == tmp_path / "here"
 
 
 def test_learning_rate_schedule():
