@@ -191,9 +191,11 @@ def _backward(trainer: Trainer, batch: data.Batch, step: int, part: int) -> Tens
     with autocast(trainer.cfg, trainer.device):
         logits_BTV = trainer.forward(inputs_BT)
     logits_NV, targets_N = logits_BTV.flatten(0, 1).float(), targets_BT.flatten()
-    loss = F.cross_entropy(logits_NV, targets_N, ignore_index=data.IGNORED, reduction="mean" if parts == 1 else "sum")
-    if parts > 1:
-        loss = loss / (batch.targets_BT != data.IGNORED).sum()
+    if parts == 1:
+        loss = F.cross_entropy(logits_NV, targets_N, ignore_index=data.IGNORED)
+    else:
+        nats = F.cross_entropy(logits_NV, targets_N, ignore_index=data.IGNORED, reduction="sum")
+        loss = nats / (batch.targets_BT != data.IGNORED).sum()
     loss.backward()
     return loss.detach()
 

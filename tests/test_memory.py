@@ -139,7 +139,7 @@ def numbers_in(cfg: config.Config, group: str) -> list[str]:
 @pytest.mark.fuzz
 def test_any_number_anywhere_is_either_right_or_said_in_one_line():
     """Whatever absurd number a setting is given, the run is built or refused; nothing else, nothing slow."""
-    random, outcomes = Random(0), []
+    random, outcomes = Random(1), []
     every = [(chosen, key, value) for chosen, key in numeric_settings() for value in NUMBERS]
     for chosen, key, value in random.sample(every, fuzz(300)):
         override = f"{key}=[{value}]" if key == "eval.lengths" else f"{key}={value}"
