@@ -33,7 +33,7 @@ NESTED = re.compile(r"position\.(?:\w+\.)+(?=\w+$)")
 
 def general(key: str) -> str:
     """A setting of a scheme within another, `position.scheme.base`, as one of any scheme: `position.base`."""
-    return NESTED.sub("position.", key)
+    return NESTED.sub("position.", key) if key.count(".") > 1 else key
 
 
 def renamed(settings: dict[str, Any]) -> dict[str, Any]:

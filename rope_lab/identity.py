@@ -6,7 +6,7 @@ another module, and a class or a setting be renamed (`rope_lab/compat.py` lists 
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from rope_lab import compat
@@ -30,7 +30,7 @@ class Identity:
 
     @property
     def run_id(self) -> str:
-        return _hash(asdict(self))
+        return _hash(vars(self))
 
     @property
     def recipe_id(self) -> str:

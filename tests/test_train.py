@@ -12,7 +12,6 @@ import sys
 import time
 import types
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -24,6 +23,7 @@ from rope_lab import checkpoint, config, data, provenance, sample, tracking, tra
 from rope_lab import run as runs
 from rope_lab.generate import likeliest
 from rope_lab.instantiate import ConfigError
+from rope_lab.lease import Lease
 from rope_lab.trainer import build, build_model
 from tasks.substring_by_index import SubstringByIndex
 
@@ -323,8 +323,8 @@ def test_beginning_anew_forgets_first_that_there_was_a_run(tiny, tmp_path, monke
     run(tiny)
     folder = only_folder(tmp_path / "runs")
     with monkeypatch.context() as patch:
-        unlink = Path.unlink
-        patch.setattr(Path, "unlink", lambda self, **k: unlink(self, **k) if self.name == "run.json" else 1 / 0)
+        remove = Lease.remove
+        patch.setattr(Lease, "remove", lambda self, path: remove(self, path) if path.name == "run.json" else 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run([*tiny, "fresh=true"])
     assert not (folder / "run.json").exists()

@@ -189,7 +189,9 @@ def _collected(curves: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, 
         step = row["step"]
         for name, value in row.items():
             if "/" in name:
-                steps, values = curves.setdefault(name, ([], []))
+                if name not in curves:
+                    curves[name] = ([], [])
+                steps, values = curves[name]
                 steps.append(step)
                 values.append(value)
     return curves
@@ -208,4 +210,4 @@ def short(value: Any) -> Any:
         return float(f"{value:.6g}")
     if isinstance(value, dict):
         return {k: short(v) for k, v in value.items()}
-    return [short(v) for v in value] if isinstance(value, list) else value
+    return [float(f"{v:.6g}") if type(v) is float else short(v) for v in value] if isinstance(value, list) else value

@@ -63,6 +63,17 @@ class Content:
         within = {id(g): sweep for sweep in reversed(self.sweeps) for g in sweep.others.values()}
         return list({id(each): each for g in self.groups for each in [within.get(id(g), g)]}.values())
 
+    def section(self, shown: Group | Sweep) -> tuple[list[str], list[str]]:
+        """The parts of a section, those before its figures and those after them. Made once: it takes the longest."""
+        if id(shown) not in self._sections:
+            make = _section if isinstance(shown, Group) else _sweep_section
+            self._sections[id(shown)] = make(self, shown)
+        return self._sections[id(shown)]
+
+    @cached_property
+    def _sections(self) -> dict[int, tuple[list[str], list[str]]]:
+        return {}
+
 
 def text(content: Content) -> str:
     """Everything that there is to say, as Markdown, without figures."""
@@ -135,42 +146,47 @@ def put_verdicts(page: Path, content: Content, figures: str) -> None:
 
 
 def sections(content: Content, shown: list[Group | Sweep], plotted: dict[str, dict[str, bytes]]) -> str:
-    """A section for each of these."""
-    make = {Group: section, Sweep: sweep_section}
-    return "\n\n".join(make[type(each)](content, each, plotted) for each in shown)
+    """A section for each of these, with its figures where they are plotted."""
+    parts = []
+    for each in shown:
+        before, after = content.section(each)
+        parts += [*before, *(_figure(name) for name in plotted.get(each.recipe_id, ())), *after]
+    return "\n\n".join(part for part in parts if part)
 
 
-def sweep_section(content: Content, sweep: Sweep, plotted: dict[str, dict[str, bytes]]) -> str:
+def _sweep_section(content: Content, sweep: Sweep) -> tuple[list[str], list[str]]:
     """A sweep: scores by value, figure, what tuning gains; folded away, every seed and where the runs come from."""
     tested = not content.planned
     found = sweep_tables.tuned(sweep, tested)
     lines = [*sweep_tables.notes(sweep), *(f"**{escaped(warning)}**" for warning in sweep_tables.warnings(sweep))]
-    parts = [
+    before = [
         f"## {sweep_tables.heading(sweep)}",
         sweep_tables.scores(sweep, tested),
         "\n".join(f"- {line}" for line in lines),
-        *(_figure(name) for name in plotted.get(sweep.recipe_id, ())),
+    ]
+    after = [
         f"{sweep_tables.TUNED}\n\n{found}" if found else "",
         FOLDED,
         sweep_tables.every_seed(sweep, tested),
         sweep_tables.origins(sweep),
         "</details>",
     ]
-    return "\n\n".join(part for part in parts if part)
+    return before, after
 
 
-def section(content: Content, group: Group, plotted: dict[str, dict[str, bytes]]) -> str:
+def _section(content: Content, group: Group) -> tuple[list[str], list[str]]:
     """A group: its schemes, what is missing, its figures; folded away, every seed and where the runs come from."""
     mine = (v for v in content.verdicts if not v.planned and (v.task, v.scale) == (group.task, group.scale))
     verdict = None if group.variant else next(mine, None)
     tested = not content.planned
     sentences = [*tables.reached_thresholds(group), *tables.since_thresholds(group)] if tested else []
     lines = [*sentences, *(f"**{escaped(warning)}**" for warning in group.warnings())]
-    parts = [
+    before = [
         f"## {escaped(group.title)}, scale {group.scale}",
         tables.schemes(group, verdict, tested),
         "\n".join(f"- {line}" for line in lines),
-        *(_figure(name) for name in plotted.get(group.recipe_id, ())),
+    ]
+    after = [
         tables.rotations(group),
         tables.lengths(group),
         FOLDED,
@@ -178,7 +194,7 @@ def section(content: Content, group: Group, plotted: dict[str, dict[str, bytes]]
         tables.details(group),
         "</details>",
     ]
-    return "\n\n".join(part for part in parts if part)
+    return before, after
 
 
 def problems(content: Content) -> str:

@@ -20,6 +20,7 @@ MOST, LARGEST = 10**15, 1e100  # of whole numbers; of others, whose squares are 
 ORIGIN = ("code", "commit", "torch", "hardware", "threads")
 SIZES = ("train.steps", "train.batch_size", "train.seq_len", "eval.problems")  # settings that every run has
 SLICED = ("slices", "floor")  # parts whose keys may have other names in older records
+SURROGATE = re.compile("[\ud800-\udfff]")
 PART = re.compile(r".{0,200}", re.DOTALL)
 COMMIT = re.compile(r"(unknown|[0-9a-f]{1,12})[+?]?")
 THREADS = re.compile(r"0|[1-9][0-9]{0,14}")
@@ -36,7 +37,7 @@ def _fits_a_file_name(name: str) -> str:
 
 
 def _characters(text: str) -> str:
-    if any("\ud800" <= c <= "\udfff" for c in text):
+    if SURROGATE.search(text):
         raise ValueError("an unpaired surrogate is no character")
     return text
 
@@ -67,7 +68,8 @@ def check_curves(curves: dict[str, Any]) -> dict[str, Any]:
             )
         if set(map(type, steps)) != {int} or not set(map(type, values)) <= {int, float}:
             raise ValueError(f"{name} must have whole steps, and numbers")
-        if not (np.diff(np.asarray(steps, dtype=float), prepend=-1) > 0).all() or steps[-1] > MOST:
+        ordered = np.asarray(steps, dtype=float)
+        if steps[0] < 0 or not (ordered[1:] > ordered[:-1]).all() or steps[-1] > MOST:
             raise ValueError(f"{name} has steps that do not increase from 0 to at most {MOST:.0e}")
         if not (np.abs(np.asarray(values, dtype=float)) < LARGEST).all():
             raise ValueError(f"{name} has values that are no numbers below {LARGEST:g}")

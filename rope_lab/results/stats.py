@@ -7,6 +7,7 @@ Because the same seed gives every scheme the same initial weights and batches, s
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,8 @@ from scipy import optimize, stats
 LEVEL = 0.95
 ALPHA = 0.05
 MOST_PAIRS = 10_000
+EXACT_PAIRS = 32  # of which all choices of signs are looked at
+SAME = 1e-13  # sums of differences are the same that lie no further apart, as a share of their absolute values' sum
 ROUNDED = (
     4e-6  # kept records have six digits: differences that lie no further apart, as a share of the values, are alike
 )
@@ -36,14 +39,22 @@ class PairedDifference:
 
     difference: scheme − other, with Student's t interval over the seeds
     p:          of the paired t test; nan where the differences are all alike but not 0, with no spread to go by
-    p_signs:    of the exact permutation test that flips the sign of each seed's difference (two-sided)
-    p_signs_least: the least that this could be with so many seeds, 2 / 2ⁿ
+    differences: of each seed
     """
 
     difference: Interval
     p: float
-    p_signs: float
-    p_signs_least: float
+    differences: np.ndarray
+
+    @cached_property
+    def p_signs(self) -> float:
+        """Of the permutation test that flips the sign of each seed's difference (two-sided)."""
+        return sign_flip_p(self.differences) if self.difference.n > 1 else 1.0
+
+    @property
+    def p_signs_least(self) -> float:
+        """The least that this could be with so many seeds, 2 / 2ⁿ."""
+        return 2 / 2**self.difference.n
 
 
 def t_interval(values: Sequence[float]) -> Interval:
@@ -69,31 +80,40 @@ def paired_difference(scheme: Sequence[float], other: Sequence[float]) -> Paired
     n = len(differences)
     interval = t_interval(differences)
     if n < 2:
-        return PairedDifference(interval, np.nan, 1.0, 1.0)
+        return PairedDifference(interval, np.nan, differences)
     if np.ptp(differences) <= ROUNDED * np.abs([scheme, other]).max():
         p = 1.0 if not differences.any() else np.nan
     else:
         p = float(stats.ttest_1samp(differences, 0.0).pvalue)
-    return PairedDifference(interval, p, sign_flip_p(differences), 2 / 2**n)
+    return PairedDifference(interval, p, differences)
 
 
-def sign_flip_p(differences: Sequence[float], samples: int = 2**20) -> float:
+def sign_flip_p(differences: Sequence[float], exact: int = EXACT_PAIRS, samples: int = 2**17) -> float:
     """The two-sided p value of the permutation test that flips the sign of each difference, by their mean.
 
-    Exact, over all 2ⁿ choices of signs, where these are no more than `samples`. Otherwise over `samples` random ones:
-    the mean of b of them is at least as far from 0, and p = (b + 1) / (samples + 1), never 0 (Phipson and Smyth, 2010).
+    Exact, over all 2ⁿ choices of signs, up to `exact` pairs. Beyond, over `samples` random ones: the mean of b of them
+    is at least as far from 0, and p = (b + 1) / (samples + 1), never 0 (Phipson and Smyth, 2010).
     """
-    result = stats.permutation_test(
-        (np.asarray(differences, dtype=float),),
-        lambda flipped, axis: np.abs(np.mean(flipped, axis=axis)),
-        permutation_type="samples",
-        alternative="greater",
-        vectorized=True,
-        n_resamples=samples,
-        batch=2**16,
-        rng=np.random.default_rng(0),
-    )
-    return float(result.pvalue)
+    d = np.asarray(differences, dtype=float)
+    n, least = len(d), abs(d.sum()) - SAME * np.abs(d).sum()  # sums that differ by rounding are as far
+    if n <= exact:  # a choice for the first half of the pairs meets one for the second (Horowitz and Sahni, 1974)
+        first, second = _signed_sums(d[: n // 2]), np.sort(_signed_sums(d[n // 2 :]))
+        below = np.searchsorted(second, np.sort(-least - first), side="right").sum()
+        above = len(second) * len(first) - np.searchsorted(second, np.sort(least - first), side="left").sum()
+        return float(min(1.0, (below + above) / 2**n))
+    rng, count, batch = np.random.default_rng(0), 0, 2**12
+    for _ in range(samples // batch):
+        signs = rng.integers(0, 2, (batch, n), dtype=np.int8)
+        count += np.count_nonzero(np.abs(2 * (signs @ d) - d.sum()) >= least)
+    return (count + 1) / (samples // batch * batch + 1)
+
+
+def _signed_sums(values: np.ndarray) -> np.ndarray:
+    """Σᵢ ±vᵢ of all 2ⁿ choices of signs."""
+    sums = np.zeros(1)
+    for value in values:
+        sums = np.concatenate([sums + value, sums - value])
+    return sums
 
 
 def sign_p(first: int, second: int) -> float:

@@ -114,8 +114,14 @@ class Sweep:
 
     def of(self, line: Line) -> pd.DataFrame:
         """What the runs of a line ended with: a row a seed, a column a value of the axis; nan where there is no run."""
-        table = self._by_line[line].pivot(index="seed", columns="at", values="value")
-        return table.reindex(columns=range(len(self.values)))
+        return self._tables[line]
+
+    @cached_property
+    def _tables(self) -> dict[Line, pd.DataFrame]:
+        return {line: self._pivoted(runs, "seed") for line, runs in self._by_line.items()}
+
+    def _pivoted(self, runs: pd.DataFrame, index: str | list[str]) -> pd.DataFrame:
+        return runs.pivot(index=index, columns="at", values="value").reindex(columns=range(len(self.values)))
 
     def diverged(self, line: Line, at: int) -> int:
         """How many of its runs diverged there."""
@@ -131,19 +137,27 @@ class Sweep:
 
     def tuned(self, line: Line) -> pd.DataFrame:
         """The expected best against budget: a row a seed that it has at every value, a column a number of trials."""
-        return self._expected(self.of(line).dropna())
+        return self._tuned[line]
+
+    @cached_property
+    def _tuned(self) -> dict[Line, pd.DataFrame]:
+        return {line: self._expected(table.dropna()) for line, table in self._tables.items()}
 
     def paired(self, line: Line, at: int, other: Line, other_at: int) -> PairedDifference | None:
         """A line at one value against a line at a value, seed by seed; None where they share no seed."""
-        return _paired(*(self._pairable(each).get(i) for each, i in ((line, at), (other, other_at))))
+        return _paired(*(self._pairable[each].get(i) for each, i in ((line, at), (other, other_at))))
 
     def tuned_difference(self, line: Line, other: Line, budget: int) -> PairedDifference | None:
         """The expected best of `line` against that of `other`, after so many trials each, seed by seed."""
-        return _paired(*(self._expected(self._pairable(each).dropna())[budget] for each in (line, other)))
+        return _paired(*(self._tuned_pairable[each][budget] for each in (line, other)))
 
-    def _pairable(self, line: Line) -> pd.DataFrame:
-        table = self._by_line[line].pivot(index=["seed", "pair_as"], columns="at", values="value")
-        return table.reindex(columns=range(len(self.values)))
+    @cached_property
+    def _pairable(self) -> dict[Line, pd.DataFrame]:
+        return {line: self._pivoted(runs, ["seed", "pair_as"]) for line, runs in self._by_line.items()}
+
+    @cached_property
+    def _tuned_pairable(self) -> dict[Line, pd.DataFrame]:
+        return {line: self._expected(table.dropna()) for line, table in self._pairable.items()}
 
     def _expected(self, table: pd.DataFrame) -> pd.DataFrame:
         sign = 1 if self.group.metric.higher_is_better else -1
@@ -162,7 +176,8 @@ def find(groups: list[Group]) -> list[Sweep]:
         left = {id(group) for group in alike if group.variant}
         candidates = sorted(_candidates(alike), key=lambda sweep: (-len(sweep.groups), len(sweep.settings)))
         for sweep in candidates:
-            if here := left & {id(group) for group in sweep.groups.values()}:
+            here = left & {id(group) for group in sweep.groups.values()}
+            if here and len(sweep.runs):
                 found.append(replace(sweep, variant=_unlike(sweep, alike)))
                 left -= here
     return found
