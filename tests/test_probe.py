@@ -3,6 +3,7 @@
 import json
 import os
 
+import matplotlib as mpl
 import pytest
 import torch
 from conftest import SCHEMES, only_folder
@@ -13,6 +14,7 @@ from rope_lab.instantiate import ConfigError
 from rope_lab.model import Transformer
 from rope_lab.positions import Dims, Randomized, Rotary
 from rope_lab.results import probe_pages, probes
+from rope_lab.results.figures import STYLE
 
 V, DIMS = 11, Dims(24, 3, max_len=32)
 NOTHING = '{"task": "t", "position": "p", "seed": 0, "scale": "s", "run": {}, "probe": {}, "outcomes": []}'
@@ -359,6 +361,17 @@ def test_several_reports_are_compared_by_what_each_probe_costs(tmp_path):
     drawn = (tmp_path / "overlay.svg").read_text()
     assert all(label in drawn for label in ("RoPER (n = 2)", "RoPE (n = 1)", "ablate=v"))
     assert "shift=9" not in drawn
+
+
+def test_the_axis_labels_of_a_probed_run_do_not_run_into_each_other():
+    label = "ablate=qk:14-15 (wavelength 19,869 to 35,333)"
+    outcomes = [probes.outcome({"probe": p, "loss": 0.3, "accuracy": 0.8}) for p in ("", label)]
+    with mpl.rc_context(STYLE):
+        plot = probe_pages.figure(outcomes, "a run")
+        plot.draw_without_rendering()
+    left, right = (ax.xaxis.label.get_window_extent() for ax in plot.axes)
+    assert left.x1 < right.x0
+    assert right.x1 < plot.bbox.x1
 
 
 @pytest.mark.parametrize("name", ["run.json", "checkpoint", "x.json"])

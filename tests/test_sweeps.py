@@ -110,6 +110,13 @@ def test_where_all_values_are_alike_none_is_best():
     assert "**" not in next(line for line in sweep_tables.scores(found).splitlines() if line.startswith("| RoPE "))
 
 
+def test_a_legend_names_no_best_value_where_there_is_none():
+    ends = [[0.5], [0.5], [0.5]]
+    for last, named in ((0.5, False), (0.6, True)):
+        legend = sweep_figure.figure(only(rates({"rope": ends, "roper": [*ends[:2], [last]]}))).legends[0]
+        assert ("its best value" in [text.get_text() for text in legend.get_texts()]) is named
+
+
 def test_of_a_loss_the_best_is_the_least():
     runs = [
         make_row("rope", 0, [2.0, loss], "eval/loss", task="substring_by_prefix", settings={"train.lr": rate},

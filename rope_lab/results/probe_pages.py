@@ -37,7 +37,7 @@ def table(outcomes: list[Outcome]) -> str:
 def figure(outcomes: list[Outcome], title: str) -> Figure:
     """Loss and accuracy under each probe, beside those of the run as it is (dashed)."""
     shown = [o for o in outcomes[1:] if not o.cannot]
-    plot = Figure(figsize=(5.4, 0.16 * len(shown) + 0.9), layout="constrained")
+    plot = Figure(figsize=(WIDTH, 0.19 * len(shown) + 1), layout="constrained")
     panels = {"loss": "nats per answer token", "accuracy": "share of problems right"}
     for ax, (key, label) in zip(plot.subplots(1, 2, sharey=True), panels.items(), strict=True):
         ax.axvline(getattr(outcomes[0], key), color="black", lw=0.8, ls="--")

@@ -56,7 +56,8 @@ def figure(sweep: Sweep) -> Figure:
     score_axis([left, *right], sweep.group, "y", bool(sweep.optimum))
     if sweep.recipe:
         left.axvline(_x(sweep)[sweep.values.index(sweep.recipe[0])], color="black", lw=0.8, ls=":", label="the recipe")
-    left.plot([], [], label="its best value", **RING, mec="grey")
+    if any(sweep.best(line) is not None for line in sweep.lines):
+        left.plot([], [], label="its best value", **RING, mec="grey")
     handles, labels = left.get_legend_handles_labels()
     columns = min(len(labels), max(1, int(WIDTH / (0.6 + 0.06 * max(map(len, labels))))))
     drawn.set_figheight(3.2 + 0.2 * math.ceil(len(labels) / columns))
