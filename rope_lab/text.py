@@ -3,8 +3,10 @@
 import difflib
 import functools
 import json
+import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -25,6 +27,11 @@ def show(value: Any) -> str:
     """A value as one types it on the command line, without its end where it is long."""
     text = str(value) if isinstance(value, str | float) else json.dumps(value, default=str)
     return text if len(text) <= 100 else f"{text[:99]}…"
+
+
+def short(path: Path) -> str:
+    """A path as it is or from the working directory, whichever is shorter."""
+    return min(os.path.relpath(path), str(path), key=len)
 
 
 def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:

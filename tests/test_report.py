@@ -245,6 +245,29 @@ def test_a_file_of_others_stays(runs, tmp_path):
         report.main([str(runs)])
 
 
+def test_what_cannot_be_read_or_written_is_said_before_anything_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "read", lambda folder: pytest.fail("read"))
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    for said, *arguments in (
+        (r"notes\.txt: is a file, where a folder of runs is asked for", file),
+        (r"nowhere: no such folder", tmp_path / "nowhere"),
+        (r"there is no folder .*nowhere", tmp_path, "--out", tmp_path / "nowhere" / "page.html"),
+        (r"cannot be written", tmp_path, "--out", tmp_path),
+        (r"not made by this command", tmp_path, "--out", file),
+    ):
+        with pytest.raises(SystemExit, match=said):
+            report.main([*map(str, arguments)])
+
+
+def test_the_page_is_named_by_its_shorter_path(tmp_path, monkeypatch, capsys):
+    make_run(tmp_path / "runs", "rope", 0, 0.5)
+    for there, shown in ((tmp_path, "runs/report.html"), (Path("/usr/share"), str(tmp_path / "runs" / "report.html"))):
+        monkeypatch.chdir(there)
+        report.main([str(tmp_path / "runs")])
+        assert re.fullmatch(rf"written: {re.escape(shown)} \(\d\.\d MB, 1 run\); .*\n", capsys.readouterr().out)
+
+
 @pytest.mark.parametrize("content", [None, "{}"])
 def test_a_folder_without_runs_says_what_to_do(tmp_path, content):
     folder = tmp_path / "runs" / "a"

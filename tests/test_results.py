@@ -323,12 +323,14 @@ def test_where_there_are_no_runs_it_is_said_where_some_are_or_how_to_make_one(tm
     empty, runs = tmp_path / "empty", tmp_path / "checkout" / "results" / "runs"
     empty.mkdir()
     make_run(runs, "rope", 0, 0.5)
+    (notes := empty / "notes").write_text("")
     for folder, said in (
         (tmp_path / "nowhere", r"nowhere: no such folder; `python -m rope_lab\.train` makes one"),
         (empty, r"empty: there are no runs; `python -m rope_lab\.train` makes one"),
         (tmp_path / "checkout", rf"checkout: there are no runs; did you mean {re.escape(str(runs))}\?"),
         (runs / "mistyped", rf"mistyped: no such folder; did you mean {re.escape(str(runs))}\?"),
         (next(runs.glob("*/run.json")), r"run\.json: is a file; did you mean"),
+        (notes, r"notes: is a file; a folder of runs is asked for"),
     ):
         with pytest.raises(SystemExit, match=said):
             results.main([str(folder)])

@@ -6,7 +6,6 @@ results/runs, or results/ if it is empty. The page opens from disk in any browse
 
 import argparse
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ from rope_lab.results.pages import Content
 from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE, one_line
 from rope_lab.results.verdicts import read_outcomes
-from rope_lab.text import say
+from rope_lab.text import say, short
 
 NEEDS = ("altair", "jinja2", "vl_convert")
 INSTALL = "pip install -c constraints.txt -e '.[report]'"
@@ -89,9 +88,18 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         sys.exit(f"the report needs {error.name}: {INSTALL}")
     folders = given.folders or [RESULTS / "runs" if any((RESULTS / "runs").glob("*/run.json")) else RESULTS]
-    if missing := [str(folder) for folder in folders if not folder.is_dir()]:
-        sys.exit(f"{', '.join(missing)}: no such folder")
+    for folder in folders:
+        if not folder.is_dir():
+            wrong = "is a file, where a folder of runs is asked for" if folder.exists() else "no such folder"
+            sys.exit(f"{folder}: {wrong}")
     out = given.out or folders[0] / "report.html"
+    try:
+        if not out.parent.is_dir():
+            sys.exit(f"{out}: there is no folder {out.parent}")
+        if out.exists() and not read_file(out).startswith(MADE):
+            sys.exit(f"{out}: was not made by this command, and stays as it is; give another --out")
+    except OSError as error:
+        sys.exit(f"{out}: cannot be written ({error.strerror})")
 
     published, sections, probed = Published(), [], []
     for folder in dict.fromkeys(path for given in folders for path in with_those_below(given)):
@@ -109,13 +117,12 @@ def main(arguments: list[str] | None = None) -> None:
         problems = [problem for section in sections for problem in section.content.problems]
         sys.exit("\n".join([*problems, "there is no run to report; this makes one: python -m rope_lab.train"]))
     try:
-        if out.exists() and not read_file(out).startswith(MADE):
-            sys.exit(f"{out}: was not made by this command, and stays as it is; give another --out")
         content = page.render(sections, probed, published).encode()
         write_whole(out, content)
     except OSError as error:
         sys.exit(f"{out}: cannot be written ({error.strerror})")
-    say(f"written: {os.path.relpath(out)} ({len(content) / 1e6:.1f} MB, {count} runs); any browser opens it")
+    runs = f"{count} run{'s' if count > 1 else ''}"
+    say(f"written: {short(out)} ({len(content) / 1e6:.1f} MB, {runs}); any browser opens it")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from rope_lab.results.pages import INDEX, Content, publish, put_verdicts, text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run
 from rope_lab.results.verdicts import read_outcomes
-from rope_lab.text import say
+from rope_lab.text import say, short
 
 
 def worth_keeping(run: Run, published: Published) -> Run:
@@ -42,7 +42,8 @@ def no_runs(folder: Path) -> str:
     if store.exists(folder) or os.path.lexists(folder / "run.json") or any(folder.glob("*/run.json")):
         return ""
     if folder.is_file():
-        return f"{folder}: is a file; did you mean {folder.parent}?"
+        hint = "a folder of runs is asked for" if no_runs(folder.parent) else f"did you mean {folder.parent}?"
+        return f"{folder}: is a file; {hint}"
     near = newest_run(folder)
     hint = f"did you mean {near.parent}?" if near else "`python -m rope_lab.train` makes one, in results/runs"
     return f"{folder}: {'there are no runs' if folder.is_dir() else 'no such folder'}; {hint}"
@@ -117,7 +118,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename or out}: cannot be written ({error.strerror})")
-    say(f"written: {', '.join(os.path.relpath(page) for page in pages)} and the figures beside")
+    say(f"written: {', '.join(short(page) for page in pages)} and the figures beside")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How many seeds do I need? `python -m rope_lab.results.power [FOLDER…] [--task T] [--scale S] [--difference D]`.
+"""How many seeds a comparison needs: `python -m rope_lab.results.power [FOLDER…] [--task T]`.
 
 Of each scheme against the baseline: how far the paired differences of kept rows spread, how large a difference a
 number of pairs can see, and, with --difference, how many pairs it needs. The test is the two-sided paired t test;
