@@ -26,9 +26,9 @@ import rope_lab  # noqa: F401 - first, since it sees to the screen and to Ctrl-C
 # isort: split
 from hydra.errors import HydraException
 
-from rope_lab import cells, config, sweep, train
+from rope_lab import cells, config, plugins, sweep, train
 from rope_lab.cells import Cell, TableError
-from rope_lab.instantiate import ConfigError
+from rope_lab.instantiate import SWAPPED, ConfigError
 from rope_lab.launch import EXIT_FAILED, guarded, launch
 from rope_lab.overrides import told
 from rope_lab.results import studies
@@ -107,6 +107,18 @@ def is_hydra(word: str) -> bool:
     return word.lstrip("+~").startswith(("hydra.", "hydra/"))
 
 
+def readable(table: Sequence[Cell], extra: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """The overrides of each cell, and those of all, with names that Hydra finds for tasks and schemes of the user's."""
+    chosen = {group: list(dict.fromkeys(getattr(cell, group) for cell in table)) for group in SWAPPED}
+    words, _ = plugins.read([*(f"{group}={','.join(names)}" for group, names in chosen.items()), *extra], config.CONF)
+    found = {
+        group: dict(zip(chosen[group], word.partition("=")[2].split(","), strict=True))
+        for group, word in zip(chosen, words, strict=False)
+    }
+    runs = [replace(cell, **{group: found[group][getattr(cell, group)] for group in found}) for cell in table]
+    return [run.overrides() for run in runs], words[len(chosen) :]
+
+
 def run_all(table: Sequence[Cell], extra: Sequence[str], hydra: Sequence[str], jobs: int, minutes: float) -> None:
     """Has what has not finished run by the launcher, until the time is up: then running runs save themselves."""
     at_once = jobs if launcher_of(hydra) == "submitit_local" else None  # it begins all that it is given
@@ -114,8 +126,9 @@ def run_all(table: Sequence[Cell], extra: Sequence[str], hydra: Sequence[str], j
     until = [] if minutes == float("inf") else [f"stop_at={time.time() + 60 * minutes}"]
     if not waiting:
         return
+    runs, common = readable(waiting, extra)
     try:
-        launch([[*cell.overrides(), *extra, *until] for cell in waiting], [*hydra, *extra], train.work, at_once)
+        launch([[*run, *common, *until] for run in runs], [*hydra, *common], train.work, at_once)
     except SystemExit as end:
         if end.code != TIME_IS_UP:
             raise
@@ -164,7 +177,7 @@ def main() -> None:
     given = arguments()
     own = [given.config_dir.resolve()] if given.config_dir else []
     extra = [word for word in given.overrides if not is_hydra(word)]
-    search = [f"hydra.searchpath=[file://{own[0]}]"] if own else []
+    search = [f"hydra.searchpath=['file://{own[0]}']"] if own else []
     hydra = [*launcher_words(given.overrides, given.jobs or CORES), *search]
     try:
         table = cells_of(given.table, [*own, config.CONF])

@@ -122,6 +122,16 @@ def test_a_table_and_a_scheme_of_ones_own(run, tmp_path):
     assert sorted(path.name.split("-")[1] for path in (tmp_path / "runs").iterdir()) == ["mine", "rope"]
 
 
+def test_a_table_names_a_scheme_by_its_file(run, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from rope_lab.hooks import PositionScheme\n\n\nclass Mine(PositionScheme): ...\n"
+    )
+    (tmp_path / "two.yaml").write_text(MINE.replace("roper", "mine.py"))
+    done = run("two.yaml", "hydra/launcher=basic")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(path.name.split("-")[1] for path in (tmp_path / "runs").iterdir()) == ["mine", "rope"]
+
+
 def test_what_is_kept_can_be_left_out(run, extra, tmp_path):
     """Of the runs that have finished; a run under other settings is another run."""
     (tmp_path / "one.yaml").write_text(MINE.replace(", roper: 0", ""))
