@@ -244,15 +244,11 @@ def from_record(recorded: dict[str, Any], allowed_packages: Iterable[str] = ()) 
 def _chosen(choices: dict[str, str]) -> Names:
     """What was chosen from the groups of conf/. Raises ConfigError where there is no recipe for it."""
     names = Names(**{key: choices[key] for key in ("task", "position", "scale")})
-    if choices.get("recipe") is None and hydra.__version__ >= "1.4":
-        raise ConfigError(
-            f"Hydra {hydra.__version__} does not compose recipe=${{task}}/${{scale}}; with this Python: "
-            "pip install -c constraints.txt 'hydra-core<1.4'"
-        )
     if choices.get("recipe") != f"{names.task}/{names.scale}":
-        raise ConfigError(
-            f"recipe={choices.get('recipe')}: follows from task and scale and cannot be chosen; set scale=…"
-        )
+        hint = "follows from task and scale and cannot be chosen; set scale=…"
+        if hydra.__version__ >= "1.4":
+            hint = f"Hydra {hydra.__version__} composes none; pip install -c constraints.txt 'hydra-core<1.4'"
+        raise ConfigError(f"recipe={choices.get('recipe')}: {hint}")
     recipes = {path.stem for path in (CONF / "recipe" / names.task).glob("*.yaml")} | {"quick"}
     if names.scale not in recipes:
         there = f"task={names.task} has {', '.join(sorted(recipes))}"
