@@ -135,7 +135,7 @@ def run_all(table: Sequence[Cell], extra: Sequence[str], hydra: Sequence[str], j
     except Exception as error:
         sweep.end_workers(signal.SIGTERM)
         print(told(error, hydra), file=sys.stderr)
-        sys.exit(EXIT_FAILED)
+        sys.exit(sweep.EXIT_BAD_CONFIG if isinstance(error, HydraException) else EXIT_FAILED)
 
 
 def missing(table: Sequence[Cell], extra: Sequence[str]) -> Iterator[str]:

@@ -103,6 +103,8 @@ def test_a_table_that_is_wrong_is_one_line(run, tmp_path, content):
         (["nowhere.yaml"], "cannot be read (No such file or directory)"),
         (["linear", "model.attention=softmax"], "model.attention=softmax: the table says which runs there are"),
         (["mine.yaml", "train.stepz=3"], "train.steps"),
+        (["mine.yaml", "hydra/launcher=slurm"], "submitit_slurm; look at hydra/launcher=slurm"),
+        (["mine.yaml", "hydra/launcher=joblib", "hydra.launcher.n_jbos=3"], "hydra.launcher.n_jbos"),
     ],
 )
 def test_arguments_that_are_wrong_are_one_line(run, arguments, remedy):
