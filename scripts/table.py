@@ -33,6 +33,7 @@ from rope_lab.launch import EXIT_FAILED, guarded, launch
 from rope_lab.overrides import told
 from rope_lab.results import studies
 from rope_lab.results.kept import read_kept
+from rope_lab.results.runs import one_line
 from rope_lab.results.studies import PlanError, Study
 from rope_lab.run import out_folder, read
 from rope_lab.text import say
@@ -134,7 +135,7 @@ def run_all(table: Sequence[Cell], extra: Sequence[str], hydra: Sequence[str], j
             raise
     except Exception as error:
         sweep.end_workers(signal.SIGTERM)
-        print(told(error, hydra), file=sys.stderr)
+        print(one_line(told(error, hydra)), file=sys.stderr)  # submitit adds the output of the job
         sys.exit(sweep.EXIT_BAD_CONFIG if isinstance(error, HydraException) else EXIT_FAILED)
 
 

@@ -171,28 +171,42 @@ def resumed(folder: Path) -> int:
     return sum(path.read_text().count("resumes at step") for path in folder.glob("runs/sweeps/*/*/*.out"))
 
 
-@pytest.mark.parametrize("how", ["requeue", "node down", "time limit"])
+@pytest.mark.parametrize("how", ["requeue", "node down"])
 def test_what_slurm_queues_again_resumes(tmp_path, nodes, reference, how):
-    """By scontrol, when its node goes down, and at a signal before its time limit; the launcher waits for it."""
-    limit = ["hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=45"] if how == "time limit" else []
-    words = ["hydra/launcher=submitit_slurm", *limit]
-    longer = ["train.steps=400"] if how != "time limit" else ["train.steps=2000", "eval.every=1000"]
-    process = started(tmp_path, [*words, *longer], nodes)
+    """By scontrol, and when its node goes down; the launcher waits for it."""
+    process = started(tmp_path, ["hydra/launcher=submitit_slurm"], nodes)
     begun(tmp_path, process)
     job, _, node = next(line for line in slurm.queue(nodes) if line[1] == "RUNNING")
     if how == "requeue":
         subprocess.run(["scontrol", "requeue", job], env=nodes, check=True)
-    elif how == "node down":
+    else:
         subprocess.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=test"], env=nodes, check=True)
     while process.poll() is None:
         at_once(nodes)
         time.sleep(1)
-    if how == "node down":
-        subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], env=nodes, check=True)
+    subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], env=nodes, capture_output=True)
     assert (process.returncode, (tmp_path / "err").read_text()) == (0, "")
     assert resumed(tmp_path) >= 1
-    if how != "time limit":
-        assert numbers(tmp_path) == reference
+    assert numbers(tmp_path) == reference
+
+
+def test_a_run_resumes_that_slurm_has_told_of_its_time_limit(tmp_path, nodes):
+    """The signal comes up to a minute before the moment that it is asked for; the run has no other end here."""
+    words = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=30"]
+    process = started(tmp_path, [*words, "train.steps=1000000", "eval.every=500000"], nodes)
+    begun(tmp_path, process)
+
+    def has_resumed() -> bool:
+        at_once(nodes)
+        return resumed(tmp_path) > 0
+
+    until(has_resumed, 300)
+    process.terminate()
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert (tmp_path / "err").read_text() == ""
+    logs = "".join(path.read_text() for path in tmp_path.glob("runs/sweeps/*/*/*.out"))
+    assert "Requeued job" in logs
+    assert {content["status"] for content in contents(tmp_path).values()} == {"interrupted"}
 
 
 @contextlib.contextmanager
