@@ -32,7 +32,7 @@ LAYERS = [
     {"rope_lab.check.__main__"},
     {"rope_lab.results.stats", "rope_lab.results.metrics", "rope_lab.results.store", "rope_lab.results.probes"},
     {"rope_lab.results.runs"},
-    {"rope_lab.results.published", "rope_lab.results.kept"},
+    {"rope_lab.results.published", "rope_lab.results.kept", "rope_lab.results.cache"},
     {"rope_lab.results.folders", "rope_lab.results.codes"},
     {"rope_lab.results.frame"},
     {"rope_lab.results", "rope_lab.results.studies", "rope_lab.results.groups"},
@@ -57,7 +57,7 @@ USERS = {
     "results.figures results.series results.studies results.outcomes results.sweeps "
     "results.sweep_figure report.frames",
     "scipy": "results.stats",
-    "pandas": "results.stats results.published results.frame results.groups results.tables results.figures "
+    "pandas": "results.stats results.frame results.groups results.tables results.figures "
     "results.series results.studies results.outcomes results.sweeps report.frames",
     "matplotlib": "results.figures results.forest results.sweep_figure results.probe_pages",
     "altair": "report.charts",

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from rope_lab.files import DIGEST, FORMAT, digest, is_sealed, read_file, sealed
-from rope_lab.results import store
+from rope_lab.results import cache, store
 from rope_lab.results.kept import read_kept
 from rope_lab.results.metrics import declared
 from rope_lab.results.runs import (
@@ -37,10 +37,11 @@ NAMED = re.compile(r".+-s\d+-[0-9a-f]{12}")  # how the program names run folders
 MOST_BYTES, MOST_LINES = 2**26, 200_000  # of a run's files; of its metrics.jsonl
 
 
-def read(folder: Path, curves: bool = True) -> tuple[list[Run], list[str]]:
+def read(folder: Path, curves: bool = True, cached: bool = False) -> tuple[list[Run], list[str]]:
     """The runs in a folder of kept records, in one of run folders, or in one run folder; and what is wrong there.
 
     Without `curves`, those of runs whose digests say that nothing is lost are not taken apart, which is much faster.
+    cached: whether run folders that have not changed since they were last read are not read again (`cache.py`)
     """
     if store.exists(folder):
         return read_kept(folder)
@@ -49,9 +50,16 @@ def read(folder: Path, curves: bool = True) -> tuple[list[Run], list[str]]:
         folders = [folder] if os.path.lexists(folder / "run.json") else _folders(folder)
     except OSError as error:
         return [], [one_line(f"{folder}: cannot be read ({error.strerror})")]
+    cached = cached and curves and len(folders) >= cache.FEWEST
+    before, now = cache.load(folder) if cached else {}, {}
     for path in folders:
         try:
-            run, wrong, is_checked = read_run(path, curves)
+            stamp = cache.stamp(path) if cached else None
+            if cached and path.name in before and before[path.name][0] == stamp:
+                run, wrong, is_checked = before[path.name][1:]
+            else:
+                run, wrong, is_checked = read_run(path, curves)
+            now[path.name] = stamp, run, wrong, is_checked
             runs.append(run)
             unchecked += [] if is_checked else [path.name]
             problems += [f"{path.name}: {line}" for line in wrong]
@@ -61,6 +69,8 @@ def read(folder: Path, curves: bool = True) -> tuple[list[Run], list[str]]:
             problems.append(f"{path.name}: cannot be read ({error.strerror}); left out")
         except DAMAGE as error:
             problems.append(f"{path.name}: run.json: {reason(error)}; left out")
+    if cached and now != before:
+        cache.save(folder, now)
     if not folders:
         problems.append(f"{folder}: there are no runs")
     if unchecked:

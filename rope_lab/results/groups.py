@@ -126,11 +126,17 @@ class Group:
 
     def both(self, scheme: str, other: str) -> pd.DataFrame:
         """The finished runs of both schemes, by seed; `value_other run_other …` are of `other`."""
-        return _both(self.of(scheme), self.of(other))
+        if (scheme, other) not in self._merged:
+            self._merged[scheme, other] = _both(self.of(scheme), self.of(other))
+        return self._merged[scheme, other]
+
+    @cached_property
+    def _merged(self) -> dict[tuple[str, str], pd.DataFrame]:
+        return {}
 
     def pairs(self, scheme: str, other: str) -> pd.DataFrame:
         """Of `both`, the seeds that may be compared: by code that gives the same numbers, from first step to last."""
-        return matched(self.of(scheme), self.of(other))
+        return _pure(self.both(scheme, other))
 
     def difference(self, scheme: str, other: str) -> PairedDifference | None:
         """`scheme` against `other`, seed by seed; None where they share no seed."""
@@ -139,7 +145,7 @@ class Group:
 
     def first_steps(self, scheme: str, threshold: Threshold) -> pd.Series:
         """By seed, the first step at which a run reached the threshold, infinite where it did not."""
-        return self.of(scheme).run.map(lambda run: threshold.first_step(curve(run, threshold.metric)))
+        return self.of(scheme).run.map(threshold.first_step)
 
     def difference_since(self, scheme: str, other: str, threshold: Threshold) -> PairedDifference | None:
         """`scheme` against `other`, each as long after the threshold as both runs of a pair still went on.
@@ -149,7 +155,7 @@ class Group:
         values = []
         for runs in self.pairs(scheme, other)[["run", "run_other"]].itertuples(index=False):
             curves = [curve(run, self.metric.name) for run in runs]
-            reached = [threshold.first_step(curve(run, threshold.metric)) for run in runs]
+            reached = [threshold.first_step(run) for run in runs]
             if max(reached) < float("inf") and not any(each.empty for each in curves):
                 left = self.settings["train.steps"] - max(reached)
                 ends = [np.interp(left + step, c.index, c) for step, c in zip(reached, curves, strict=True)]
@@ -232,7 +238,10 @@ def matched(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 
     runs, others: rows of `Group.of`; what is of the others has the suffix `_other`
     """
-    both = _both(runs, others)
+    return _pure(_both(runs, others))
+
+
+def _pure(both: pd.DataFrame) -> pd.DataFrame:
     return both[(both.numbers_of == both.numbers_of_other) & ~both.mixed & ~both.mixed_other]
 
 

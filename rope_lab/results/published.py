@@ -1,17 +1,17 @@
 """results/published.yaml: what was published, beside which the measured is put; names and colours."""
 
 import copy
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from omegaconf import OmegaConf
 
 from rope_lab.places import ROOT
 from rope_lab.results.metrics import METRICS, Metric, declared
-from rope_lab.results.runs import one_line
+from rope_lab.results.runs import Run, one_line
 
 PUBLISHED = ROOT / "results" / "published.yaml"
 SPARE_COLORS = ("#F0E442", "#6A3D9A", "#B15928", "#1B9E77", "#E7298A", "#A6761D", "#66C2A5", "#FB9A99")
@@ -27,10 +27,11 @@ class Threshold:
     value: float
     since: bool = False
 
-    def first_step(self, curve: pd.Series) -> float:
-        """The first evaluated step at which a curve is there, infinite where it never is."""
-        there = curve >= self.value if declared(self.metric).higher_is_better else curve <= self.value
-        return float(curve.index[there][0]) if there.any() else float("inf")
+    def first_step(self, run: Run) -> float:
+        """The first evaluated step at which a run is there, infinite where it never is."""
+        there = operator.ge if declared(self.metric).higher_is_better else operator.le
+        curve = zip(*run.curves.get(self.metric, ((), ())), strict=True)
+        return next((float(step) for step, value in curve if there(value, self.value)), float("inf"))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ Because the same seed gives every scheme the same initial weights and batches, s
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import pandas as pd
@@ -133,6 +133,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
+@cache  # of thousands of runs, many have as many
 def wilson(successes: int, n: int) -> tuple[float, float]:
     """Wilson's 95% interval of a proportion: for one model's accuracy on n problems."""
     interval = stats.binomtest(successes, n).proportion_ci(LEVEL, method="wilson")
