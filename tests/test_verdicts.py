@@ -55,7 +55,8 @@ def planned(made: list[Run], higher: bool = True, **changes) -> Outcome:
         (gaining(-0.3), "no"),
         (gaining(-0.3, task="mine"), "unsure"),  # of which nothing was published
         (runs([0.5], [0.5]), "unsure"),  # one seed
-        (runs([0.5, 0.5], [0.5, 0.5]), "no"),
+        (runs([0.0, 0.0], [0.0, 0.0]), "unsure"),  # neither has learnt anything
+        (runs([0.5, 0.5], [0.5, 0.51]), "no"),
         (gaining(-0.3, PREFIX), "unsure"),  # a loss
         (gaining(0.3, PREFIX), "no"),
     ],
@@ -244,7 +245,7 @@ def test_differences_that_are_all_alike_are_no_certainty(tmp_path, capsys):
     make_pairs(tmp_path, [0.5, 0.75], [0.625, 0.875])
     verdict = row(shown(capsys, tmp_path), "Substring by Index")
     assert verdict["measured gain [95% interval]"] == "+16.0 [+16.0, +16.0]"
-    assert (verdict["p (corrected for)"], verdict["RoPER ahead?"]) == ("–", "no")
+    assert (verdict["p (corrected for)"], verdict["RoPER ahead?"]) == ("–", "unsure")
 
 
 def test_one_seed_alone_has_no_interval_and_no_p(tmp_path, capsys):

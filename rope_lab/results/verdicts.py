@@ -136,7 +136,8 @@ def _gain(difference: Interval, sign: int) -> Interval:
 
 
 def _word(gain: Interval, published: list[float]) -> str:
-    return NO if published and gain.high < published[0] / 2 else UNSURE
+    """`no` only where seeds differ: runs that all got none right, or all every one, show no spread and no evidence."""
+    return NO if published and gain.low < gain.high < published[0] / 2 else UNSURE
 
 
 def _number(published: str) -> float:
