@@ -221,8 +221,15 @@ def test_a_launcher_that_cannot_be_is_one_line(tmp_path):
 def test_the_commands_are_listed(capsys):
     assert commands.main([]) == 0
     shown = capsys.readouterr().out
-    for module in ("train", "sample", "probe", "results", "results.plan", "repeat"):
-        assert f"python -m rope_lab.{module} " in shown
+    files = [
+        path.relative_to(ROOT)
+        for path in (ROOT / "rope_lab").rglob("*.py")
+        if 'if __name__ == "__main__"' in path.read_text()
+    ]
+    modules = {".".join(path.with_suffix("").parts).removesuffix(".__main__") for path in files} - {"rope_lab"}
+    assert len(modules) > 8
+    for module in modules:
+        assert f"python -m {module} " in shown
     assert commands.main(["train", "position=rope"]) == 2
     assert "did you mean python -m rope_lab.train position=rope?" in capsys.readouterr().err
 
