@@ -88,7 +88,7 @@ def paired_difference(scheme: Sequence[float], other: Sequence[float]) -> Paired
     return PairedDifference(interval, p, differences)
 
 
-def sign_flip_p(differences: Sequence[float], exact: int = EXACT_PAIRS, samples: int = 2**17) -> float:
+def sign_flip_p(differences: Sequence[float], exact: int = EXACT_PAIRS, samples: int = 2**20) -> float:
     """The two-sided p value of the permutation test that flips the sign of each difference, by their mean.
 
     Exact, over all 2ⁿ choices of signs, up to `exact` pairs. Beyond, over `samples` random ones: the mean of b of them
