@@ -16,6 +16,7 @@ from typing import Any, get_args
 import hydra.utils
 import pydantic
 from hydra.errors import InstantiationException
+from pydantic_core import ErrorDetails
 
 from rope_lab.hooks import Dims, PositionScheme
 from rope_lab.text import nearest, plain, show
@@ -179,7 +180,7 @@ def _checked(key: str, value: Any, annotation: Any) -> Any:
         checked = pydantic.TypeAdapter(annotation, config=FINITE).validate_python(value, strict=True)
     except pydantic.ValidationError as error:
         null = " or null" if NoneType in get_args(annotation) else ""
-        raise ConfigError(f"{key}={show(value)}: {reasons(error)}{null}") from None
+        raise ConfigError(f"{key}={show(value)}: {reasons(error.errors())}{null}") from None
     except pydantic.errors.PydanticSchemaGenerationError:
         return value
     if type(checked) is int and abs(checked) >= GREATEST:
@@ -187,9 +188,9 @@ def _checked(key: str, value: Any, annotation: Any) -> Any:
     return checked
 
 
-def reasons(error: pydantic.ValidationError) -> str:
+def reasons(errors: list[ErrorDetails]) -> str:
     """What is wrong with a value, in the words of pydantic: `must be a valid integer or None`."""
-    found = [re.sub("^(Value error, |Input should be )", "", each["msg"]) for each in error.errors()]
+    found = [re.sub("^(Value error, |Input should be )", "", each["msg"]) for each in errors]
     return "must be " + " or ".join(dict.fromkeys(found))
 
 

@@ -32,7 +32,7 @@ MISTAKES = {
     "position=RoPE": "did you mean rope?",
     "position=rope.yaml": "did you mean rope?",
     "position=conf/position/rope.yaml": "did you mean rope?",
-    "position=sin": "did you mean sinusoidal or sinusoidal_product?",
+    "position=sin": "sinusoidal or sinusoidal_product?",
     "position=xyz": "there are alibi, ",
     "position=": "there are alibi, ",
     "position=null": "did you mean none?",
@@ -113,7 +113,12 @@ def test_a_mistake_is_answered_with_the_remedy_in_one_line(line):
     message = str(caught.value)
     assert MISTAKES[line] in message
     assert "\n" not in message
-    assert len(message) < 300
+    assert len(message) < 350
+
+
+def test_of_two_mistakes_the_first_is_answered_with_its_own_reason_alone():
+    with pytest.raises(ConfigError, match=r"^train\.steps=0: must be greater than or equal to 1$"):
+        answer("train.lr=fast train.steps=0")
 
 
 def test_no_group_of_settings_and_no_setting_is_taken_for_another():
