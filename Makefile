@@ -43,10 +43,10 @@ figures: $(READY) ## rebuild the tables and figures in results/ from the rows ke
 report: $(READY) ## write results/report.html: verdicts, charts and every run (ARGS='FOLDER… --out FILE.html')
 	cd $(ROOT) && $(RUN) rope_lab.report $(ARGS)
 
-test: $(READY) ## run the tests (about 2 minutes on 2 cores)
+test: $(READY) ## run the tests (about 5 minutes on 2 cores)
 	cd $(ROOT) && OMP_NUM_THREADS=1 $(RUN) pytest -n auto
 
-test-quick: $(READY) ## run the tests of schemes, attention, model and data (under 20 s)
+test-quick: $(READY) ## run the tests of schemes, attention, model and data (half a minute)
 	cd $(ROOT) && OMP_NUM_THREADS=1 $(RUN) pytest -n auto $(QUICK)
 
 torture: $(READY) ## run the tests that take minutes: runs killed at random, 100,000 problems a recipe, fuzz in full

@@ -176,7 +176,7 @@ def test_a_folder_of_ones_own_is_searched_for_names_too(tmp_path):
 # what is typed beside a run's settings, and what stderr has to hold
 OF_HYDRA = {
     "hydra.nothing=5": "Could not override 'hydra.nothing'; look at hydra.nothing=5",
-    "-m hydra/launcher=jobli seed=0,1": "basic joblib; look at hydra/launcher=jobli",
+    "-m hydra/launcher=jobli seed=0,1": "basic joblib",
     "-m hydra.launcher.n_jobs=2 seed=0,1": "may need hydra/launcher=joblib",
     "-m hydra.sweep.subdir=/dev/null/x seed=0,1": "look at hydra.sweep.subdir=/dev/null/x",
     "-m 'hydra.sweep.subdir=${nothing}' seed=0,1": "'nothing' not found; look at hydra.sweep.subdir",

@@ -376,10 +376,11 @@ def test_tables_leave_out_a_folder_with_the_name_of_another_run(folder, capsys):
 def test_starting_over_forgets_nothing_where_a_folder_stands_in_the_place_of_a_file(folder, name):
     (folder / name).unlink(missing_ok=True)
     (folder / name).mkdir()
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    written = lambda: {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "alive"}  # noqa: E731
+    before = written()
     with pytest.raises(train.Unusable):
         again(folder, "fresh=true")
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert written() == before
 
 
 @pytest.mark.parametrize("number", ["NaN", "1e999", "-Infinity"])

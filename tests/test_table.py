@@ -125,13 +125,13 @@ def test_a_table_and_a_scheme_of_ones_own(run, tmp_path):
 
 
 def test_a_table_names_a_scheme_by_its_file(run, tmp_path):
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "of_a_table.py").write_text(  # a name that no other test imports
         "from rope_lab.hooks import PositionScheme\n\n\nclass Mine(PositionScheme): ...\n"
     )
-    (tmp_path / "two.yaml").write_text(MINE.replace("roper", "mine.py"))
+    (tmp_path / "two.yaml").write_text(MINE.replace("roper", "of_a_table.py"))
     done = run("two.yaml", "hydra/launcher=basic")
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(path.name.split("-")[1] for path in (tmp_path / "runs").iterdir()) == ["mine", "rope"]
+    assert sorted(path.name.split("-")[1] for path in (tmp_path / "runs").iterdir()) == ["of_a_table", "rope"]
 
 
 def test_what_is_kept_can_be_left_out(run, extra, tmp_path):

@@ -20,6 +20,8 @@ def forest(verdicts: list[Verdict], contender: str) -> bytes:
     panels: dict[tuple[str, str], list[Verdict]] = {}
     for v in verdicts:
         panels.setdefault((v.task, v.report.metric.unit), []).append(v)
+    there = {key: each for key, each in panels.items() if _versions(each) or any(v.gain.n for v in each)}
+    panels = there or panels  # without those of which nothing is known yet
     heights = [len(found) + bool(_versions(found)) + 1.2 for found in panels.values()]
     with styled():
         figure = Figure(figsize=(WIDTH, 0.27 * sum(heights) + 0.3), layout="constrained")
