@@ -48,7 +48,7 @@ def verdicts(found: list[Verdict], baseline: str, contender: str, short: bool = 
         row = {
             "task": escaped(v.report.title),
             "scale": escaped(v.scale + ("" if v.value == LAST else f", {v.value}")),
-            "published gain": " / ".join(f"{gain:+.{digits}f}" for gain in v.published) or "–",
+            "published gain": " / ".join(_published(gain, digits, v.planned) for gain in v.published) or "–",
             means: "–" if math.isnan(v.gain.mean) else " → ".join(rounded(mean, digits) for mean in v.means),
             "measured gain [95% interval]": signed(v.gain, digits),
             "seeds": f"{v.gain.n}" if v.word != OPEN else f"{v.runs[0]} of {v.runs[1]} runs",
@@ -70,6 +70,11 @@ def verdicts(found: list[Verdict], baseline: str, contender: str, short: bool = 
         "What was not planned before its first run is never a yes, however small its p."
     )
     return f"{as_markdown(rows)}\n\n{note}"
+
+
+def _published(gain: float, digits: int, planned: bool) -> str:
+    """A published gain with so many digits; a plan may have rounded it, and then it is shown as the plan has it."""
+    return f"{gain:+.{0 if planned and gain == round(gain) else digits}f}"
 
 
 def reached_thresholds(group: Group) -> list[str]:
