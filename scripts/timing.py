@@ -80,11 +80,11 @@ class Watch:
     def compare(self, subjects: dict, repetitions: int, warm: int = 2, what: str = "") -> dict:
         """Seconds per call of each subject, timed alternately after `warm` calls of each."""
         seconds: dict = {name: [] for name in subjects}
-        turns = [
+        calls = [
             *((name, False) for name in subjects for _ in range(warm)),
             *([*((n, True) for n in subjects)] * repetitions),
         ]
-        shown = tqdm(turns, what, leave=False, mininterval=0.1 if sys.stderr.isatty() else 30, dynamic_ncols=True)
+        shown = tqdm(calls, what, leave=False, mininterval=0.1 if sys.stderr.isatty() else 30, dynamic_ncols=True)
         for name, counts in shown:
             shown.set_postfix_str(str(name), refresh=False)
             begun = time.perf_counter()
