@@ -1,6 +1,6 @@
 """docs/elsewhere.md: its examples run as they stand there, and compute what our own model computes.
 
-Those that need transformers (of the extra `bench`) are skipped where it is not installed.
+Those that need transformers (of the extra `dev`) are skipped where it is not installed.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def example():
 def theirs():
     """The functions of all its examples. Skips the test where transformers is not installed."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    pytest.importorskip("transformers", reason="transformers is not installed: pip install -e '.[bench]'")
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install -e '.[dev]'")
     return examples(slice(None))
 
 
