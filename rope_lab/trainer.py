@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rope_lab import config, data, distributed, memory
 from rope_lab.config import Config
-from rope_lab.device import ahead
+from rope_lab.device import ahead, keep_freed_memory
 from rope_lab.evaluate import Evaluation, by_length, evaluate, evaluating, samples
 from rope_lab.hooks import Dims
 from rope_lab.instantiate import ConfigError, config_errors
@@ -93,6 +93,7 @@ def computes_bfloat16(device: str) -> bool:
 def build(cfg: Config) -> Trainer:
     """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError where they cannot be built."""
     device, t = torch.device(cfg.device), cfg.train
+    keep_freed_memory()
     if cfg.threads:
         torch.set_num_threads(cfg.threads)
     task = config.build_task(cfg)

@@ -4,7 +4,9 @@ The numbers are compared with the CPU's. Planted faults show that what fails on 
 pretended.py has the device.
 """
 
+import platform
 import queue
+import resource
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -311,3 +313,14 @@ def test_an_evaluation_reads_as_many_tokens_at_once_as_a_gpu_has_memory_for(monk
         assert device.room(torch.device("cuda"), 1) == total // 8
     assert read == [gib // 40_000, 8 * gib // 40_000, 2**18]
     assert (device.tokens_at_once(cpu, 40_000), device.room(cpu, 1)) == (2**14, 1)  # as kept runs were evaluated
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
+def test_memory_that_is_freed_is_kept_for_what_comes_next():
+    def pages_cleared() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(10 * 2**20)  # 40 MiB: glibc would return them at once
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    device.keep_freed_memory()
+    assert [pages_cleared() for _ in range(32)][-4:] == [0] * 4
