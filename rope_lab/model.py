@@ -18,6 +18,7 @@ from rope_lab.attention import (
     softmax_attention,
     unpacked,
 )
+from rope_lab.cpu_linear import Linear
 from rope_lab.hooks import PositionScheme, TooLong
 
 Cache = list[LayerCache]  # one a layer; all batch rows have read equally many tokens
@@ -48,7 +49,7 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(vocabulary, d_model)
         self.layers = nn.ModuleList(Layer(attention, d_model, n_heads, norm, dropout) for _ in range(n_layers))
         self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
-        self.unembedding = nn.Linear(d_model, vocabulary)
+        self.unembedding = Linear(d_model, vocabulary)
         self.dropout = nn.Dropout(dropout)
         self.scale = 1.0
         if init == "xavier":
@@ -111,8 +112,8 @@ class Layer(nn.Module):
         self.norm1, self.attention = nn.LayerNorm(d_model), Attention(attention, d_model, n_heads)
         self.norm2, self.up, self.down = (
             nn.LayerNorm(d_model),
-            nn.Linear(d_model, 4 * d_model),
-            nn.Linear(4 * d_model, d_model),
+            Linear(d_model, 4 * d_model),
+            Linear(4 * d_model, d_model),
         )
         self.dropout = nn.Dropout(dropout)
 
@@ -135,7 +136,7 @@ class Attention(nn.Module):
     def __init__(self, kind: str, d_model: int, n_heads: int):
         super().__init__()
         self.linear, self.n_heads = kind == "linear", n_heads
-        self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+        self.qkv, self.out = Linear(d_model, 3 * d_model), Linear(d_model, d_model)
 
     def forward(
         self, x_BTD: Tensor, position: PositionScheme, at: Any, bias: Tensor | None, cache: LayerCache | None

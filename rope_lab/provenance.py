@@ -26,7 +26,7 @@ from rope_lab import instantiate, plugins
 from rope_lab.config import Config
 from rope_lab.places import IN_CHECKOUT, ROOT
 
-MODEL = ("attention", "cpu_attention", "hooks", "model", "positions", "rotation")
+MODEL = ("attention", "cpu_attention", "cpu_linear", "hooks", "model", "positions", "rotation")
 CORE = (*MODEL, "data", "device", "evaluate", "generate", "trainer")  # modules that every run's numbers depend on
 SHARED = ("distributed",)  # and those of a run of several processes
 LIBRARIES = ("torch", "numpy", "abc", "builtins", "typing", "collections")  # whose versions stand for their code

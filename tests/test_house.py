@@ -16,7 +16,7 @@ LAYERS = [
     {"rope_lab.compat", "rope_lab.signals", "rope_lab.cells", "rope_lab.lease"},
     {"tasks.base", "tasks.corpus"},
     {"tasks", *(f"tasks.{name}" for name in TASKS)},
-    {"rope_lab.identity", "rope_lab.hooks", "rope_lab.rotation", "rope_lab.cpu_attention"},
+    {"rope_lab.identity", "rope_lab.hooks", "rope_lab.rotation", "rope_lab.cpu_attention", "rope_lab.cpu_linear"},
     {"rope_lab.positions", "rope_lab.attention", "rope_lab.data", "rope_lab.instantiate"},
     {"rope_lab.model", "rope_lab.overrides", "rope_lab.plugins", "rope_lab.more_positions", "rope_lab.distributed"},
     {"rope_lab.config", "rope_lab.generate"},
@@ -51,8 +51,8 @@ LAYERS = [
 ]
 # The heavy libraries, and who may use them.
 USERS = {
-    "torch": "device hooks rotation positions more_positions cpu_attention attention model data distributed generate "
-    "evaluate memory provenance trainer checkpoint run probe repeat check.schemes",
+    "torch": "device hooks rotation positions more_positions cpu_attention cpu_linear attention model data distributed "
+    "generate evaluate memory provenance trainer checkpoint run probe repeat check.schemes",
     "numpy": "tasks.* data generate evaluate check.tasks results.runs results.stats results.groups results.tables "
     "results.figures results.series results.studies results.outcomes results.sweeps "
     "results.sweep_figure report.frames",

@@ -1,0 +1,52 @@
+"""Linear layers of float32 on a CPU, by oneDNN: the numbers of `nn.Linear` to rounding.
+
+torch takes MKL there, which needs about twice as long on AMD processors; both are part of torch.
+
+Shape letters: N rows, I features in, O features out.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+BOTH = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
+
+
+class Linear(nn.Linear):
+    """`nn.Linear`, its products taken by oneDNN in float32 on a CPU where torch would take MKL."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        float32 = x.dtype == self.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+        if BOTH and float32 and x.device.type == "cpu":
+            return OneDNNLinear.apply(x, self.weight, self.bias)
+        return super().forward(x)
+
+
+class OneDNNLinear(torch.autograd.Function):
+    """y = x Wᵀ + b. Backward, from dy: dx = dy W, dW = dyᵀ x, db = Σ dy over rows."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, w_OI: Tensor, b_O: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w_OI)
+        return product(x, w_OI, b_O)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, w_OI = ctx.saved_tensors
+        x_NI, dy_NO = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
+        return product(dy, w_OI.T), product(dy_NO.T, x_NI.T), dy_NO.sum(0)
+
+
+def product(x: Tensor, w_OI: Tensor, b_O: Tensor | None = None) -> Tensor:
+    """x wᵀ + b, [..., O], of `x` [..., I]."""
+    return (in_graph if torch.compiler.is_compiling() else by_onednn)(x, w_OI, b_O)
+
+
+def by_onednn(x: Tensor, w_OI: Tensor, b_O: Tensor | None) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, w_OI, b_O, "none", [], "")
+
+
+# torch.compile takes weights that change in this operator alone if it cannot see into it
+in_graph = torch.library.custom_op("rope_lab::product", by_onednn, mutates_args=())
+in_graph.register_fake(lambda x, w_OI, b_O: x.new_empty(*x.shape[:-1], w_OI.shape[0]))

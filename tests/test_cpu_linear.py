@@ -1,0 +1,62 @@
+"""Linear layers on a CPU: the numbers of torch's own, forward and backward, in every precision."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from rope_lab import cpu_linear
+from rope_lab.cpu_linear import Linear
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def gradients(y: torch.Tensor, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    weights = torch.linspace(-1, 2, y.numel()).view_as(y).to(y.dtype)
+    return torch.autograd.grad((y * weights).sum(), leaves)
+
+
+@pytest.mark.parametrize("shape", [(4,), (1, 4), (3, 5, 4), (2, 1, 1, 4)], ids=str)
+def test_products_and_their_gradients_are_those_of_float64(shape):
+    layer, x = Linear(4, 7), torch.randn(shape, requires_grad=True)
+    wide = [leaf.detach().double().requires_grad_() for leaf in (x, layer.weight, layer.bias)]
+    y, expected = layer(x), F.linear(*wide)
+    assert (y.dtype, y.shape) == (torch.float32, expected.shape)
+    torch.testing.assert_close(y.double(), expected, rtol=0, atol=1e-6)
+    for ours, theirs in zip(gradients(y, x, layer.weight, layer.bias), gradients(expected, *wide), strict=True):
+        assert ours.shape == theirs.shape
+        torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=1e-5)
+
+
+def test_rows_that_do_not_lie_side_by_side_give_the_same():
+    layer, x = Linear(6, 7), torch.randn(6, 5, 2)
+    apart, beside = (y.requires_grad_() for y in (x.transpose(0, 2), x.transpose(0, 2).contiguous()))
+    assert torch.equal(layer(apart), layer(beside))
+    assert torch.equal(*(gradients(layer(y).transpose(0, 1), y)[0] for y in (apart, beside)))
+
+
+def test_an_input_without_gradient_gets_none():
+    layer = Linear(4, 4)
+    dw, db = gradients(layer(torch.randn(3, 4)), layer.weight, layer.bias)
+    assert (dw.shape, db.shape) == ((4, 4), (4,))
+
+
+def test_other_precisions_and_processors_without_both_libraries_take_torchs_own(monkeypatch):
+    x, layer = torch.randn(3, 4), Linear(4, 7)
+    torch_s = F.linear(x, layer.weight, layer.bias)
+    monkeypatch.setattr(cpu_linear, "product", None)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+    assert torch.equal(layer.double()(x.double()), F.linear(x.double(), layer.weight, layer.bias))
+    monkeypatch.setattr(cpu_linear, "BOTH", False)
+    assert torch.equal(layer.float()(x), torch_s)
+
+
+def test_torch_compile_takes_it_without_a_graph_break():
+    layer, x = Linear(4, 7), torch.randn(2, 3, 4)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    expected = gradients(layer(x), layer.weight, layer.bias)
+    for ours, theirs in zip(gradients(compiled(x), layer.weight, layer.bias), expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
