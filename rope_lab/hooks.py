@@ -83,6 +83,10 @@ class PositionScheme(nn.Module):
                 "take shorter texts or another scheme"
             )
 
+    def in_layer(self, number: int) -> "PositionScheme":
+        """The scheme whose query/key/value and output hooks serve layer `number`, 0 …, with what this one prepared."""
+        return self
+
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
         """Embedding hook: token embeddings on their way into the first layer."""
         return x_BTD

@@ -95,7 +95,7 @@ class Transformer(nn.Module):
 
         x_BTD = self.dropout(self.position.embed(self.scale * self.embedding(tokens_BT), at_T))
         for number, layer in enumerate(self.layers):
-            x_BTD = layer(x_BTD, self.position, at_T, bias, None if cache is None else cache[number])
+            x_BTD = layer(x_BTD, self.position.in_layer(number), at_T, bias, None if cache is None else cache[number])
         return self.unembedding(self.norm(x_BTD))
 
     def new_cache(self, rows: int, slots: int) -> Cache:

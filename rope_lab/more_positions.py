@@ -110,6 +110,22 @@ class CayleyString(Rotary):
         return super().heads(torch.cat([torch.einsum("btphk,hjk->btphj", qk_BT2HK, at[1]), v_BT1HK], dim=2), at)
 
 
+class RNoPE(Rotary):
+    """RoPE, but no position at all in the last of `every` layers (Yang et al., 2025, RNoPE, without its windows).
+
+    Its authors find that layers without it retrieve from far away, and that those with it favour what is near.
+    """
+
+    def __init__(self, dims: Dims, every: int = 2, base: float = 10_000.0, pairs: Pairs = "neighbours"):
+        super().__init__(dims, q=1, k=1, base=base, pairs=pairs)
+        if every < 2:
+            raise ValueError(f"position.every={every}: must be at least 2")
+        self.every, self.none = every, PositionScheme(dims)
+
+    def in_layer(self, number: int) -> PositionScheme:
+        return self.none if number % self.every == self.every - 1 else self
+
+
 class SSMax(Rotary):
     """RoPE whose scores are multiplied by s ln n, n the keys that a query sees (Nakanishi, 2025, equation 11).
 

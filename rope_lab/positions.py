@@ -306,6 +306,9 @@ class Randomized(PositionScheme):
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
         return self.scheme.prepare(self.drawn.to(pos.device)[pos], dtype)
 
+    def in_layer(self, number: int) -> PositionScheme:
+        return self.scheme.in_layer(number)
+
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
         return self.scheme.embed(x_BTD, at)
 

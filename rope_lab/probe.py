@@ -56,6 +56,9 @@ class Changed(PositionScheme):
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, Any]:
         return pos, self.scheme.prepare(pos + self.shift, dtype)
 
+    def in_layer(self, number: int) -> PositionScheme:
+        return Changed(self.scheme.in_layer(number))
+
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
         return self.scheme.embed(x_BTD, at[1])
 

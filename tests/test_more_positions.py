@@ -11,7 +11,10 @@ from trained import load, make_scheme
 from rope_lab import provenance
 from rope_lab.attention import softmax_attention
 from rope_lab.hooks import Dims, PositionScheme
-from rope_lab.more_positions import CayleyString, HeadBases, KerpleLog, LeRoPE, SSMax
+from rope_lab.model import Transformer
+from rope_lab.more_positions import CayleyString, HeadBases, KerpleLog, LeRoPE, RNoPE, SSMax
+from rope_lab.positions import Randomized
+from rope_lab.probe import changed
 
 B, T, H, K = 2, 7, 3, 8
 DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)
@@ -115,6 +118,31 @@ def test_ssmax_is_its_formula():
 
 def test_ssmax_begins_where_its_author_does():
     assert SSMax(Dims(H * K, H, 1024)).s_H.tolist() == pytest.approx([0.168] * H, abs=5e-4)
+
+
+@pytest.mark.parametrize(("every", "with_rope"), [(2, [0, 2]), (3, [0, 1]), (4, [0, 1, 2])])
+def test_rnope_is_rope_and_none_layer_by_layer(every, with_rope):
+    rope_, none = make_scheme("rope", DIMS), make_scheme("none", DIMS)
+    model = Transformer(11, "softmax", H * K, 4 - (every < 4), H, "pre", "pytorch", 0.0, RNoPE(DIMS, every)).double()
+    tokens, at = torch.arange(10).view(2, 5), rope_.prepare(torch.arange(5), torch.float64)
+    x = model.embedding(tokens)
+    for number, layer in enumerate(model.layers):
+        x = layer(x, rope_ if number in with_rope else none, at, None, None)
+    torch.testing.assert_close(model(tokens), model.unembedding(model.norm(x)), rtol=0, atol=1e-12)
+
+
+def test_random_positions_and_probes_leave_its_layers_as_they_are():
+    tokens, pos = torch.arange(10).view(2, 5), torch.arange(5)
+    torch.manual_seed(0)
+    model = Transformer(11, "softmax", H * K, 2, H, "pre", "pytorch", 0.0, RNoPE(DIMS)).double()
+    expected = model(tokens, 3 + pos)
+    model.position = changed("shift=3", model)
+    assert torch.equal(model(tokens), expected)
+    model.position = Randomized(DIMS, RNoPE, longest=64)
+    drawn = model.position.drawn[:5]
+    random = model(tokens)
+    model.position = RNoPE(DIMS)
+    assert torch.equal(random, model(tokens, drawn))
 
 
 @pytest.mark.parametrize("name", ["lerope", "cayley_string"])

@@ -102,7 +102,7 @@ def test_pairs_of_halves_are_those_of_rotate_half(fraction):
     "name",
     [
         *("rope", "roper", "roper_fast", "roper_double_rotation", "rope_partial", "p_rope", "xpos", "randomized_rope"),
-        *("lerope", "rope_head_bases", "cayley_string", "ssmax"),
+        *("lerope", "rope_head_bases", "cayley_string", "rnope", "ssmax"),
     ],
 )
 def test_pairs_of_halves_are_neighbours_in_another_order_of_features(name):
@@ -289,6 +289,7 @@ RELATIVE = [
     "lerope",
     "rope_head_bases",
     "cayley_string",
+    "rnope",
 ]
 ABSOLUTE = ["sinusoidal", "sinusoidal_product", "learned", "roper_double_rotation", "fire", "randomized_rope", "ssmax"]
 
