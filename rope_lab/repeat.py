@@ -1,10 +1,10 @@
 """Whether today's code gives the numbers of kept runs: `python -m rope_lab.repeat [FOLDER…]`.
 
-Of each code, task, scale, scheme and kind of attention among the kept runs, one run is repeated up to its first
-evaluation after step 0. Every metric that is kept of these steps is compared, to the six digits that are kept. Where
-all runs of a code and task agree, results/same_code.yaml says so, and runs of either code are paired. Runs of another
-processor or another torch are left out: they do not agree to six digits for reasons of their own. With --within 0.001
-they are repeated too, and losses agree that are no further apart than this share.
+Of each code, task, precision, scale, scheme and kind of attention among the kept runs, one run is repeated up to its
+first evaluation after step 0. Every metric that is kept of these steps is compared, to the six digits that are kept.
+Where all runs of a code, task and precision agree, results/same_code.yaml says so, and runs of either code are paired.
+Runs of another processor or another torch are left out: they do not agree to six digits for reasons of their own. With
+--within 0.001 they are repeated too, and losses agree that are no further apart than this share.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def chosen(runs: list[Run], everywhere: bool = False) -> list[Run]:
         made_here = (run.hardware, run.torch) == (here["name"], torch.__version__)
         whole = run.status == "finished" and not run.mixed and first_evaluation(run)
         if whole and (made_here or everywhere) and run.settings["device"] == "cpu":
-            kind = (run.code, run.task, run.scale, run.position, run.settings.get("model.attention"))
+            kind = (run.code, run.task, run.precision, run.scale, run.position, run.settings.get("model.attention"))
             kinds.setdefault(kind, run)
     return list(kinds.values())
 
@@ -103,26 +103,28 @@ def main(arguments: list[str] | None = None) -> None:
             "no kept run is of this processor, this torch and whole: nothing can be repeated here, "
             "but for --within 0.001"
         )
-    agreeing: dict[tuple[str, str, str], list[str]] = {}
+    agreeing: dict[tuple[str, ...], list[str]] = {}
     unlike = set()
     for run in tqdm(repeated, unit="run", disable=None):
         try:
             now = provenance.code_digest(config_of(run))
-            if numbers_of(run.code) == numbers_of(now):
+            if numbers_of(run.code, run.precision) == numbers_of(now, run.precision):
                 continue
             wrong = differences(run, given.within)
         except ConfigError as error:
             wrong = [str(error)]
         say(plain(f"{run}, code {run.code}: " + ("; ".join(wrong) or f"the same up to step {first_evaluation(run):,}")))
-        agreeing.setdefault((run.code, run.task, now), []).append(f"{run.scale} {run.position} seed {run.seed}")
+        kind = (run.code, run.task, run.precision, now)
+        agreeing.setdefault(kind, []).append(f"{run.scale} {run.position} seed {run.seed}")
         if wrong:
-            unlike.add((run.code, run.task, now))
+            unlike.add(kind)
     if not agreeing:
         say("every code of these runs is known to give today's numbers")
     found = [
-        {"code": code, "same_as": now, "task": task, "runs": each} | ({"within": given.within} if given.within else {})
-        for (code, task, now), each in agreeing.items()
-        if (code, task, now) not in unlike
+        {"code": code, "same_as": now, "task": task, "precision": precision, "runs": each}
+        | ({"within": given.within} if given.within else {})
+        for (code, task, precision, now), each in agreeing.items()
+        if (code, task, precision, now) not in unlike
     ]
     if given.record and found:
         before = yaml.safe_load(SAME.read_text("utf-8")) if SAME.exists() else []

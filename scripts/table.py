@@ -163,7 +163,9 @@ def arguments() -> argparse.Namespace:
         "--kept", type=Path, default=config.ROOT / "results", metavar="FOLDER", help="for --unkept, instead of results/"
     )
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="tables, tasks and schemes of your own")
-    parser.add_argument("overrides", nargs="*", help="settings for all runs, for example wandb.mode=disabled")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], help="settings for all runs, for example wandb.mode=disabled"
+    )
     given = parser.parse_intermixed_args()
     if given.jobs is not None and given.jobs < 1:
         parser.error(f"--jobs {given.jobs}: must be at least 1")

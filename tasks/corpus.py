@@ -63,7 +63,10 @@ def locate(path: str | None) -> list[Path]:
         found = [given] if given.is_file() else [Path(p) for p in glob.glob(str(given), recursive=True)]
     files = sorted(p.resolve() for p in found if p.is_file())
     if not files:
-        raise ValueError(f"path={path}: there is no such file or folder, and no file fits it as a pattern")
+        raise ValueError(
+            f"path={path}: there is no such file or folder, and no file fits it as a pattern; "
+            "python scripts/get_corpus.py downloads those of conf/corpus"
+        )
     return files
 
 

@@ -86,6 +86,7 @@ MISTAKES = {
     "-m position=[rope,roper]": "write -m position=rope,roper",
     "seed=0 seed=1 seed=2": "write -m seed=0,1",
     "'seed=range(0,3)'": "several values are a sweep, add -m",
+    "seed=[0,1]": "-m seed=0,1",
     "seed=0-4": "-m 'seed=range(0,5)'",
     "eval.lengths=6,8": "as a list: eval.lengths=[6,8]",
     # values

@@ -39,9 +39,12 @@ def test_a_run_that_repeats_makes_its_code_the_same_as_todays(kept):
     assert ended.value.code == 0
     (entry,) = yaml.safe_load((kept.parent / "same_code.yaml").read_text())
     today = provenance.code_digest(load(*TINY))
-    assert (entry["code"], entry["same_as"], entry["task"]) == ("before", today, "substring_by_index")
+    precision = read(kept).precision
+    recorded = entry["code"], entry["same_as"], entry["task"], entry["precision"]
+    assert recorded == ("before", today, "substring_by_index", precision)
     codes.same_codes.cache_clear()
-    assert codes.numbers_of("before") == codes.numbers_of(today)
+    assert codes.numbers_of("before", precision) == codes.numbers_of(today, precision)
+    assert codes.numbers_of("before", "another") != codes.numbers_of(today, "another")
 
 
 def test_a_run_that_does_not_repeat_is_named_and_nothing_is_recorded(kept, capsys):
@@ -87,8 +90,12 @@ def test_only_runs_of_the_task_and_scale_that_are_asked_for_are_repeated(kept):
 def test_codes_are_the_same_through_others_and_without_their_plug_in(tmp_path):
     path = tmp_path / "same.yaml"
     entries = [{"code": a, "same_as": b} for a, b in (("a", "b"), ("c", "d"), ("d", "a"), ("e", "f"))]
+    entries.append({"code": "g", "same_as": "a", "precision": "bfloat16"})
     path.write_text(yaml.safe_dump(entries))
-    found = codes.same_codes(path)
+    found = codes.same_codes(path, "float32")
     assert len({found[code] for code in "abcd"}) == 1
     assert found["e"] == found["f"] != found["a"]
-    assert codes.numbers_of("0123+4567") == "0123"
+    assert "g" not in found
+    of_bfloat16 = codes.same_codes(path, "bfloat16")
+    assert of_bfloat16["g"] == of_bfloat16["a"]
+    assert codes.numbers_of("0123+4567", "float32") == "0123"

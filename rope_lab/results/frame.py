@@ -61,7 +61,7 @@ def runs_frame(runs: list[Run]) -> pd.DataFrame:
     same numbers), `run`.
     """
     table = pd.DataFrame([[getattr(run, name) for name in COLUMNS] for run in runs], columns=list(COLUMNS))
-    mixed, numbers = [bool(run.mixed) for run in runs], [numbers_of(run.code) for run in runs]
+    mixed, numbers = [bool(run.mixed) for run in runs], [numbers_of(run.code, run.precision) for run in runs]
     return table.assign(scheme=scheme_names(runs), mixed=mixed, numbers_of=numbers, run=runs)
 
 

@@ -70,7 +70,7 @@ def of(study: Study, runs: list[Run]) -> Outcome:
     if outcome.open:
         left = f"{len(found)} of {len(study.cells)} runs have ended. Nothing is tested before the last one has."
         return replace(outcome, untested=left)
-    if len(codes := {numbers_of(run.code) for run in found.values()}) > 1:
+    if len(codes := {numbers_of(run.code, run.precision) for run in found.values()}) > 1:
         return replace(outcome, untested=f"The runs are of {len(codes)} codes and cannot be paired.")
     if impure := [cell for cell, run in found.items() if run.mixed]:
         return replace(outcome, untested=f"Of mixed origin, so not to be paired: {named(impure)}.")

@@ -162,6 +162,10 @@ class Run:
         return f"{self.task} {self.scale} {self.position} seed {self.seed}"
 
     @property
+    def precision(self) -> str:
+        return str(self.settings.get("train.precision"))
+
+    @property
     def mixed(self) -> list[str]:
         """In what the parts of a run differ that changes its numbers: `code a → b`; nothing where it has one origin."""
         values = {name: str(getattr(self, name)) for name in ORIGIN if name != "commit"}
