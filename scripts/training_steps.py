@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import peers
 import torch
 import torch.nn.functional as F
@@ -143,14 +144,15 @@ def steps_of(watch: Watch, shape: Shape) -> str:
         f"### {shape.name}: {cfg.train.batch_size} × {cfg.train.seq_len} tokens, width {cfg.model.d_model}, "
         f"{cfg.model.n_layers} layers, {cfg.model.n_heads} heads\n\n"
         f"Matrix products of its linear layers alone: {rates}.\n\n"
-        f"{table(['model', 'ms a step', 'share of matrix products'], lines)}\n\n{ratios(shape, t)}"
+        f"{table(['model', 'ms a step', 'share of matrix products'], lines)}\n\n{ratios(shape, seconds)}"
     )
 
 
-def ratios(shape: Shape, t: dict) -> str:
-    """The shape's times as ratios: above 1, ours is faster."""
+def ratios(shape: Shape, seconds: dict) -> str:
+    """The shape's times as ratios, each of one repetition: above 1, ours is faster."""
+    t = {name: np.array(values) for name, values in seconds.items()}
     rivals = [name for name in (*LIKE_OURS, *NANO) if Subject(name, "float32") in t]
-    best = {way: min(t[Subject(peer, *way)] for peer in rivals) for way in WAYS}
+    best = {way: np.min([t[Subject(peer, *way)] for peer in rivals], axis=0) for way in WAYS}
     ours = resolve(shape.cfg).train.precision
     rope, ways = t[Subject("rope", ours)], {way: f"{way[0]}, {'compiled' if way[1] else 'eager'}" for way in WAYS}
     found = {f"best of {', '.join(rivals)} as shipped (float32) / our RoPE as shipped": best["float32", False] / rope}
@@ -161,7 +163,8 @@ def ratios(shape: Shape, t: dict) -> str:
         labml = t[Subject("labml-nn RoPER", "float32")] / t[Subject("roper", ours)]
         found = {"labml-nn's RoPER as shipped (float32) / ours as shipped": labml} | found
         found |= {f"our {name} / our RoPE, {ours}": t[Subject(name, ours)] / rope for name in BIASED}
-    return table(["ratio", shape.name], [[name, f"{value:.2f}"] for name, value in found.items()])
+    lines = [[name, f"{median(each):.2f} ({min(each):.2f} to {max(each):.2f})"] for name, each in found.items()]
+    return table(["ratio", shape.name], lines)
 
 
 def memory(watch: Watch, _: list[str]) -> str:
