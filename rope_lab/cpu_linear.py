@@ -17,7 +17,7 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         float32 = x.dtype == self.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-        if BOTH and float32 and x.device.type == "cpu":
+        if BOTH and float32 and x.device.type == "cpu" and x.numel():
             return OneDNNLinear.apply(x, self.weight, self.bias)
         return super().forward(x)
 

@@ -243,7 +243,8 @@ def details(group: Group) -> str:
         "seeds: " + "; ".join(f"{escaped(group.published.title(name))} {numbers(each)}" for name, each in seeds),
     ]
     beside = "".join(f"{title}: {other.unit}; " for title, other in group.report.beside.items())
-    lines.append(f"worst removed: the mean without a scheme's worst seed; {beside}least: the smallest p of so many pairs")
+    removed = "worst removed: the mean without a scheme's worst seed"
+    lines.append(f"{removed}; {beside}least: the smallest p of so many pairs")
     deviations = group.deviations()
     if deviations and group.is_published:
         lines.append("differs from the write-up in " + escaped("; ".join(deviations)))
