@@ -26,7 +26,8 @@ def keep_freed_memory() -> None:
     """Has glibc keep the memory that this process frees for what it allocates next.
 
     It would return large blocks to the system, which clears them page by page when the next step asks for as much: a
-    fifth of a small model's step. Other C libraries are left as they are.
+    fifth of a small model's step. This is for the whole process and cannot be taken back: what it once used, at most,
+    it holds until it ends. Other C libraries are left as they are.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)

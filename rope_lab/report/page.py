@@ -207,7 +207,7 @@ def _group(page: Charts, section: Section, group: Group, verdicts: list[Verdict]
         "sentences": [_plain(sentence) for sentence in sentences],
         "warnings": group.warnings(),
         "tables": [{"title": title, **_table(markdown)} for title, markdown in shown.items() if markdown],
-        "details": [_plain(line.removeprefix("- ")) for line in tables.details(group).splitlines()],
+        "details": [_plain(line.removeprefix("- ")) for line in tables.details(group, tested).splitlines()],
         "settings": _settings(group.settings),
         "own": [
             (page.title(scheme), _settings(run.position_settings))

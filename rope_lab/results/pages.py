@@ -168,7 +168,7 @@ def _sweep_section(content: Content, sweep: Sweep) -> tuple[list[str], list[str]
         f"{sweep_tables.TUNED}\n\n{found}" if found else "",
         FOLDED,
         sweep_tables.every_seed(sweep, tested),
-        sweep_tables.origins(sweep),
+        sweep_tables.origins(sweep, tested),
         "</details>",
     ]
     return before, after
@@ -191,7 +191,7 @@ def _section(content: Content, group: Group) -> tuple[list[str], list[str]]:
         tables.lengths(group),
         FOLDED,
         tables.every_seed(group, tested),
-        tables.details(group),
+        tables.details(group, tested),
         "</details>",
     ]
     return before, after

@@ -105,11 +105,11 @@ def every_seed(sweep: Sweep, tested: bool = True) -> str:
     )
 
 
-def origins(sweep: Sweep) -> str:
+def origins(sweep: Sweep, tested: bool = True) -> str:
     """Where the runs of these recipes come from; what is the same for all of them is said once."""
     said: dict[str, list[str]] = {}
     for values, group in sweep.others.items():
-        for line in details(group).splitlines():
+        for line in details(group, tested).splitlines():
             said.setdefault(line.removeprefix("- "), []).append(escaped(_named(sweep, values)))
     each = len(sweep.others)
     return "\n".join(f"- {line}" if len(n) == each else f"- {'; '.join(n)}: {line}" for line, n in said.items())

@@ -229,22 +229,27 @@ def lengths(group: Group) -> str:
     return f"{words}{unlike}.\n\n{as_markdown(rows)}"
 
 
-def details(group: Group) -> str:
-    """What one has to know of a group to believe it: deviations, and where the runs come from."""
+def details(group: Group, tested: bool = True) -> str:
+    """What one has to know of a group to believe it: deviations, and where the runs come from.
+
+    tested: whether its table of every seed has tests
+    """
     s, metric = group.settings, group.metric
     n = s.get("eval.problems_at_end") or s["eval.problems"]
     sequences = s["train.steps"] * s["train.batch_size"]
     graded = any("eval/accuracy" in run.metrics for run in group.runs.run)
-    tested = f"{n:,} held-out problems" if graded else "the held-out text"
+    held_out = f"{n:,} held-out problems" if graded else "the held-out text"
     seeds = group.runs.groupby("scheme", sort=False).seed
     lines = [
         f"recipe `{group.recipe_id}`: {s['train.steps']:,} optimizer steps = {sequences:,} sequences = "
-        f"{sequences * s['train.seq_len']:,} tokens; {tested}",
+        f"{sequences * s['train.seq_len']:,} tokens; {held_out}",
         "seeds: " + "; ".join(f"{escaped(group.published.title(name))} {numbers(each)}" for name, each in seeds),
     ]
-    beside = "".join(f"{title}: {other.unit}; " for title, other in group.report.beside.items())
-    removed = "worst removed: the mean without a scheme's worst seed"
-    lines.append(f"{removed}; {beside}least: the smallest p of so many pairs")
+    head = every_seed(group, tested).partition("\n")[0]
+    columns = {"worst removed": "worst removed: the mean without a scheme's worst seed"}
+    columns |= {title: f"{title}: {other.unit}" for title, other in group.report.beside.items() if title != other.unit}
+    columns |= {"(least)": "least: the smallest p of so many pairs"}
+    lines.append("; ".join(meaning for column, meaning in columns.items() if column in head))
     deviations = group.deviations()
     if deviations and group.is_published:
         lines.append("differs from the write-up in " + escaped("; ".join(deviations)))
