@@ -306,10 +306,8 @@ def _reason(error: ValidationError, prefix: str) -> str:
         return f"{key}={show(value)}: there is no such setting; {nearest(name, known, '.'.join(groups))}"
     several = RANGE.fullmatch(str(value))
     hint = f"; for a sweep: -m '{key}=range({several[1]},{int(several[2]) + 1})'" if several else ""
-    if isinstance(value, list):
-        hint = f"; for a sweep: -m {key}={','.join(map(show, value))}"
     of_it = [each for each in error.errors() if each["loc"] == first["loc"]]
-    return f"{key}={show(value)}: {instantiate.reasons(of_it)}{hint}"
+    return f"{key}={show(value)}: {instantiate.reasons(of_it)}{hint or instantiate.as_sweep(key, value)}"
 
 
 def resolve_task(config: Config) -> dict[str, Any]:

@@ -180,7 +180,7 @@ def _checked(key: str, value: Any, annotation: Any) -> Any:
         checked = pydantic.TypeAdapter(annotation, config=FINITE).validate_python(value, strict=True)
     except pydantic.ValidationError as error:
         null = " or null" if NoneType in get_args(annotation) else ""
-        raise ConfigError(f"{key}={show(value)}: {reasons(error.errors())}{null}") from None
+        raise ConfigError(f"{key}={show(value)}: {reasons(error.errors())}{null}{as_sweep(key, value)}") from None
     except pydantic.errors.PydanticSchemaGenerationError:
         return value
     if type(checked) is int and abs(checked) >= GREATEST:
@@ -192,6 +192,13 @@ def reasons(errors: list[ErrorDetails]) -> str:
     """What is wrong with a value, in the words of pydantic: `must be a valid integer or None`."""
     found = [re.sub("^(Value error, |Input should be )", "", each["msg"]) for each in errors]
     return "must be " + " or ".join(dict.fromkeys(found))
+
+
+def as_sweep(key: str, value: Any) -> str:
+    """How a list, given where one value belongs, is written as a sweep; empty for anything else."""
+    if not isinstance(value, list) or not value or any(isinstance(each, (list, dict)) for each in value):
+        return ""
+    return f"; for a sweep: -m {key}={','.join(map(show, value))}"
 
 
 def _names_a_class(value: Any) -> bool:

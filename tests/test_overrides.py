@@ -87,6 +87,7 @@ MISTAKES = {
     "seed=0 seed=1 seed=2": "write -m seed=0,1",
     "'seed=range(0,3)'": "several values are a sweep, add -m",
     "seed=[0,1]": "-m seed=0,1",
+    "position.base=[10,100]": "-m position.base=10,100",
     "seed=0-4": "-m 'seed=range(0,5)'",
     "eval.lengths=6,8": "as a list: eval.lengths=[6,8]",
     # values
