@@ -29,7 +29,7 @@ def show(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:99]}…"
 
 
-def short(path: Path) -> str:
+def short_path(path: Path) -> str:
     """A path as it is or from the working directory, whichever is shorter."""
     return min(os.path.relpath(path), str(path), key=len)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -182,7 +182,7 @@ class Hook(backend_registration._DummyPrivateUse1Hook):
 
 
 backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=BACKEND, hook=Hook())
-LIBRARY = torch.library.Library("aten", "IMPL"), torch.library.Library("_", "IMPL")
-LIBRARY[1].fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+LIBRARY = library.Library("aten", "IMPL"), library.Library("_", "IMPL")
+LIBRARY[1].fallback(library.fallthrough_kernel, "AutocastPrivateUse1")
 for each in (*LOW, *WIDE):
     LIBRARY[0].impl(each, autocast(each, wide=each in WIDE), "AutocastPrivateUse1")

@@ -19,7 +19,7 @@ from rope_lab.results.pages import Content
 from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE, one_line
 from rope_lab.results.verdicts import read_outcomes
-from rope_lab.text import say, short
+from rope_lab.text import say, short_path
 
 NEEDS = ("altair", "jinja2", "vl_convert")
 INSTALL = "pip install -c constraints.txt -e '.[report]'"
@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         sys.exit(f"{out}: cannot be written ({error.strerror})")
     runs = f"{count} run{'s' if count > 1 else ''}"
-    say(f"written: {short(out)} ({len(content) / 1e6:.1f} MB, {runs}); any browser opens it")
+    say(f"written: {short_path(out)} ({len(content) / 1e6:.1f} MB, {runs}); any browser opens it")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from rope_lab.results.pages import INDEX, Content, publish, put_verdicts, text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run
 from rope_lab.results.verdicts import read_outcomes
-from rope_lab.text import say, short
+from rope_lab.text import say, short_path
 
 
 def worth_keeping(run: Run, published: Published) -> Run:
@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename or out}: cannot be written ({error.strerror})")
-    say(f"written: {', '.join(short(page) for page in pages)} and the figures beside")
+    say(f"written: {', '.join(short_path(page) for page in pages)} and the figures beside")
 
 
 if __name__ == "__main__":
