@@ -1,5 +1,6 @@
 """A lab bench for comparing how transformers are told position."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -17,10 +18,14 @@ if _is_command and sys.version_info < (3, 11):
 from rope_lab import command  # noqa: E402 - older versions of Python do not even read it
 
 # `tasks` stands beside this package: whatever folder of that name lies where the user stands must not come before it.
-# Installed, and imported by a program of others, it comes last: a package `tasks` of theirs stays theirs.
-sys.path.insert(0 if IN_CHECKOUT or _is_command else len(sys.path), str(ROOT))
+# Installed, and imported by a program of others, it comes last: a package `tasks` of theirs stays theirs. A launcher's
+# worker is no such program, though its main module is the launcher's: it inherits COMMAND.
+COMMAND = "ROPE_LAB_COMMAND"
+_is_first = IN_CHECKOUT or _is_command or COMMAND in os.environ
+sys.path.insert(0 if _is_first else len(sys.path), str(ROOT))
 
 if _is_command:  # before anything is imported that takes long
+    os.environ[COMMAND] = "yes"
     command.begin(SETUP)
     if not (ROOT / "conf").is_dir():
         sys.exit(f"{ROOT} has no conf/: rope_lab runs from its checkout; there: `make setup`, or `pip install -e .`")

@@ -16,7 +16,7 @@ from conftest import ROOT, TINY, only_folder
 from test_readme import block
 from trained import load
 
-from rope_lab import provenance
+from rope_lab import COMMAND, provenance
 
 
 def test_every_package_goes_into_the_wheel():
@@ -112,6 +112,9 @@ def test_a_program_keeps_its_own_tasks_beside_our_schemes(installed, tmp_path):
     code = "import rope_lab.positions, rope_lab.results; rope_lab.results.load; import tasks; print(tasks.mine)"
     (tmp_path / "program.py").write_text(code)
     assert call(tmp_path, installed / "python", "program.py").stdout == "1\n"
+    (tmp_path / "program.py").write_text("import rope_lab, tasks.base; print(tasks.base.Problem.__name__)")
+    worker = ["env", f"{COMMAND}=yes", installed / "python", "program.py"]
+    assert call(tmp_path, *worker).stdout == "Problem\n"
     (tmp_path / "tasks.py").unlink()
     (tmp_path / "program.py").write_text("from rope_lab import config; print(config.load('seed=3').seed)")
     assert call(tmp_path, installed / "python", "program.py").stdout == "3\n"
