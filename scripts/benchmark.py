@@ -13,13 +13,14 @@ import re
 import sys
 import tempfile
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from launchers import launchers
 from timing import SHAPES, TEXT, Shape, Watch, spread, table
 from torch import nn
 from training_steps import Subject, memory, peak, step_of, steps
@@ -35,7 +36,7 @@ from rope_lab.trainer import as_evaluated, autocast, build, resolve
 PAGE = config.ROOT / "results" / "benchmark.md"
 
 
-def text(watch: Watch, _: list[str]) -> str:
+def text(watch: Watch, _: argparse.Namespace) -> str:
     """Generating training text on one core, in batches of the recipes' sizes."""
     subjects, tokens = {}, {}
     for task, scale in sorted((p.parent.name, p.stem) for p in (config.CONF / "recipe").glob("*/*.yaml")):
@@ -52,7 +53,7 @@ def text(watch: Watch, _: list[str]) -> str:
     return table(["task", "recipe", "million tokens/s", "ms a batch"], lines)
 
 
-def evaluation(watch: Watch, _: list[str]) -> str:
+def evaluation(watch: Watch, _: argparse.Namespace) -> str:
     """2,048 problems graded by one forward pass each, and completed with a KV cache; 64 also without one."""
     lines = []
     for task in ("arithmetic_addition", "substring_by_index", "substring_by_prefix"):
@@ -108,7 +109,7 @@ def write_without_cache(model: nn.Module, task, problems: list, longest: int) ->
         end_B += 1
 
 
-def harness(watch: Watch, _: list[str]) -> str:
+def harness(watch: Watch, _: argparse.Namespace) -> str:
     """The default run against its bare steps: forward, loss, backward, clipping, optimizer, with prepared batches."""
     cfg = resolve(config.load("wandb.mode=disabled"))
     trainer = build(cfg)
@@ -140,7 +141,7 @@ def harness(watch: Watch, _: list[str]) -> str:
     return table([f"{cfg.train.steps} steps of the default run", "s", "of the bare steps"], lines)
 
 
-def length(watch: Watch, _: list[str]) -> str:
+def length(watch: Watch, _: argparse.Namespace) -> str:
     """A RoPER step of the 0.6M model by sequence length and by batch size, with softmax and with linear attention."""
     lines = []
     for kinds, batch, t in [
@@ -157,7 +158,7 @@ def length(watch: Watch, _: list[str]) -> str:
     return table(["attention", "batch", "tokens a sequence", "ms a step", "µs a token", "peak memory, MiB"], lines)
 
 
-def tables(watch: Watch, _: list[str]) -> str:
+def tables(watch: Watch, _: argparse.Namespace) -> str:
     """The table of 1,000 runs, from run folders and from their kept rows."""
     with tempfile.TemporaryDirectory() as place:
         folders, kept = Path(place) / "runs", Path(place) / "kept"
@@ -212,15 +213,20 @@ def show_table(folder: Path) -> None:
         results.main([str(folder), "--print"])
 
 
-LIBRARIES = ("torch", "numpy", "x-transformers", "transformers", "labml-nn")
-SECTIONS = {f.__name__: f for f in (steps, memory, text, evaluation, harness, length, tables)}
+LIBRARIES = {  # beside torch and numpy
+    "steps": ("x-transformers", "transformers", "labml-nn"),
+    "launchers": ("hydra-core", "joblib", "ray", "submitit"),
+}
+SECTIONS = {f.__name__: f for f in (steps, memory, text, evaluation, harness, length, tables, launchers)}
 
 
 def write_section(name: str, content: str, watch: Watch) -> None:
     """Writes a section into results/benchmark.md, replacing its previous version."""
     disturbed = watch.disturbance()
     machine = hardware(torch.device("cpu"))
-    libraries = ", ".join(f"{p} {version(p)}" for p in LIBRARIES if name == "steps" or p in LIBRARIES[:2])
+    installed = {each.name: each.version for each in distributions()}
+    of_note = ("torch", "numpy", *LIBRARIES.get(name, ()))
+    libraries = ", ".join(f"{each} {installed[each]}" for each in of_note if each in installed)
     about = (
         f"`python scripts/benchmark.py {name}` on {datetime.now(UTC):%Y-%m-%d}: {machine['name']}, "
         f"{torch.get_num_threads()} threads of {machine['cores']} cores, {platform.system()}; {libraries}; "
@@ -248,6 +254,7 @@ def main() -> None:
         choices=[s.name for s in (*SHAPES, *TEXT)],
         help="for steps: only this shape",
     )
+    parser.add_argument("--ray", metavar="HOST:PORT", help="for launchers: a Ray cluster")
     given = parser.parse_args()
     for name in given.sections:
         if name not in SECTIONS:
@@ -255,7 +262,7 @@ def main() -> None:
     for name in given.sections or SECTIONS:
         watch = Watch()
         try:
-            content = SECTIONS[name](watch, given.shape)
+            content = SECTIONS[name](watch, given)
         except ModuleNotFoundError as error:
             sys.exit(f"{name}: {error.name} is not installed; README.md says how to install what we compare with")
         print(f"## {name}\n\n{content}\n", flush=True)

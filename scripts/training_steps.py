@@ -1,5 +1,6 @@
 """Training steps for scripts/benchmark.py: ours against peers, their time and their memory."""
 
+import argparse
 import dataclasses
 import functools
 import json
@@ -117,10 +118,10 @@ def products_of(shape: Shape, precision: str) -> tuple[Callable[[], None], float
     return products, *flop(cfg, vocabulary)
 
 
-def steps(watch: Watch, names: list[str]) -> str:
+def steps(watch: Watch, given: argparse.Namespace) -> str:
     """Training steps, ours against peers, and the share of matrix-product throughput that they reach."""
     torch._dynamo.config.recompile_limit = 64  # every model here compiles the same functions again
-    shapes = [shape for shape in [*SHAPES, *TEXT] if not names or shape.name in names]
+    shapes = [shape for shape in [*SHAPES, *TEXT] if not given.shape or shape.name in given.shape]
     return "\n\n".join(steps_of(watch, shape) for shape in shapes)
 
 
@@ -167,7 +168,7 @@ def ratios(shape: Shape, seconds: dict) -> str:
     return table(["ratio", shape.name], lines)
 
 
-def memory(watch: Watch, _: list[str]) -> str:
+def memory(watch: Watch, _: argparse.Namespace) -> str:
     """Peak memory of two training steps, without the imported libraries, each subject in its own process."""
     models = ("rope", "roper", *LIKE_OURS, *LABML)
     subjects = [Subject(model, precision) for model in models for precision in PRECISIONS]
