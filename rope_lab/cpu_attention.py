@@ -15,10 +15,9 @@ def blockwise(heads: Tensor | tuple[Tensor, Tensor, Tensor], bias: Tensor | None
 
     Under autocast scores and their softmax stay in float32; the other products, backward too, are taken in bfloat16.
     """
-    attend = (
-        torch.compiler.disable(_attend) if torch.compiler.is_compiling() else _attend
-    )  # as a decorator: 2 s a start
-    return attend(heads, bias)
+    if torch.compiler.is_compiling():  # as a decorator it would import the compiler at every start
+        return torch.compiler.disable(_attend)(heads, bias)
+    return _attend(heads, bias)
 
 
 def _attend(heads: Tensor | tuple[Tensor, Tensor, Tensor], bias: Tensor | None) -> Tensor:

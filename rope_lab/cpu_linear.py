@@ -6,18 +6,22 @@ Shape letters: N rows, I features in, O features out.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, library, nn
 from torch.autograd.function import once_differentiable
 
 BOTH = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
 
 
 class Linear(nn.Linear):
-    """`nn.Linear`, its products taken by oneDNN in float32 on a CPU where torch would take MKL."""
+    """`nn.Linear`, its products taken by oneDNN in float32 on a CPU where torch would take MKL.
+
+    There torch.func does not see through it, and it has no second derivative.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         float32 = x.dtype == self.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-        if BOTH and float32 and x.device.type == "cpu" and x.numel():
+        fits = x.numel() and x.shape[-1:] == self.weight.shape[1:]
+        if BOTH and float32 and fits and x.device.type == "cpu":
             return OneDNNLinear.apply(x, self.weight, self.bias)
         return super().forward(x)
 
@@ -26,16 +30,21 @@ class OneDNNLinear(torch.autograd.Function):
     """y = x Wᵀ + b. Backward, from dy: dx = dy W, dW = dyᵀ x, db = Σ dy over rows."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, w_OI: Tensor, b_O: Tensor) -> Tensor:
+    def forward(ctx, x: Tensor, w_OI: Tensor, b_O: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, w_OI)
         return product(x, w_OI, b_O)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, w_OI = ctx.saved_tensors
         x_NI, dy_NO = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
-        return product(dy, w_OI.T), product(dy_NO.T, x_NI.T), dy_NO.sum(0)
+        of_x, of_w, of_b = ctx.needs_input_grad
+        return (
+            product(dy, w_OI.T) if of_x else None,
+            product(dy_NO.T, x_NI.T) if of_w else None,
+            dy_NO.sum(0) if of_b else None,
+        )
 
 
 def product(x: Tensor, w_OI: Tensor, b_O: Tensor | None = None) -> Tensor:
@@ -47,6 +56,6 @@ def by_onednn(x: Tensor, w_OI: Tensor, b_O: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, w_OI, b_O, "none", [], "")
 
 
-# torch.compile takes weights that change in this operator alone if it cannot see into it
-in_graph = torch.library.custom_op("rope_lab::product", by_onednn, mutates_args=())
+# torch.compile takes the weights of oneDNN's own operator for constants; into a custom one it does not look
+in_graph = library.custom_op("rope_lab::product", by_onednn, mutates_args=())
 in_graph.register_fake(lambda x, w_OI, b_O: x.new_empty(*x.shape[:-1], w_OI.shape[0]))

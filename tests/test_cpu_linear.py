@@ -50,6 +50,20 @@ def test_an_input_without_gradient_gets_none():
     assert (dw.shape, db.shape) == ((4, 4), (4,))
 
 
+def test_a_layer_without_bias_and_one_whose_weights_are_frozen():
+    without, x = Linear(4, 7, bias=False), torch.randn(3, 4, requires_grad=True)
+    dx, dw = gradients(without(x), x, without.weight)
+    expected = gradients(F.linear(x, without.weight), x, without.weight)
+    torch.testing.assert_close((dx, dw), expected)
+    frozen = Linear(4, 7).requires_grad_(False)
+    torch.testing.assert_close(gradients(frozen(x), x), gradients(F.linear(x, frozen.weight, frozen.bias), x))
+
+
+def test_a_wrong_width_is_refused_with_both_shapes():
+    with pytest.raises(RuntimeError, match="3x5 and 4x7"):
+        Linear(4, 7)(torch.zeros(3, 5))
+
+
 def test_other_precisions_and_processors_without_both_libraries_take_torchs_own(monkeypatch):
     x, layer = torch.randn(3, 4), Linear(4, 7)
     torch_s = F.linear(x, layer.weight, layer.bias)
