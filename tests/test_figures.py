@@ -259,6 +259,13 @@ def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(plot
     assert at_row(mine, 0)[-1] == [pytest.approx(np.mean(ROPE) - np.mean(ROPER))]  # behind
 
 
+def test_a_forest_plot_has_an_axis_for_each_corpus_of_one_task(plotted):
+    plays = some_verdicts()[2]
+    sources = replace(plays, report=replace(plays.report, title="sources"))
+    forest.forest([plays, sources], "RoPER")
+    assert [ax.get_title(loc="left").partition(":")[0] for ax in plotted[0].axes] == [plays.report.title, "sources"]
+
+
 def test_a_forest_plot_puts_no_two_units_on_an_axis(plotted):
     index = some_verdicts()[2]
     report = replace(index.report, metric=replace(index.report.metric, unit="nats"))

@@ -109,7 +109,7 @@ def summary(verdicts: list[Verdict], published: Published) -> list[tuple[str, st
     for word in dict.fromkeys(v.word for v in planned if v.word != OPEN):
         said.append((f"{word.capitalize()}", f"by planned tests: {_named(v for v in planned if v.word == word)}."))
     if still := [v for v in planned if v.word == OPEN]:
-        ended, wanted = (sum(each) for each in zip(*{(v.task, v.scale): v.runs for v in still}.values(), strict=True))
+        ended, wanted = (sum(each) for each in zip(*{(v.report.title, v.scale): v.runs for v in still}.values(), strict=True))
         claim = "Still open:" if said else "Not settled yet:"
         said.append((claim, f"planned tests are open ({ended} of {wanted} runs have ended): {_named(still)}."))
     if others:
@@ -129,7 +129,8 @@ def _named(verdicts: Iterable[Verdict]) -> str:
 
 
 def _by_task(verdicts: list[Verdict]) -> list[list[Verdict]]:
-    return [[v for v in verdicts if v.task == task] for task in dict.fromkeys(v.task for v in verdicts)]
+    titles = dict.fromkeys(v.report.title for v in verdicts)
+    return [[v for v in verdicts if v.report.title == title] for title in titles]
 
 
 def _task(verdicts: list[Verdict]) -> dict[str, Any]:
@@ -186,7 +187,7 @@ def _section(page: Charts, section: Section, name: str) -> dict[str, Any]:
 def _group(page: Charts, section: Section, group: Group, verdicts: list[Verdict], name: str) -> dict[str, Any]:
     """A group: its charts and what filters them, its tables, and what one has to know to believe it."""
     tested = not section.content.planned
-    mine = [v for v in verdicts if (v.task, v.scale, v.planned) == (group.task, group.scale, False)]
+    mine = [v for v in verdicts if not v.planned and v.is_of(group)]
     verdict = mine[0] if mine and not group.variant else None
     shown = {
         "Schemes": tables.schemes(group, verdict, tested),

@@ -16,10 +16,10 @@ LOOKS = {
 
 
 def forest(verdicts: list[Verdict], contender: str) -> bytes:
-    """The verdicts as a forest plot: for each task and unit an axis with published and measured gains."""
+    """The verdicts as a forest plot: for each title and unit an axis with published and measured gains."""
     panels: dict[tuple[str, str], list[Verdict]] = {}
     for v in verdicts:
-        panels.setdefault((v.task, v.report.metric.unit), []).append(v)
+        panels.setdefault((v.report.title, v.report.metric.unit), []).append(v)
     there = {key: each for key, each in panels.items() if _versions(each) or any(v.gain.n for v in each)}
     panels = there or panels  # without those of which nothing is known yet
     heights = [len(found) + bool(_versions(found)) + 1.2 for found in panels.values()]

@@ -176,7 +176,7 @@ def _sweep_section(content: Content, sweep: Sweep) -> tuple[list[str], list[str]
 
 def _section(content: Content, group: Group) -> tuple[list[str], list[str]]:
     """A group: its schemes, what is missing, its figures; folded away, every seed and where the runs come from."""
-    mine = (v for v in content.verdicts if not v.planned and (v.task, v.scale) == (group.task, group.scale))
+    mine = (v for v in content.verdicts if not v.planned and v.is_of(group))
     verdict = None if group.variant else next(mine, None)
     tested = not content.planned
     sentences = [*tables.reached_thresholds(group), *tables.since_thresholds(group)] if tested else []

@@ -50,6 +50,10 @@ class Verdict:
         what = f"{self.scale} scale" + (f", {self.value}" if self.planned else "")
         return what + (f", {self.gain.n} seed{'s' if self.gain.n > 1 else ''}" if self.gain.n else "")
 
+    def is_of(self, group: Group) -> bool:
+        """Whether it is of the group's task, as it is titled (each corpus has a title of its own), and scale."""
+        return (self.report.title, self.scale) == (group.report.title, group.scale)
+
 
 def verdicts(groups: list[Group], studies: list[Outcome], published: Published) -> list[Verdict]:
     """Those of the planned comparisons, and of the groups under their own recipe, by task and scale."""
