@@ -19,7 +19,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from rope_lab.evaluate import SCORED
 from rope_lab.files import is_sealed
 from rope_lab.instantiate import PACKAGES
-from rope_lab.text import flat, plain, say
+from rope_lab.text import LEAKS, flat, plain, say
 
 # The metrics that are shown wherever a run has them: what they are called, and their format.
 SHOWN = {
@@ -175,6 +175,10 @@ def summary(
         told += [("lengths", f"{name} at {' · '.join(found)}")] if found else []
     if finished and guess is not None and m["eval/loss"] >= guess:
         told.append(("", f"no better than guessing: token frequencies alone give a loss of {guess:.4f}"))
+    if finished and m["eval/loss"] < LEAKS * (optimal := c.get("floor", {}).get("loss", 0)):
+        told.append(
+            ("", f"below the Bayes-optimal loss of {optimal:.4f}: it sees later tokens; rope_lab.check says where")
+        )
     if not place:
         told += [("", line) for line in sample(c)]
         told += whereabouts(c, folder)

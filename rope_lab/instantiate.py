@@ -51,8 +51,8 @@ def find_class(group: str, node: dict[str, Any], kind: type, allowed_packages: l
         raise ConfigError(f"{key}: must name a class, as the files in conf/{conf}/ do")
     package = target.partition(".")[0]
     if package not in packages:
-        trust = f"if you trust its code, set allowed_packages=[{show(package)}]"
-        raise ConfigError(f"{key}: is not of {' or '.join(PACKAGES)}; {trust}")
+        trust = "if you trust its code: allowed_packages=[{0}], of a file [{0}.py]; for a run's folder --allow {0}.py"
+        raise ConfigError(f"{key}: is not of {' or '.join(PACKAGES)}; {trust.format(show(package))}")
     module, _, name = target.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
@@ -75,7 +75,9 @@ def import_file(path: Path) -> str:
     if not file.is_file():
         raise ConfigError(f"{path}: there is no such file")
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise ConfigError(f"{path}: cannot be imported by that name; call it {re.sub(r'[^0-9A-Za-z_]', '_', name)}_.py")
+        better = re.sub(r"[^0-9A-Za-z_]", "_", name)
+        better += "_" * keyword.iskeyword(better)
+        raise ConfigError(f"{path}: cannot be imported by that name; call it {'_' * better[0].isdigit()}{better}.py")
     there = sys.modules.get(name) or importlib.util.find_spec(name)
     origin = getattr(there, "__file__", None) or getattr(there, "origin", None)
     if there and not (origin and Path(origin).resolve() == file):
@@ -167,7 +169,9 @@ def config_errors(prefix: str = "") -> Iterator[None]:
 def _reason(error: Exception) -> str:
     *_, frame = [None, *traceback.extract_tb(error.__traceback__)]
     meant = not isinstance(error, ValueError) or frame is None or (frame.line or "raise").startswith("raise")
-    return str(error) if meant else told(error)
+    return (
+        str(error) if meant else f"{told(error)}; of a scheme or task of your own, python -m rope_lab.check says more"
+    )
 
 
 def _checked(key: str, value: Any, annotation: Any) -> Any:

@@ -190,7 +190,7 @@ def _check_name(text: str, key: str, settings: Mapping[str, str]) -> None:
         raise ConfigError(f"{show(text)}: {key} is a group of settings: {', '.join(within)}")
     if key in settings or first in (*GROUPS, "recipe", "hydra"):
         return
-    name, word = _of_that_name(key, settings), key.replace("_", " ")
+    name, word = _of_that_name(key, settings), key.rpartition(".")[2].replace("_", " ")
     meant = [name] if name else near(key, {**settings, **dict.fromkeys(GROUPS)})
     meant = meant or [name for name, help in settings.items() if " " in word and word in help]
     hint = f"did you mean {' or '.join(meant[:3])}?" if meant else "--help shows every setting"
@@ -231,10 +231,12 @@ def _check_values(text: str, key: str, values: list[Any], files: dict[str, dict[
                 _check_nesting(path)
         elif files[key] and "${" not in str(name):
             file = Path(f"{name}.py")
-            own = key in SWAPPED and file.is_file()
-            hint = (
-                f"did you mean {key}={file}?" if own else nearest("none" if name is None else str(name), files[key], "")
-            )
+            if key in SWAPPED and file.is_file():
+                hint = f"did you mean {key}={file}?"
+            elif key in SWAPPED and "/" in str(name) and Path(str(name)).is_dir():
+                hint = f"that is a folder: name a file, {key}={name}/mine.py"
+            else:
+                hint = nearest("none" if name is None else str(name), files[key], "")
             raise ConfigError(f"{key}={show(name)}: there is no such file in conf/{key}/; {hint}")
 
 

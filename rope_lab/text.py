@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+LEAKS = 0.9  # of the Bayes-optimal loss: no model ends below that unless it sees what it is to write
+
 
 def say(text: str) -> None:
     """Prints whole lines, in one piece even where several runs print at once."""

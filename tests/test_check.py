@@ -36,7 +36,7 @@ def write(tmp_path, monkeypatch):
 def test_every_scheme_of_ours_holds_what_is_asked_of_any(name):
     found = found_of("position", name)
     assert wrong(found) == []
-    assert len(found) == 11
+    assert len(found) == 12
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -67,6 +67,13 @@ class Own(PositionScheme):
 INIT = "    def __init__(self, dims):\n        super().__init__(dims)\n"
 HEADS, EMBED = "    def heads(self, qkv, at):\n        return ", "    def embed(self, x, at):\n        return "
 MISTAKES = {  # what a user writes: the check that finds it, words of what it says, the line of own.py
+    "a hook by another name": (
+        "    def biases(self, at_T, at_S):\n        return -(at_T[:, None] - at_S)[None].double()",
+        "hooks",
+        "biases is no hook, and is never called by the model: bias is one",
+        6,
+    ),
+    "no hook": (INIT, "hooks", "overrides none of embed, heads, output, bias, in_layer", None),
     "queries alone": (HEADS + "qkv[:, :, 0]", "shapes and dtypes", "must be [2, 1, 3, 4, 16]", 6),
     "two of three": (HEADS + "(qkv[:, :, 0], qkv[:, :, 1])", "shapes and dtypes", "or three: q, k and v", 6),
     "half precision": (HEADS + "qkv.half()", "shapes and dtypes", "torch.float16 for torch.float32", 6),
@@ -104,7 +111,7 @@ MISTAKES = {  # what a user writes: the check that finds it, words of what it sa
         6,
     ),
     "a parameter that nothing uses": (
-        INIT + "        self.w = nn.Parameter(torch.ones(64))",
+        INIT + "        self.w = nn.Parameter(torch.ones(64))\n" + EMBED + "2 * x",
         "gradients",
         "the parameter w gets no gradient",
         6,

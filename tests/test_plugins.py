@@ -193,7 +193,7 @@ def test_an_installed_package_names_its_schemes_and_tasks(write, tmp_path, monke
         ("own_d.py", "import sys\nsys.exit(3)", r"own_d\.py: cannot be imported, own_d\.py:2: SystemExit: 3"),
         ("own_e.py", "class Slope:\n    pass", r"position=own_e\.py: has no class that is a PositionScheme"),
         ("json.py", SCHEME, r"position=json\.py: there is a module json already; give the file another name"),
-        ("own-f.py", SCHEME, r"position=own-f\.py: cannot be imported by that name; call it own_f_\.py"),
+        ("own-f.py", SCHEME, r"position=own-f\.py: cannot be imported by that name; call it own_f\.py"),
         ("roper.py", SCHEME, r"position=roper\.py: there is a roper in conf/position/; give the file another name"),
         (
             "own_g.py",

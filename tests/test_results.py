@@ -129,8 +129,8 @@ def test_missing_rows_are_named(out, tmp_path_factory, capsys):
         ({"status": "diverged"}, "rope seed 9 is diverged at step 100: shown here and counted in no mean"),
         ({"status": "interrupted", "progress__steps": 40}, "rope seed 9 is interrupted at step 40"),
         ({"metrics": {}}, "rope seed 9 is finished at step 100: shown here and counted in no mean"),
-        ({"provenance__code": "other"}, "not one code: c0de (8 runs); other (1 runs)"),
-        ({"provenance__hardware__name": "GPU"}, "not one hardware: CPU, 1 threads (8 runs); GPU, 1 threads (1 runs)"),
+        ({"provenance__code": "other"}, "not one code: c0de (8 runs); other (1 run)"),
+        ({"provenance__hardware__name": "GPU"}, "not one hardware: CPU, 1 threads (8 runs); GPU, 1 threads (1 run)"),
         ({}, "RoPER lacks seed 9 that RoPE has: compared over the 4 that both have"),
         ({"recipe": "other"}, "task.letters=other"),
         ({"config__position": shipped("rope") | {"q": 2}}, "| RoPE (q=2) |"),
@@ -496,6 +496,16 @@ def test_the_loss_above_the_floor(tmp_path, capsys, task, above):
     text = shown(capsys, tmp_path)
     assert row(text, "RoPE").get("above the floor") == above
     assert "Bayes-optimal loss on the held-out text: 0.2500" in text
+    assert "sees later tokens" not in text
+
+
+def test_a_loss_that_no_model_can_have_is_named(tmp_path, capsys):
+    for scheme, accuracy in (("rope", 0.7), ("mine", 0.9)):  # losses of 0.3 and 0.1
+        floor = {"loss": 0.25, "place": {"1": [10, 0.25]}}
+        make_run(tmp_path, scheme, 0, accuracy, task="substring_by_prefix", floor=floor)
+    text = shown(capsys, tmp_path)
+    assert "mine is below the Bayes-optimal loss, as only a model can be that sees later tokens" in text
+    assert "RoPE is below" not in text
 
 
 def test_numbers_in_a_few_words():

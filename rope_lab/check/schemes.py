@@ -5,6 +5,8 @@ Shape letters: B batch, T time, D model width, H heads, K head width.
 
 import copy
 import dataclasses
+import difflib
+import inspect
 import statistics
 import time
 from collections.abc import Callable
@@ -23,6 +25,7 @@ from rope_lab.model import Transformer
 
 VOCABULARY = 11
 HOOKS = ("embed", "heads", "output")  # which take a tensor and return one; `bias` is the fourth
+LIKE = 0.75  # of 1: how like a hook's name another is that was meant for it
 FAR = 1000  # positions
 STEPS = 11  # that are timed
 
@@ -33,6 +36,7 @@ def checks(cfg: Config) -> dict[str, Callable[[], str | None]]:
     dims = Dims(cfg.model.d_model, cfg.model.n_heads, longest)
     return {
         "shapes and dtypes": lambda: shapes(config.build_position(cfg, dims), dims),
+        "hooks": lambda: hooks(type(config.build_position(cfg, dims))),
         "causality": lambda: causality(make()),
         "KV cache": lambda: cached(make(), tolerance=1e-6),
         "gradients": lambda: gradients(make()),
@@ -70,6 +74,19 @@ def inputs(dims: Dims, T: int, dtype: torch.dtype, seed: int = 0, where: str = "
     sizes = {"embed": (2, T, dims.d_model), "heads": (2, T, 3, H, K), "output": (2, T, H, K)}
     random = torch.Generator().manual_seed(seed)
     return {hook: torch.randn(size, generator=random, dtype=dtype).to(where) for hook, size in sizes.items()}
+
+
+def hooks(scheme: type[PositionScheme]) -> None:
+    """A scheme overrides a hook, and has no method by nearly the name of one that it does not. Raises Wrong."""
+    if scheme is PositionScheme:  # `none`
+        return
+    bases = scheme.__mro__[: scheme.__mro__.index(PositionScheme)]
+    own = {name: value for base in bases for name, value in vars(base).items() if inspect.isfunction(value)}
+    names = (*HOOKS, "bias", "in_layer")
+    for name in own.keys() - vars(PositionScheme).keys():
+        if close := difflib.get_close_matches(name, set(names) - own.keys(), n=1, cutoff=LIKE):
+            raise Wrong(f"{name} is no hook, and is never called by the model: {close[0]} is one", own[name])
+    demand(own.keys() & set(names), f"overrides none of {', '.join(names)}: it is position=none")
 
 
 def shapes(scheme: PositionScheme, dims: Dims) -> None:

@@ -109,7 +109,9 @@ def summary(verdicts: list[Verdict], published: Published) -> list[tuple[str, st
     for word in dict.fromkeys(v.word for v in planned if v.word != OPEN):
         said.append((f"{word.capitalize()}", f"by planned tests: {_named(v for v in planned if v.word == word)}."))
     if still := [v for v in planned if v.word == OPEN]:
-        ended, wanted = (sum(each) for each in zip(*{(v.report.title, v.scale): v.runs for v in still}.values(), strict=True))
+        ended, wanted = (
+            sum(each) for each in zip(*{(v.report.title, v.scale): v.runs for v in still}.values(), strict=True)
+        )
         claim = "Still open:" if said else "Not settled yet:"
         said.append((claim, f"planned tests are open ({ended} of {wanted} runs have ended): {_named(still)}."))
     if others:

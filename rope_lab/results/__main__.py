@@ -82,7 +82,11 @@ def main(arguments: list[str] | None = None) -> None:
     gc.enable()
     runs, problems = ([each for part in parts for each in part] for parts in zip(*found, strict=True))
     once = {run.run_id: run for run in runs}
-    problems += [f"{run} was found more than once; one is shown" for run in runs if run is not once[run.run_id]]
+    again = sorted({str(run) for run in runs if run is not once[run.run_id]})
+    if again:
+        problems.append(
+            f"found more than once, and shown as last found: {', '.join(again[:3])}{', …' * (len(again) > 3)}"
+        )
     published, runs = Published(), list(once.values())
     if given.keep:
         try:

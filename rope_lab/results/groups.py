@@ -14,6 +14,7 @@ from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, Metric
 from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold
 from rope_lab.results.runs import Run, one_line
 from rope_lab.results.stats import PairedDifference, paired_difference
+from rope_lab.text import LEAKS
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,9 @@ class Group:
                     f"{title(scheme)} and {title(baseline)} {different}; {check} pairs them where numbers agree"
                 )
         lines += [f"{'; '.join(n)} {'lacks' if len(n) == 1 else 'lack'} {what}" for what, n in lacks.items()]
+        for scheme in self.finished.scheme[self.finished.value < LEAKS * self.optimum].unique():
+            told = f"{title(scheme)} is below the Bayes-optimal loss, as only a model can be that sees later tokens"
+            lines.append(f"{told}: python -m rope_lab.check finds where")
         alike = (
             self.runs.groupby("scheme").code.transform("nunique") == 1
         )  # a plug-in's own part is one with its scheme
@@ -213,7 +217,10 @@ class Group:
         for what in ("code", "hardware", "torch"):
             counts = on[what].value_counts(sort=False).sort_values(ascending=False, kind="stable")
             if len(counts) > 1:
-                lines.append(f"not one {what}: " + "; ".join(f"{name} ({n} runs)" for name, n in counts.items()))
+                same = what == "code" and self.runs.numbers_of.nunique() == 1
+                known = ", which give the same numbers" if same else ""
+                of_each = "; ".join(f"{name} ({n} run{'s' if n > 1 else ''})" for name, n in counts.items())
+                lines.append(f"not one {what}{known}: {of_each}")
         return lines
 
 

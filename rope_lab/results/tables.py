@@ -133,17 +133,16 @@ def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> str:
         row = {"scheme": title}
         if published:
             row["published"] = " / ".join(published.get(scheme, ["–"]))
-        row |= {f"mean, {group.metric.unit}": mean_of(group.of(scheme).value, group.metric.digits)} | _thresholds(
-            group, scheme
-        )
-        if group.optimum:
-            row["above the floor"] = rounded(runs.value.mean() - group.optimum, digits)
+        row[f"mean, {group.metric.unit}"] = mean_of(runs.value, digits)
         if others:
             found, p_here = differences.get(scheme), p.get(scheme, math.nan)
             beyond = "**" if p_here < ALPHA else ""
             difference = signed(found.difference, digits) if found else "–"
             row[f"− {escaped(group.published.title(baseline))}"] = f"{beyond}{difference}{beyond}"
             row[f"p (Holm; {family})"] = rounded(p_here, None)
+        row |= _thresholds(group, scheme)
+        if group.optimum:
+            row["above the floor"] = rounded(runs.value.mean() - group.optimum, digits)
         rows.append(row)
     return as_markdown(rows)
 
