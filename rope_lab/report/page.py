@@ -24,7 +24,7 @@ from rope_lab.results.pages import Content
 from rope_lab.results.probes import Probed
 from rope_lab.results.published import Published
 from rope_lab.results.stats import ALPHA
-from rope_lab.results.verdicts import OPEN, Verdict
+from rope_lab.results.verdicts import NO, OPEN, UNSURE, YES, Verdict
 from rope_lab.text import plain, show
 
 HERE = Path(__file__).parent
@@ -106,7 +106,7 @@ def summary(verdicts: list[Verdict], published: Published) -> list[tuple[str, st
     contender = published.title(published.contender)
     planned, others = [v for v in verdicts if v.planned], [v for v in verdicts if not v.planned]
     said = []
-    for word in dict.fromkeys(v.word for v in planned if v.word != OPEN):
+    for word in [w for w in (YES, NO, UNSURE) if any(v.word == w for v in planned)]:
         said.append((f"{word.capitalize()}", f"by planned tests: {_named(v for v in planned if v.word == word)}."))
     if still := [v for v in planned if v.word == OPEN]:
         ended, wanted = (
@@ -123,11 +123,11 @@ def summary(verdicts: list[Verdict], published: Published) -> list[tuple[str, st
 
 
 def _named(verdicts: Iterable[Verdict]) -> str:
-    """`Substring by Prefix (paper, quick)`"""
+    """`Substring by Prefix, paper and quick; Addition, quick`"""
     scales: dict[str, list[str]] = {}
     for verdict in verdicts:
         scales.setdefault(verdict.report.title, []).append(verdict.scale)
-    return ", ".join(f"{title} ({', '.join(dict.fromkeys(each))})" for title, each in scales.items())
+    return "; ".join(f"{title}, {' and '.join(dict.fromkeys(each))}" for title, each in scales.items())
 
 
 def _by_task(verdicts: list[Verdict]) -> list[list[Verdict]]:
