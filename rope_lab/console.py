@@ -175,9 +175,9 @@ def summary(
         told += [("lengths", f"{name} at {' · '.join(found)}")] if found else []
     if finished and guess is not None and m["eval/loss"] >= guess:
         told.append(("", f"no better than guessing: token frequencies alone give a loss of {guess:.4f}"))
-    if finished and m["eval/loss"] < LEAKS * (optimal := c.get("floor", {}).get("loss", 0)):
+    if finished and m.get("eval/loss", math.inf) < LEAKS * (optimal := c.get("floor", {}).get("loss", 0)):
         told.append(
-            ("", f"below the Bayes-optimal loss of {optimal:.4f}: it sees later tokens; rope_lab.check says where")
+            ("", f"below the Bayes-optimal loss of {optimal:.4f}: are later tokens seen? rope_lab.check says it")
         )
     if not place:
         told += [("", line) for line in sample(c)]

@@ -233,8 +233,8 @@ def _check_values(text: str, key: str, values: list[Any], files: dict[str, dict[
             file = Path(f"{name}.py")
             if key in SWAPPED and file.is_file():
                 hint = f"did you mean {key}={file}?"
-            elif key in SWAPPED and "/" in str(name) and Path(str(name)).is_dir():
-                hint = f"that is a folder: name a file, {key}={name}/mine.py"
+            elif key in SWAPPED and name and Path(str(name)).is_dir():
+                hint = f"that is a folder: name a file, {key}={Path(str(name)) / 'mine.py'}"
             else:
                 hint = nearest("none" if name is None else str(name), files[key], "")
             raise ConfigError(f"{key}={show(name)}: there is no such file in conf/{key}/; {hint}")

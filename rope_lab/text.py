@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-LEAKS = 0.9  # of the Bayes-optimal loss: no model ends below that unless it sees what it is to write
+LEAKS = 0.9  # of the Bayes-optimal loss: below that a model has seen what it is to write
 
 
 def say(text: str) -> None:

@@ -224,7 +224,7 @@ def write_section(name: str, content: str, watch: Watch) -> None:
     """Writes a section into results/benchmark.md, replacing its previous version."""
     disturbed = watch.disturbance()
     machine = hardware(torch.device("cpu"))
-    installed = {each.name: each.version for each in distributions()}
+    installed = {each.name.replace("_", "-"): each.version for each in distributions()}
     of_note = ("torch", "numpy", *LIBRARIES.get(name, ()))
     libraries = ", ".join(f"{each} {installed[each]}" for each in of_note if each in installed)
     about = (

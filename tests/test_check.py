@@ -70,7 +70,7 @@ MISTAKES = {  # what a user writes: the check that finds it, words of what it sa
     "a hook by another name": (
         "    def biases(self, at_T, at_S):\n        return -(at_T[:, None] - at_S)[None].double()",
         "hooks",
-        "biases is no hook, and is never called by the model: bias is one",
+        "it is position=none; biases is no hook: did you mean bias?",
         6,
     ),
     "no hook": (INIT, "hooks", "overrides none of embed, heads, output, bias, in_layer", None),
@@ -160,6 +160,14 @@ def test_a_planted_mistake_is_named_with_its_line(write, mistake):
     assert found.kind == "WRONG"
     assert told in found.told
     assert line is None or found.where == f"own.py:{line}"
+
+
+def test_hooks_are_found_however_they_are_defined(write):
+    """As a static method, and beside a helper that has nearly the name of another hook, which is a note."""
+    static = "    @staticmethod\n    def bias(at_T, at_S):\n        return -(at_T[:, None] - at_S)[None].double()\n"
+    write(START + static + "    def head(self):\n        return 0\n")
+    assert (found := found_of("position", "own.py")["hooks"]).kind == "note"
+    assert found.told == "head is no hook: did you mean heads?"
 
 
 def test_what_is_allowed_is_said(write):

@@ -109,7 +109,7 @@ def test_a_run_that_ends_no_better_than_guessing_says_so(tiny, tmp_path, capsys)
     assert "guessing" not in console.summary(content | {"status": "interrupted"}, tmp_path, guess=loss)
     for optimal, leaks in ((loss / 0.89, True), (loss / 0.91, False)):
         said = console.summary(content | {"floor": {"loss": optimal}}, tmp_path)
-        assert ("sees later tokens" in said) == leaks
+        assert ("are later tokens seen?" in said) == leaks
 
 
 def outcome(job: int, scheme: str, how: str = "finished", loss: float = 1.0) -> dict:

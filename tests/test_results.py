@@ -504,7 +504,7 @@ def test_a_loss_that_no_model_can_have_is_named(tmp_path, capsys):
         floor = {"loss": 0.25, "place": {"1": [10, 0.25]}}
         make_run(tmp_path, scheme, 0, accuracy, task="substring_by_prefix", floor=floor)
     text = shown(capsys, tmp_path)
-    assert "mine is below the Bayes-optimal loss, as only a model can be that sees later tokens" in text
+    assert "mine is below the Bayes-optimal loss, as no model can be unless it sees later tokens" in text
     assert "RoPE is below" not in text
 
 

@@ -36,7 +36,7 @@ def checks(cfg: Config) -> dict[str, Callable[[], str | None]]:
     dims = Dims(cfg.model.d_model, cfg.model.n_heads, longest)
     return {
         "shapes and dtypes": lambda: shapes(config.build_position(cfg, dims), dims),
-        "hooks": lambda: hooks(type(config.build_position(cfg, dims))),
+        "hooks": lambda: hooks(config.build_position(cfg, dims)),
         "causality": lambda: causality(make()),
         "KV cache": lambda: cached(make(), tolerance=1e-6),
         "gradients": lambda: gradients(make()),
@@ -76,17 +76,20 @@ def inputs(dims: Dims, T: int, dtype: torch.dtype, seed: int = 0, where: str = "
     return {hook: torch.randn(size, generator=random, dtype=dtype).to(where) for hook, size in sizes.items()}
 
 
-def hooks(scheme: type[PositionScheme]) -> None:
-    """A scheme overrides a hook, and has no method by nearly the name of one that it does not. Raises Wrong."""
-    if scheme is PositionScheme:  # `none`
-        return
-    bases = scheme.__mro__[: scheme.__mro__.index(PositionScheme)]
-    own = {name: value for base in bases for name, value in vars(base).items() if inspect.isfunction(value)}
-    names = (*HOOKS, "bias", "in_layer")
-    for name in own.keys() - vars(PositionScheme).keys():
-        if close := difflib.get_close_matches(name, set(names) - own.keys(), n=1, cutoff=LIKE):
-            raise Wrong(f"{name} is no hook, and is never called by the model: {close[0]} is one", own[name])
-    demand(own.keys() & set(names), f"overrides none of {', '.join(names)}: it is position=none")
+def hooks(scheme: PositionScheme) -> str | None:
+    """A scheme overrides a hook. Raises Wrong; notes a method with nearly the name of one that it does not."""
+    cls, names = type(scheme), (*HOOKS, "bias", "in_layer")
+    if cls is PositionScheme:  # `none`
+        return None
+    left = [n for n in names if n not in vars(scheme) and getattr(cls, n) is getattr(PositionScheme, n)]
+    own = [
+        n for n in dir(cls) if inspect.isfunction(getattr(cls, n)) and not (n[0] == "_" or hasattr(PositionScheme, n))
+    ]
+    near = {name: close[0] for name in own if (close := difflib.get_close_matches(name, left, n=1, cutoff=LIKE))}
+    told = [f"{name} is no hook: did you mean {hook}?" for name, hook in near.items()]
+    none = f"overrides none of {', '.join(names)}: it is position=none"
+    demand(len(left) < len(names), "; ".join([none, *told]), getattr(cls, next(iter(near))) if near else None)
+    return "; ".join(told) or None
 
 
 def shapes(scheme: PositionScheme, dims: Dims) -> None:

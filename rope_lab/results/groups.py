@@ -81,7 +81,7 @@ class Group:
     @property
     def floor(self) -> float:
         """The Bayes-optimal loss on the held-out text, in nats per counted token; 0 where none is recorded."""
-        return self.runs.run.iloc[0].floor.get("loss", 0.0)
+        return next((run.floor["loss"] for run in self.runs.run if run.floor), 0.0)
 
     @property
     def optimum(self) -> float:
@@ -206,8 +206,8 @@ class Group:
                 )
         lines += [f"{'; '.join(n)} {'lacks' if len(n) == 1 else 'lack'} {what}" for what, n in lacks.items()]
         for scheme in self.finished.scheme[self.finished.value < LEAKS * self.optimum].unique():
-            told = f"{title(scheme)} is below the Bayes-optimal loss, as only a model can be that sees later tokens"
-            lines.append(f"{told}: python -m rope_lab.check finds where")
+            told = f"{title(scheme)} is below the Bayes-optimal loss, as no model can be unless it sees later tokens"
+            lines.append(f"{told}: python -m rope_lab.check says whether it does")
         alike = (
             self.runs.groupby("scheme").code.transform("nunique") == 1
         )  # a plug-in's own part is one with its scheme
