@@ -1,5 +1,6 @@
 """What older records call things: every reader passes through here, so that they are read as if written today."""
 
+import functools
 import re
 from typing import Any
 
@@ -31,6 +32,7 @@ OUTCOMES = {"waves": "wavelengths"}  # keys of what a probe found
 NESTED = re.compile(r"position\.(?:\w+\.)+(?=\w+$)")
 
 
+@functools.cache
 def general(key: str) -> str:
     """A setting of a scheme within another, `position.scheme.base`, as one of any scheme: `position.base`."""
     return NESTED.sub("position.", key) if key.count(".") > 1 else key

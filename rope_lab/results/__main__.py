@@ -21,7 +21,7 @@ from pathlib import Path
 from rope_lab.files import newest_run
 from rope_lab.places import IN_CHECKOUT, RESULTS
 from rope_lab.results import against, store, studies
-from rope_lab.results.folders import read
+from rope_lab.results.folders import no_collection, read
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
 from rope_lab.results.pages import INDEX, Content, publish, put_verdicts, text
@@ -76,10 +76,9 @@ def main(arguments: list[str] | None = None) -> None:
         if reason := no_runs(folder):
             sys.exit(reason)
 
-    gc.disable()  # nothing that is read goes again, and to look for what does takes a third of the time
-    found = [read(folder, cached=not given.keep) for folder in folders]  # what is kept is read to the last digest
-    gc.freeze()
-    gc.enable()
+    with no_collection():
+        found = [read(folder, cached=not given.keep) for folder in folders]  # what is kept is read to the last digest
+        gc.freeze()
     runs, problems = ([each for part in parts for each in part] for parts in zip(*found, strict=True))
     once = {run.run_id: run for run in runs}
     again = sorted({str(run) for run in runs if run is not once[run.run_id]})

@@ -6,14 +6,13 @@ digests were checked.
 """
 
 import hashlib
-import json
 import os
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from rope_lab import compat, identity
 from rope_lab.files import digest, read_file, write_whole
@@ -34,7 +33,7 @@ def stamp(folder: Path) -> Stamp:
         try:
             s = os.stat(folder / name)
             found.append([s.st_mtime_ns, s.st_ctime_ns, s.st_size, s.st_ino])
-        except FileNotFoundError:
+        except OSError:
             found.append(None)
     return found
 
@@ -51,8 +50,8 @@ def load(folder: Path) -> dict[str, Entry]:
 def save(folder: Path, entries: dict[str, Entry]) -> None:
     """Keeps these for `load`, where that can be written."""
     lines = [[name, s, [getattr(run, n) for n in NAMES], wrong, ok] for name, (s, run, wrong, ok) in entries.items()]
-    body = json.dumps(lines, separators=(",", ":")).encode()
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # a name that is no text cannot be written
+        body = to_json(lines)
         _place(folder).parent.mkdir(parents=True, exist_ok=True)
         write_whole(_place(folder), f"{_version()} {digest(body)}\n".encode() + body)
 

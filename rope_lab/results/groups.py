@@ -16,6 +16,8 @@ from rope_lab.results.runs import Run, one_line
 from rope_lab.results.stats import PairedDifference, paired_difference
 from rope_lab.text import LEAKS
 
+PAIRED = ["value", "run", "numbers_of", "mixed"]  # what is compared of two runs, or says whether that may be
+
 
 @dataclass(frozen=True)
 class Group:
@@ -126,7 +128,7 @@ class Group:
         return self.metric.times * curves.dropna().sort_index()
 
     def both(self, scheme: str, other: str) -> pd.DataFrame:
-        """The finished runs of both schemes, by seed; `value_other run_other …` are of `other`."""
+        """The finished runs of both schemes, by seed: `PAIRED`, and with the suffix `_other` the same of `other`."""
         if (scheme, other) not in self._merged:
             self._merged[scheme, other] = _both(self.of(scheme), self.of(other))
         return self._merged[scheme, other]
@@ -137,12 +139,18 @@ class Group:
 
     def pairs(self, scheme: str, other: str) -> pd.DataFrame:
         """Of `both`, the seeds that may be compared: by code that gives the same numbers, from first step to last."""
-        return _pure(self.both(scheme, other))
+        if (scheme, other) not in self._paired:
+            self._paired[scheme, other] = _pure(self.both(scheme, other))
+        return self._paired[scheme, other]
+
+    @cached_property
+    def _paired(self) -> dict[tuple[str, str], pd.DataFrame]:
+        return {}
 
     def difference(self, scheme: str, other: str) -> PairedDifference | None:
         """`scheme` against `other`, seed by seed; None where they share no seed."""
         pairs = self.pairs(scheme, other)
-        return None if pairs.empty else paired_difference(pairs.value, pairs.value_other)
+        return None if pairs.empty else paired_difference(pairs.value.to_numpy(), pairs.value_other.to_numpy())
 
     def first_steps(self, scheme: str, threshold: Threshold) -> pd.Series:
         """By seed, the first step at which a run reached the threshold, infinite where it did not."""
@@ -243,7 +251,7 @@ def group(runs: list[Run], published: Published) -> list[Group]:
 def matched(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     """The finished runs that may be compared, by seed: by code that gives the same numbers, from first step to last.
 
-    runs, others: rows of `Group.of`; what is of the others has the suffix `_other`
+    runs, others: rows of `Group.of`; see `Group.both`
     """
     return _pure(_both(runs, others))
 
@@ -253,6 +261,7 @@ def _pure(both: pd.DataFrame) -> pd.DataFrame:
 
 
 def _both(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    runs, others = runs[PAIRED], others[PAIRED]
     return runs.merge(others, left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
 
 

@@ -1,5 +1,6 @@
 """What the metrics are: the one table that says how each is read, shown and compared."""
 
+import functools
 from dataclasses import dataclass
 
 
@@ -42,6 +43,7 @@ def declared(name: str) -> Metric | None:
     return next((metric for metric in METRICS if name.endswith(metric.name)), None)
 
 
+@functools.cache
 def is_share(name: str) -> bool:
     """Whether values of a metric are shares, between 0 and 1."""
     return name.endswith(tuple(metric.name for metric in METRICS if metric.share))

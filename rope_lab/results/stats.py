@@ -62,9 +62,14 @@ def t_interval(values: Sequence[float]) -> Interval:
     mean, n = float(np.mean(values)), len(values)
     if n < 2:
         return Interval(mean, np.nan, np.nan, n)
-    error = stats.sem(values)
-    low, high = stats.t.interval(LEVEL, n - 1, mean, error) if error else (mean, mean)
-    return Interval(mean, float(low), float(high), n)
+    half = float(np.std(values, ddof=1)) / n**0.5 * _t_quantile(n)
+    return Interval(mean, mean - half, mean + half, n)
+
+
+@cache
+def _t_quantile(n: int) -> float:
+    """Half the width of the interval over n values, in standard errors."""
+    return float(stats.t.ppf((1 + LEVEL) / 2, n - 1))
 
 
 def t_intervals(table: pd.DataFrame) -> pd.DataFrame:

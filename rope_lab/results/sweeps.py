@@ -225,8 +225,9 @@ def _is_grid(cells: list[tuple[Any, Any]], on_axis: list[Any], others: list[Any]
 
 
 def _paired(first: pd.Series, second: pd.Series) -> PairedDifference | None:
-    both = pd.concat([first, second], axis="columns", keys=["first", "second"], join="inner").dropna()
-    return None if both.empty else paired_difference(both["first"], both["second"])
+    first, second = first.dropna(), second.dropna()
+    shared = first.index.intersection(second.index)
+    return None if shared.empty else paired_difference(first[shared].to_numpy(), second[shared].to_numpy())
 
 
 def _plain(value: Any) -> Any:

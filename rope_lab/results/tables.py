@@ -244,11 +244,10 @@ def details(group: Group, tested: bool = True) -> str:
         f"{sequences * s['train.seq_len']:,} tokens; {held_out}",
         "seeds: " + "; ".join(f"{escaped(group.published.title(name))} {numbers(each)}" for name, each in seeds),
     ]
-    head = every_seed(group, tested).partition("\n")[0]
-    columns = {"worst removed": "worst removed: the mean without a scheme's worst seed"}
-    columns |= {title: f"{title}: {other.unit}" for title, other in group.report.beside.items() if title != other.unit}
-    columns |= {"(least)": "least: the smallest p of so many pairs"}
-    lines.append("; ".join(meaning for column, meaning in columns.items() if column in head))
+    columns = ["worst removed: the mean without a scheme's worst seed"]
+    columns += [f"{title}: {other.unit}" for title, other in group.report.beside.items() if title != other.unit]
+    columns += ["least: the smallest p of so many pairs"] if tested else []
+    lines.append("; ".join(columns))
     deviations = group.deviations()
     if deviations and group.is_published:
         lines.append("differs from the write-up in " + escaped("; ".join(deviations)))
