@@ -6,6 +6,7 @@ import pytest
 from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_run, row, shipped, shown, table_rows
 from scipy import stats as scipy_stats
 
+from rope_lab.report import __main__ as report
 from rope_lab.results import __main__ as results
 from rope_lab.results import against
 from rope_lab.results.folders import read
@@ -39,6 +40,38 @@ def test_any_scheme_can_be_the_baseline(out, capsys):
     mine = asked(capsys, out, "--against", "mine")
     assert {each["− mine"] for each in table_rows(mine) if each.get("scheme") == "mine" and "− mine" in each} == {"–"}
     assert asked(capsys, out, "--against", "RoPER") == text  # by its title
+
+
+@pytest.mark.parametrize(("baseline", "others"), [("rope", ROPE.__getitem__), ("roper", ROPER.__getitem__)])
+def test_any_scheme_can_be_what_the_verdicts_are_about(out, capsys, baseline, others):
+    text = asked(capsys, out, "--contender", "mine", "--against", baseline)
+    ours = row(text, "Substring by Index")
+    gain = 128 * sum(0.9 - 0.1 * i - others(i) for i in range(4)) / 4
+    assert ours["measured gain [95% interval]"].startswith(f"{gain:+.1f} [")
+    assert "mine ahead?" in ours
+
+
+def test_a_scheme_of_ones_own_is_told_how_the_verdicts_can_be_about_it(out, capsys):
+    assert "--contender 'mine'" in asked(capsys, out)
+    assert "--contender" not in asked(capsys, out, "--contender", "mine")
+
+
+@pytest.mark.parametrize(
+    ("asks", "said"),
+    [
+        (["--contender", "min"], r"--contender min: .*did you mean mine\?"),
+        (["--contender", "train.lr=1e-3"], "no run is of this scheme"),
+        (["--contender", "rope"], "is the baseline too"),
+        (["--contender", "RoPE", "--against", "rope"], "is the baseline too"),
+        (["--against", "ropr"], r"did you mean roper\?"),
+    ],
+)
+@pytest.mark.parametrize("command", [results, report])
+def test_a_question_about_what_is_not_there_is_answered_in_one_line(out, tmp_path, command, asks, said):
+    where = ["--print"] if command is results else ["--out", str(tmp_path / "page.html")]
+    with pytest.raises(SystemExit, match=said) as error:
+        command.main([str(out), *where, *asks])
+    assert "\n" not in str(error.value)
 
 
 def test_the_default_is_against_the_published_baseline(out, capsys):

@@ -310,3 +310,18 @@ def test_long_curves_are_thinned_and_keep_their_ends():
     assert len(shown["x"]) == frames.POINTS
     assert (shown["x"][0], shown["x"][-1]) == (0, 4999)
     assert shown["runs"][0][2] == shown["x"]
+
+
+def test_its_question_can_be_about_any_two_schemes(tmp_path, capsys):
+    for seed in range(3):
+        for scheme, value in (("rope", 0.2), ("roper", 0.4), ("mine", 0.5 + 0.01 * seed)):
+            make_run(tmp_path / "runs", scheme, seed, value)
+    out = tmp_path / "page.html"
+    report.main([str(tmp_path / "runs"), "--out", str(out)])
+    assert "--contender 'mine'" in capsys.readouterr().out
+    report.main([str(tmp_path / "runs"), "--out", str(out), "--contender", "mine", "--against", "roper"])
+    page = Page(out)
+    assert "Does mine beat RoPER?" in page.texts
+    assert f"{128 * 0.11:+.1f}" in page.html
+    with pytest.raises(SystemExit, match="is no scheme"):
+        report.main([str(tmp_path / "runs"), "--out", str(out), "--against", "train.lr=1e-3"])

@@ -2,6 +2,8 @@
 
 A FOLDER holds run folders, or is one, or holds kept rows; those in folders below it then come with it. Without one:
 results/runs, or results/ if it is empty. The page opens from disk in any browser and asks the network for nothing.
+
+Its question is whether RoPER beats RoPE; of other schemes: `--contender mine --against roper`.
 """
 
 import argparse
@@ -12,7 +14,7 @@ from pathlib import Path
 
 from rope_lab.files import read_file, write_whole
 from rope_lab.places import RESULTS, ROOT
-from rope_lab.results import probes, store, studies
+from rope_lab.results import against, probes, store, studies
 from rope_lab.results.folders import MOST_BYTES, read
 from rope_lab.results.groups import group
 from rope_lab.results.pages import Content
@@ -80,6 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--out", type=Path, metavar="FILE.html", help="default: report.html in the first FOLDER")
+    parser.add_argument("--contender", metavar="SCHEME", help="whom the verdicts are about (default: roper)")
+    parser.add_argument("--against", metavar="SCHEME", help="whom it is compared with (default: rope)")
     given = parser.parse_args(arguments)
     try:
         from rope_lab.report import page
@@ -101,9 +105,19 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         sys.exit(f"{out}: cannot be written ({error.strerror})")
 
+    paths = dict.fromkeys(path for given in folders for path in with_those_below(given))
+    recorded = {folder: read(folder) for folder in paths}
     published, sections, probed = Published(), [], []
-    for folder in dict.fromkeys(path for given in folders for path in with_those_below(given)):
-        runs, problems = read(folder)
+    asks = given.contender or given.against
+    if asks:
+        groups = group([run for runs, _ in recorded.values() for run in runs], published)
+        try:
+            if given.against and against.is_recipe(given.against, groups):
+                sys.exit(f"--against {given.against}: is no scheme; `python -m rope_lab.results` compares recipes")
+            published = against.question(published, groups, given.contender, given.against)
+        except against.NothingToCompare as error:
+            sys.exit(str(error))
+    for folder, (runs, problems) in recorded.items():
         try:
             planned, (outcomes, wrong) = studies.covers(folder), read_outcomes(folder)
         except studies.PlanError as error:
@@ -111,7 +125,8 @@ def main(arguments: list[str] | None = None) -> None:
         found, unread = read_probes(folder)
         probed += found
         content = Content(group(runs, published), published, problems + wrong + unread, planned, outcomes)
-        sections.append(page.Section(named(folder), title(folder), content, links(folder), folder not in folders))
+        below = folder not in folders and not asks
+        sections.append(page.Section(named(folder), title(folder), content, links(folder), below))
     count = sum(len(group.runs) for section in sections for group in section.content.groups)
     if not count:
         problems = [problem for section in sections for problem in section.content.problems]
@@ -123,6 +138,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"{out}: cannot be written ({error.strerror})")
     runs = f"{count} run{'s' if count > 1 else ''}"
     say(f"written: {short_path(out)} ({len(content) / 1e6:.1f} MB, {runs}); any browser opens it")
+    if hint := against.hint(published, [group for section in sections for group in section.content.groups]):
+        say(hint)
 
 
 if __name__ == "__main__":

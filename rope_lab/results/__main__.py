@@ -5,7 +5,8 @@ beside what went in: README.md and figures/ in the first FOLDER. Without one: re
 
 --against compares with another baseline than RoPE: with a scheme (`--against roper`), with a value of a setting, where
 all else is alike (`--against train.lr=1e-3`), with the recipe of conf/ (`--against recipe`), or with a recipe by its
-id. Runs are paired by seed, your own with kept ones too: `python -m rope_lab.results results/runs results`.
+id. --contender names the scheme that the verdicts are about, which is RoPER unless one asks: `--contender mine`. Runs
+are paired by seed, your own with kept ones too: `python -m rope_lab.results results/runs results`.
 
 What is kept is always whole, however many processes keep at once and whenever one is killed. README.md and the figures
 are made from it afterwards and may lag behind; the next call without --keep rebuilds them.
@@ -60,12 +61,14 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="keep them there instead, or write the pages there")
     parser.add_argument("--against", metavar="WHAT", help="a scheme, KEY=VALUE, `recipe` or a recipe's id")
+    parser.add_argument("--contender", metavar="SCHEME", help="whom the verdicts are about (default: roper)")
     parser.add_argument("--print", action="store_true", help="write nothing, only print the tables")
     given = parser.parse_args(arguments)
     folders = given.folders or [RESULTS / "runs" if any((RESULTS / "runs").glob("*/run.json")) else RESULTS]
     out = given.into or (RESULTS if given.keep else folders[0])
-    if given.against and given.keep:
-        parser.error("--against: kept rows have their pages against the baseline; ask without --keep")
+    asks = given.against or given.contender
+    if asks and given.keep:
+        parser.error("kept rows have pages about RoPER against RoPE; ask --against and --contender without --keep")
     try:
         planned, (outcomes, wrong) = any(map(studies.covers, (out, *folders))), read_outcomes(out)
     except studies.PlanError as error:
@@ -99,27 +102,28 @@ def main(arguments: list[str] | None = None) -> None:
         problems += kept_problems
 
     groups, asked = group(runs, published), ""
-    if given.against and planned:
-        sys.exit("--against: planned comparisons are among these runs, and are tested as planned and nowhere else")
-    if given.against:
+    if asks and planned:
+        sys.exit("planned comparisons are among these runs, and are tested as planned and nowhere else")
+    if asks:
         try:
-            if scheme := against.scheme_of(given.against, groups):
-                groups = group(runs, published := published.against(scheme))
-            else:
+            if given.against and against.is_recipe(given.against, groups):
                 asked = against.table(given.against, groups)
+            groups = group(runs, published := against.question(published, groups, given.contender, given.against))
         except against.NothingToCompare as error:
             sys.exit(str(error))
     content = Content(groups, published, problems + wrong, planned, outcomes, asked)
     say(text(content))
+    if hint := against.hint(published, groups):
+        say(hint)
     if given.print or not content.groups:
         return
-    if given.against and not given.into and store.exists(out):
+    if asks and not given.into and store.exists(out):
         say(f"nothing is written: the pages beside kept rows are against {Published().baseline}; --into FOLDER writes")
         return
     try:
         out.mkdir(parents=True, exist_ok=True)
         pages = publish(out, content)
-        if IN_CHECKOUT and out.resolve() == RESULTS and not given.against:
+        if IN_CHECKOUT and out.resolve() == RESULTS and not asks:
             put_verdicts(RESULTS.parent / INDEX, content, "results/figures")
     except ValueError as error:
         sys.exit(str(error))

@@ -8,6 +8,7 @@ from typing import Any
 
 from rope_lab.results.frame import full_settings
 from rope_lab.results.groups import Group, matched, ordered
+from rope_lab.results.published import Published
 from rope_lab.results.stats import ALPHA, paired_difference
 from rope_lab.results.tables import as_markdown, escaped, rounded, signed
 from rope_lab.results.verdicts import family_of
@@ -40,22 +41,47 @@ class Cell:
         return self.group.task, self.group.scale, runs.position[runs.scheme == self.scheme].iloc[0]
 
 
-def scheme_of(asked: str, groups: list[Group]) -> str | None:
-    """The scheme that is asked for, by name or title; None where it is a setting or a recipe. Raises NothingToCompare.
+def question(published: Published, groups: list[Group], contender: str | None, against: str | None) -> Published:
+    """`published` with these schemes, by name or title, as contender and baseline. Raises NothingToCompare.
 
-    asked: a scheme; KEY=VALUE; `recipe`, the recipe of conf/; or a recipe's id, of which the beginning is enough
+    against: a scheme; what is none stays for `table`
     """
-    schemes = {scheme for group in groups for scheme in group.schemes}
+    if against and not is_recipe(against, groups):
+        more = "; a setting is given as train.lr=1e-3, a recipe by its id, and its own recipe as `recipe`"
+        published = published.against(_scheme("--against", against, groups, more))
+    if contender:
+        scheme = _scheme("--contender", contender, groups)
+        if scheme == published.baseline:
+            raise NothingToCompare(f"--contender {contender}: is the baseline too; --against names another")
+        published = published.against(published.baseline, scheme)
+    return published
+
+
+def hint(published: Published, groups: list[Group]) -> str:
+    """How to ask about a scheme of the user's own that verdicts are not about; empty where there is none."""
+    own = [scheme for scheme in sorted(_schemes(groups)) if scheme.partition(" ")[0] not in published.schemes]
+    if not own or published.contender in own:
+        return ""
+    return f"the verdicts are about {published.title(published.contender)}; about {own[0]}: --contender '{own[0]}'"
+
+
+def is_recipe(asked: str, groups: list[Group]) -> bool:
+    """Whether this is no scheme but KEY=VALUE, `recipe`, or the beginning of one recipe's id."""
+    recipes = {group.recipe_id for group in groups if len(asked) > 3 and group.recipe_id.startswith(asked)}
+    return asked not in _schemes(groups) and ("=" in asked or asked == OWN or len(recipes) == 1)
+
+
+def _scheme(option: str, asked: str, groups: list[Group], more: str = "") -> str:
+    """The scheme that has a run and this name or title. Raises NothingToCompare."""
+    schemes = _schemes(groups)
     titles = {group.published.title(scheme).lower(): scheme for group in groups for scheme in group.schemes}
     if asked in schemes or asked.lower() in titles:
         return asked if asked in schemes else titles[asked.lower()]
-    recipes = {group.recipe_id for group in groups if len(asked) > 3 and group.recipe_id.startswith(asked)}
-    if "=" in asked or asked == OWN or len(recipes) == 1:
-        return None
-    raise NothingToCompare(
-        f"--against {asked}: no run is of this scheme ({nearest(asked, sorted(schemes), '')}); "
-        "a setting is given as train.lr=1e-3, a recipe by its id, and its own recipe as `recipe`"
-    )
+    raise NothingToCompare(f"{option} {asked}: no run is of this scheme ({nearest(asked, sorted(schemes), '')}){more}")
+
+
+def _schemes(groups: list[Group]) -> set[str]:
+    return {scheme for group in groups for scheme in group.schemes}
 
 
 def table(asked: str, groups: list[Group]) -> str:

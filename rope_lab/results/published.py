@@ -60,11 +60,11 @@ class Published:
         self.schemes, self.tasks, self.scales = content["schemes"], content["tasks"], content["scales"]
         self.attributes, self.rotations = content["attributes"], content["rotations"]
 
-    def against(self, scheme: str) -> "Published":
-        """The same with another baseline; where it is the contender, the two change places."""
+    def against(self, baseline: str, contender: str = "") -> "Published":
+        """The same with another baseline and contender; where the baseline is the contender, they change places."""
         other = copy.copy(self)
-        other.contender = self.baseline if scheme == self.contender else self.contender
-        other.baseline = scheme
+        other.contender = contender or (self.baseline if baseline == self.contender else self.contender)
+        other.baseline = baseline
         return other
 
     def report(self, task: str, metrics: set[str], settings: Mapping[str, Any]) -> TaskReport:
