@@ -102,7 +102,19 @@ MISTAKES = {  # what a user writes: the check that finds it, words of what it sa
         "    def bias(self, at_T, at_S):\n        return -(at_T - at_T[0]).double()[None, :, None] * (at_S % 3)",
         "KV cache",
         "with a KV cache the logits",
-        None,
+        6,
+    ),
+    "positions of its own": (
+        EMBED + "x + torch.outer(torch.arange(x.shape[1]), torch.arange(x.shape[2])).to(x)",
+        "KV cache",
+        "with a KV cache the logits at position 5 differ",
+        6,
+    ),
+    "a value that grows on the way": (
+        HEADS + "qkv * torch.arange(1, qkv.shape[1] + 1, device=qkv.device).to(qkv.dtype)[:, None, None, None]",
+        "KV cache",
+        "with a KV cache the logits at position 5 differ",
+        6,
     ),
     "a tensor that is no parameter": (
         INIT + "        self.w = torch.ones(64, requires_grad=True)\n" + EMBED + "x * self.w.to(x.dtype)",

@@ -163,11 +163,33 @@ def _mixing(model: Transformer) -> Callable | None:
     scheme, at = model.position, model.position.prepare(torch.arange(5), torch.float64)
     for hook, x in inputs(dims_of(model), 5, torch.float64).items():
         x.requires_grad_()
-        y = getattr(scheme, hook)(x, at)
-        y = y if isinstance(y, Tensor) else torch.cat([part.flatten(2) for part in y], dim=-1)
+        y = _joined(getattr(scheme, hook)(x, at))
         (gradient,) = torch.autograd.grad(y[0, 2].square().sum(), x)
         if gradient[1].any() or gradient[0, [0, 1, 3, 4]].any():
             return getattr(scheme, hook)
+    return None
+
+
+def _joined(y: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """What a hook returns as one tensor, [B, T, …]."""
+    return y if isinstance(y, Tensor) else torch.cat([part.flatten(2) for part in y], dim=-1)
+
+
+@torch.no_grad()
+def _alone(model: Transformer, begin: int = 5, end: int = 8) -> Callable | None:
+    """The hook that gives the last tokens something else alone than among all: it does not go by `at`."""
+    scheme, H = model.position, dims_of(model).n_heads
+    among, alone = (scheme.prepare(torch.arange(first, end), torch.float64) for first in (0, begin))
+    for hook, x in inputs(dims_of(model), end, torch.float64).items():
+        method = getattr(scheme, hook)
+        y, z = _joined(method(x, among))[:, begin:], _joined(method(x[:, begin:], alone))
+        if y.shape != z.shape or not torch.allclose(y, z):
+            return method
+    biases = scheme.bias(among, among), scheme.bias(alone, among)
+    if None not in biases:
+        y, z = (bias.expand(H, -1, end).expand(H, n, end) for bias, n in zip(biases, (end, end - begin), strict=True))
+        if not torch.allclose(y[:, begin:].tril(begin), z.tril(begin)):
+            return scheme.bias
     return None
 
 
@@ -185,7 +207,7 @@ def cached(model: Transformer, tolerance: float = 1e-12) -> None:
             off = (model(tokens[:, begin:end], cache=cache) - full[:, begin:end]).abs().max().item()
             if not off <= tolerance:
                 told = f"with a KV cache the logits at position {begin} differ by {off:.1e} from those of a full pass"
-                raise Wrong(told, _mixing(model))
+                raise Wrong(told, _mixing(model) or _alone(model))
 
 
 def shift(model: Transformer, by: int) -> float:
