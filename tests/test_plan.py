@@ -266,7 +266,7 @@ def test_kept_rows_of_a_plan_are_shown_without_tests_of_their_own(tmp_path, caps
         text[name] = (tmp_path / name / "README.md").read_text()
         assert "102.4" in text[name]  # 128 · 0.8: every seed is shown
         assert (tmp_path / name / "figures" / "verdicts.svg").exists() == (name == "other")
-    for word in ("p (Holm", "p (corrected for)", "| − RoPE", "sign-flip", "verdicts.svg", "RoPER ahead?"):
+    for word in ("p: paired t test", "p (corrected for)", "| − RoPE", "sign-flip", "verdicts.svg", "RoPER ahead?"):
         assert word in text["other"]
         assert word not in text["kept"]
     assert "plan.md" in text["kept"]

@@ -197,7 +197,8 @@ def _group(page: Charts, section: Section, group: Group, verdicts: list[Verdict]
         "By length": tables.lengths(group),
         "Every seed": tables.every_seed(group, tested),
     }
-    sentences = [*tables.reached_thresholds(group), *tables.since_thresholds(group)] if tested else []
+    sentences = tables.how_to_read(group, verdict, tested)
+    sentences += [*tables.reached_thresholds(group), *tables.since_thresholds(group)] if tested else []
     return {
         "id": name,
         "title": group.title,

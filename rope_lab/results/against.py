@@ -114,12 +114,13 @@ def table(asked: str, groups: list[Group]) -> str:
     for row, p in zip(rows, corrected, strict=True):
         beyond = "**" if p < ALPHA else ""
         row["here − there"] = f"{beyond}{row['here − there']}{beyond}"
-        row[f"p (Holm; {family})"] = rounded(p, None)
+        row["p"] = rounded(p, None)
     there = f"runs with {asked}" if "=" in asked else "its own recipe" if asked == OWN else f"recipe {asked}"
     return (
         f"## Against {escaped(there)}\n\n{as_markdown(rows)}\n\n"
         "Runs of the same scheme, paired by seed where their codes give the same numbers; *here* names what is unlike "
-        "the reference. Intervals are 95% intervals over seeds (Student's t)."
+        "the reference. Intervals are 95% intervals over seeds (Student's t); p is of the paired t test, corrected "
+        f"(Holm, 1979) for {family}."
     )
 
 

@@ -257,5 +257,5 @@ def _finished(figure: Figure, group: Group, legend: bool = True, few: bool = Fal
         figure.legend(list(named.values())[::-1], list(named)[::-1], loc="outside lower center", ncols=columns)
     best = f": {len(series.best(group))} schemes, the best of {len(group.schemes)}"
     chosen = best if few and len(series.best(group)) < len(group.schemes) else ""
-    figure.suptitle(f"{group.title} ({group.scale}){chosen}", fontsize=9)
+    figure.suptitle(f"{group.title}, {group.scale}{chosen}", fontsize=9)
     return figure

@@ -180,7 +180,8 @@ def _section(content: Content, group: Group) -> tuple[list[str], list[str]]:
     verdict = None if group.variant else next(mine, None)
     tested = not content.planned
     sentences = [*tables.reached_thresholds(group), *tables.since_thresholds(group)] if tested else []
-    lines = [*sentences, *(f"**{escaped(warning)}**" for warning in group.warnings())]
+    lines = [*tables.how_to_read(group, verdict, tested), *sentences]
+    lines += [f"**{escaped(warning)}**" for warning in group.warnings()]
     before = [
         f"## {escaped(group.title)}, scale {group.scale}",
         tables.schemes(group, verdict, tested),

@@ -104,7 +104,7 @@ def overlay(probed: list[Probed]) -> bytes:
         ax.set(yticks=range(len(labels)), yticklabels=map(plain, labels), ylim=(len(labels) - 0.5, -0.5))
         ax.set(xlabel="increase of the held-out loss, nats per answer token")
         ax.legend(loc="upper right")
-        plot.suptitle(f"cost of one change at a time: {plain(probed[0].task)} ({plain(probed[0].scale)})", fontsize=9)
+        plot.suptitle(f"cost of one change at a time: {plain(probed[0].task)}, {plain(probed[0].scale)}", fontsize=9)
         return rendered(plot)
 
 

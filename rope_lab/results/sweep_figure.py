@@ -63,7 +63,7 @@ def figure(sweep: Sweep) -> Figure:
     drawn.set_figheight(3.2 + 0.2 * math.ceil(len(labels) / columns))
     drawn.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3)
     by = one_line(" and ".join(sweep.settings), LABEL)
-    drawn.suptitle(f"{one_line(sweep.title, LABEL)} ({sweep.group.scale}) by {by}; {better} is better", fontsize=9)
+    drawn.suptitle(f"{one_line(sweep.title, LABEL)}, {sweep.group.scale}, by {by}; {better} is better", fontsize=9)
     return drawn
 
 

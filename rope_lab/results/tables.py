@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rope_lab.results import series
 from rope_lab.results.groups import Group, numbers
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS
-from rope_lab.results.stats import ALPHA, Interval, sign_p, t_interval, wilson, without_worst
+from rope_lab.results.stats import ALPHA, Interval, PairedDifference, sign_p, t_interval, wilson, without_worst
 from rope_lab.results.verdicts import LAST, OPEN, Verdict, family_of
 from rope_lab.text import plain
 
@@ -117,15 +117,8 @@ def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> str:
 
     verdict: that of contender and baseline, whose p holds here too; None: the contender is one of the schemes here
     """
-    baseline, contender, digits = group.published.baseline, group.published.contender, group.metric.digits
-    others = [s for s in group.schemes if s != baseline] if tested and baseline in group.schemes else []
-    differences = {scheme: group.difference(scheme, baseline) for scheme in others}
-    here = [scheme for scheme in others if differences[scheme] and not (verdict and scheme == contender)]
-    corrected, family = family_of([differences[scheme].p for scheme in here], "schemes here", "this comparison")
-    p = dict(zip(here, corrected, strict=True))
-    if verdict and tested:
-        p[contender], title = verdict.p, escaped(group.published.title(contender))
-        family = f"{title}: {verdict.family}" + (f", others: {family}" if here else "")
+    baseline, digits = group.published.baseline, group.metric.digits
+    differences, p, _ = _compared(group, verdict, tested)
     published = group.report.published if group.is_published and not group.variant else {}
     rows = []
     for scheme in group.schemes:
@@ -134,17 +127,49 @@ def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> str:
         if published:
             row["published"] = " / ".join(published.get(scheme, ["–"]))
         row[f"mean, {group.metric.unit}"] = mean_of(runs.value, digits)
-        if others:
+        if differences:
             found, p_here = differences.get(scheme), p.get(scheme, math.nan)
             beyond = "**" if p_here < ALPHA else ""
             difference = signed(found.difference, digits) if found else "–"
             row[f"− {escaped(group.published.title(baseline))}"] = f"{beyond}{difference}{beyond}"
-            row[f"p (Holm; {family})"] = rounded(p_here, None)
+            row["p"] = rounded(p_here, None)
         row |= _thresholds(group, scheme)
         if group.optimum:
             row["above the floor"] = rounded(runs.value.mean() - group.optimum, digits)
         rows.append(row)
     return as_markdown(rows)
+
+
+def how_to_read(group: Group, verdict: Verdict | None, tested: bool = True) -> list[str]:
+    """What the columns of `schemes` are, a sentence each."""
+    title = lambda scheme: escaped(group.published.title(scheme))  # noqa: E731
+    _, p, families = _compared(group, verdict, tested)
+    lines = []
+    if p:
+        told = [f"{family} ({title(who)})" if len(families) > 1 else family for who, family in families.items()]
+        test = f"paired t test against {title(group.published.baseline)}, corrected (Holm, 1979)"
+        lines.append(f"p: {test} for {' and '.join(told)}")
+    if thresholds := [threshold.name for threshold in group.report.thresholds]:
+        lines.append(f"{', '.join(thresholds)}: how many seeds get there, and at which step in the median")
+    return lines
+
+
+def _compared(
+    group: Group, verdict: Verdict | None, tested: bool
+) -> tuple[dict[str, PairedDifference | None], dict[str, float], dict[str, str]]:
+    """By scheme the difference to the baseline and its p; and for how many tests the p of which schemes is corrected.
+
+    All empty where there is no baseline, or where it is not `tested`.
+    """
+    baseline, contender = group.published.baseline, group.published.contender
+    others = [s for s in group.schemes if s != baseline] if tested and baseline in group.schemes else []
+    differences = {scheme: group.difference(scheme, baseline) for scheme in others}
+    here = [scheme for scheme in others if differences[scheme] and not (verdict and scheme == contender)]
+    corrected, family = family_of([differences[scheme].p for scheme in here], "schemes here", "this comparison")
+    p, families = dict(zip(here, corrected, strict=True)), {"others": family} if here else {}
+    if verdict and tested:
+        p[contender], families = verdict.p, {contender: verdict.family} | families
+    return differences, p, families
 
 
 def every_seed(group: Group, tested: bool = True) -> str:
@@ -290,7 +315,7 @@ def _thresholds(group: Group, scheme: str) -> dict[str, str]:
         steps = group.first_steps(scheme, threshold)
         when = f", {steps.median():,.0f}" if math.isfinite(steps.median()) else ""
         reached = f"{(steps < math.inf).sum()} of {len(steps)}{when}" if len(steps) else "–"
-        cells[f"{threshold.name}: seeds, median step"] = reached
+        cells[threshold.name] = reached
     return cells
 
 
