@@ -331,6 +331,8 @@ def test_text_is_plotted_by_position_and_by_length_as_losses_that_have_no_floor(
     (by_length,) = figures._lengths(found).axes
     for ax in (by_position, by_length):
         assert (ax.get_yscale(), ax.get_ylabel()) == ("linear", "nats per token")
+    low, high = figures._curves(found).axes[0].get_ylim()
+    assert 1.5 < low < 1.6 < 1.8 < high < 1.9  # before training it was 3.6
     assert by_length.patches[0].get_x() + by_length.patches[0].get_width() == 64.5  # what training read
     assert "lengths" in dict(figures._figures(found))
     table = table_rows(tables.lengths(found))

@@ -115,10 +115,12 @@ def _curves(group: Group) -> Figure:
         _published(ax, group, drawn, "y")
         ax.set(xlabel="" if many else "optimizer steps", ylabel="" if many else series.score_label(group))
     score_axis(axes, group, "y", bool(group.optimum))
+    if not group.metric.share and not group.optimum:
+        _from_second(axes)
     if many:
         figure.supxlabel("optimizer steps", fontsize=9)
         figure.supylabel(series.score_label(group), fontsize=9)
-        return _finished(figure, group, legend=False)
+        return _finished(figure, group, legend=False, dotted=baseline in schemes)
     per_step = group.settings["train.batch_size"] * group.settings["train.seq_len"] / 1e6
     tokens = axes[0].secondary_xaxis("top", functions=(lambda x: x * per_step, lambda x: x / per_step))
     tokens.set_xlabel("million tokens")
@@ -148,7 +150,7 @@ def _scores(group: Group) -> Figure:
     ax.set(yticks=range(len(schemes)), yticklabels=[_look(group, scheme)[1] for scheme in schemes])
     ax.set(xlabel=f"{series.score_label(group)}; {better} is better", ylim=(len(schemes) - 0.5, -0.5))
     score_axis([ax], group, "x", bool(group.optimum))
-    return _finished(figure, group, legend=False)
+    return _finished(figure, group, legend=False, dotted=group.published.baseline in schemes)
 
 
 def _slices(group: Group, attributes: list[str]) -> Figure:
@@ -208,6 +210,15 @@ def score_axis(axes: list[Axes], group: Group, axis: str, above_optimum: bool) -
             ax.set(**{f"{axis}lim": (-0.04 * top, 1.04 * top)})
 
 
+def _from_second(axes: list[Axes]) -> None:
+    """The same y axis for each, without the loss of an untrained model, beside which all others would look alike."""
+    values = [value for ax in axes for line in ax.lines for value in line.get_ydata()[1:] if math.isfinite(value)]
+    room = 0.05 * (max(values) - min(values)) if len(set(values)) > 1 else 0
+    if room:
+        for ax in axes:
+            ax.set_ylim(min(values) - room, max(values) + room)
+
+
 def _log(axes: list[Axes], axis: str) -> None:
     """The same logarithmic axis for each, as wide as seeds and means, with plain numbers."""
     values = [value for ax in axes for line in ax.lines for value in getattr(line, f"get_{axis}data")()]
@@ -248,8 +259,11 @@ def _panels(n: int, columns: int, height: float, shared: bool = False) -> tuple[
     return figure, axes[:n]
 
 
-def _finished(figure: Figure, group: Group, legend: bool = True, few: bool = False) -> Figure:
-    """With a title, and a legend below the panels, which keep their height."""
+def _finished(figure: Figure, group: Group, legend: bool = True, few: bool = False, dotted: bool = False) -> Figure:
+    """With a title, and a legend below the panels, which keep their height.
+
+    few: whether not all schemes are shown; dotted: whether the baseline is a dotted line
+    """
     named = {label: handle for ax in figure.axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if legend and named:
         columns = min(len(named), max(1, int(WIDTH / (0.45 + 0.06 * max(map(len, named))))))
@@ -257,5 +271,6 @@ def _finished(figure: Figure, group: Group, legend: bool = True, few: bool = Fal
         figure.legend(list(named.values())[::-1], list(named)[::-1], loc="outside lower center", ncols=columns)
     best = f": {len(series.best(group))} schemes, the best of {len(group.schemes)}"
     chosen = best if few and len(series.best(group)) < len(group.schemes) else ""
-    figure.suptitle(f"{group.title}, {group.scale}{chosen}", fontsize=9)
+    line = f"; dotted: {group.published.title(group.published.baseline)}" if dotted else ""
+    figure.suptitle(f"{group.title}, {group.scale}{chosen}{line}", fontsize=9)
     return figure
