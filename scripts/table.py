@@ -128,8 +128,9 @@ def run_all(table: Sequence[Cell], extra: Sequence[str], hydra: Sequence[str], j
     if not waiting:
         return
     runs, common = readable(waiting, extra)
+    sweeps_own = [*hydra, *runs[0], *common]  # the first run is among them: a task may have settings that others lack
     try:
-        launch([[*run, *common, *until] for run in runs], [*hydra, *common], train.work, at_once)
+        launch([[*run, *common, *until] for run in runs], sweeps_own, train.work, at_once)
     except SystemExit as end:
         if end.code != TIME_IS_UP:
             raise
