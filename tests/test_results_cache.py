@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+from concurrent.futures.process import BrokenProcessPool
 
+import joblib
 import pytest
 from made_up import make
 
@@ -72,3 +74,37 @@ def test_a_damaged_cache_is_none(many, reads, tmp_path, change):
 def test_a_cache_that_cannot_be_written_is_done_without(many, tmp_path):
     (tmp_path / "cache").write_text(json.dumps("in its place"))
     assert len(read(many, cached=True)[0]) == 8
+
+
+def test_a_folder_whose_name_is_no_text_keeps_no_other_from_being_cached(many, reads):
+    run = next(many.iterdir())
+    shutil.copytree(run, os.fsdecode(os.fsencode(many) + b"/\xff"))
+    first = read(many, cached=True)
+    reads.clear()
+    assert read(many, cached=True) == first
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_several_processes_read_what_one_does(many, monkeypatch, killed):
+    """Also of what is damaged, and also when one of them is killed."""
+    first, second, third, *_ = sorted(many.iterdir())
+    (first / "run.json").write_text("{}")
+    (second / "metrics.jsonl").write_text("{}\n")
+    (third / "run.json").unlink()
+    one = read(many)
+    assert (len(one[0]), len(one[1])) == (5, 3)
+
+    def parallel(processes):
+        several.append(processes)
+        return Killed() if killed else real(2)
+
+    class Killed:
+        def __call__(self, parts):
+            raise BrokenProcessPool
+
+    real, several = joblib.Parallel, []
+    monkeypatch.setattr(joblib, "Parallel", parallel)
+    monkeypatch.setattr(folders, "MANY", 8)
+    assert read(many) == one
+    assert several

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -66,7 +67,8 @@ def read(folder: Path, curves: bool = True, cached: bool = False) -> tuple[list[
         unchecked += [] if is_checked else [path.name]
         problems += [f"{path.name}: {line}" for line in wrong]
     if cached:
-        now = {name: (stamps[name], *entry) for name, entry in found.items() if name in stamps and entry[0] is not None}
+        whole = {name: entry for name, entry in found.items() if name in stamps and entry[0] is not None}
+        now = {name: (stamps[name], *entry) for name, entry in whole.items() if name.isprintable()}
         if now.keys() != before.keys() or any(now[name][0] != before[name][0] for name in now):
             cache.save(folder, now)
     if not folders:
@@ -84,7 +86,10 @@ def _read_runs(folders: list[Path], curves: bool) -> dict[str, tuple[Run | None,
     from joblib import Parallel, cpu_count, delayed  # a third of a second
 
     parts = [folders[i : i + MANY // 4] for i in range(0, len(folders), MANY // 4)]
-    found = Parallel(min(cpu_count(), MOST_PROCESSES))(delayed(_read_part)(part, curves) for part in parts)
+    try:
+        found = Parallel(min(cpu_count(), MOST_PROCESSES))(delayed(_read_part)(part, curves) for part in parts)
+    except BrokenProcessPool:  # one was killed, where memory is short for example
+        found = [_read_part(folders, curves)]
     return {path.name: each for path, each in zip(folders, chain(*found), strict=True)}
 
 
