@@ -51,12 +51,11 @@ def test_each_cell_is_run_once_and_not_again(run, extra):
     assert [table.content_of(cell, extra)["status"] for cell in CELLS] == ["finished", "finished"]
 
 
-@pytest.mark.parametrize("launcher", [["--jobs=2"], ["hydra/launcher=basic"]])
-def test_settings_for_all_runs_may_be_those_of_their_task_alone(run, tmp_path, launcher):
+def test_settings_for_all_runs_may_be_those_of_their_task_alone(run, tmp_path):
     (tmp_path / "page.txt").write_text("to be, or not to be, that is the question: " * 200)
     cells = "{about: mine, blocks: [{task: text, scale: quick, seeds: {rope: 0, roper: 0}}]}"
     (tmp_path / "texts.yaml").write_text(cells)
-    done = run("texts.yaml", f"task.path={tmp_path / 'page.txt'}", "task.tokens=characters", *launcher)
+    done = run("texts.yaml", f"task.path={tmp_path / 'page.txt'}", "task.tokens=characters", "hydra/launcher=basic")
     assert (done.returncode, done.stderr) == (0, "")
     assert "2 of 2 runs have finished" in done.stdout
 
