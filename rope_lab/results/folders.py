@@ -4,11 +4,14 @@ Numbers are cut to six digits when they are first read, so that run folders and 
 tables and figures.
 """
 
+import functools
 import gc
 import json
 import logging
 import os
 import re
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -87,15 +90,31 @@ def _read_runs(folders: list[Path], curves: bool) -> dict[str, tuple[Run | None,
 
     parts = [folders[i : i + MANY // 4] for i in range(0, len(folders), MANY // 4)]
     try:
-        found = Parallel(min(cpu_count(), MOST_PROCESSES))(delayed(_read_part)(part, curves) for part in parts)
+        work = [delayed(_read_part)(part, curves, os.getpid()) for part in parts]
+        found = Parallel(min(cpu_count(), MOST_PROCESSES))(work)
     except BrokenProcessPool:  # one was killed, where memory is short for example
-        found = [_read_part(folders, curves)]
+        found = [_read_part(folders, curves, os.getpid())]
     return {path.name: each for path, each in zip(folders, chain(*found), strict=True)}
 
 
-def _read_part(folders: list[Path], curves: bool) -> list[tuple[Run | None, list[str], bool]]:
+def _read_part(folders: list[Path], curves: bool, reader: int) -> list[tuple[Run | None, list[str], bool]]:
+    """`_read_or_reason` of each, for the process `reader`."""
+    _end_with(reader)
     with no_collection():
         return [_read_or_reason(path, curves) for path in folders]
+
+
+@functools.cache
+def _end_with(reader: int) -> None:
+    """Has this process end with `reader`, if it is another: joblib's workers outlive a process that is killed."""
+
+    def watch() -> None:
+        while os.getppid() == reader:
+            time.sleep(1)
+        os._exit(1)
+
+    if os.getpid() != reader:
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def _read_or_reason(folder: Path, curves: bool) -> tuple[Run | None, list[str], bool]:
