@@ -4,7 +4,7 @@ Shape letters: B batch, T time (queries), S time (keys and values), H heads, K h
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
 BLOCK = 64  # queries that meet their keys at once
@@ -15,12 +15,6 @@ def blockwise(heads: Tensor | tuple[Tensor, Tensor, Tensor], bias: Tensor | None
 
     Under autocast scores and their softmax stay in float32; the other products, backward too, are taken in bfloat16.
     """
-    if torch.compiler.is_compiling():  # as a decorator it would import the compiler at every start
-        return torch.compiler.disable(_attend)(heads, bias)
-    return _attend(heads, bias)
-
-
-def _attend(heads: Tensor | tuple[Tensor, Tensor, Tensor], bias: Tensor | None) -> Tensor:
     heads = (heads,) if isinstance(heads, Tensor) else heads
     low = heads[0].dtype
     if torch.is_autocast_enabled("cpu") and low != torch.float64:
@@ -30,7 +24,7 @@ def _attend(heads: Tensor | tuple[Tensor, Tensor, Tensor], bias: Tensor | None) 
 
 
 class Blockwise(torch.autograd.Function):
-    """P = softmax(S), S = q kᵀ / √K + bias, o = P v, for one block of queries after the other.
+    """P = softmax(S), S = q kᵀ / √K + bias, o = P v.
 
     Backward, from do: dv = Pᵀ do, dP = do vᵀ, dS = P ∘ (dP − rowsum(P ∘ dP)), dq = dS k / √K, dk = dSᵀ q / √K.
     The heads are one packed tensor, whose gradient is one too, or three.
@@ -38,53 +32,99 @@ class Blockwise(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, bias: Tensor | None, low: torch.dtype, *heads: Tensor) -> Tensor:
-        q_BTHK, k_BTHK, v_BTHK = heads[0].unbind(2) if len(heads) == 1 else heads
-        B, T, H, K = v_BTHK.shape
-        wide = torch.promote_types(q_BTHK.dtype, torch.float32)
-        q_NTK, k_NTK, v_NTK = _by_head(q_BTHK, wide), _by_head(k_BTHK, wide), _by_head(v_BTHK, low)
-        q_NTK *= K**-0.5
-        o_NTK, probabilities = torch.empty_like(v_NTK), []
-        future = torch.full((BLOCK, BLOCK), -torch.inf, dtype=wide).triu(1)  # added faster than filled in
-        for begin, end in _blocks(T):
-            scores = torch.bmm(q_NTK[:, begin:end], k_NTK[:, :end].transpose(1, 2))
-            if bias is not None:
-                scores.unflatten(0, (B, H)).add_(bias[..., begin:end, :end])
-            scores[:, :, begin:] += future[: end - begin, : end - begin]
-            probabilities.append(scores.softmax(-1).to(low))
-            torch.bmm(probabilities[-1], v_NTK[:, :end], out=o_NTK[:, begin:end])
+        function = forward_in_graph if torch.compiler.is_compiling() else forward
+        o_NTK, *saved = function(list(heads), bias, low)
         ctx.packed = len(heads) == 1
-        ctx.save_for_backward(q_NTK.to(low), k_NTK.to(low), v_NTK, bias, *probabilities)
-        return o_NTK.unflatten(0, (B, H)).transpose(1, 2)
+        ctx.save_for_backward(bias, *saved)
+        return o_NTK.unflatten(0, (-1, heads[0].shape[-2])).transpose(1, 2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, do_BTHK: Tensor):
-        q_NTK, k_NTK, v_NTK, bias, *probabilities = ctx.saved_tensors
-        B, T, H, K = do_BTHK.shape
-        do_NTK = do_BTHK.transpose(1, 2).flatten(0, 1).to(q_NTK.dtype)
-        qkv = q_NTK, k_NTK, v_NTK
-        d_3NTK = v_NTK.new_zeros(3, *v_NTK.shape) if ctx.packed else [torch.zeros_like(x_NTK) for x_NTK in qkv]
-        dq_NTK, dk_NTK, dv_NTK = d_3NTK
-        dbias = None if bias is None or not ctx.needs_input_grad[0] else torch.zeros_like(bias)
-        for p, (begin, end) in zip(probabilities, _blocks(T), strict=True):
-            do, q, k_NSK, v_NSK = do_NTK[:, begin:end], q_NTK[:, begin:end], k_NTK[:, :end], v_NTK[:, :end]
-            dv_NTK[:, :end].baddbmm_(p.transpose(1, 2), do)
-            ds = torch._softmax_backward_data(torch.bmm(do, v_NSK.transpose(1, 2)), p, -1, p.dtype)
-            torch.bmm(ds, k_NSK, out=dq_NTK[:, begin:end])
-            dk_NTK[:, :end].baddbmm_(ds.transpose(1, 2), q)
-            if dbias is not None:
-                part = dbias[..., begin:end, :end]
-                part.copy_(ds.unflatten(0, (B, H)).sum_to_size(part.shape))
-        dq_NTK *= K**-0.5
+        bias, *saved = ctx.saved_tensors
+        wanted, H = bias is not None and ctx.needs_input_grad[0], do_BTHK.shape[2]
+        function = backward_in_graph if torch.compiler.is_compiling() else backward
+        d = function(do_BTHK, saved, bias if wanted else None, ctx.packed)
+        dbias = d[-1] if wanted else None
         if ctx.packed:
-            return dbias, None, d_3NTK.unflatten(1, (B, H)).permute(1, 3, 0, 2, 4)
-        return dbias, None, *(d_NTK.unflatten(0, (B, H)).transpose(1, 2) for d_NTK in d_3NTK)
+            return dbias, None, d[0].unflatten(1, (-1, H)).permute(1, 3, 0, 2, 4)
+        return dbias, None, *(d_NTK.unflatten(0, (-1, H)).transpose(1, 2) for d_NTK in d[:3])
+
+
+def forward(heads: list[Tensor], bias: Tensor | None, low: torch.dtype) -> list[Tensor]:
+    """The output, [N, T, K], and what `backward` needs: queries, keys and values, [N, T, K], and P of each block."""
+    q_BTHK, k_BTHK, v_BTHK = heads[0].unbind(2) if len(heads) == 1 else heads
+    B, T, H, K = v_BTHK.shape
+    wide = torch.promote_types(q_BTHK.dtype, torch.float32)
+    q_NTK, k_NTK, v_NTK = _by_head(q_BTHK, wide), _by_head(k_BTHK, wide), _by_head(v_BTHK, low)
+    q_NTK *= K**-0.5
+    o_NTK, probabilities = torch.empty_like(v_NTK), []
+    future = torch.full((BLOCK, BLOCK), -torch.inf, dtype=wide).triu(1)  # added faster than filled in
+    for begin, end in _blocks(T):
+        scores = torch.bmm(q_NTK[:, begin:end], k_NTK[:, :end].transpose(1, 2))
+        if bias is not None:
+            scores.unflatten(0, (B, H)).add_(bias[..., begin:end, :end])
+        scores[:, :, begin:] += future[: end - begin, : end - begin]
+        probabilities.append(scores.softmax(-1).to(low))
+        torch.bmm(probabilities[-1], v_NTK[:, :end], out=o_NTK[:, begin:end])
+    return [o_NTK, q_NTK.to(low), k_NTK.to(low), v_NTK, *probabilities]
+
+
+def backward(do_BTHK: Tensor, saved: list[Tensor], bias: Tensor | None, packed: bool) -> list[Tensor]:
+    """The gradients of queries, keys and values, [N, T, K] each or [3, N, T, K], and of `bias` where it is given."""
+    q_NTK, k_NTK, v_NTK, *probabilities = saved
+    B, T, H, K = do_BTHK.shape
+    do_NTK = do_BTHK.transpose(1, 2).flatten(0, 1).to(q_NTK.dtype)
+    qkv = q_NTK, k_NTK, v_NTK
+    d_3NTK = v_NTK.new_zeros(3, *v_NTK.shape) if packed else [torch.zeros_like(x_NTK) for x_NTK in qkv]
+    dq_NTK, dk_NTK, dv_NTK = d_3NTK
+    dbias = None if bias is None else torch.zeros_like(bias)
+    for p, (begin, end) in zip(probabilities, _blocks(T), strict=True):
+        do, q, k_NSK, v_NSK = do_NTK[:, begin:end], q_NTK[:, begin:end], k_NTK[:, :end], v_NTK[:, :end]
+        _add_product(dv_NTK[:, :end], p.transpose(1, 2), do)
+        ds = torch._softmax_backward_data(torch.bmm(do, v_NSK.transpose(1, 2)), p, -1, p.dtype)
+        torch.bmm(ds, k_NSK, out=dq_NTK[:, begin:end])
+        _add_product(dk_NTK[:, :end], ds.transpose(1, 2), q)
+        if dbias is not None:
+            part = dbias[..., begin:end, :end]
+            part.copy_(ds.unflatten(0, (B, H)).sum_to_size(part.shape))
+    dq_NTK *= K**-0.5
+    return [*([d_3NTK] if packed else d_3NTK), *([] if dbias is None else [dbias])]
+
+
+# torch.compile would break its graph at these, or take them apart; into custom operators it does not look
+forward_in_graph = library.custom_op("rope_lab::attention", forward, mutates_args=())
+backward_in_graph = library.custom_op("rope_lab::attention_backward", backward, mutates_args=())
+
+
+@forward_in_graph.register_fake
+def _(heads: list[Tensor], bias: Tensor | None, low: torch.dtype) -> list[Tensor]:
+    q_BTHK, k_BTHK, v_BTHK = heads[0].unbind(2) if len(heads) == 1 else heads
+    B, T, H, _ = v_BTHK.shape
+    widths = (x_BTHK.shape[-1] for x_BTHK in (v_BTHK, q_BTHK, k_BTHK, v_BTHK))
+    shapes = [*((B * H, T, K) for K in widths), *((B * H, end - begin, end) for begin, end in _blocks(T))]
+    return [v_BTHK.new_empty(shape, dtype=low) for shape in shapes]
+
+
+@backward_in_graph.register_fake
+def _(do_BTHK: Tensor, saved: list[Tensor], bias: Tensor | None, packed: bool) -> list[Tensor]:
+    qkv = saved[:3]
+    d = [torch.empty_like(torch.stack(qkv))] if packed else [torch.empty_like(x_NTK) for x_NTK in qkv]
+    return d if bias is None else [*d, torch.empty_like(bias)]
 
 
 def _by_head(x_BTHK: Tensor, dtype: torch.dtype) -> Tensor:
     """A copy of `x`, [N, T, K], its numbers side by side."""
     x_BHTK = x_BTHK.transpose(1, 2)
     return torch.empty(x_BHTK.shape, dtype=dtype).copy_(x_BHTK).flatten(0, 1)
+
+
+def _add_product(sum_NSK: Tensor, a_NST: Tensor, b_NTK: Tensor) -> None:
+    """sum += a b, without torch's loop over N where `sum` is not contiguous and wider than bfloat16."""
+    if sum_NSK.is_contiguous() or sum_NSK.dtype == torch.bfloat16:
+        sum_NSK.baddbmm_(a_NST, b_NTK)
+    else:
+        sum_NSK += torch.bmm(a_NST, b_NTK)
 
 
 def _blocks(length: int) -> list[tuple[int, int]]:

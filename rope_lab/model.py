@@ -127,7 +127,8 @@ class Layer(nn.Module):
         return self.norm2(x_BTD + self.dropout(self.feed_forward(x_BTD)))
 
     def feed_forward(self, x_BTD: Tensor) -> Tensor:
-        return self.down(F.relu(self.up(x_BTD)))
+        x_ND = x_BTD.flatten(0, 1)  # of bfloat16 in three dimensions torch.compile makes a scalar loop on CPUs
+        return self.down(F.relu(self.up(x_ND))).unflatten(0, x_BTD.shape[:2])
 
 
 class Attention(nn.Module):

@@ -109,9 +109,10 @@ class Rotary(PositionScheme):
             )
         r = round(fraction * dims.d_head, 6)
         if r % 2 or dims.d_head % 2 or not 2 <= r <= dims.d_head:
+            share = f", position.fraction={fraction}" * (fraction != 1)
             raise ValueError(
-                f"model.d_model={dims.d_model}, model.n_heads={dims.n_heads}, position.fraction={fraction}: {r:g} of "
-                f"{dims.d_head} features of a head would be rotated: must be even numbers above 0"
+                f"model.d_model={dims.d_model}, model.n_heads={dims.n_heads}{share}: {r:g} of {dims.d_head} features "
+                "of a head would be rotated: must be even numbers above 0"
             )
         r = int(r)
         scores_C = frequencies(r, base)

@@ -93,18 +93,18 @@ def computes_bfloat16(device: str) -> bool:
 def build(cfg: Config) -> Trainer:
     """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError where they cannot be built."""
     device, t = torch.device(cfg.device), cfg.train
-    keep_freed_memory()
     if cfg.threads:
         torch.set_num_threads(cfg.threads)
     task = config.build_task(cfg)
     memory.check(cfg, task, device)
     text, problems, longer = _held_out(cfg, task, device)
+    keep_freed_memory()  # not before: making the tokens of a large corpus frees much that no step needs
     model = build_model(cfg, len(task.alphabet)).to(device)
     lengths = f"train.seq_len={t.seq_len}, eval.lengths={show(cfg.eval.lengths)}"
     with config_errors(f"{lengths}, position={cfg.names.position}: "):
         model.position.draw(0, max(longer.tokens, t.seq_len))
     forward = model
-    if t.compile:  # it breaks its graph at the attention on CPUs, and torch then warns of its own doings
+    if t.compile:  # torch warns of its own doings
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
         forward = torch.compile(model, mode=None if t.compile is True else t.compile)
     if t.warmup > t.steps:

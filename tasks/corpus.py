@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 Kind = Literal["bytes", "characters", "bpe"]
 
 PIECE = 2**22  # bytes that are read at once
+BLOCK = 2**16  # characters that are looked up at once
 HELD_OUT_SHARE, MOST_HELD_OUT = 10, 2**18  # the last tenth is held out, and at most so many bytes
 SIDES = ("training", "held_out")
 
@@ -178,23 +179,27 @@ class _Characters:
             for piece in pieces(files, 0, split):
                 text, used = _decoded(rest + piece)
                 rest = (rest + piece)[used:]
-                codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-                counts[: codes.max(initial=0) + 1] += np.bincount(codes, minlength=1)
+                for codes in _code_points(text):
+                    counts[: codes.max() + 1] += np.bincount(codes)
             _decoded(rest, last=True)
             known = {"alphabet": [chr(code) for code in np.flatnonzero(counts)]}
             _write(folder / "characters.json", known)
         self.alphabet = known["alphabet"]
         self.dtype = np.uint8 if len(self.alphabet) <= 256 else np.uint16 if len(self.alphabet) <= 65536 else np.uint32
-        self.token_of = np.full(0x110000, -1, np.int64)
+        self.token_of = np.full(0x110000, -1, np.int32)
         self.token_of[[ord(c) for c in self.alphabet]] = np.arange(len(self.alphabet))
 
     def encode(self, piece: bytes, last: bool, side: str) -> tuple[np.ndarray, int]:
         text, used = _decoded(piece, last)
-        found = self.token_of[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
+        parts = [self._tokens(codes) for codes in _code_points(text)]
+        return np.concatenate([np.empty(0, self.dtype), *parts]), used
+
+    def _tokens(self, codes: np.ndarray) -> np.ndarray:
+        found = self.token_of[codes]
         if (found < 0).any():
-            unknown = "".join(sorted({text[i] for i in np.flatnonzero(found < 0)[:100]}))
+            unknown = "".join(sorted({chr(code) for code in codes[found < 0][:100]}))
             raise ValueError(f"tokens=characters: {unknown!r} stand in the held-out part alone; use task.tokens=bytes")
-        return found.astype(self.dtype), used
+        return found.astype(self.dtype)
 
 
 class _Pairs:
@@ -281,6 +286,12 @@ def _decoded(piece: bytes, last: bool = False) -> tuple[str, int]:
         return codecs.utf_8_decode(piece, "strict", last)
     except UnicodeDecodeError as error:
         raise ValueError(f"the corpus is not UTF-8 ({error.reason}): use task.tokens=bytes") from None
+
+
+def _code_points(text: str) -> Iterator[np.ndarray]:
+    """The code points of a text, in blocks: at four and eight bytes each they take far more room than the text."""
+    for at in range(0, len(text), BLOCK):
+        yield np.frombuffer(text[at : at + BLOCK].encode("utf-32-le"), np.uint32)
 
 
 def _is_utf8(path: Path) -> bool:

@@ -12,7 +12,7 @@ from rope_lab.attention import (
     positive,
     softmax_attention,
 )
-from rope_lab.cpu_attention import BLOCK, blockwise
+from rope_lab.cpu_attention import BLOCK, backward_in_graph, blockwise, forward, forward_in_graph
 
 B, H, K = 2, 3, 4
 
@@ -48,6 +48,37 @@ def test_the_cpu_path_agrees_with_the_reference_forward_and_backward(length, kin
         assert ours.shape == theirs.shape
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
     assert all(map(torch.equal, leaves, before))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
+def test_torch_compile_takes_the_cpu_path_without_a_graph_break(widths, precision):
+    torch.manual_seed(0)
+    made = make_heads(BLOCK + 3, widths)
+    leaves = [x.detach().float().requires_grad_() for x in (made if widths else [made])]
+    heads, bias = tuple(leaves) if widths else leaves[0], torch.randn(H, BLOCK + 3, BLOCK + 3, requires_grad=True)
+    results = []
+    for attend in (blockwise, torch.compile(blockwise, fullgraph=True, backend="aot_eager")):
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
+            o = attend(heads, bias)
+        assert o.dtype == precision
+        results.append((o, *torch.autograd.grad(o.float().square().sum(), [*leaves, bias])))
+    assert all(map(torch.equal, *results))
+
+
+@pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
+def test_what_torch_compile_is_told_of_the_operators_is_true(widths):
+    heads = make_heads(BLOCK + 3, widths)
+    heads = [x.detach() for x in (heads if widths else [heads])]
+    bias, do = torch.randn(H, BLOCK + 3, BLOCK + 3).double(), torch.randn(B, BLOCK + 3, H, K).double()
+    _, *saved = forward(heads, bias, torch.float64)
+    for operator, arguments in (
+        (forward_in_graph, (heads, bias, torch.float64)),
+        (backward_in_graph, (do, saved, bias, widths is None)),
+        (backward_in_graph, (do, saved, None, widths is None)),
+    ):
+        assert torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
 
 
 def test_scores_are_divided_by_the_root_of_the_width_of_values():

@@ -390,7 +390,7 @@ def test_a_share_may_be_rounded_by_hand():
 
 @pytest.mark.parametrize("name", ["rope", "p_rope", "xpos", "pope"])
 def test_an_odd_width_is_one_clear_message(name):
-    with pytest.raises(config.ConfigError, match=r"model.n_heads=2, position.fraction=1.0: 7 of 7 features of a head"):
+    with pytest.raises(config.ConfigError, match=r"model.n_heads=2: 7 of 7 features of a head"):
         make_scheme(name, Dims(14, 2, 64))
 
 
