@@ -135,10 +135,11 @@ HEAD = """# Planned comparisons and their outcome
 Written by `python -m rope_lab.results.plan` from [plan.yaml](plan.yaml) and the rows that it names. Nothing is tested
 before the last run of a study has ended.
 
-- **confirmed**: p of the family below 0.05, and the first scheme ahead;
-- **reversed**: p below 0.05, and the second ahead;
+- **confirmed**: p of the family (Holm-corrected over a study's primary tests) below 0.05, and the first scheme ahead;
+- **reversed**: that p below 0.05, and the second ahead;
 - **refuted at the published size**: neither, and the 95% interval excludes the published difference;
-- **undecided**: none of these.
+- **undecided**: none of these;
+- **open**: runs are to come.
 """
 
 
