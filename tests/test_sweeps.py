@@ -91,13 +91,13 @@ def test_the_best_value_and_what_it_gains_are_paired_by_seed():
 
 def test_the_expected_best_is_that_of_all_choices_of_values_seed_by_seed():
     found = only(rates(ENDS))
-    tuned = found.tuned(("rope", None))
+    tuned = found.tuned[("rope", None)]
     for seed, budget in product(range(3), (1, 2, 3)):
         values = [128 * each[seed] for each in ENDS["rope"]]
         brute = np.mean([max(choice) for choice in product(values, repeat=budget)])
         assert tuned.loc[seed, budget] == pytest.approx(brute)
     difference = found.tuned_difference(("roper", None), ("rope", None), 2).difference
-    means = [found.tuned((scheme, None))[2].mean() for scheme in ("roper", "rope")]
+    means = [found.tuned[(scheme, None)][2].mean() for scheme in ("roper", "rope")]
     assert difference.mean == pytest.approx(means[0] - means[1])
 
 
@@ -126,15 +126,15 @@ def test_of_a_loss_the_best_is_the_least():
     found = only(runs)
     assert found.values[found.best(("rope", None))] == 0.002
     brute = np.mean([min(choice) for choice in product((0.5, 0.3, 0.9), repeat=2)])
-    assert found.tuned(("rope", None)).loc[0, 2] == pytest.approx(brute)
+    assert found.tuned[("rope", None)].loc[0, 2] == pytest.approx(brute)
 
 
 def test_a_run_that_diverged_counts_with_the_worst_value_and_is_named():
     runs = [*rates(ENDS), cell("rope", 3, 0.9, {"train.lr": 0.004}, status="diverged")]
     found = only(runs)
-    assert found.of(("rope", None)).loc[3].tolist()[2] == pytest.approx(12.8)
+    assert found.scores[("rope", None)].loc[3].tolist()[2] == pytest.approx(12.8)
     assert found.diverged(("rope", None), 2) == 1
-    assert 3 not in found.tuned(("rope", None)).index  # it has not every value
+    assert 3 not in found.tuned[("rope", None)].index  # it has not every value
 
 
 def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
@@ -160,7 +160,7 @@ def test_the_figure_has_a_line_a_scheme_its_intervals_and_a_ring_at_the_best():
     ends = scipy_stats.ttest_1samp(128 * np.array(ENDS["rope"][0]), 0).confidence_interval()
     assert len(bars) == 6
     assert bars[0] == pytest.approx([ends.low, ends.high])
-    assert list(right.lines[0].get_ydata()) == pytest.approx(found.tuned(("rope", None)).mean().tolist())
+    assert list(right.lines[0].get_ydata()) == pytest.approx(found.tuned[("rope", None)].mean().tolist())
     low, high = left.get_xlim()
     assert 0.0005 < low < 0.001 < 0.004 < high < 0.008
 

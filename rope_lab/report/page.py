@@ -175,10 +175,10 @@ def _verdict(verdict: Verdict) -> dict[str, str]:
 
 
 def _section(page: Charts, section: Section, name: str) -> dict[str, Any]:
-    content, verdicts = section.content, section.content.verdicts
+    content = section.content
     own = any(not group.variant for group in content.groups)  # what was tried besides is folded away behind that
     groups = [
-        _group(page, section, group, verdicts, f"{name}-{number}") | {"folded": own and bool(group.variant)}
+        _group(page, content, section.links, group, f"{name}-{number}") | {"folded": own and bool(group.variant)}
         for number, group in enumerate(content.groups)
     ]
     runs = sum(len(group.runs) for group in content.groups)
@@ -186,19 +186,15 @@ def _section(page: Charts, section: Section, name: str) -> dict[str, Any]:
     return about | {"groups": groups, "problems": content.problems}
 
 
-def _group(page: Charts, section: Section, group: Group, verdicts: list[Verdict], name: str) -> dict[str, Any]:
+def _group(page: Charts, content: Content, links: dict[str, str], group: Group, name: str) -> dict[str, Any]:
     """A group: its charts and what filters them, its tables, and what one has to know to believe it."""
-    tested = not section.content.planned
-    mine = [v for v in verdicts if not v.planned and v.is_of(group)]
-    verdict = mine[0] if mine and not group.variant else None
+    verdict, tested = content.verdict_of(group), not content.planned
     shown = {
         "Schemes": tables.schemes(group, verdict, tested),
         "What is rotated": tables.rotations(group),
         "By length": tables.lengths(group),
         "Every seed": tables.every_seed(group, tested),
     }
-    sentences = tables.how_to_read(group, verdict, tested)
-    sentences += [*tables.reached_thresholds(group), *tables.since_thresholds(group)] if tested else []
     return {
         "id": name,
         "title": group.title,
@@ -208,7 +204,7 @@ def _group(page: Charts, section: Section, group: Group, verdicts: list[Verdict]
         "pair": [page.number(s) for s in (group.published.baseline, group.published.contender) if s in group.schemes],
         "shown": [page.number(s) for s in series.best(group)],
         "quiet": len(series.best(group)) > series.FEW,
-        "sentences": [_plain(sentence) for sentence in sentences],
+        "sentences": [_plain(sentence) for sentence in tables.notes(group, verdict, tested)],
         "warnings": group.warnings(),
         "tables": [{"title": title, **_table(markdown)} for title, markdown in shown.items() if markdown],
         "details": [_plain(line.removeprefix("- ")) for line in tables.details(group, tested).splitlines()],
@@ -217,7 +213,7 @@ def _group(page: Charts, section: Section, group: Group, verdicts: list[Verdict]
             (page.title(scheme), _settings(run.position_settings))
             for scheme, run in group.runs.drop_duplicates("scheme")[["scheme", "run"]].itertuples(index=False)
         ],
-        "runs": _runs(page, group, section.links),
+        "runs": _runs(page, group, links),
     }
 
 

@@ -1,9 +1,9 @@
 """Runs that may be compared, seen together: one task and recipe, its schemes, and each scheme's seeds."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from rope_lab.text import LEAKS
 PAIRED = ["value", "run", "numbers_of", "mixed"]  # what is compared of two runs, or says whether that may be
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
     """The runs of one task and recipe.
 
@@ -127,25 +127,15 @@ class Group:
         curves = pd.DataFrame({seed: curve(run, self.metric.name) for seed, run in runs.items()})
         return self.metric.times * curves.dropna().sort_index()
 
-    def both(self, scheme: str, other: str) -> pd.DataFrame:
-        """The finished runs of both schemes, by seed: `PAIRED`, and with the suffix `_other` the same of `other`."""
-        if (scheme, other) not in self._merged:
-            self._merged[scheme, other] = _both(self.of(scheme), self.of(other))
-        return self._merged[scheme, other]
+    @cached_property
+    def both(self) -> Callable[[str, str], pd.DataFrame]:
+        """The finished runs of two schemes, by seed: `PAIRED`, and with the suffix `_other` the same of the second."""
+        return cache(lambda scheme, other: _both(self.of(scheme), self.of(other)))
 
     @cached_property
-    def _merged(self) -> dict[tuple[str, str], pd.DataFrame]:
-        return {}
-
-    def pairs(self, scheme: str, other: str) -> pd.DataFrame:
+    def pairs(self) -> Callable[[str, str], pd.DataFrame]:
         """Of `both`, the seeds that may be compared: by code that gives the same numbers, from first step to last."""
-        if (scheme, other) not in self._paired:
-            self._paired[scheme, other] = _pure(self.both(scheme, other))
-        return self._paired[scheme, other]
-
-    @cached_property
-    def _paired(self) -> dict[tuple[str, str], pd.DataFrame]:
-        return {}
+        return cache(lambda scheme, other: _pure(self.both(scheme, other)))
 
     def difference(self, scheme: str, other: str) -> PairedDifference | None:
         """`scheme` against `other`, seed by seed; None where they share no seed."""

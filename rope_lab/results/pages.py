@@ -1,8 +1,9 @@
 """The pages of a folder of results: README.md with the verdicts, and a page a task where the folder has one."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from rope_lab.files import check_regular, make_folder, read_file, write_whole
@@ -60,19 +61,18 @@ class Content:
     @cached_property
     def shown(self) -> list[Group | Sweep]:
         """What has a section, in order: the groups, and in the place of the first that a sweep shows, this."""
-        within = {id(g): sweep for sweep in reversed(self.sweeps) for g in sweep.others.values()}
-        return list({id(each): each for g in self.groups for each in [within.get(id(g), g)]}.values())
+        within = {group: sweep for sweep in reversed(self.sweeps) for group in sweep.others.values()}
+        return list(dict.fromkeys(within.get(group, group) for group in self.groups))
 
-    def section(self, shown: Group | Sweep) -> tuple[list[str], list[str]]:
-        """The parts of a section, those before its figures and those after them. Made once: it takes the longest."""
-        if id(shown) not in self._sections:
-            make = _section if isinstance(shown, Group) else _sweep_section
-            self._sections[id(shown)] = make(self, shown)
-        return self._sections[id(shown)]
+    def verdict_of(self, group: Group) -> Verdict | None:
+        """What was found of a group that was not planned; None of other recipes than the usual one."""
+        mine = (v for v in self.verdicts if not v.planned and v.is_of(group))
+        return None if group.variant else next(mine, None)
 
     @cached_property
-    def _sections(self) -> dict[int, tuple[list[str], list[str]]]:
-        return {}
+    def section(self) -> Callable[[Group | Sweep], tuple[list[str], list[str]]]:
+        """The parts of a section, those before its figures and those after them. Made once: it takes the longest."""
+        return cache(lambda shown: (_section if isinstance(shown, Group) else _sweep_section)(self, shown))
 
 
 def text(content: Content) -> str:
@@ -176,12 +176,8 @@ def _sweep_section(content: Content, sweep: Sweep) -> tuple[list[str], list[str]
 
 def _section(content: Content, group: Group) -> tuple[list[str], list[str]]:
     """A group: its schemes, what is missing, its figures; folded away, every seed and where the runs come from."""
-    mine = (v for v in content.verdicts if not v.planned and v.is_of(group))
-    verdict = None if group.variant else next(mine, None)
-    tested = not content.planned
-    sentences = [*tables.reached_thresholds(group), *tables.since_thresholds(group)] if tested else []
-    lines = [*tables.how_to_read(group, verdict, tested), *sentences]
-    lines += [f"**{escaped(warning)}**" for warning in group.warnings()]
+    verdict, tested = content.verdict_of(group), not content.planned
+    lines = [*tables.notes(group, verdict, tested), *(f"**{escaped(warning)}**" for warning in group.warnings())]
     before = [
         f"## {escaped(group.title)}, scale {group.scale}",
         tables.schemes(group, verdict, tested),

@@ -40,7 +40,7 @@ def plot_all(sweeps: list[Sweep]) -> dict[str, dict[str, bytes]]:
 
 def figure(sweep: Sweep) -> Figure:
     """Scores against the setting; beside them, the expected best against the number of values tried."""
-    tuned = [line for line in sweep.lines if len(sweep.tuned(line))]
+    tuned = [line for line in sweep.lines if len(sweep.tuned[line])]
     drawn = Figure(figsize=(WIDTH, 3.2), layout="constrained")
     left, *right = drawn.subplots(1, 2 if tuned else 1, squeeze=False, width_ratios=[5, 3] if tuned else None)[0]
     _axis(left, sweep)
@@ -69,7 +69,7 @@ def figure(sweep: Sweep) -> Figure:
 
 def _line(ax: Axes, sweep: Sweep, line: Line, apart: float) -> None:
     """A line: seeds thin, means bold with Student's t 95% intervals from three seeds on, a ring around the best."""
-    table, look, x = sweep.of(line) - sweep.optimum, _look(sweep, line), _x(sweep)
+    table, look, x = sweep.scores[line] - sweep.optimum, _look(sweep, line), _x(sweep)
     shift = {"transform": _shifted(ax, apart)}
     few = len(sweep.lines) <= series.FEW
     for _, seed in table.iterrows() if few else []:
@@ -85,7 +85,7 @@ def _line(ax: Axes, sweep: Sweep, line: Line, apart: float) -> None:
 
 def _tuned(ax: Axes, sweep: Sweep, line: Line, apart: float) -> None:
     """The expected best of a line against budget, with its interval over seeds."""
-    table, look = sweep.tuned(line) - sweep.optimum, _look(sweep, line)
+    table, look = sweep.tuned[line] - sweep.optimum, _look(sweep, line)
     shift = {"transform": _shifted(ax, apart)}
     ax.plot(table.columns, table.mean(), lw=1.8, marker="o", ms=4, **look, **shift)
     for n in table if len(sweep.lines) <= series.FEW else []:

@@ -23,7 +23,7 @@ def scores(sweep: Sweep, tested: bool = True) -> str:
     heads = [escaped(show(value)) + (" (recipe)" if (value,) == recipe else "") for value in sweep.values]
     rows = []
     for line in sweep.lines:
-        table, best = sweep.of(line), sweep.best(line)
+        table, best = sweep.scores[line], sweep.best(line)
         cells = [_cell(sweep, line, at, table[at].dropna(), at == best) for at in table]
         rows.append({f"{escaped(axis)} =": _title(sweep, line)} | dict(zip(heads, cells, strict=True)))
     for line, other in _versus(sweep) if tested else []:
@@ -39,7 +39,7 @@ def tuned(sweep: Sweep, tested: bool = True) -> str:
     Empty where no line has a seed at every value.
     """
     rows, digits, axis = [], sweep.group.metric.digits, escaped(sweep.settings[0])
-    lines = [line for line in sweep.lines if len(sweep.tuned(line))]
+    lines = [line for line in sweep.lines if len(sweep.tuned[line])]
     budgets = range(1, len(sweep.values) + 1)
     if len(budgets) > BUDGETS:
         budgets = [2**i for i in range(len(budgets).bit_length()) if 2**i < len(budgets)] + [len(budgets)]
@@ -49,12 +49,12 @@ def tuned(sweep: Sweep, tested: bool = True) -> str:
         row = {
             "scheme": _title(sweep, line),
             f"best {axis}": "all alike" if best is None else escaped(show(sweep.values[best])),
-            "there": mean_of(sweep.of(line)[best or 0].dropna(), digits),
+            "there": mean_of(sweep.scores[line][best or 0].dropna(), digits),
         }
         if sweep.recipe:
             row[GAIN] = "0" if best in (None, recipe) else signed(gained.difference, digits) if gained else "–"
-        expected = {f"best of {n}": _short(mean_of(sweep.tuned(line)[n], digits)) for n in budgets}
-        rows.append(row | expected | {"seeds": str(len(sweep.tuned(line)))})
+        expected = {f"best of {n}": _short(mean_of(sweep.tuned[line][n], digits)) for n in budgets}
+        rows.append(row | expected | {"seeds": str(len(sweep.tuned[line]))})
     for line, other in _versus(sweep) if tested else []:
         if line in lines and other in lines and (d := sweep.paired(line, *_at_best(sweep, line, other))):
             found = {n: sweep.tuned_difference(line, other, n) for n in budgets}

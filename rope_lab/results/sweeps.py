@@ -112,12 +112,9 @@ class Sweep:
     def _by_line(self) -> dict[Line, pd.DataFrame]:
         return dict(list(self.runs.groupby("line", sort=False)))
 
-    def of(self, line: Line) -> pd.DataFrame:
-        """What the runs of a line ended with: a row a seed, a column a value of the axis; nan where there is no run."""
-        return self._tables[line]
-
     @cached_property
-    def _tables(self) -> dict[Line, pd.DataFrame]:
+    def scores(self) -> dict[Line, pd.DataFrame]:
+        """What the runs of a line ended with: a row a seed, a column a value of the axis; nan where there is no run."""
         return {line: self._pivoted(runs, "seed") for line, runs in self._by_line.items()}
 
     def _pivoted(self, runs: pd.DataFrame, index: str | list[str]) -> pd.DataFrame:
@@ -130,18 +127,15 @@ class Sweep:
 
     def best(self, line: Line) -> int | None:
         """Which value is best in the mean over its seeds; None where all are alike, or the line has not every value."""
-        means = self.of(line).mean()
+        means = self.scores[line].mean()
         if means.isna().any() or means.nunique() == 1:
             return None
         return int(means.idxmax() if self.group.metric.higher_is_better else means.idxmin())
 
-    def tuned(self, line: Line) -> pd.DataFrame:
-        """The expected best against budget: a row a seed that it has at every value, a column a number of trials."""
-        return self._tuned[line]
-
     @cached_property
-    def _tuned(self) -> dict[Line, pd.DataFrame]:
-        return {line: self._expected(table.dropna()) for line, table in self._tables.items()}
+    def tuned(self) -> dict[Line, pd.DataFrame]:
+        """The expected best against budget: a row a seed that a line has at every value, a column a trial."""
+        return {line: self._expected(table.dropna()) for line, table in self.scores.items()}
 
     def paired(self, line: Line, at: int, other: Line, other_at: int) -> PairedDifference | None:
         """A line at one value against a line at a value, seed by seed; None where they share no seed."""
@@ -173,10 +167,10 @@ def find(groups: list[Group]) -> list[Sweep]:
     """
     found: list[Sweep] = []
     for alike in (list(same) for _, same in groupby(groups, key=lambda group: (group.task, group.scale))):
-        left = {id(group) for group in alike if group.variant}
+        left = {group for group in alike if group.variant}
         candidates = sorted(_candidates(alike), key=lambda sweep: (-len(sweep.groups), len(sweep.settings)))
         for sweep in candidates:
-            here = left & {id(group) for group in sweep.groups.values()}
+            here = left & {*sweep.groups.values()}
             if here and len(sweep.runs):
                 found.append(replace(sweep, variant=_unlike(sweep, alike)))
                 left -= here

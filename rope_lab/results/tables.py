@@ -77,41 +77,6 @@ def _published(gain: float, digits: int, planned: bool) -> str:
     return f"{gain:+.{0 if planned and gain == round(gain) else digits}f}"
 
 
-def reached_thresholds(group: Group) -> list[str]:
-    """A sentence on each threshold that some seed reaches under contender or baseline alone: how many do under each."""
-    lines, pair = [], (group.published.baseline, group.published.contender)
-    names, pairs = [escaped(group.published.title(s)) for s in pair], group.pairs(*pair[::-1]).index
-    for threshold in group.report.thresholds:
-        first, second = (group.first_steps(s, threshold).loc[pairs] < math.inf for s in pair)
-        if (first != second).any():
-            alone = int((first & ~second).sum()), int((second & ~first).sum())
-            lines.append(
-                f"{threshold.name}: {first.sum()} of {len(pairs)} seeds under {names[0]}, {second.sum()} under "
-                f"{names[1]}; under {names[1]} alone {alone[1]}, under {names[0]} alone {alone[0]} "
-                f"(McNemar's exact p {sign_p(*alone):.2g})."
-            )
-    return lines
-
-
-def since_thresholds(group: Group) -> list[str]:
-    """A sentence on what of the difference is left as long after a threshold, which one may reach before the other.
-
-    None where the learning rate falls, since it has then fallen less for the one that was there first.
-    """
-    thresholds = [t for t in group.report.thresholds if t.since and group.settings.get("train.decay") == "none"]
-    pair, lines = (group.published.contender, group.published.baseline), []
-    versus = " − ".join(escaped(group.published.title(scheme)) for scheme in pair)
-    for threshold in thresholds:
-        if found := group.difference_since(*pair, threshold):
-            d, digits = found.difference, group.metric.digits
-            how = f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})" if d.n > 1 else ""
-            lines.append(
-                f"At the same number of steps after each run {threshold.name}, {versus} is "
-                f"{d.mean:+.{digits}f}{how} over {d.n} pair{'s' if d.n > 1 else ''}."
-            )
-    return lines
-
-
 def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> str:
     """Every scheme of a group, published beside measured and, where `tested`, against the baseline.
 
@@ -140,8 +105,8 @@ def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> str:
     return as_markdown(rows)
 
 
-def how_to_read(group: Group, verdict: Verdict | None, tested: bool = True) -> list[str]:
-    """What the columns of `schemes` are, a sentence each."""
+def notes(group: Group, verdict: Verdict | None, tested: bool = True) -> list[str]:
+    """What the columns of `schemes` are, and where `tested` what came of thresholds, a sentence each."""
     title = lambda scheme: escaped(group.published.title(scheme))  # noqa: E731
     _, p, families = _compared(group, verdict, tested)
     lines = []
@@ -151,6 +116,41 @@ def how_to_read(group: Group, verdict: Verdict | None, tested: bool = True) -> l
         lines.append(f"p: {test} for {' and '.join(told)}")
     if thresholds := [threshold.name for threshold in group.report.thresholds]:
         lines.append(f"{', '.join(thresholds)}: how many seeds get there, and at which step in the median")
+    return lines + ([*_reached_thresholds(group), *_since_thresholds(group)] if tested else [])
+
+
+def _reached_thresholds(group: Group) -> list[str]:
+    """A sentence on each threshold that some seed reaches under contender or baseline alone: how many do under each."""
+    lines, pair = [], (group.published.baseline, group.published.contender)
+    names, pairs = [escaped(group.published.title(s)) for s in pair], group.pairs(*pair[::-1]).index
+    for threshold in group.report.thresholds:
+        first, second = (group.first_steps(s, threshold).loc[pairs] < math.inf for s in pair)
+        if (first != second).any():
+            alone = int((first & ~second).sum()), int((second & ~first).sum())
+            lines.append(
+                f"{threshold.name}: {first.sum()} of {len(pairs)} seeds under {names[0]}, {second.sum()} under "
+                f"{names[1]}; under {names[1]} alone {alone[1]}, under {names[0]} alone {alone[0]} "
+                f"(McNemar's exact p {sign_p(*alone):.2g})."
+            )
+    return lines
+
+
+def _since_thresholds(group: Group) -> list[str]:
+    """A sentence on what of the difference is left as long after a threshold, which one may reach before the other.
+
+    None where the learning rate falls, since it has then fallen less for the one that was there first.
+    """
+    thresholds = [t for t in group.report.thresholds if t.since and group.settings.get("train.decay") == "none"]
+    pair, lines = (group.published.contender, group.published.baseline), []
+    versus = " − ".join(escaped(group.published.title(scheme)) for scheme in pair)
+    for threshold in thresholds:
+        if found := group.difference_since(*pair, threshold):
+            d, digits = found.difference, group.metric.digits
+            how = f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})" if d.n > 1 else ""
+            lines.append(
+                f"At the same number of steps after each run {threshold.name}, {versus} is "
+                f"{d.mean:+.{digits}f}{how} over {d.n} pair{'s' if d.n > 1 else ''}."
+            )
     return lines
 
 
