@@ -87,10 +87,11 @@ def _schemes(groups: list[Group]) -> set[str]:
 def table(asked: str, groups: list[Group]) -> str:
     """Every scheme and recipe beside the reference, paired by seed, as Markdown. Raises NothingToCompare."""
     cells = [Cell(group, scheme) for group in groups for scheme in group.schemes]
-    find = _by_setting(asked, cells) if "=" in asked else _by_recipe(asked)
-    found = [(cell, other) for cell in cells if (other := find(cell, cells))]
+    is_reference = _of_setting(asked, cells) if "=" in asked else _of_recipe(asked)
     rows, p_values = [], []
-    for cell, other in found:
+    for cell in cells:
+        if (other := next((each for each in cells if is_reference(each, cell)), None)) is None:
+            continue
         runs, others = (each.group.of(each.scheme) for each in (cell, other))
         pairs, metric = matched(runs, others), cell.group.metric
         d = None if pairs.empty else paired_difference(pairs.value, pairs.value_other)
@@ -124,8 +125,8 @@ def table(asked: str, groups: list[Group]) -> str:
     )
 
 
-def _by_setting(asked: str, cells: list[Cell]) -> Callable[[Cell, list[Cell]], Cell | None]:
-    """For a cell, the one which is alike but has this value of a setting. Raises NothingToCompare."""
+def _of_setting(asked: str, cells: list[Cell]) -> Callable[[Cell, Cell], bool]:
+    """Whether a cell is another one but has this value of a setting. Raises NothingToCompare."""
     key, _, text = asked.partition("=")
     known = {name for cell in cells for name in cell.settings}
     if key not in known:
@@ -135,28 +136,22 @@ def _by_setting(asked: str, cells: list[Cell]) -> Callable[[Cell, list[Cell]], C
         there = ", ".join(map(show, ordered(values.values())))
         raise NothingToCompare(f"--against {asked}: no run has this value; there are {there}")
 
-    def find(cell: Cell, cells: list[Cell]) -> Cell | None:
-        wanted = {**cell.settings, key: value}
-        alike = (
-            c for c in cells if c.key == cell.key and _same(c.settings, wanted) and not _same(wanted, cell.settings)
-        )
-        return next(alike, None)
+    def is_reference(other: Cell, cell: Cell) -> bool:
+        has_another = cell.key == other.key and _word(cell.settings.get(key)) != _word(value)
+        return has_another and _same(other.settings, {**cell.settings, key: value})
 
-    return find
+    return is_reference
 
 
-def _by_recipe(asked: str) -> Callable[[Cell, list[Cell]], Cell | None]:
-    """For a cell, the one of the same scheme under that recipe."""
+def _of_recipe(asked: str) -> Callable[[Cell, Cell], bool]:
+    """Whether a cell is another one of the same scheme, under that recipe."""
 
-    def find(cell: Cell, cells: list[Cell]) -> Cell | None:
-        for c in cells:
-            of_recipe = not c.group.variant if asked == OWN else c.group.recipe_id.startswith(asked)
-            same = (c.group.task, c.scheme) == (cell.group.task, cell.scheme)
-            if of_recipe and same and c.group is not cell.group and (asked != OWN or c.key == cell.key):
-                return c
-        return None
+    def is_reference(other: Cell, cell: Cell) -> bool:
+        same = (other.group.task, other.scheme) == (cell.group.task, cell.scheme) and other.group is not cell.group
+        own = not other.group.variant and other.key == cell.key
+        return same and (own if asked == OWN else other.group.recipe_id.startswith(asked))
 
-    return find
+    return is_reference
 
 
 def _unlike(cell: Cell, other: Cell) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rope_lab.results.frame import curve, recipe, runs_frame, shipped
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, Metric
-from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold
+from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold, rank
 from rope_lab.results.runs import Run, one_line
 from rope_lab.results.stats import PairedDifference, paired_difference
 from rope_lab.text import LEAKS
@@ -226,8 +226,8 @@ def group(runs: list[Run], published: Published) -> list[Group]:
     """The runs by task and recipe, in the order of published.yaml; runs of different recipes never meet."""
     key = ["task", "scale", "recipe_id"]
     table = runs_frame(runs).drop_duplicates([*key, "scheme", "seed"], keep="last")
-    order = [(_rank(published.schemes, s if s in published.schemes else s.partition(" ")[0]), s) for s in table.scheme]
-    table = table.assign(order=order).sort_values(["order", "seed"], kind="stable")
+    table = table.assign(order=[(published.rank(scheme), scheme) for scheme in table.scheme])
+    table = table.sort_values(["order", "seed"], kind="stable")
     groups = []
     for (task, scale, recipe_id), rows in table.groupby(key):
         recorded = {metric for run in rows.run for metric in run.metrics}
@@ -235,7 +235,7 @@ def group(runs: list[Run], published: Published) -> list[Group]:
         groups.append(Group(task, scale, recipe_id, rows, published, report))
     groups = [replace(g, variant=variant) for g, variant in zip(groups, _variants(groups), strict=True)]
     scales, tasks = published.scales, published.tasks
-    return sorted(groups, key=lambda g: (_rank(scales, g.scale), _rank(tasks, g.task), g.variant, g.recipe_id))
+    return sorted(groups, key=lambda g: (rank(scales, g.scale), rank(tasks, g.task), g.variant, g.recipe_id))
 
 
 def matched(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
@@ -301,8 +301,3 @@ def _usualness(group: Group) -> tuple[bool, int]:
     """Whether a recipe is the one of conf/, and how many runs it has."""
     said = shipped("config") | shipped(f"recipe/{group.task}/{group.scale}")
     return all(said.get(key, value) in (value, "auto") for key, value in group.settings.items()), len(group.runs)
-
-
-def _rank(order: Iterable[str], name: str) -> int:
-    """Where a name stands in an order; after the last where it does not."""
-    return next((i for i, each in enumerate(order) if each == name), 10**6)

@@ -2,7 +2,7 @@
 
 import copy
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -96,10 +96,19 @@ class Published:
         name, _, variant = scheme.partition(" ")
         return one_line(" ".join(filter(None, [self.schemes.get(name, {}).get("title", name), variant])), LONGEST)
 
+    def rank(self, scheme: str) -> int:
+        """Where a scheme stands in published.yaml, a variant where its scheme does; after the last if nowhere."""
+        return rank(self.schemes, scheme if scheme in self.schemes else scheme.partition(" ")[0])
+
     def color(self, scheme: str) -> str:
         """A scheme's colour, the same wherever it is plotted."""
         known = self.schemes.get(scheme)
         return known["color"] if known else SPARE_COLORS[sum(map(ord, scheme)) % len(SPARE_COLORS)]
+
+
+def rank(order: Iterable[str], name: str) -> int:
+    """Where a name stands in an order; after the last where it does not."""
+    return next((i for i, each in enumerate(order) if each == name), 10**6)
 
 
 def _metric(name: str, shown: dict[str, Any]) -> Metric:

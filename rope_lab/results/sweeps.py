@@ -101,12 +101,10 @@ class Sweep:
     @cached_property
     def lines(self) -> list[Line]:
         """Those that have runs at two values or more, in the order of published.yaml; if none has, all with a run."""
-        known = list(self.group.published.schemes)
-        rank = {s: known.index(name) if (name := s if s in known else s.partition(" ")[0]) in known else len(known)
-                for s, _ in self._by_line}  # fmt: skip
+        rank = self.group.published.rank
         seconds = ordered({second for _, second in self._by_line})
         varied = [line for line, runs in self._by_line.items() if runs["at"].nunique() > 1] or self._by_line
-        return sorted(varied, key=lambda line: (rank[line[0]], line[0], seconds.index(line[1])))
+        return sorted(varied, key=lambda line: (rank(line[0]), line[0], seconds.index(line[1])))
 
     @cached_property
     def _by_line(self) -> dict[Line, pd.DataFrame]:

@@ -8,7 +8,7 @@ from rope_lab.results import outcomes
 from rope_lab.results.groups import Group
 from rope_lab.results.metrics import declared
 from rope_lab.results.outcomes import Outcome, Result
-from rope_lab.results.published import Published, TaskReport
+from rope_lab.results.published import Published, TaskReport, rank
 from rope_lab.results.stats import ALPHA, Interval, holm
 from rope_lab.results.studies import NAME, Comparison, load
 
@@ -60,12 +60,7 @@ def verdicts(groups: list[Group], studies: list[Outcome], published: Published) 
     found = [verdict for outcome in studies for verdict in _planned(outcome, published)]
     for scale in dict.fromkeys(group.scale for group in groups):
         found += _exploratory([group for group in groups if group.scale == scale])
-    return sorted(found, key=lambda v: (*_rank(v, published), not v.planned))
-
-
-def _rank(verdict: Verdict, published: Published) -> tuple[int, ...]:
-    orders = (verdict.task, list(published.tasks)), (verdict.scale, published.scales)
-    return tuple(order.index(name) if name in order else len(order) for name, order in orders)
+    return sorted(found, key=lambda v: (rank(published.tasks, v.task), rank(published.scales, v.scale), not v.planned))
 
 
 def _exploratory(groups: list[Group]) -> list[Verdict]:
