@@ -335,6 +335,6 @@ def test_text_is_plotted_by_position_and_by_length_as_losses_that_have_no_floor(
     assert 1.5 < low < 1.6 < 1.8 < high < 1.9  # before training it was 3.6
     assert by_length.patches[0].get_x() + by_length.patches[0].get_width() == 64.5  # what training read
     assert "lengths" in dict(figures._figures(found))
-    table = table_rows(tables.lengths(found))
+    table = table_rows(tables.as_markdown(*tables.lengths(found)))
     assert table[0] == {"tokens of context": "RoPE", "64": "1.600 (1.600–1.600)", "128 (longer)": "1.700 (1.700–1.700)"}
-    assert "problems" not in tables.lengths(found) + tables.details(found)
+    assert "problems" not in str(tables.lengths(found)) + tables.details(found)

@@ -24,11 +24,11 @@ from rope_lab.results.pages import Content
 from rope_lab.results.probes import Probed
 from rope_lab.results.published import Published
 from rope_lab.results.stats import ALPHA
+from rope_lab.results.tables import Rows
 from rope_lab.results.verdicts import NO, OPEN, UNSURE, YES, Verdict
 from rope_lab.text import plain, show
 
 HERE = Path(__file__).parent
-BETWEEN = re.compile(r"(?<!\\)\|")  # cells of a Markdown table
 ORIGIN = ("status", "steps", "code", "commit", "torch", "hardware", "threads", "parameters")
 
 
@@ -190,10 +190,10 @@ def _group(page: Charts, content: Content, links: dict[str, str], group: Group, 
     """A group: its charts and what filters them, its tables, and what one has to know to believe it."""
     verdict, tested = content.verdict_of(group), not content.planned
     shown = {
-        "Schemes": tables.schemes(group, verdict, tested),
+        "Schemes": (tables.schemes(group, verdict, tested), ""),
         "What is rotated": tables.rotations(group),
         "By length": tables.lengths(group),
-        "Every seed": tables.every_seed(group, tested),
+        "Every seed": (tables.every_seed(group, tested), ""),
     }
     return {
         "id": name,
@@ -206,7 +206,7 @@ def _group(page: Charts, content: Content, links: dict[str, str], group: Group, 
         "quiet": len(series.best(group)) > series.FEW,
         "sentences": [_plain(sentence) for sentence in tables.notes(group, verdict, tested)],
         "warnings": group.warnings(),
-        "tables": [{"title": title, **_table(markdown)} for title, markdown in shown.items() if markdown],
+        "tables": [{"title": title} | _table(*table) for title, table in shown.items() if table[0]],
         "details": [_plain(line.removeprefix("- ")) for line in tables.details(group, tested).splitlines()],
         "settings": _settings(group.settings),
         "own": [
@@ -236,11 +236,10 @@ def _runs(page: Charts, group: Group, links: dict[str, str]) -> dict[str, Any]:
     return {"shared": shared, "head": [*columns, *(["W&B"] if any(addresses) else [])], "rows": rows}
 
 
-def _table(markdown: str) -> dict[str, Any]:
+def _table(rows: Rows, note: str) -> dict[str, Any]:
     """A table of `tables`, its cells without their Markdown; `note`, what stands before it."""
-    note, _, table = markdown.rpartition("\n\n")
-    head, _, *rows = ([_cell(cell) for cell in BETWEEN.split(line)[1:-1]] for line in table.splitlines())
-    return {"note": _plain(note), "head": head, "rows": rows}
+    cells = [[_cell(cell) for cell in row.values()] for row in rows]
+    return {"note": _plain(note), "head": [_cell(name) for name in rows[0]], "rows": cells}
 
 
 def _cell(cell: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rope_lab.results.groups import Group
 from rope_lab.results.outcomes import Outcome
 from rope_lab.results.published import Published
 from rope_lab.results.sweeps import Sweep
-from rope_lab.results.tables import escaped
+from rope_lab.results.tables import as_markdown, escaped
 from rope_lab.results.verdicts import Verdict, verdicts
 
 INDEX = "README.md"
@@ -180,14 +180,14 @@ def _section(content: Content, group: Group) -> tuple[list[str], list[str]]:
     lines = [*tables.notes(group, verdict, tested), *(f"**{escaped(warning)}**" for warning in group.warnings())]
     before = [
         f"## {escaped(group.title)}, scale {group.scale}",
-        tables.schemes(group, verdict, tested),
+        as_markdown(tables.schemes(group, verdict, tested)),
         "\n".join(f"- {line}" for line in lines),
     ]
     after = [
-        tables.rotations(group),
-        tables.lengths(group),
+        as_markdown(*tables.rotations(group)),
+        as_markdown(*tables.lengths(group)),
         FOLDED,
-        tables.every_seed(group, tested),
+        as_markdown(tables.every_seed(group, tested)),
         tables.details(group, tested),
         "</details>",
     ]

@@ -50,7 +50,7 @@ def table(group: Group, schemes: list[str], seeds: list[int], power: float, alph
             chance = "" if math.isnan(difference) else f" ({paired_power(n, difference, spread, alpha):.0%})"
             row[f"{n} see"] = cell + chance
         rows.append(row)
-    return as_markdown(rows) if rows else ""
+    return as_markdown(rows)
 
 
 def notes(group: Group, schemes: list[str], power: float, alpha: float, difference: float) -> list[str]:

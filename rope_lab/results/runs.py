@@ -21,7 +21,6 @@ MOST, LARGEST = 10**15, 1e100  # of whole numbers; of others, whose squares are 
 ORIGIN = ("code", "commit", "torch", "hardware", "threads")
 SIZES = ("train.steps", "train.batch_size", "train.seq_len", "eval.problems")  # settings that every run has
 SLICED = ("slices", "floor")  # parts whose keys may have other names in older records
-SURROGATE = re.compile("[\ud800-\udfff]")
 PART = re.compile(r".{0,200}", re.DOTALL)
 COMMIT = re.compile(r"(unknown|[0-9a-f]{1,12})[+?]?")
 THREADS = re.compile(r"0|[1-9][0-9]{0,14}")
@@ -35,12 +34,6 @@ def _fits_a_file_name(name: str) -> str:
     if len(name.encode()) > 60:
         raise ValueError(f"has {len(name.encode())} bytes, at most 60")
     return name
-
-
-def _characters(text: str) -> str:
-    if SURROGATE.search(text):
-        raise ValueError("an unpaired surrogate is no character")
-    return text
 
 
 def _parts(pattern: re.Pattern) -> AfterValidator:
@@ -92,8 +85,8 @@ Whole = Annotated[int, Field(ge=0, le=MOST)]
 Real = Annotated[float, Field(gt=-LARGEST, lt=LARGEST, allow_inf_nan=False)]
 Number = Annotated[int, Field(gt=-int(LARGEST), lt=int(LARGEST))] | Real
 Name = Annotated[str, StringConstraints(pattern=r"^\w[\w-]*$"), AfterValidator(_fits_a_file_name)]
-Key = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(_characters)]
-Text = Annotated[str, StringConstraints(max_length=2000), AfterValidator(_characters)]
+Key = Annotated[str, StringConstraints(min_length=1, max_length=100)]  # of characters: no unpaired surrogate is one
+Text = Annotated[str, StringConstraints(max_length=2000)]
 Plain = None | bool | Number | Text
 Settings = Annotated[dict[Key, Plain | Annotated[list[Plain], Field(max_length=2000)]], Field(max_length=400)]
 Curve = Annotated[tuple[list, list], Field(strict=False)]
@@ -209,14 +202,8 @@ def from_record(record: dict[str, Any]) -> Run:
     return Run(**normalise(record))
 
 
-DAMAGE = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-)  # what reading one raises
+# What reading one raises.
+DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 def reason(error: Exception, depth: int | None = 2) -> str:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from rope_lab.results import tables
 from rope_lab.results.sweeps import Line, Sweep
-from rope_lab.results.tables import as_markdown, details, escaped, every_seed_rows, mean_of, signed
+from rope_lab.results.tables import as_markdown, details, escaped, mean_of, signed
 from rope_lab.text import show
 
 BUDGETS = 6  # columns of the expected best
@@ -62,7 +63,7 @@ def tuned(sweep: Sweep, tested: bool = True) -> str:
             row |= {"there": signed(d.difference, digits)} | ({GAIN: "–"} if sweep.recipe else {})
             row |= {f"best of {n}": _short(signed(d.difference, digits)) if d else "–" for n, d in found.items()}
             rows.append(row | {"seeds": str(found[1].difference.n) if found[1] else "0"})
-    return as_markdown(rows) if rows else ""
+    return as_markdown(rows)
 
 
 def notes(sweep: Sweep) -> list[str]:
@@ -100,7 +101,7 @@ def every_seed(sweep: Sweep, tested: bool = True) -> str:
         [
             {" and ".join(map(escaped, sweep.settings)): escaped(", ".join(map(show, values)))} | row
             for values, group in sweep.others.items()
-            for row in every_seed_rows(group, tested)
+            for row in tables.every_seed(group, tested)
         ]
     )
 

@@ -13,6 +13,8 @@ from rope_lab.text import plain
 
 ACTIVE = re.compile(r"[\\`*|\[\]~$]|(?<!\w)_|_(?!\w)")  # what Markdown acts upon within a line, but for HTML
 
+Rows = list[dict[str, str]]  # of a table: cells, as Markdown, by the heads of their columns
+
 
 def escaped(text: str) -> str:
     """What a record says, as Markdown that shows it as it is, in one line and one cell of a table."""
@@ -29,9 +31,10 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def as_markdown(rows: list[dict[str, str]]) -> str:
-    """The same of rows that name their cells, all by the same names."""
-    return markdown(list(rows[0]), [list(row.values()) for row in rows])
+def as_markdown(rows: Rows, note: str = "") -> str:
+    """The same of rows that name their cells, all by the same names, behind a `note`; empty where there are none."""
+    table = markdown(list(rows[0]), [list(row.values()) for row in rows]) if rows else ""
+    return f"{note}\n\n{table}" if note and rows else table
 
 
 def verdicts(found: list[Verdict], baseline: str, contender: str, short: bool = False) -> str:
@@ -77,7 +80,7 @@ def _published(gain: float, digits: int, planned: bool) -> str:
     return f"{gain:+.{0 if planned and gain == round(gain) else digits}f}"
 
 
-def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> str:
+def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> Rows:
     """Every scheme of a group, published beside measured and, where `tested`, against the baseline.
 
     verdict: that of contender and baseline, whose p holds here too; None: the contender is one of the schemes here
@@ -102,7 +105,7 @@ def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> str:
         if group.optimum:
             row["above the floor"] = rounded(runs.value.mean() - group.optimum, digits)
         rows.append(row)
-    return as_markdown(rows)
+    return rows
 
 
 def notes(group: Group, verdict: Verdict | None, tested: bool = True) -> list[str]:
@@ -172,13 +175,8 @@ def _compared(
     return differences, p, families
 
 
-def every_seed(group: Group, tested: bool = True) -> str:
+def every_seed(group: Group, tested: bool = True) -> Rows:
     """Every seed of every scheme, the write-up's protocol, and where `tested` the sign-flip test."""
-    return as_markdown(every_seed_rows(group, tested))
-
-
-def every_seed_rows(group: Group, tested: bool) -> list[dict[str, str]]:
-    """The same as rows that name their cells."""
     baseline, metric = group.published.baseline, group.metric
     rows = []
     for scheme in group.schemes:
@@ -202,11 +200,11 @@ def every_seed_rows(group: Group, tested: bool) -> list[dict[str, str]]:
     return rows
 
 
-def rotations(group: Group) -> str:
-    """What comes of rotating some of q, k, v and the output o, beside what was published of it."""
+def rotations(group: Group) -> tuple[Rows, str]:
+    """What comes of rotating some of q, k, v and the output o, beside what was published of it; and a note."""
     source, losses = group.published.rotations["source"], group.published.rotations["loss"]
     if not set(losses) <= {*group.finished.scheme}:
-        return ""
+        return [], ""
     rows = [
         {
             "rotated": row["rotated"],
@@ -216,13 +214,13 @@ def rotations(group: Group) -> str:
         | _thresholds(group, scheme)
         for scheme, row in losses.items()
     ]
-    return f"What is rotated; published: {source}.\n\n{as_markdown(rows)}"
+    return rows, f"What is rotated; published: {source}."
 
 
-def lengths(group: Group) -> str:
-    """By length, problems right in percent, or the loss: the mean over seeds, the least and the most."""
+def lengths(group: Group) -> tuple[Rows, str]:
+    """By length, problems right in percent, or the loss: the mean over seeds, the least and the most; and a note."""
     if not group.lengths:
-        return ""
+        return [], ""
     shortest, longest = group.trained_lengths or (0, math.inf)
     beyond = {n: "shorter" if n < shortest else "longer" for n in group.lengths if not shortest <= n <= longest}
     graded = group.length_kind == LENGTH
@@ -250,7 +248,7 @@ def lengths(group: Group) -> str:
         words = f"Loss up to given lengths, from the one before, in nats per token{above}"
     words += ": mean over seeds (least–most)"
     unlike = f"; {', '.join(sorted(set(beyond.values())))}: than any of training" if beyond else ""
-    return f"{words}{unlike}.\n\n{as_markdown(rows)}"
+    return rows, f"{words}{unlike}."
 
 
 def details(group: Group, tested: bool = True) -> str:
