@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +78,6 @@ def as_typed(words: list[str], allowed_packages: list[str]) -> list[str]:
     return found
 
 
-def names(group: str) -> list[str]:
-    """The plug-ins of installed packages; none of their code runs."""
-    return sorted(_entry_points(group))
-
-
 def _plugin(group: str, value: str, conf: Path) -> Plugin | None:
     """The plug-in that a value of `task` or `position` names. Raises ConfigError."""
     if match := FILE.fullmatch(value):
@@ -96,7 +91,9 @@ def _plugin(group: str, value: str, conf: Path) -> Plugin | None:
         if (conf / group / f"{name}.yaml").exists():
             raise ConfigError(f"{group}={value}: there is a {name} in conf/{group}/; give the file another name")
         return Plugin(name, node(cls), str(path.expanduser().resolve()))
-    entry = None if (conf / group / f"{value}.yaml").exists() else _entry_points(group).get(value)
+    if (conf / group / f"{value}.yaml").exists():
+        return None
+    *_, entry = [None, *entry_points(group=f"rope_lab.{group}s", name=value)]
     if entry is None:
         return None
     try:
@@ -104,10 +101,6 @@ def _plugin(group: str, value: str, conf: Path) -> Plugin | None:
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{group}={value}: {entry.value} cannot be imported, {told(error)}") from None
     return Plugin(value, node(_checked(group, value, cls)), cls.__module__.partition(".")[0])
-
-
-def _entry_points(group: str) -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=f"rope_lab.{group}s")}
 
 
 def _class(group: str, value: str, there: dict[str, Any], name: str | None) -> type:
