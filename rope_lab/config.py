@@ -18,7 +18,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from rope_lab import compat, instantiate, plugins
@@ -70,14 +70,14 @@ def _rising(value: Any) -> list[Any]:
     return values
 
 
-def _some_text(value: str) -> str:
+def _not_blank(value: str) -> str:
     if not value.strip():
         raise ValueError("text that is not empty")
     return value
 
 
 Int, Float = Annotated[int, BeforeValidator(_number)], Annotated[float, BeforeValidator(_number)]
-Text = Annotated[str, BeforeValidator(lambda value: _some_text(value) if isinstance(value, str) else value)]
+Text = Annotated[str, AfterValidator(_not_blank)]
 group = dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True), kw_only=True)
 
 
@@ -186,15 +186,18 @@ class Config(Settings):
     names: Names
 
 
-def described(schema: type, prefix: str = "") -> dict[str, str]:
-    """What each setting means, by its whole name, `train.lr`; those of task and position are in their classes."""
+def declared(schema: type = Settings, prefix: str = "") -> dict[str, dataclasses.Field]:
+    """The field of each setting, by its whole name, `train.lr`; those of task and position are in their classes."""
     found = {}
     for field in fields(schema):
-        if dataclasses.is_dataclass(field.type):
-            found |= described(field.type, f"{prefix}{field.name}.")
-        else:
-            found[f"{prefix}{field.name}"] = field.default.description
+        name = f"{prefix}{field.name}"
+        found |= declared(field.type, f"{name}.") if dataclasses.is_dataclass(field.type) else {name: field}
     return found
+
+
+def described() -> dict[str, str]:
+    """What each setting means, by its whole name."""
+    return {name: field.default.description for name, field in declared().items()}
 
 
 def from_hydra(cfg: DictConfig) -> Config:
@@ -210,7 +213,7 @@ def load(*overrides: str, config_dir: Path | None = None) -> Config:
     Raises ConfigError.
     """
     words, made = plugins.read(overrides, CONF)
-    check_overrides(words, [CONF, *filter(None, [config_dir])], described(Settings), made=made)
+    check_overrides(words, [CONF, *filter(None, [config_dir])], described(), made=made)
     if config_dir:
         words.append(f"hydra.searchpath=['file://{config_dir.resolve()}']")
     with initialize_config_dir(str(CONF), version_base="1.3"):

@@ -1,10 +1,11 @@
 """What `python -m rope_lab.train --help` says: every setting with its default and what it means."""
 
-import dataclasses
 import textwrap
+from operator import attrgetter
 from typing import Literal, get_args, get_origin
 
-from rope_lab.config import CONF, Config, Names, load
+from rope_lab.config import CONF, declared, load
+from rope_lab.instantiate import SWAPPED
 from rope_lab.text import show
 
 BEGIN = """\
@@ -26,20 +27,15 @@ def text(width: int) -> str:
     for group in ("task", "position", "scale"):
         names = sorted({path.stem for path in (CONF / group).glob("*.yaml")})
         lines += _line(f"{group}=…", " | ".join(names), width)
-    return "\n".join([BEGIN, *lines, "", *_fields(Config, load(), "", width)])
-
-
-def _fields(schema: type, values: object, prefix: str, width: int) -> list[str]:
-    lines = []
-    for field in dataclasses.fields(schema):
-        value = getattr(values, field.name)
-        if dataclasses.is_dataclass(field.type) and field.type is not Names:
-            lines += _fields(field.type, value, f"{prefix}{field.name}.", width)
-        elif field.type is not Names and not isinstance(value, dict):
+    lines.append("")
+    defaults = load()
+    for name, field in declared().items():
+        value = attrgetter(name)(defaults)
+        if name not in SWAPPED:
             choices = " | ".join(map(show, get_args(field.type))) if get_origin(field.type) is Literal else ""
             told = ": ".join(filter(None, [field.default.description, choices]))
-            lines += _line(f"{prefix}{field.name}={show(value)}", told, width)
-    return lines
+            lines += _line(f"{name}={show(value)}", told, width)
+    return "\n".join([BEGIN, *lines])
 
 
 def _line(setting: str, told: str, width: int) -> list[str]:

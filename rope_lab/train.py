@@ -5,7 +5,6 @@ The same command resumes a run that was cut off, and returns at once from one th
 
 import dataclasses
 import importlib
-import logging
 import os
 import shutil
 import signal
@@ -50,8 +49,6 @@ from rope_lab.trainer import (
     update,
     write_samples,
 )
-
-log = logging.getLogger(__name__)
 
 EXIT_DIVERGED = 3
 FULL_ERROR = "HYDRA_FULL_ERROR"  # the environment variable with which Hydra shows a traceback of any error
@@ -260,21 +257,16 @@ def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
         checked.threads = checked.threads or sweep.threads_each()
         with distributed.joined(checked.device):
             content = train(checked, stopping, place)
-    except ConfigError as error:
+    except (ConfigError, Unusable, memory.OutOfMemory, distributed.Lost) as error:
         let_go(error)
-        sweep.note(f"not run, {error}")
+        is_bad = isinstance(error, ConfigError)
+        sweep.note(f"{'not run' if is_bad else 'failed'}, {error}")
         if sweep.is_sweep():  # Hydra goes on with the other runs and ends with this message
             raise CompactHydraException(str(error)) from None
+        if not is_bad:  # which each process finds by itself
+            distributed.speak()
         print(error, file=sys.stderr)
-        sys.exit(EXIT_BAD_CONFIG)
-    except (Unusable, memory.OutOfMemory, distributed.Lost) as error:
-        let_go(error)
-        sweep.note(f"failed, {error}")
-        if sweep.is_sweep():
-            raise CompactHydraException(str(error)) from None
-        distributed.speak()
-        print(error, file=sys.stderr)
-        sys.exit(EXIT_FAILED)
+        sys.exit(EXIT_BAD_CONFIG if is_bad else EXIT_FAILED)
     except Exception as error:
         sweep.note(f"failed, {type(error).__name__}: {error}")
         raise
@@ -305,7 +297,7 @@ def answer(arguments: list[str]) -> None:
     if {"--help", "-h"} & set(arguments):
         say(help.text(min(shutil.get_terminal_size().columns, 100)))
         return
-    settings, debugging = config.described(config.Settings), os.environ.get(FULL_ERROR) == "1"
+    settings, debugging = config.described(), os.environ.get(FULL_ERROR) == "1"
     try:
         given, words = read_arguments(arguments, settings)
         options = words[: len(words) - len(given.overrides)]

@@ -102,7 +102,7 @@ MISTAKES = {
 
 def answer(line: str) -> config.Config | None:
     """The configuration that a command line gives, if it is not one of a sweep. Raises ConfigError."""
-    settings = config.described(config.Settings)
+    settings = config.described()
     given, _ = overrides.read_arguments(shlex.split(line), settings)
     overrides.check_overrides(given.overrides, [config.CONF], settings, given.multirun)
     return None if given.multirun else config.load(*given.overrides)
@@ -125,7 +125,7 @@ def test_of_two_mistakes_the_first_is_answered_with_its_own_reason_alone():
 
 def test_no_group_of_settings_and_no_setting_is_taken_for_another():
     """Each can be given by its whole name at its default value."""
-    for key in config.described(config.Settings):
+    for key in config.described():
         value = config.load()
         for part in key.split("."):
             value = getattr(value, part)
@@ -168,7 +168,7 @@ def test_options_may_stand_anywhere():
 def test_a_folder_of_ones_own_is_searched_for_names_too(tmp_path):
     (tmp_path / "position").mkdir()
     (tmp_path / "position" / "mine.yaml").write_text((config.CONF / "position" / "rope.yaml").read_text())
-    settings = config.described(config.Settings)
+    settings = config.described()
     overrides.check_overrides(["position=mine", "position.q=2"], [config.CONF, tmp_path], settings)
     overrides.check_overrides(["position=theirs", "hydra.searchpath=[/theirs]"], [config.CONF], settings)
     with pytest.raises(ConfigError, match="did you mean mine"):
