@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
 from rope_lab.files import read_file
-from rope_lab.text import nearest, show
+from rope_lab.text import first_line, nearest, show
 
 MOST_SEEDS = 10_000
 REST = "*"  # every scheme that its table does not name
@@ -126,8 +126,7 @@ def load(path: Path) -> Table:
     except OSError as error:
         raise TableError(f"{path}: cannot be read ({error.strerror})") from None
     except (OmegaConfBaseException, YAMLError, ValueError, TypeError, AttributeError) as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise TableError(f"{path.name}: is no table ({type(error).__name__}: {first})") from None
+        raise TableError(f"{path.name}: is no table ({type(error).__name__}: {first_line(error)})") from None
 
 
 def find(name: str, folders: Sequence[Path]) -> Path:

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rope_lab import signals
 from rope_lab.instantiate import ConfigError
+from rope_lab.text import first_line
 
 ANSWER = 5.0  # seconds in which a cluster has to answer
 LAST_WORDS = 1.0  # seconds that Ray may take to show what a run has said
@@ -100,7 +101,7 @@ def _begin_ray(settings: dict[str, Any]) -> None:
         for number, handler in handlers.items():  # Ray puts its own in their place
             signal.signal(number, handler)
     except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"hydra.launcher.ray.init: {_first_line(error)}") from None
+        raise ConfigError(f"hydra.launcher.ray.init: {first_line(error)}") from None
     machines = [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
     for key, name in (("num_cpus", "CPU"), ("num_gpus", "GPU")):
         wanted, most = settings["remote"].get(key) or 0, max(machine.get(name, 0) for machine in machines)
@@ -148,7 +149,3 @@ def _begin_slurm() -> None:
             return {job: {"State": "RUNNING" if job in listed else "ENDED"} for job in self._registered}
 
     SlurmJob.watcher = Queue(delay_s=QUEUE)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

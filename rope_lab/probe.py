@@ -11,7 +11,6 @@ the scheme are run, and the table and a figure are written beside the run; `--in
 .json files that were written so, it makes tables and figures again, and of several one figure that compares them.
 """
 
-import argparse
 import copy
 import math
 import re
@@ -36,7 +35,7 @@ from rope_lab.results.folders import origin
 from rope_lab.results.probe_pages import rebuild, table, write
 from rope_lab.results.probes import Outcome, renamed
 from rope_lab.run import load_run
-from rope_lab.text import plain, say
+from rope_lab.text import argument_parser, plain, say
 from rope_lab.trainer import as_evaluated
 
 ABLATE = re.compile(r"ablate=([qkvo]+)(?::([0-9]+)(?:-([0-9]+))?)?")
@@ -190,9 +189,7 @@ def report(cfg: config.Config, content: dict[str, Any], outcomes: list[Outcome])
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m rope_lab.probe", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser("probe", __doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or .json files written before")
     parser.add_argument("probes", nargs="*", metavar="PROBE")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="write there, under the name of the run")

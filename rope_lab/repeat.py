@@ -7,7 +7,6 @@ Runs of another processor or another torch are left out: they do not agree to si
 --within 0.001 they are repeated too, and losses agree that are no further apart than this share.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from rope_lab.places import ROOT
 from rope_lab.results.codes import SAME, numbers_of
 from rope_lab.results.folders import read, short
 from rope_lab.results.runs import Run
-from rope_lab.text import nested, plain, say
+from rope_lab.text import argument_parser, nested, plain, say
 from rope_lab.trainer import build, evaluate_now, update
 
 HEAD = """\
@@ -83,9 +82,7 @@ def chosen(runs: list[Run], everywhere: bool = False) -> list[Run]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m rope_lab.repeat", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser("repeat", __doc__)
     results = ROOT / "results"
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="of kept rows; none: all")
     parser.add_argument("--record", action="store_true", help=f"write what agrees into {SAME.relative_to(ROOT)}")

@@ -1,5 +1,6 @@
 """Values and messages as people type and read them."""
 
+import argparse
 import difflib
 import functools
 import json
@@ -10,6 +11,12 @@ from pathlib import Path
 from typing import Any
 
 LEAKS = 0.9  # of the Bayes-optimal loss: below that a model has seen what it is to write
+
+
+def argument_parser(command: str, about: str) -> argparse.ArgumentParser:
+    """The parser of `python -m rope_lab.COMMAND`, whose help begins with the docstring of its module as it stands."""
+    form = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(prog=f"python -m rope_lab.{command}", description=about, formatter_class=form)
 
 
 def say(text: str) -> None:
@@ -23,6 +30,11 @@ def plain(text: str) -> str:
     These are control characters, ends of lines, marks of direction and of width, unpaired surrogates.
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says; the name of its kind where it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def show(value: Any) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rope_lab import config
+from rope_lab.text import first_line
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Wandb:
         try:
             self.run = _within(PATIENCE, lambda: _init_wandb(settings, settings.mode, folder, content))
         except Exception as error:
-            log.warning("W&B could not start: %s", _first_line(error))
+            log.warning("W&B could not start: %s", first_line(error))
         if self.run is None and settings.mode == "online":
             self._start_offline(settings, folder, content)
 
@@ -46,7 +47,7 @@ class Wandb:
             _within(PATIENCE, lambda: sys.modules["wandb"].teardown(exit_code=1))
             self.run = _within(PATIENCE, lambda: _init_wandb(settings, "offline", folder, content))
         except Exception as error:
-            log.warning("W&B cannot record offline either: %s", _first_line(error))
+            log.warning("W&B cannot record offline either: %s", first_line(error))
         else:
             log.warning("W&B records offline instead; upload it later with: wandb sync %s/offline-run-*", self.folder)
 
@@ -84,7 +85,7 @@ class Wandb:
             _within(PATIENCE, action)
         except Exception as error:
             self.run = None
-            log.warning("W&B failed and is left out; metrics.jsonl is still written: %s", _first_line(error))
+            log.warning("W&B failed and is left out; metrics.jsonl is still written: %s", first_line(error))
 
 
 def chart(name: str) -> str:
@@ -142,7 +143,3 @@ def _within(seconds: float, action: Callable[[], Any]) -> Any:
         return done.result(seconds)
     except TimeoutError:
         raise TimeoutError(f"no answer within {seconds:g} s") from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -5,7 +5,6 @@ allowed) or `WRONG`, with the line of the file. Other settings are as in trainin
 Exit status 1 where something is wrong; training itself refuses only what it cannot run.
 """
 
-import argparse
 import sys
 import textwrap
 from pathlib import Path
@@ -15,7 +14,7 @@ from rope_lab.check import schemes, tasks
 from rope_lab.check.findings import Finding, files_of, look
 from rope_lab.config import Config
 from rope_lab.instantiate import ConfigError
-from rope_lab.text import plain, say
+from rope_lab.text import argument_parser, plain, say
 
 BASELINE = "position=rope"
 COLUMN = 29  # where what is told begins
@@ -46,9 +45,7 @@ def lines(found: list[Finding]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m rope_lab.check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser("check", __doc__)
     parser.add_argument("settings", nargs="+", metavar="NAME=VALUE", help="position=… or task=…, and others")
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="another folder like conf/")
     given = parser.parse_args(arguments)

@@ -6,7 +6,6 @@ results/runs, or results/ if it is empty. The page opens from disk in any browse
 Its question is whether RoPER beats RoPE; of other schemes: `--contender mine --against roper`.
 """
 
-import argparse
 import json
 import re
 import sys
@@ -21,7 +20,7 @@ from rope_lab.results.pages import Content
 from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE, one_line
 from rope_lab.results.verdicts import read_outcomes
-from rope_lab.text import say, short_path
+from rope_lab.text import argument_parser, say, short_path
 
 NEEDS = ("altair", "jinja2", "vl_convert")
 INSTALL = "pip install -c constraints.txt -e '.[report]'"
@@ -77,9 +76,7 @@ def title(folder: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m rope_lab.report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser("report", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--out", type=Path, metavar="FILE.html", help="default: report.html in the first FOLDER")
     parser.add_argument("--contender", metavar="SCHEME", help="whom the verdicts are about (default: roper)")

@@ -12,7 +12,6 @@ What is kept is always whole, however many processes keep at once and whenever o
 are made from it afterwards and may lag behind; the next call without --keep rebuilds them.
 """
 
-import argparse
 import gc
 import os
 import sys
@@ -29,7 +28,7 @@ from rope_lab.results.pages import INDEX, Content, publish, put_verdicts, text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run
 from rope_lab.results.verdicts import read_outcomes
-from rope_lab.text import say, short_path
+from rope_lab.text import argument_parser, say, short_path
 
 
 def worth_keeping(run: Run, published: Published) -> Run:
@@ -52,9 +51,7 @@ def no_runs(folder: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m rope_lab.results", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser("results", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument(
         "--keep", action="store_true", help="add the runs to the rows kept in results/, and rebuild that"

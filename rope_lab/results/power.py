@@ -5,7 +5,6 @@ number of pairs can see, and, with --difference, how many pairs it needs. The te
 powers are exact (noncentral t) where paired differences are normal. Without a FOLDER: the rows kept in results/.
 """
 
-import argparse
 import math
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from rope_lab.results.groups import Group, group
 from rope_lab.results.published import Published
 from rope_lab.results.stats import ALPHA, detectable, paired_power, pairs_needed, spread_interval
 from rope_lab.results.tables import as_markdown, escaped
-from rope_lab.text import nearest, say
+from rope_lab.text import argument_parser, nearest, say
 
 SEEDS = [3, 5, 8, 16, 32]
 FEW = 5  # pairs: of fewer the spread is hardly known
@@ -81,11 +80,7 @@ def notes(group: Group, schemes: list[str], power: float, alpha: float, differen
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m rope_lab.results.power",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argument_parser("results.power", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--task", help="this task alone")
     parser.add_argument("--scale", help="this scale alone")

@@ -14,6 +14,7 @@ from rope_lab.files import read_file
 from rope_lab.places import ROOT
 from rope_lab.results.frame import runs_frame
 from rope_lab.results.runs import Run, reason
+from rope_lab.text import first_line
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
@@ -128,8 +129,7 @@ def parsed(text: str, name: str) -> list[Study]:
     except ValidationError as error:
         raise PlanError(f"{where}: {reason(error, depth=None)}") from None
     except (OmegaConfBaseException, YAMLError, KeyError, TypeError, AttributeError) as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise PlanError(f"{name}: is no plan ({type(error).__name__}: {first})") from None
+        raise PlanError(f"{name}: is no plan ({type(error).__name__}: {first_line(error)})") from None
 
 
 def find(study: Study, runs: list[Run]) -> Runs:
