@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from rope_lab import config, trainer
-from rope_lab.attention import unpacked
 from rope_lab.check.findings import Wrong, demand
 from rope_lab.config import Config
 from rope_lab.hooks import Dims, PositionScheme
@@ -68,12 +67,12 @@ def tokens_of(model: Transformer, rows: int, length: int, seed: int = 0) -> Tens
     return torch.randint(model.embedding.num_embeddings, (rows, length), generator=random)
 
 
-def inputs(dims: Dims, T: int, dtype: torch.dtype, seed: int = 0, where: str = "cpu") -> dict[str, Tensor]:
+def inputs(dims: Dims, T: int, dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]:
     """What each hook is given besides positions: random numbers [2, T, …]."""
     H, K = dims.n_heads, dims.d_head
     sizes = {"embed": (2, T, dims.d_model), "heads": (2, T, 3, H, K), "output": (2, T, H, K)}
     random = torch.Generator().manual_seed(seed)
-    return {hook: torch.randn(size, generator=random, dtype=dtype).to(where) for hook, size in sizes.items()}
+    return {hook: torch.randn(size, generator=random, dtype=dtype) for hook, size in sizes.items()}
 
 
 def hooks(scheme: PositionScheme) -> str | None:
@@ -105,19 +104,18 @@ def shapes(scheme: PositionScheme, dims: Dims) -> None:
 
 
 def _check_shape(scheme: PositionScheme, hook: str, y: Any, x: Tensor) -> None:
-    method, packed = getattr(scheme, hook), hook != "heads" or isinstance(y, Tensor)
-    if packed:
+    method = getattr(scheme, hook)
+    if hook != "heads" or isinstance(y, Tensor):
         found = list(y.shape) if isinstance(y, Tensor) else type(y).__name__
         demand(found == list(x.shape), f"{hook} returns {found}, must be {list(x.shape)} as it is given", method)
-        parts = [y]
     else:
         demand(isinstance(y, tuple) and len(y) == 3, "heads must return one tensor, or three: q, k and v", method)
-        q, k, v = parts = list(y)
+        q, k, v = y
         B, T, _, H, K = x.shape
-        told = f"heads returns {[list(part.shape) for part in parts]}: q and k must be [{B}, {T}, {H}, width]"
+        told = f"heads returns {[list(part.shape) for part in y]}: q and k must be [{B}, {T}, {H}, width]"
         demand(q.shape == k.shape and q.shape[:3] == (B, T, H), told, method)
         demand(v.shape == (B, T, H, K), f"{told}, and v [{B}, {T}, {H}, {K}]", method)
-    for part in parts:
+    for part in _parts(y):
         told = f"{hook} returns {part.dtype} for {x.dtype}"
         demand(part.is_floating_point() and torch.promote_types(part.dtype, x.dtype) == part.dtype, told, method)
         demand(hook != "embed" or part.dtype == x.dtype, f"{told}: what follows expects the same", method)
@@ -132,9 +130,8 @@ def _check_bias(scheme: PositionScheme, bias: Any, size: tuple[int, int, int]) -
     told = f"bias returns {list(bias.shape)}, must be [{H}, {T}, {S}], or 1 in the place of a number"
     demand(bias.dim() == 3 and all(n in (1, m) for n, m in zip(bias.shape, size, strict=True)), told, scheme.bias)
     demand(bias.is_floating_point(), f"bias returns {bias.dtype}, must be of floating point", scheme.bias)
-    demand(
-        not bias.expand(H, T, S).tril(S - T).isnan().any(), "bias has numbers that are none, of the past", scheme.bias
-    )
+    past = bias.expand(H, T, S).tril(S - T)
+    demand(not past.isnan().any(), "bias has numbers that are none, of the past", scheme.bias)
 
 
 def causality(model: Transformer) -> str | None:
@@ -170,9 +167,14 @@ def _mixing(model: Transformer) -> Callable | None:
     return None
 
 
+def _parts(y: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
+    """What a hook returns, as a list."""
+    return [y] if isinstance(y, Tensor) else list(y)
+
+
 def _joined(y: Tensor | tuple[Tensor, ...]) -> Tensor:
     """What a hook returns as one tensor, [B, T, …]."""
-    return y if isinstance(y, Tensor) else torch.cat([part.flatten(2) for part in y], dim=-1)
+    return torch.cat([part.flatten(2) for part in _parts(y)], dim=-1)
 
 
 @torch.no_grad()
@@ -229,10 +231,8 @@ def gradients(model: Transformer) -> str | None:
     """Every parameter gets a finite one, and those of the hooks are as finite differences have them. Raises Wrong."""
     scheme = model.position
     for name, value in [pair for module in scheme.modules() for pair in vars(module).items()]:
-        loose = isinstance(value, Tensor) and value.requires_grad
-        demand(
-            not loose, f"self.{name} is a tensor and no nn.Parameter: it is neither trained nor saved", scheme.__init__
-        )
+        told = f"self.{name} is a tensor and no nn.Parameter: it is neither trained nor saved"
+        demand(not (isinstance(value, Tensor) and value.requires_grad), told, scheme.__init__)
     model(tokens_of(model, 2, 10)).square().sum().backward()
     idle = []
     for name, parameter in scheme.named_parameters():
@@ -261,8 +261,7 @@ def state(model: Transformer, longest: int) -> None:
         at = scheme.prepare(torch.arange(T), torch.float64)
         if hook == "bias":
             return [bias] if (bias := scheme.bias(at, at)) is not None else []
-        y = getattr(scheme, hook)(given[hook].clone(), at)
-        return [y] if isinstance(y, Tensor) else list(y)
+        return _parts(getattr(scheme, hook)(given[hook].clone(), at))
 
     before = {name: value.clone() for name, value in scheme.state_dict().items()}
     with torch.no_grad():
@@ -291,8 +290,7 @@ def device(scheme: PositionScheme, dims: Dims) -> str | None:
     try:
         at, given = moved.prepare(torch.arange(5, device="meta"), torch.float32), inputs(dims, 5, torch.float32)
         for hook, x in given.items():
-            y = getattr(moved, hook)(x.to("meta"), at)
-            for part in unpacked(y) if hook == "heads" else [y]:
+            for part in _parts(getattr(moved, hook)(x.to("meta"), at)):
                 demand(part.device.type == "meta", f"{hook} returns a tensor of the CPU", getattr(moved, hook))
         hook, bias = "bias", moved.bias(at, at)
         demand(bias is None or bias.device.type == "meta", "bias returns a tensor of the CPU", moved.bias)
@@ -330,15 +328,14 @@ def length(model: Transformer, T: int) -> str | None:
 
 def widths(cfg: Config) -> str | None:
     """Heads of an odd width are served or refused with a ValueError."""
-    H, notes = cfg.model.n_heads, None
-    dims = Dims(7 * H, H, cfg.train.seq_len)
+    dims = Dims(7 * cfg.model.n_heads, cfg.model.n_heads, cfg.train.seq_len)
     try:
         shapes(config.build_position(cfg, dims).double(), dims)
     except Wrong:
         raise
     except ValueError as error:
-        notes = f"refuses heads of 7 features: {error}"
-    return notes
+        return f"refuses heads of 7 features: {error}"
+    return None
 
 
 def linear(cfg: Config) -> str | None:

@@ -3,7 +3,8 @@
 import copy
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -116,33 +117,27 @@ def reproducible(make: Callable[[], Task], cfg: Config) -> None:
     listed = data.evaluation_problems(first, PROBLEMS)
     with _other_random_numbers():
         fewer = data.evaluation_problems(second, PROBLEMS // 4)
-    demand(
-        not first.grades or listed[: len(fewer)] == fewer,
-        "a longer list of problems must begin as a shorter one",
-        kind.problems,
-    )
+    told = "a longer list of problems must begin as a shorter one"
+    demand(not first.grades or listed[: len(fewer)] == fewer, told, kind.problems)
 
 
-class _other_random_numbers:  # noqa: N801 - a context
+@contextmanager
+def _other_random_numbers() -> Iterator[None]:
     """Within it numpy's own random numbers, which no task may use, are others."""
-
-    def __enter__(self) -> None:
-        self.before = np.random.get_state()  # noqa: NPY002
-        np.random.seed(12_345)  # noqa: NPY002
-
-    def __exit__(self, *_: object) -> None:
-        np.random.set_state(self.before)  # noqa: NPY002
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(12_345)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
 
 
 def problems(task: Task, seq_len: int) -> str | None:
     """Held-out problems differ, fit, and their right completion is right, another wrong. Raises Wrong."""
     kind, found = type(task), data.evaluation_problems(task, PROBLEMS)
     longest = max(problem.length for problem in found)
-    demand(
-        longest <= task.max_length,
-        f"a problem has {longest} tokens, and max_length is {task.max_length}",
-        kind.problems,
-    )
+    told = f"a problem has {longest} tokens, and max_length is {task.max_length}"
+    demand(longest <= task.max_length, told, kind.problems)
     demand(task.max_length <= seq_len, f"problems do not fit into train.seq_len={seq_len}", kind.problems)
     if not task.grades:
         return "grades nothing: its problems are only written on"
@@ -153,11 +148,8 @@ def problems(task: Task, seq_len: int) -> str | None:
         right = task.grade(problem, problem.completion)
         demand(right == dict.fromkeys(task.grades, True), f"its own completion is graded {right}", kind.grade)
         wrong = _changed(task, problem)
-        demand(
-            not task.grade(problem, wrong)[task.grades[0]],
-            f"{wrong!r} is graded right, as is {problem.completion!r}",
-            kind.grade,
-        )
+        told = f"{wrong!r} is graded right, as is {problem.completion!r}"
+        demand(not task.grade(problem, wrong)[task.grades[0]], told, kind.grade)
     return None
 
 
@@ -199,11 +191,8 @@ def lengths(task: Task) -> str | None:
     """A task of longer problems counts what this one counts; the Bayes-optimal loss has the shape of the text."""
     text = task.text(rng(), 2, 2 * task.max_length)
     floor = task.floor(text.tokens)
-    demand(
-        floor.shape == text.tokens.shape and (floor >= 0).all(),
-        "floor must be [rows, length], none below 0",
-        type(task).floor,
-    )
+    whole = floor.shape == text.tokens.shape and (floor >= 0).all()
+    demand(whole, "floor must be [rows, length], none below 0", type(task).floor)
     try:
         longer = task.of_length(2 * task.max_length)
     except ValueError as error:
