@@ -72,11 +72,6 @@ def has_queue(launcher: DictConfig) -> bool:
     return launcher._target_.endswith(".SlurmLauncher")
 
 
-def has_logs(launcher: DictConfig) -> bool:
-    """Whether the output of runs is in files of submitit's alone."""
-    return has_queue(launcher) or is_local(launcher)
-
-
 def threads(launcher: DictConfig) -> int | None:
     """CPU threads for a run, where the launcher gives each run CPUs of its own."""
     cpus = launcher.get("cpus_per_task") or OmegaConf.select(launcher, "ray.remote.num_cpus")

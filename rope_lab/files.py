@@ -1,6 +1,7 @@
 """Atomic writes that follow no link, and records that carry a digest of themselves."""
 
 import errno
+import fcntl
 import functools
 import hashlib
 import json
@@ -131,6 +132,20 @@ def append_line(path: Path, content: dict[str, Any], check: Callable[[], None] =
             raise OSError(28, "No space left on device", str(path))
     finally:
         os.close(descriptor)
+
+
+def lock(path: Path, kind: int) -> int:
+    """The descriptor of a file, which is made if need be, and locked while that is open. Raises OSError.
+
+    kind: of `fcntl.flock`; with LOCK_NB it raises BlockingIOError where another process has locked the file
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        fcntl.flock(descriptor, kind)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def digest(content: bytes | memoryview) -> str:

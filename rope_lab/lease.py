@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rope_lab.files import TEMPORARY, append_line, check_regular, make_folder, write_whole
+from rope_lab.files import TEMPORARY, append_line, check_regular, lock, make_folder, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -148,17 +148,14 @@ class Lease:
 def _flocked(path: Path) -> int | None:
     """The descriptor of a file that is locked while it is open; None where there are no locks. Raises Held, OSError."""
     check_regular(path)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Held(f"{path.parent} is in use: another process is training this run") from None
     except OSError as error:
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            raise Held(f"{path.parent} is in use: another process is training this run") from None
         if error.errno not in NO_FLOCK:
             raise
         return None
-    return descriptor
 
 
 def _machine() -> str:

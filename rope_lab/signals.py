@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rope_lab import command
+from rope_lab.files import lock
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 LAUNCHER = "ROPE_LAB_LAUNCHER"  # the environment variable that holds a launcher's process id
@@ -148,7 +149,7 @@ def await_jobs(jobs: Path, meanwhile: Callable[[], None] = lambda: None) -> None
     with suppress(OSError):
         while True:
             try:
-                _lock(jobs, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+                lock(jobs, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
                 return
             except BlockingIOError:
                 meanwhile()
@@ -192,19 +193,8 @@ def under_way(jobs: Path) -> Iterator[None]:
     """Within it this worker has a job, and holds the file `jobs` if its file system has locks."""
     with _working, ExitStack() as held:
         with suppress(OSError):
-            held.callback(os.close, _lock(jobs, fcntl.LOCK_SH))
+            held.callback(os.close, lock(jobs, fcntl.LOCK_SH))
         yield
-
-
-def _lock(path: Path, kind: int) -> int:
-    """The descriptor of a file, which is then locked. Raises BlockingIOError where another process has locked it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    try:
-        fcntl.flock(descriptor, kind)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def await_end(number: int) -> NoReturn:

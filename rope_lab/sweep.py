@@ -66,7 +66,7 @@ class Report(Callback):
         check_writable("hydra.sweep.dir", folder, FILLED)
         _sweeps.append((folder / self.outcomes, launcher))
         _append(folder / self.outcomes, about(config))
-        if clusters.has_logs(launcher):
+        if clusters.has_queue(launcher) or clusters.is_local(launcher):  # of submitit's, which shows none of it
             say(f"the output of the runs is in {as_typed(folder)}")
 
 
@@ -117,21 +117,18 @@ def report() -> None:
     hydra.sweep.dir=…, stays.
     """
     while _sweeps:
-        _report(*_sweeps.pop())
-
-
-def _report(outcomes: Path, launcher: DictConfig) -> None:
-    clusters.end(launcher)
-    say(summary(outcomes))
-    with suppress(OSError):
-        outcomes.unlink(missing_ok=True)
-        if not clusters.has_queue(launcher):  # jobs that are still queued have to see it
-            stop_file(outcomes).unlink(missing_ok=True)
-        if outcomes.parent.name.startswith(OWN_FOLDER):
-            (outcomes.parent / "multirun.yaml").unlink(missing_ok=True)  # Hydra's
-            outcomes.parent.rmdir()
-            if outcomes.parent.parent.name == SHARED:
-                outcomes.parent.parent.rmdir()
+        outcomes, launcher = _sweeps.pop()
+        clusters.end(launcher)
+        say(summary(outcomes))
+        with suppress(OSError):
+            outcomes.unlink(missing_ok=True)
+            if not clusters.has_queue(launcher):  # jobs that are still queued have to see it
+                stop_file(outcomes).unlink(missing_ok=True)
+            if outcomes.parent.name.startswith(OWN_FOLDER):
+                (outcomes.parent / "multirun.yaml").unlink(missing_ok=True)  # Hydra's
+                outcomes.parent.rmdir()
+                if outcomes.parent.parent.name == SHARED:
+                    outcomes.parent.parent.rmdir()
 
 
 def is_sweep() -> bool:

@@ -14,7 +14,7 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -77,10 +77,6 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}"
 
 
-def combinations(schemes: list[str]) -> Iterator[tuple[str, str, str]]:
-    return itertools.product(schemes, ("softmax", "linear"), ("float32", "bfloat16"))
-
-
 def difference(scheme: str, attention: str, precision: str, device: str) -> float | None:
     """How far a step's loss and gradient norm are from the CPU's in float32, at most, relative to these.
 
@@ -107,7 +103,8 @@ def what_works(device: str, schemes: list[str]) -> bool:
     """Shows which combinations work; whether all do."""
     apart: dict[str, list[float]] = {precision: [] for precision in ALLOWED}
     failed = []
-    for each in tqdm([*combinations(schemes)], "what works", leave=False, disable=None):
+    combinations = [*itertools.product(schemes, ("softmax", "linear"), ALLOWED)]
+    for each in tqdm(combinations, "what works", leave=False, disable=None):
         try:
             found = difference(*each, device)
         except Exception as error:

@@ -12,7 +12,6 @@ machine, or where run folders are gone. --kept FOLDER looks in that folder inste
 
 import argparse
 import functools
-import os
 import signal
 import sys
 import time
@@ -42,7 +41,6 @@ from rope_lab.trainer import resolve
 JOBS = "", "joblib", "submitit_local"  # launchers to which --jobs says how many runs go side by side
 ENDS = "finished", "diverged"
 TIME_IS_UP = 128 + signal.SIGALRM  # the exit status of a run, and of a sweep in this process
-CORES = os.cpu_count() or 1
 
 
 def planned(study: Study) -> list[Cell]:
@@ -156,7 +154,7 @@ def arguments() -> argparse.Namespace:
     about += "\nresults/plan.yaml, confirm_index for example: its planned runs."
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", metavar="TABLE")
-    parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {CORES})")
+    parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {config.CORES})")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long, with checkpoints")
     parser.add_argument("--list", action="store_true", help="run nothing, only list what is missing")
     parser.add_argument("--unkept", action="store_true", help="skip runs that results/ keeps as finished")
@@ -182,7 +180,7 @@ def main() -> None:
     own = [given.config_dir.resolve()] if given.config_dir else []
     extra = [word for word in given.overrides if not is_hydra(word)]
     search = [f"hydra.searchpath=['file://{own[0]}']"] if own else []
-    hydra = [*launcher_words(given.overrides, given.jobs or CORES), *search]
+    hydra = [*launcher_words(given.overrides, given.jobs or config.CORES), *search]
     try:
         table = cells_of(given.table, [*own, config.CONF])
         chosen = {setting.partition("=")[0] for cell in table for setting in cell.overrides()}
@@ -209,7 +207,7 @@ def main() -> None:
         say(f"{len(table) - len(lines)} of {len(table)} runs have finished{rest}")
 
     def act() -> None:
-        run_all(table, extra, hydra, given.jobs or CORES, given.minutes)
+        run_all(table, extra, hydra, given.jobs or config.CORES, given.minutes)
 
     if given.list:
         conclude()
