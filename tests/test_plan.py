@@ -13,7 +13,6 @@ from scipy import stats as scipy_stats
 
 from rope_lab.results import __main__ as results
 from rope_lab.results import outcomes, plan, studies
-from rope_lab.results.kept import read_kept
 from rope_lab.results.outcomes import Result
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run
@@ -229,7 +228,7 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 
     def problems(commit: str) -> list[str]:
         made = [replace(run, commit=commit) for run in runs]
-        return plan.unplanned(path, [study], {"kept": made})
+        return plan.unplanned(path, [outcomes.of(study, made)])
 
     path = tmp_path / "plan.yaml"
     git("init")
@@ -250,10 +249,8 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 
 def test_the_kept_runs_of_our_own_plan_were_planned():
     """Each was made by a commit that holds its study; the clone must have its history for git to tell."""
-    ours = studies.load()
-    folders = {study.rows: studies.PLAN.parent / study.rows for study in ours}
-    runs = {name: read_kept(folder)[0] if folder.is_dir() else [] for name, folder in folders.items()}
-    assert [p for p in plan.unplanned(studies.PLAN, ours, runs) if "git does not tell" not in p] == []
+    ours, _ = outcomes.read(studies.PLAN)
+    assert [p for p in plan.unplanned(studies.PLAN, ours) if "git does not tell" not in p] == []
 
 
 def test_kept_rows_of_a_plan_are_shown_without_tests_of_their_own(tmp_path, capsys):

@@ -112,7 +112,10 @@ def _curves(group: Group) -> Figure:
             _lines(ax, group.curves(scheme) - group.optimum, *_look(group, scheme), len(drawn) <= series.FEW)
         if many:
             ax.set_title(_look(group, drawn[0])[1])
-        _published(ax, group, drawn, "y")
+        for scheme in drawn:
+            if (number := series.published(group, scheme)) is not None:
+                color, label = _look(group, scheme)
+                ax.axhline(number, color=color, lw=1, ls="--", label=f"{label}, published")
         ax.set(xlabel="" if many else "optimizer steps", ylabel="" if many else series.score_label(group))
     score_axis(axes, group, "y", bool(group.optimum))
     if not group.metric.share and not group.optimum:
@@ -146,7 +149,8 @@ def _scores(group: Group) -> Figure:
             ax.plot([interval.mean] * 2, [row - 0.32, row + 0.32], color=color, lw=2)
             ax.plot(values, np.full(len(values), row), "o", ms=3.5, mew=0, alpha=0.8, color=color)
         ax.annotate(f"n={len(values)}", (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=8)
-        _published(ax, group, [scheme], "x", row)
+        if (number := series.published(group, scheme)) is not None:
+            ax.plot(number, row, **PUBLISHED)
     ax.set(yticks=range(len(schemes)), yticklabels=[_look(group, scheme)[1] for scheme in schemes])
     ax.set(xlabel=f"{series.score_label(group)}; {better} is better", ylim=(len(schemes) - 0.5, -0.5))
     score_axis([ax], group, "x", bool(group.optimum))
@@ -230,17 +234,6 @@ def _log(axes: list[Axes], axis: str) -> None:
         ticks.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ticks.set_minor_formatter(NullFormatter())
-
-
-def _published(ax: Axes, group: Group, schemes: list[str], axis: str, row: int = 0) -> None:
-    """Marks what was published of schemes, where it was with this set-up: at the right end of a curve, or in a row."""
-    for scheme in schemes:
-        if (number := series.published(group, scheme)) is not None:
-            color, label = _look(group, scheme)
-            if axis == "x":
-                ax.plot(number, row, **PUBLISHED)
-            else:
-                ax.axhline(number, color=color, lw=1, ls="--", label=f"{label}, published")
 
 
 def _look(group: Group, scheme: str) -> tuple[str, str]:

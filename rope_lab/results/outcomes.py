@@ -11,7 +11,7 @@ from rope_lab.results.codes import numbers_of
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import Run
 from rope_lab.results.stats import ALPHA, Interval, holm, paired_difference, sign_p
-from rope_lab.results.studies import Comparison, Runs, Study, find
+from rope_lab.results.studies import Comparison, Runs, Study, find, load
 
 NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 
@@ -83,15 +83,16 @@ def of(study: Study, runs: list[Run]) -> Outcome:
     return replace(outcome, primary=judged, secondary=secondary)
 
 
-def kept_runs(plan: Path, studies: list[Study]) -> tuple[dict[str, list[Run]], list[str]]:
-    """The runs kept in each folder that the studies of a plan name, and what cannot be read there."""
+def read(plan: Path) -> tuple[list[Outcome], list[str]]:
+    """The outcomes of a plan, and what cannot be read of the runs that are kept. Raises PlanError, OSError."""
     runs: dict[str, list[Run]] = {}
     problems: list[str] = []
+    studies = load(plan)
     for name in dict.fromkeys(study.rows for study in studies):
         folder = plan.parent / name
         runs[name], wrong = read_kept(folder) if folder.is_dir() else ([], [])
         problems += wrong
-    return runs, problems
+    return [of(study, runs[study.rows]) for study in studies], problems
 
 
 def named(cells: list[tuple[str, int]]) -> str:

@@ -14,8 +14,8 @@ from rope_lab.results import outcomes
 from rope_lab.results.groups import numbers
 from rope_lab.results.outcomes import Outcome, Result, step_text
 from rope_lab.results.published import Published
-from rope_lab.results.runs import MIXED, Run
-from rope_lab.results.studies import PLAN, Comparison, PlanError, Study, find, load, parsed
+from rope_lab.results.runs import MIXED
+from rope_lab.results.studies import PLAN, Comparison, PlanError, Study, parsed
 from rope_lab.results.tables import as_markdown, escaped
 from rope_lab.text import say
 
@@ -103,15 +103,12 @@ def _versus(comparison: Comparison, published: Published) -> str:
     return " − ".join(_title(published, scheme) for scheme in comparison.schemes)
 
 
-def unplanned(path: Path, studies: list[Study], runs: dict[str, list[Run]]) -> list[str]:
-    """The commits of runs that do not hold their study as the plan has it now, so that it may have come after them.
-
-    runs: those kept in each folder that a study names
-    """
+def unplanned(path: Path, found: list[Outcome]) -> list[str]:
+    """The commits of runs that do not hold their study as the plan has it now, so that it may have come after them."""
     problems = []
-    for study in studies:
-        found = find(study, runs[study.rows]).values()
-        for commit in sorted({commit for run in found for commit in run.commit.split(MIXED)}):
+    for outcome in found:
+        study = outcome.study
+        for commit in sorted({commit for run in outcome.found.values() for commit in run.commit.split(MIXED)}):
             held = _at(path, commit)
             if held is None:
                 problems.append(f"{study.name}: git does not tell what the plan was at commit {commit}")
@@ -148,10 +145,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("plan", nargs="?", type=Path, default=PLAN, metavar="PLAN.yaml")
     path = parser.parse_args(arguments).plan
     try:
-        studies = load(path)
-        runs, problems = outcomes.kept_runs(path, studies)
-        problems += unplanned(path, studies, runs)
-        parts = [section(outcomes.of(study, runs[study.rows]), Published()) for study in studies]
+        found, problems = outcomes.read(path)
+        problems += unplanned(path, found)
+        parts = [section(outcome, Published()) for outcome in found]
     except PlanError as error:
         sys.exit(str(error))
     except OSError as error:

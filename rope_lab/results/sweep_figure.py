@@ -9,7 +9,7 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from rope_lab.results import series
-from rope_lab.results.figures import LABEL, WIDTH, rendered, score_axis, styled
+from rope_lab.results.figures import LABEL, TINY, WIDTH, rendered, score_axis, styled
 from rope_lab.results.groups import is_number
 from rope_lab.results.runs import one_line
 from rope_lab.results.stats import t_interval
@@ -20,7 +20,6 @@ APART = 3.5, 10  # points between lines at the same value, and at most between t
 STYLES = ("-", "--", ":", "-.")  # of the values of the second setting
 RING = {"marker": "o", "ms": 10, "mfc": "none", "mew": 1.2, "ls": ""}
 ROOM = 0.08  # at the ends of the axes, as a share of them
-TINY = 1e-6  # of a loss above the Bayes-optimal one: nothing below it stands on a logarithmic axis
 
 
 def plot_all(sweeps: list[Sweep]) -> dict[str, dict[str, bytes]]:

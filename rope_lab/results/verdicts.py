@@ -10,7 +10,7 @@ from rope_lab.results.metrics import declared
 from rope_lab.results.outcomes import Outcome, Result
 from rope_lab.results.published import Published, TaskReport, rank
 from rope_lab.results.stats import ALPHA, Interval, holm
-from rope_lab.results.studies import NAME, Comparison, load
+from rope_lab.results.studies import NAME, Comparison
 
 LAST, MEAN = "last step", "mean over training"
 YES, NO, UNSURE, OPEN = "yes", "no", "unsure", "open"
@@ -120,12 +120,7 @@ def _compared(report: TaskReport, c: Comparison) -> tuple[TaskReport, str]:
 
 def read_outcomes(folder: Path) -> tuple[list[Outcome], list[str]]:
     """The outcomes of the plan in a folder of kept records, and what cannot be read. Raises PlanError, OSError."""
-    path = folder / NAME
-    if not path.exists():
-        return [], []
-    studies = load(path)
-    runs, problems = outcomes.kept_runs(path, studies)
-    return [outcomes.of(study, runs[study.rows]) for study in studies], problems
+    return outcomes.read(folder / NAME) if (folder / NAME).exists() else ([], [])
 
 
 def _gain(difference: Interval, sign: int) -> Interval:
