@@ -3,8 +3,7 @@
 Four data sets: `runs` (s scheme color seed x y open), a row a run and point, `open` where the run has not ended;
 `means` (s scheme color n x y low high), of a scheme's seeds with their 95% interval; `near`, both, by which the pointer
 finds them; `marks`, what else there is to plot. `lo` and `hi` are the ends of the value axis, `faint`
-the opacity of bands. All is named, so that a
-chart is the same whenever it is made.
+the opacity of bands. All is named, so that a chart is the same whenever it is made.
 """
 
 import functools
@@ -17,9 +16,8 @@ HELD = "hover.s && hover.s[0] === datum.s"  # the scheme under the pointer
 LIT = "!hover.s || hover.s[0] === datum.s"  # the scheme under the pointer, or none is
 PAN = "[pointerdown[event.pointerType === 'mouse'], window:pointerup] > window:pointermove!"  # fingers scroll the page
 ZOOM = "wheel![event.altKey || event.ctrlKey || event.metaKey]"  # and so does the wheel alone
-LABELS = alt.expr(
-    "containerSize()[0] < 420 ? 110 : containerSize()[0] < 700 ? 190 : 320"
-)  # pixels that the names of rows may take
+# Pixels that the names of rows may take.
+LABELS = alt.expr("containerSize()[0] < 420 ? 110 : containerSize()[0] < 700 ? 190 : 320")
 COLOR = alt.Color("color:N", scale=None)
 COSTS = [0, 0.01, 0.03, 0.1, 0.3, 1, 3, 10]  # ticks of a symlog axis
 ROW = 28  # pixels of a row of dots

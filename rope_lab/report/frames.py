@@ -156,9 +156,7 @@ def probes(page: Charts, probed: list[Probed]) -> list[dict[str, Any]]:
         alike = [each for each in probed if (each.task, each.scale) == (task, scale)]
         lines = []
         for each in alike:
-            costs = {
-                one_line(o.label, LABEL): o.loss - each.outcomes[0].loss for o in each.outcomes[1:] if not o.cannot
-            }
+            costs = {one_line(label, LABEL): cost for label, cost in each.costs.items()}
             lines.append((each.position, each.seed, pd.Series(costs, dtype=float), False))
         lines.sort(key=lambda line: -len(line[2]))  # rows in the order of the run with most of them
         costs = [cost for *_, line, _ in lines for cost in line.dropna()]

@@ -25,17 +25,7 @@ from rope_lab.files import DIGEST, FORMAT, digest, is_sealed, read_file, sealed
 from rope_lab.results import cache, store
 from rope_lab.results.kept import read_kept
 from rope_lab.results.metrics import declared
-from rope_lab.results.runs import (
-    DAMAGE,
-    MIXED,
-    ORIGIN,
-    Damaged,
-    Run,
-    check_curves,
-    from_record,
-    one_line,
-    reason,
-)
+from rope_lab.results.runs import DAMAGE, MIXED, ORIGIN, Damaged, Run, check_curves, from_record, one_line, reason
 from rope_lab.text import flat
 
 log = logging.getLogger(__name__)

@@ -206,9 +206,8 @@ class Group:
         for scheme in self.finished.scheme[self.finished.value < LEAKS * self.optimum].unique():
             told = f"{title(scheme)} is below the Bayes-optimal loss, as no model can be unless it sees later tokens"
             lines.append(f"{told}: python -m rope_lab.check says whether it does")
-        alike = (
-            self.runs.groupby("scheme").code.transform("nunique") == 1
-        )  # a plug-in's own part is one with its scheme
+        # a plug-in's own part is one with its scheme
+        alike = self.runs.groupby("scheme").code.transform("nunique") == 1
         code = self.runs.code.where(~alike, self.runs.code.str.replace(r"\+\w+", "", regex=True))
         hardware = self.runs.hardware + ", " + self.runs.threads.astype(str) + " threads"
         on = self.runs.assign(hardware=hardware, code=code)

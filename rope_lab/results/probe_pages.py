@@ -71,11 +71,10 @@ def write(found: dict[str, Any], stem: Path) -> list[Path]:
 
 
 def costs(probed: list[Probed]) -> dict[str, list[dict[str, float]]]:
-    """For each scheme, for each of its runs: the increase of the held-out loss under each probe that it could take."""
+    """For each scheme the costs of its runs."""
     found: dict[str, list[dict[str, float]]] = {}
     for run in sorted(probed, key=lambda run: run.position):
-        rises = {o.label: o.loss - run.outcomes[0].loss for o in run.outcomes[1:] if not o.cannot}
-        found.setdefault(run.position, []).append(rises)
+        found.setdefault(run.position, []).append(run.costs)
     return found
 
 

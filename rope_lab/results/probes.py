@@ -45,6 +45,11 @@ class Probed:
     seed: int
     outcomes: list[Outcome]
 
+    @property
+    def costs(self) -> dict[str, float]:
+        """The increase of the held-out loss under each probe that the run could take."""
+        return {o.label: o.loss - self.outcomes[0].loss for o in self.outcomes[1:] if not o.cannot}
+
 
 def read(path: Path) -> Probed:
     """What a .json holds. Raises OSError, or a ValueError, LookupError, TypeError or AttributeError."""

@@ -18,9 +18,8 @@ ALPHA = 0.05
 MOST_PAIRS = 10_000
 EXACT_PAIRS = 32  # of which all choices of signs are looked at
 SAME = 1e-13  # sums of differences are the same that lie no further apart, as a share of their absolute values' sum
-ROUNDED = (
-    4e-6  # kept records have six digits: differences that lie no further apart, as a share of the values, are alike
-)
+# Kept records have six digits: differences that lie no further apart, as a share of the values, are alike.
+ROUNDED = 4e-6
 
 
 @dataclass(frozen=True)

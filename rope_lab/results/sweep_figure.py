@@ -32,8 +32,7 @@ def plot_all(sweeps: list[Sweep]) -> dict[str, dict[str, bytes]]:
             name = f"{sweep.group.scale}-{sweep.group.task}-{settings}-sweep.svg"
             name = f"{sweep.group.scale}-{sweep.group.task}-{sweep.recipe_id}-sweep.svg" if name in taken else name
             taken.add(name)
-            if len(sweep.runs):
-                plotted[sweep.recipe_id] = {name: rendered(figure(sweep))}
+            plotted[sweep.recipe_id] = {name: rendered(figure(sweep))}
     return plotted
 
 

@@ -57,7 +57,8 @@ def tuned(sweep: Sweep, tested: bool = True) -> str:
         expected = {f"best of {n}": _short(mean_of(sweep.tuned[line][n], digits)) for n in budgets}
         rows.append(row | expected | {"seeds": str(len(sweep.tuned[line]))})
     for line, other in _versus(sweep) if tested else []:
-        if line in lines and other in lines and (d := sweep.paired(line, *_at_best(sweep, line, other))):
+        at, other_at = (sweep.best(each) or 0 for each in (line, other))  # where all values are alike, the first
+        if line in lines and other in lines and (d := sweep.paired(line, at, other, other_at)):
             found = {n: sweep.tuned_difference(line, other, n) for n in budgets}
             row = {"scheme": _difference(sweep, line, other), f"best {axis}": "each at its own"}
             row |= {"there": signed(d.difference, digits)} | ({GAIN: "–"} if sweep.recipe else {})
@@ -142,11 +143,6 @@ def _versus(sweep: Sweep) -> list[tuple[Line, Line]]:
     """Each line with the baseline's, where that is there with the same second value."""
     pairs = [(line, (sweep.group.published.baseline, line[1])) for line in sweep.lines]
     return [(line, other) for line, other in pairs if other in sweep.lines and line != other]
-
-
-def _at_best(sweep: Sweep, line: Line, other: Line) -> tuple[int, Line, int]:
-    """The best value of a line, and another one with its own; where all values are alike, the first."""
-    return sweep.best(line) or 0, other, sweep.best(other) or 0
 
 
 def _recipe(sweep: Sweep, line: Line) -> int | None:
