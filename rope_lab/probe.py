@@ -15,7 +15,6 @@ import copy
 import math
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -81,7 +80,7 @@ def changed(probe: str, model: Transformer) -> PositionScheme:
     number = int(what) if re.fullmatch(r"[0-9]{1,9}", what) else None
     scheme = copy.deepcopy(model.position)
     if kind == "shift" and number is not None:
-        return _behind_random_positions(scheme, lambda scheme: Changed(scheme, shift=number))
+        return _shifted(scheme, number)
     if kind == "window" and number:
         if model.layers[0].attention.linear:
             raise ConfigError(f"{probe}: linear attention has no scores that could be masked")
@@ -125,13 +124,11 @@ def _most(theta: dict[str, Tensor], parts: str) -> int:
     return max(len(theta[part]) for part in parts)
 
 
-def _behind_random_positions(
-    scheme: PositionScheme, change: Callable[[PositionScheme], PositionScheme]
-) -> PositionScheme:
-    """`change` made to a scheme, or to the one that stands on its random positions."""
+def _shifted(scheme: PositionScheme, by: int) -> PositionScheme:
+    """A scheme whose positions, after they were drawn where they are random, are so many further on."""
     if not isinstance(scheme, Randomized):
-        return change(scheme)
-    scheme.scheme = _behind_random_positions(scheme.scheme, change)
+        return Changed(scheme, shift=by)
+    scheme.scheme = _shifted(scheme.scheme, by)
     return scheme
 
 
