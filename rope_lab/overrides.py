@@ -69,14 +69,14 @@ def read_arguments(arguments: list[str], settings: Iterable[str]) -> tuple[argpa
 def check_overrides(
     overrides: Iterable[str],
     folders: Sequence[Path],
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, str],
     sweep: bool = False,
     made: Mapping[str, Mapping[str, dict[str, Any]]] | None = None,
 ) -> None:
     """Raises ConfigError, with the remedy, where Hydra would not say well what is wrong with an override.
 
     folders:  conf/, and others like it that come before it
-    settings: names and meanings of all settings but those of task and position; none: names are not checked
+    settings: names and meanings of all settings but those of task and position
     sweep:    whether a setting may have several values
     made:     of task and position, the settings of plug-ins, by name
     """
@@ -87,7 +87,7 @@ def check_overrides(
         group: {path.stem: path for path in found if not elsewhere} | dict((made or {}).get(group, {}))
         for group, found in paths.items()
     }
-    known = Known(settings or {}, flat(main), files)
+    known = Known(settings, flat(main), files)
     defaults = [item for item in main.get("defaults", []) if isinstance(item, dict)]
     chosen = {group: [name] for item in defaults for group, name in item.items()}
     _check_pieces(words)
@@ -98,7 +98,7 @@ def check_overrides(
             raise ConfigError(f"{text}: names no setting; write NAME=VALUE")
         if new := compat.SETTINGS.get(compat.general(key)):
             raise ConfigError(f"{text}: is now called {new}")
-        if settings and not text.startswith(("+", "~")):
+        if not text.startswith(("+", "~")):
             _check_name(text, key, settings)
         if override.is_sweep_override() and not (sweep or "hydra.mode=MULTIRUN" in words):
             hint = f"; as a list: {key}=[{text.partition('=')[2]}]" if isinstance(known.defaults.get(key), list) else ""

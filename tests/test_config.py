@@ -215,7 +215,7 @@ def test_schemes_within_one_another_without_end_are_said_in_one_line(times, tmp_
     (tmp_path / "position").mkdir()
     (tmp_path / "position" / "deep.yaml").write_text("{a: " * times + "}" * times)
     with pytest.raises(ConfigError, match=r"deep\.yaml: more than 16 groups"):
-        check_overrides(["position=deep"], [tmp_path])
+        check_overrides(["position=deep"], [tmp_path], {})
 
 
 def test_some_schemes_within_one_another_are_fine(tmp_path):
@@ -227,9 +227,9 @@ def test_a_yaml_within_itself_is_said_in_one_line(tmp_path):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "loop.yaml").write_text("&whole {letters: *whole}")
     with pytest.raises(ConfigError, match=r"loop\.yaml: more than 16 groups"):
-        check_overrides(["task=loop"], [tmp_path])
+        check_overrides(["task=loop"], [tmp_path], {})
     (tmp_path / "task" / "loop.yaml").write_text("{letters: &letters ab, x: *letters")  # and a mistake for Hydra to say
-    check_overrides(["task=loop"], [tmp_path])
+    check_overrides(["task=loop"], [tmp_path], {})
 
 
 @pytest.mark.parametrize("kind", ["pipe", "latin"])
@@ -238,7 +238,7 @@ def test_a_yaml_that_cannot_be_read_is_said_in_one_line(kind, tmp_path):
     path.parent.mkdir()
     os.mkfifo(path) if kind == "pipe" else path.write_bytes(b"caf\xe9: 1")
     with pytest.raises(ConfigError, match=r"odd\.yaml: (is not a regular file|holds a byte)"):
-        check_overrides(["task=odd"], [tmp_path])
+        check_overrides(["task=odd"], [tmp_path], {})
 
 
 @pytest.mark.parametrize("override", ["~task", "~position", "~scale", "~position=roper"])

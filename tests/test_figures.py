@@ -337,4 +337,4 @@ def test_text_is_plotted_by_position_and_by_length_as_losses_that_have_no_floor(
     assert "lengths" in dict(figures._figures(found))
     table = table_rows(tables.as_markdown(*tables.lengths(found)))
     assert table[0] == {"tokens of context": "RoPE", "64": "1.600 (1.600–1.600)", "128 (longer)": "1.700 (1.700–1.700)"}
-    assert "problems" not in str(tables.lengths(found)) + tables.details(found)
+    assert "problems" not in str([tables.lengths(found), tables.details(found)])

@@ -207,7 +207,7 @@ def _group(page: Charts, content: Content, links: dict[str, str], group: Group, 
         "sentences": [_plain(sentence) for sentence in tables.notes(group, verdict, tested)],
         "warnings": group.warnings(),
         "tables": [{"title": title} | _table(*table) for title, table in shown.items() if table[0]],
-        "details": [_plain(line.removeprefix("- ")) for line in tables.details(group, tested).splitlines()],
+        "details": [_plain(line) for line in tables.details(group, tested)],
         "settings": _settings(group.settings),
         "own": [
             (page.title(scheme), _settings(run.position_settings))

@@ -13,7 +13,7 @@ from rope_lab.results.groups import Group
 from rope_lab.results.outcomes import Outcome
 from rope_lab.results.published import Published
 from rope_lab.results.sweeps import Sweep
-from rope_lab.results.tables import as_markdown, escaped
+from rope_lab.results.tables import as_markdown, bullets, escaped
 from rope_lab.results.verdicts import Verdict, verdicts
 
 INDEX = "README.md"
@@ -162,7 +162,7 @@ def _sweep_section(content: Content, sweep: Sweep) -> tuple[list[str], list[str]
     before = [
         f"## {sweep_tables.heading(sweep)}",
         sweep_tables.scores(sweep, tested),
-        "\n".join(f"- {line}" for line in lines),
+        bullets(lines),
     ]
     after = [
         f"{sweep_tables.TUNED}\n\n{found}" if found else "",
@@ -181,14 +181,14 @@ def _section(content: Content, group: Group) -> tuple[list[str], list[str]]:
     before = [
         f"## {escaped(group.title)}, scale {group.scale}",
         as_markdown(tables.schemes(group, verdict, tested)),
-        "\n".join(f"- {line}" for line in lines),
+        bullets(lines),
     ]
     after = [
         as_markdown(*tables.rotations(group)),
         as_markdown(*tables.lengths(group)),
         FOLDED,
         as_markdown(tables.every_seed(group, tested)),
-        tables.details(group, tested),
+        bullets(tables.details(group, tested)),
         "</details>",
     ]
     return before, after
@@ -196,8 +196,8 @@ def _section(content: Content, group: Group) -> tuple[list[str], list[str]]:
 
 def problems(content: Content) -> str:
     """What could not be read or counted."""
-    lines = [f"- **{escaped(problem)}**" for problem in content.problems]
-    return "\n".join(["## Not counted", "", *lines]) if lines else ""
+    lines = bullets(f"**{escaped(problem)}**" for problem in content.problems)
+    return f"## Not counted\n\n{lines}" if lines else ""
 
 
 def _figure(name: str) -> str:

@@ -16,7 +16,7 @@ from rope_lab.results.outcomes import Outcome, Result, step_text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import MIXED
 from rope_lab.results.studies import PLAN, Comparison, PlanError, Study, parsed
-from rope_lab.results.tables import as_markdown, escaped
+from rope_lab.results.tables import as_markdown, bullets, escaped
 from rope_lab.text import say
 
 TESTS = {
@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         sys.exit(f"{path}: cannot be read ({error.strerror})")
     if problems:
-        parts.append("## Problems\n\n" + "\n".join(f"- **{escaped(problem)}**" for problem in problems))
+        parts.append("## Problems\n\n" + bullets(f"**{escaped(problem)}**" for problem in problems))
     text = "\n\n".join([HEAD.rstrip(), *parts]) + "\n"
     write_whole(path.with_suffix(".md"), text.encode())
     say(text)

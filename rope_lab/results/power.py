@@ -15,7 +15,7 @@ from rope_lab.results.folders import read
 from rope_lab.results.groups import Group, group
 from rope_lab.results.published import Published
 from rope_lab.results.stats import ALPHA, detectable, paired_power, pairs_needed, spread_interval
-from rope_lab.results.tables import as_markdown, escaped
+from rope_lab.results.tables import as_markdown, bullets, escaped
 from rope_lab.text import argument_parser, nearest, say
 
 SEEDS = [3, 5, 8, 16, 32]
@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> None:
     for g in groups:
         schemes = [s for s in g.schemes if s != published.baseline and given.position in (None, s)]
         if shown := table(g, schemes, sorted(set(given.seeds)), given.power, given.alpha, given.difference):
-            said = "\n".join(f"- {line}" for line in notes(g, schemes, given.power, given.alpha, given.difference))
+            said = bullets(notes(g, schemes, given.power, given.alpha, given.difference))
             parts.append(f"## {escaped(g.title)}, scale {g.scale}\n\n{shown}\n\n{said}")
     if not parts:
         sys.exit(f"no scheme has two pairs of runs with {published.title(published.baseline)} that differ")

@@ -5,7 +5,7 @@ from typing import Any
 
 from rope_lab.results import tables
 from rope_lab.results.sweeps import Line, Sweep
-from rope_lab.results.tables import as_markdown, details, escaped, mean_of, signed
+from rope_lab.results.tables import as_markdown, bullets, escaped, mean_of, signed
 from rope_lab.text import show
 
 BUDGETS = 6  # columns of the expected best
@@ -111,10 +111,10 @@ def origins(sweep: Sweep, tested: bool = True) -> str:
     """Where the runs of these recipes come from; what is the same for all of them is said once."""
     said: dict[str, list[str]] = {}
     for values, group in sweep.others.items():
-        for line in details(group, tested).splitlines():
-            said.setdefault(line.removeprefix("- "), []).append(escaped(_named(sweep, values)))
+        for line in tables.details(group, tested):
+            said.setdefault(line, []).append(escaped(_named(sweep, values)))
     each = len(sweep.others)
-    return "\n".join(f"- {line}" if len(n) == each else f"- {'; '.join(n)}: {line}" for line, n in said.items())
+    return bullets(line if len(n) == each else f"{'; '.join(n)}: {line}" for line, n in said.items())
 
 
 def _cell(sweep: Sweep, line: Line, at: int, values: Sequence[float], is_best: bool) -> str:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rope_lab.results import series
 from rope_lab.results.groups import Group, numbers
@@ -35,6 +35,11 @@ def as_markdown(rows: Rows, note: str = "") -> str:
     """The same of rows that name their cells, all by the same names, behind a `note`; empty where there are none."""
     table = markdown(list(rows[0]), [list(row.values()) for row in rows]) if rows else ""
     return f"{note}\n\n{table}" if note and rows else table
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """Lines as a Markdown list."""
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def verdicts(found: list[Verdict], baseline: str, contender: str, short: bool = False) -> str:
@@ -251,8 +256,8 @@ def lengths(group: Group) -> tuple[Rows, str]:
     return rows, f"{words}{unlike}."
 
 
-def details(group: Group, tested: bool = True) -> str:
-    """What one has to know of a group to believe it: deviations, and where the runs come from.
+def details(group: Group, tested: bool = True) -> list[str]:
+    """What one has to know of a group to believe it, in lines: deviations, and where the runs come from.
 
     tested: whether its table of every seed has tests
     """
@@ -286,7 +291,7 @@ def details(group: Group, tested: bool = True) -> str:
         lines.append(f"one model's accuracy on {n} problems is known to ±{half:.1f} points at most (Wilson, 95%)")
     for what in ("code", "commit", "torch", "hardware", "threads"):
         lines.append(f"{what}: {escaped(', '.join(sorted(group.runs[what].astype(str).unique())))}")
-    return "\n".join(f"- {line}" for line in lines)
+    return lines
 
 
 def signed(d: Interval, digits: int) -> str:
