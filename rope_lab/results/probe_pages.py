@@ -14,6 +14,7 @@ from rope_lab.instantiate import ConfigError
 from rope_lab.results.figures import STYLE, WIDTH, rendered
 from rope_lab.results.probes import Outcome, Probed, outcome, read
 from rope_lab.results.published import Published
+from rope_lab.results.runs import DAMAGE
 from rope_lab.results.tables import escaped, markdown
 from rope_lab.text import plain
 
@@ -119,7 +120,7 @@ def rebuild(paths: list[Path]) -> None:
             found.append(read(path))
         except OSError as error:
             raise ConfigError(f"{path}: holds no probes ({error.strerror})") from None
-        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        except DAMAGE as error:
             raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {error})") from None
     if len(found) > 1 and len({(run.task, run.scale) for run in found}) == 1 and any(map(any, costs(found).values())):
         write_whole(paths[0].with_name(OVERLAY), overlay(found))
