@@ -160,28 +160,34 @@ def _scores(group: Group) -> Figure:
 def _slices(group: Group, attributes: list[str]) -> Figure:
     """Accuracy by each of `attributes`; by answer position the loss above the floor."""
     figure, axes = _panels(len(attributes), 2, height=2.5)
+    schemes = series.best(group)
     for ax, attribute in zip(axes, attributes, strict=True):
-        _by_value(ax, group, attribute)
+        _by_value(ax, group, attribute, schemes)
         ax.set(xlabel=one_line(group.label(attribute), LABEL))
-    return _finished(figure, group, few=True)
+    return _finished(figure, group, chosen=_chosen(group, schemes))
 
 
 def _lengths(group: Group) -> Figure:
     """Problems right, and loss above the floor where there is one, by length; those of training are shaded."""
     kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
     figure, axes = _panels(len(kinds), 2, height=2.8)
+    schemes = series.best(group, kinds[-1])
     for ax, kind in zip(axes, kinds, strict=True):
-        _by_value(ax, group, kind)
+        _by_value(ax, group, kind, schemes)
         if group.trained_lengths:
             shortest, longest = group.trained_lengths
             ax.axvspan(shortest - 0.5, longest + 0.5, color="black", alpha=0.08, lw=0, label="lengths of training")
         ax.set(xlabel=group.report.length["title"], xlim=(0, None))
-    return _finished(figure, group, few=True)
+    return _finished(figure, group, chosen=_chosen(group, schemes, " at the greatest length"))
 
 
-def _by_value(ax: Axes, group: Group, attribute: str) -> None:
-    """Each scheme against the values of an attribute or bins of them."""
-    tables, schemes = series.by_value(group, attribute), series.best(group)
+def _chosen(group: Group, schemes: list[str], where: str = "") -> str:
+    return f": {len(schemes)} schemes, the best of {len(group.schemes)}{where}" * (len(schemes) < len(group.schemes))
+
+
+def _by_value(ax: Axes, group: Group, attribute: str, schemes: list[str]) -> None:
+    """Each of `schemes` against the values of an attribute or bins of them."""
+    tables = series.by_value(group, attribute)
     for scheme in reversed([scheme for scheme in schemes if scheme in tables]):
         _lines(ax, tables[scheme], *_look(group, scheme), len(schemes) <= series.FEW, marker="o")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -252,18 +258,16 @@ def _panels(n: int, columns: int, height: float, shared: bool = False) -> tuple[
     return figure, axes[:n]
 
 
-def _finished(figure: Figure, group: Group, legend: bool = True, few: bool = False, dotted: bool = False) -> Figure:
+def _finished(figure: Figure, group: Group, legend: bool = True, chosen: str = "", dotted: bool = False) -> Figure:
     """With a title, and a legend below the panels, which keep their height.
 
-    few: whether not all schemes are shown; dotted: whether the baseline is a dotted line
+    chosen: which schemes are shown, where not all are; dotted: whether the baseline is a dotted line
     """
     named = {label: handle for ax in figure.axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if legend and named:
         columns = min(len(named), max(1, int(WIDTH / (0.45 + 0.06 * max(map(len, named))))))
         figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(named) / columns))
         figure.legend(list(named.values())[::-1], list(named)[::-1], loc="outside lower center", ncols=columns)
-    best = f": {len(series.best(group))} schemes, the best of {len(group.schemes)}"
-    chosen = best if few and len(series.best(group)) < len(group.schemes) else ""
     line = f"; dotted: {group.published.title(group.published.baseline)}" if dotted else ""
     figure.suptitle(f"{group.title}, {group.scale}{chosen}{line}", fontsize=9)
     return figure

@@ -24,13 +24,20 @@ def published(group: Group, scheme: str) -> float | None:
     return float(versions[0].split()[0]) - group.optimum if versions else None
 
 
-def best(group: Group) -> list[str]:
-    """All schemes, or where they are too many for one panel, baseline and contender and those that ended best."""
+def best(group: Group, length: str = "") -> list[str]:
+    """All schemes, or where they are too many for one panel, baseline and contender and those that ended best.
+
+    length: LENGTH or LENGTH_LOSS: not those that ended best, but those that are best at the greatest length
+    """
     if len(group.schemes) <= PANELS:
         return group.schemes
-    means = group.finished.groupby("scheme").value.mean().sort_values(ascending=not group.metric.higher_is_better)
+    means, higher = group.finished.groupby("scheme").value.mean(), group.metric.higher_is_better
+    if length:
+        means, higher = group.slices(length).groupby(["value", "scheme"])["mean"].mean(), length == LENGTH
+        means = means.xs(means.index.get_level_values("value").max())
     pair = [s for s in (group.published.baseline, group.published.contender) if s in group.schemes]
-    chosen = {*pair, *[s for s in means.index if s not in pair][: FEW - len(pair)]}
+    others = [s for s in means.sort_values(ascending=not higher).index if s not in pair]
+    chosen = {*pair, *others[: FEW - len(pair)]}
     return [scheme for scheme in group.schemes if scheme in chosen]
 
 
