@@ -40,6 +40,7 @@ def make(path, kind="bytes", context=32, vocabulary=300) -> RealText:
 def test_tokens_are_the_corpus_however_it_is_read(written, kind, piece, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(corpus, "PIECE", piece)
+    monkeypatch.setattr(corpus, "BLOCK", 3)  # of more than one block
     monkeypatch.setattr(corpus.pieces, "__defaults__", (0, math.inf, piece))
     task = make(written, kind)
     whole = written.read_bytes()
