@@ -121,6 +121,27 @@ def test_whichever_the_test_who_is_ahead_is_confirmed(study, runs, test, contend
     assert (result.p, result.verdict) == (2 / 64, "confirmed" if contender == "roper" else "reversed")
 
 
+def test_the_t_test_is_that_of_paired_values(study, runs):
+    last = {scheme: [run.metrics["eval/accuracy"] for run in runs if run.position == scheme] for scheme in study.seeds}
+    planned = replace(study.primary[0], test="t")
+    (result,) = outcomes.of(replace(study, primary=[planned], secondary=[]), runs).primary
+    assert result.p == pytest.approx(scipy_stats.ttest_rel(last["roper"], last["rope"]).pvalue)
+    assert result.p != pytest.approx(outcomes.of(study, runs).primary[0].p)
+
+
+@pytest.mark.parametrize("higher", [True, False])
+@pytest.mark.parametrize(
+    ("gains", "said"),  # intervals 0.013 to 0.027, -0.007 to 0.007 and -0.014 to 0.000
+    [([0.015, 0.025], "beats it"), ([-0.005, 0.005], "matches it to within 0.01"), ([-0.012, -0.002], "is not shown")],
+)
+def test_a_margin_is_measured_against_the_unfavourable_end_of_the_interval(study, gains, said, higher):
+    ends = {"roper": [0.5 + (g if higher else -g) for g in gains], "rope": [0.5, 0.5]}
+    made = [make_row(scheme, seed, [0.0, ends[scheme][seed % 2]]) for scheme, seed in study.cells]
+    planned = replace(study.primary[0], test="t", times=1.0, margin=0.01)
+    asked = replace(study, primary=[], secondary=[planned], higher_is_better=higher)
+    assert f": {said}" in outcomes.of(asked, made).secondary[0].text
+
+
 def test_what_a_run_did_not_record_is_named_and_nothing_is_tested(study, runs):
     for change, said in (
         ({"metrics": {"eval/loss": 1.0}}, "eval/accuracy of roper seed 8"),
@@ -186,7 +207,9 @@ def test_two_runs_for_one_cell_are_refused(study, runs):
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
-        ("test: sign_flip", "test: t", "test is 't'"),
+        ("test: sign_flip", "test: u", "test is 'u'"),
+        ("reaches: 0.5", "reaches: 0.5, margin: 0.1", "takes no margin"),
+        ("published: 34", "margin: 0", "margin"),
         ("value: mean", "value: best", "value is 'best'"),
         (", reaches: 0.5", "", "needs reaches"),
         ("schemes: [roper, rope]", "schemes: [roper, alibi]", "must be two of rope, roper"),

@@ -22,8 +22,8 @@ class Result:
 
     p:          of its test
     text:       what was found, in words
-    difference: of sign_flip: schemes[0] − schemes[1], in the comparison's unit
-    means:      of sign_flip: of each of the two schemes
+    difference: of t and sign_flip: schemes[0] − schemes[1], in the comparison's unit
+    means:      of t and sign_flip: of each of the two schemes
     ahead:      whether schemes[0] is ahead: in value, in seeds that solve the task alone, or in being there first
     p_family:   of a primary comparison, p corrected for its family (Holm)
     verdict:    of a primary comparison: `confirmed`, `reversed`, `refuted at the published size` or `undecided`
@@ -114,7 +114,7 @@ def verdict(study: Study, result: Result, p: float) -> str:
 
 def counted(study: Study, found: Runs, comparison: Comparison) -> pd.DataFrame:
     """What each run counts with in a comparison, by seed and scheme; nan where a scheme has no such seed."""
-    count = {"sign_flip": _value, "mcnemar": _solves, "sign": _first_step}[comparison.test]
+    count = _value if comparison.of_values else {"mcnemar": _solves, "sign": _first_step}[comparison.test]
     return pd.DataFrame(
         {
             scheme: pd.Series({seed: count(study, found[scheme, seed], comparison) for seed in study.seeds[scheme]})
@@ -132,7 +132,7 @@ def _lacking(study: Study, scheme: str, run: Run) -> set[str]:
     """What the comparisons count and a run has no record of; nothing of one that diverged, which counts as planned."""
     curves = {f"the curve of {name}" for name, (steps, _) in run.curves.items() if steps[-1] > 0}
     counted = {
-        f"the curve of {c.metric}" if c.test == "sign" or (c.test, c.value) == ("sign_flip", "mean") else c.metric
+        f"the curve of {c.metric}" if c.test == "sign" or (c.of_values and c.value == "mean") else c.metric
         for c in study.comparisons
         if scheme in c.schemes
     }
@@ -163,15 +163,26 @@ def _test(study: Study, found: Runs, comparison: Comparison) -> Result:
     """Runs the test that a comparison names, over the seeds that both its schemes have."""
     pairs = counted(study, found, comparison).dropna()
     a, b = (pairs[scheme] for scheme in comparison.schemes)
-    if comparison.test == "sign_flip":
+    if comparison.of_values:
         result = paired_difference(a, b)
         d = result.difference
         text = f"{d.mean:+.4g} [{d.low:+.4g}, {d.high:+.4g}] {comparison.unit}, {d.n} pairs".replace("  ", " ")
+        if comparison.margin is not None:
+            text += f": {_standing(d.low if study.higher_is_better else -d.high, comparison.margin)}"
         ahead = d.mean > 0 if study.higher_is_better else d.mean < 0
-        return Result(comparison, result.p_signs, text, d, (a.mean(), b.mean()), ahead)
+        by_signs = comparison.test == "sign_flip" or math.isnan(result.p)  # of differences that are all alike
+        p = result.p_signs if by_signs else result.p
+        return Result(comparison, p, text, d, (a.mean(), b.mean()), ahead)
     less, more = int((a < b).sum()), int((a > b).sum())
     if comparison.test == "mcnemar":
         text = f"{a.sum():.0f} against {b.sum():.0f} of {len(pairs)}; alone {more} against {less}"
         return Result(comparison, sign_p(less, more), text, ahead=more > less)
     medians = f"median step {step_text(a.median())} against {step_text(b.median())}"
     return Result(comparison, sign_p(less, more), f"{medians}; first {less} times against {more}", ahead=less > more)
+
+
+def _standing(least: float, margin: float) -> str:
+    """What a margin says of an interval whose least favourable end is `least`."""
+    if least > 0:
+        return "beats it"
+    return f"{'matches it' if least > -margin else 'is not shown to match it'} to within {margin:g}"

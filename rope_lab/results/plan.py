@@ -20,6 +20,7 @@ from rope_lab.results.tables import as_markdown, bullets, escaped
 from rope_lab.text import say
 
 TESTS = {
+    "t": "paired t test of the mean difference, with Student's t interval",
     "sign_flip": "sign-flip permutation test of the mean paired difference, with Student's t interval",
     "mcnemar": "McNemar's exact test of the seeds that only one of the two solves",
     "sign": "exact sign test of which of a pair is there first; a run that never is, is later than any that is",

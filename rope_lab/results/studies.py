@@ -30,24 +30,34 @@ class Comparison:
 
     test:    see plan.TESTS
     metric:  a metric of the run records; its values are multiplied by `times` and then in `unit`
-    value:   of sign_flip: `last`, the value after the last step, or `mean`, over all evaluations after step 0
+    value:   of t and sign_flip: `last`, the value after the last step, or `mean`, over all evaluations after step 0
+    margin:  of t and sign_flip: schemes[0] matches schemes[1] where the interval excludes that it is worse by so much,
+             and beats it where the interval excludes 0
     reaches: of mcnemar, the value that solves the task after the last step; of sign, the value to reach in training
     published: the published difference in the same unit, if there is one
     """
 
     name: str
     schemes: tuple[str, str]
-    test: Literal["sign_flip", "mcnemar", "sign"]
+    test: Literal["t", "sign_flip", "mcnemar", "sign"]
     metric: str
     value: Literal["last", "mean"] = "last"
     times: float = 1.0
     unit: str = ""
+    margin: float | None = Field(default=None, gt=0)
     reaches: float | None = None
     published: float | None = None
 
     def __post_init__(self):
-        if self.test != "sign_flip" and self.reaches is None:
+        if not self.of_values and self.reaches is None:
             raise ValueError(f"test={self.test} needs reaches, the value that counts as reached")
+        if not self.of_values and self.margin is not None:
+            raise ValueError(f"test={self.test} takes no margin, which is one of values")
+
+    @property
+    def of_values(self) -> bool:
+        """Whether values are compared, rather than which runs reach something."""
+        return self.test in ("t", "sign_flip")
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

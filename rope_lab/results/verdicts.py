@@ -25,7 +25,7 @@ class Verdict:
     published: the gains of the write-up's versions, in the unit of `report.metric`; empty where it has none
     means:     of baseline and contender over the seeds that both have; nan as long as runs are to come
     gain:      measured, with Student's t interval over paired seeds
-    p:         corrected for `family`: of the paired t test; where planned, of the sign-flip test
+    p:         corrected for `family`: of the paired t test, or of the test that was planned
     word:      `yes`: a planned test is significant in the contender's favour; `no`: it is so in the baseline's, or the
                95% interval excludes half of the published gain; `open`: runs are to come; else `unsure`
     runs:      how many of the runs have ended, and how many there are to be
