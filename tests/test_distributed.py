@@ -26,6 +26,7 @@ LENGTHS = ["eval.lengths=[5,9]"]
 WRITTEN = [*TINY, "task=arithmetic_addition", "train.seq_len=200", "model.dropout=0.2", "eval.problems=5"]
 WILD = [*TINY, "train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=20"]
 CUT = 13  # the step after which a run is interrupted
+SEVERAL = pytest.mark.xdist_group("several")  # so that one process makes the runs that they look at
 
 
 def torchrun(*words: str, processes: int = 2) -> subprocess.Popen:
@@ -83,6 +84,7 @@ def ended(several: Path, rank: int) -> dict:
     return json.loads((several / f"{rank}.json").read_text())
 
 
+@SEVERAL
 def test_two_processes_train_as_one_does(several, tmp_path):
     """The same batches, the same mean over all counted tokens; only the order of sums differs."""
     alone = run([*LONG, *LENGTHS, f"out={tmp_path}"])
@@ -99,6 +101,7 @@ def test_two_processes_train_as_one_does(several, tmp_path):
     assert together["recipe_id"] != alone["recipe_id"]
 
 
+@SEVERAL
 def test_a_signal_to_one_process_saves_and_ends_all_and_the_same_command_resumes_bit_for_bit(several):
     """The signal comes to rank 1; rank 0 hears of it before its next step."""
     assert ended(several, 0)["cut"] == 128 + signal.SIGTERM
@@ -108,18 +111,21 @@ def test_a_signal_to_one_process_saves_and_ends_all_and_the_same_command_resumes
     assert_same_end(cut, only_folder(several / "whole"))
 
 
+@SEVERAL
 def test_the_others_end_when_rank_0_returns_and_when_the_run_diverges(several):
     assert (ended(several, 0)["returned"], ended(several, 1)["returned"]) == ("returned", 0)
     assert (ended(several, 0)["wild"], ended(several, 1)["wild"]) == ("returned", 0)
     assert runs.read(only_folder(several / "wild"))["status"] == "diverged"
 
 
+@SEVERAL
 def test_dropout_and_what_is_written_are_those_of_as_many_micro_batches(several, tmp_path):
     """Dropout masks belong to a part of the batch, whichever process reads it."""
     run([*WRITTEN, "train.accumulate=2", f"out={tmp_path}"])
     assert_close(metrics_of(only_folder(several / "written")), metrics_of(only_folder(tmp_path)))
 
 
+@SEVERAL
 def test_what_is_shared_out_comes_back_in_order(several):
     for rank in (0, 1):
         assert ended(several, rank)["shared"] == [[0, 0], [1, 1], [0, 2], [1, 3], [0, 4]]
@@ -142,6 +148,7 @@ def test_a_process_that_is_killed_ends_the_run_and_leaves_its_checkpoint(tmp_pat
     assert stderr.count("another process of this run has ended") == 1
 
 
+@pytest.mark.torture
 def test_a_batch_that_cannot_be_shared_out_is_one_line_from_one_process(tmp_path):
     process = torchrun("-m", "rope_lab.train", *TINY, f"out={tmp_path}", processes=3)
     stdout, stderr = process.communicate(timeout=120)

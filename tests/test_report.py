@@ -63,6 +63,9 @@ def page_of(out: Path, *folders: Path) -> Page:
     return Page(out)
 
 
+KEPT_PAGE = pytest.mark.xdist_group("kept page")  # so that one process makes it
+
+
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory) -> Page:
     return page_of(tmp_path_factory.mktemp("report") / "kept.html", KEPT)
@@ -76,6 +79,7 @@ def runs(tmp_path) -> Path:
     return tmp_path / "runs"
 
 
+@KEPT_PAGE
 def test_the_page_of_the_kept_rows_holds_every_run_and_is_small(kept):
     folders = [KEPT, *sorted(path.parent for path in KEPT.glob("*/rows.csv"))]
     every = [run.run_id for folder in folders for run in read(folder)[0]]
@@ -96,6 +100,7 @@ def test_the_same_rows_make_the_same_bytes_in_any_process(runs, tmp_path):
         assert there.read_text("utf-8") == here.html
 
 
+@KEPT_PAGE
 def test_a_page_fetches_nothing_and_runs_only_its_own_scripts(kept):
     policy = next(a["content"] for tag, a in kept.elements if a.get("http-equiv") == "Content-Security-Policy")
     rules = {name: set(values) for name, *values in (rule.split() for rule in policy.split(";"))}
@@ -148,6 +153,7 @@ def test_whatever_was_crafted_is_reported_or_named(tmp_path):
     assert all(math.isfinite(y) for f in page.data["frames"] for *_, ys, _ in f["runs"] for y in ys if y is not None)
 
 
+@KEPT_PAGE
 def test_charts_hold_the_numbers_of_the_records(kept):
     """A learning curve, above its floor, and dots and means that are those of the group."""
     published = Published()
@@ -168,6 +174,7 @@ def test_charts_hold_the_numbers_of_the_records(kept):
     assert len(values) == interval.n == 5
 
 
+@KEPT_PAGE
 def test_verdicts_are_those_of_the_table(kept):
     from rope_lab.results.groups import group
     from rope_lab.results.verdicts import read_outcomes, verdicts
@@ -182,6 +189,7 @@ def test_verdicts_are_those_of_the_table(kept):
     assert kept.html.count('class="mean') == sum(math.isfinite(v.gain.mean) for v in found)
 
 
+@KEPT_PAGE
 def test_planned_comparisons_are_shown_without_differences(kept):
     sections = re.split(r'<section class="folder"', kept.html)[1:]
     heads = {
@@ -193,6 +201,7 @@ def test_planned_comparisons_are_shown_without_differences(kept):
     assert not [name for name in planned if name == "p" or name.startswith(("−", "pairs", "sign-flip"))]
 
 
+@KEPT_PAGE
 def test_probes_are_shown_as_what_they_cost(kept):
     path = sorted((KEPT / "probes").glob("*-roper-s2-*.json"))[0]
     whole, *others = json.loads(path.read_text())["outcomes"]

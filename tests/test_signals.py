@@ -151,6 +151,7 @@ def test_a_sweep_that_is_signalled_at_a_random_moment_leaves_no_run_running(tmp_
 TABLE = [str(config.ROOT / "scripts" / "table.py"), "linear", "--jobs", "2", *LONG]
 
 
+@pytest.mark.torture
 def test_runs_of_a_table_whose_script_is_killed_save_themselves(tmp_path):
     process = started(TABLE, tmp_path, runs=2)
     process.kill()
@@ -158,7 +159,7 @@ def test_runs_of_a_table_whose_script_is_killed_save_themselves(tmp_path):
     assert_saved(tmp_path / "runs", interrupted=2)
 
 
-@pytest.mark.parametrize("to_all", [True, False], ids=["to all", "to one"])
+@pytest.mark.parametrize("to_all", [pytest.param(True, marks=pytest.mark.torture), False], ids=["to all", "to one"])
 def test_a_signal_to_a_table_lets_its_runs_save_themselves_and_says_what_is_missing(tmp_path, to_all):
     process = started(TABLE, tmp_path, runs=2)
     os.killpg(process.pid, signal.SIGINT) if to_all else process.terminate()
@@ -170,6 +171,7 @@ def test_a_signal_to_a_table_lets_its_runs_save_themselves_and_says_what_is_miss
     assert_saved(tmp_path / "runs", interrupted=2)
 
 
+@pytest.mark.torture
 def test_when_the_time_of_a_table_is_up_its_runs_save_themselves_and_no_other_begins(tmp_path):
     process = started([*TABLE, "--minutes", "0.5"], tmp_path, runs=2)
     assert wait_for_all(process) == 1
