@@ -29,7 +29,7 @@ $(READY): $(ROOT)pyproject.toml $(ROOT)constraints.txt
 train: $(READY) ## train a run, a minute or two on a laptop; other settings: make train position=rope seed=1
 	cd $(ROOT) && $(RUN) rope_lab.train $(strip $(ARGS) $(TYPED))
 
-quick-table: $(READY) ## run the quick comparison (108 runs, over an hour on 2 cores; resumes when run again), then its table
+quick-table: $(READY) ## run the quick comparison (108 runs, 40 minutes on 2 cores; resumes when run again), then its table
 	cd $(ROOT) && $(VENV)/bin/python scripts/table.py quick wandb.mode=disabled $(ARGS) ; $(RUN) rope_lab.results
 
 paper-table: $(READY) ## run the comparison at the write-up's own scale, for a GPU; in slices with ARGS='--minutes 9'

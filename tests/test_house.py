@@ -28,7 +28,8 @@ LAYERS = [
     {"rope_lab.sweep"},
     {"rope_lab.launch"},
     {"rope_lab.train", "rope_lab.sample", "rope_lab.check", "rope_lab.check.findings"},
-    {"rope_lab.check.schemes", "rope_lab.check.tasks"},
+    {"rope_lab.check.blame", "rope_lab.check.tasks"},
+    {"rope_lab.check.schemes"},
     {"rope_lab.check.__main__"},
     {"rope_lab.results.stats", "rope_lab.results.metrics", "rope_lab.results.store", "rope_lab.results.probes"},
     {"rope_lab.results.runs"},
@@ -52,7 +53,7 @@ LAYERS = [
 # The heavy libraries, and who may use them.
 USERS = {
     "torch": "device hooks rotation positions more_positions cpu_attention cpu_linear attention model data distributed "
-    "generate evaluate memory provenance trainer checkpoint run probe repeat check.schemes",
+    "generate evaluate memory provenance trainer checkpoint run probe repeat check.schemes check.blame",
     "numpy": "tasks.* data generate evaluate check.tasks results.runs results.stats results.groups results.tables "
     "results.figures results.series results.studies results.outcomes results.sweeps "
     "results.sweep_figure report.frames",

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rope_lab import config, trainer
+from rope_lab.check.blame import alone, dims_of, inputs, mixing, parts
 from rope_lab.check.findings import Wrong, demand
 from rope_lab.config import Config
 from rope_lab.hooks import Dims, PositionScheme
@@ -57,22 +58,10 @@ def model_of(cfg: Config, attention: str = "softmax") -> Transformer:
     return model
 
 
-def dims_of(model: Transformer) -> Dims:
-    return Dims(model.embedding.embedding_dim, model.layers[0].attention.n_heads, 0)
-
-
 def tokens_of(model: Transformer, rows: int, length: int, seed: int = 0) -> Tensor:
     """Random tokens, int64 [rows, length], the same ones for a seed."""
     random = torch.Generator().manual_seed(seed)
     return torch.randint(model.embedding.num_embeddings, (rows, length), generator=random)
-
-
-def inputs(dims: Dims, T: int, dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]:
-    """What each hook is given besides positions: random numbers [2, T, …]."""
-    H, K = dims.n_heads, dims.d_head
-    sizes = {"embed": (2, T, dims.d_model), "heads": (2, T, 3, H, K), "output": (2, T, H, K)}
-    random = torch.Generator().manual_seed(seed)
-    return {hook: torch.randn(size, generator=random, dtype=dtype) for hook, size in sizes.items()}
 
 
 def hooks(scheme: PositionScheme) -> str | None:
@@ -115,7 +104,7 @@ def _check_shape(scheme: PositionScheme, hook: str, y: Any, x: Tensor) -> None:
         told = f"heads returns {[list(part.shape) for part in y]}: q and k must be [{B}, {T}, {H}, width]"
         demand(q.shape == k.shape and q.shape[:3] == (B, T, H), told, method)
         demand(v.shape == (B, T, H, K), f"{told}, and v [{B}, {T}, {H}, {K}]", method)
-    for part in _parts(y):
+    for part in parts(y):
         told = f"{hook} returns {part.dtype} for {x.dtype}"
         demand(part.is_floating_point() and torch.promote_types(part.dtype, x.dtype) == part.dtype, told, method)
         demand(hook != "embed" or part.dtype == x.dtype, f"{told}: what follows expects the same", method)
@@ -147,52 +136,11 @@ def causality(model: Transformer) -> str | None:
         reach_BT = gradient.abs().sum(-1)
         later = [s for s in range(t + 1, T) if reach_BT[0, s] != 0]
         if later:
-            raise Wrong(f"the logits at position {t} depend on the token at position {later[0]}", _mixing(model))
+            raise Wrong(f"the logits at position {t} depend on the token at position {later[0]}", mixing(model))
         if reach_BT[1].any():
-            raise Wrong("the rows of a batch depend on one another", _mixing(model))
+            raise Wrong("the rows of a batch depend on one another", mixing(model))
         unseen = int((reach_BT[0, : t + 1] <= 1e-9).sum())
     return f"the last of {T} tokens does not see {unseen} of those before it" if unseen else None
-
-
-@torch.enable_grad()
-def _mixing(model: Transformer) -> Callable | None:
-    """The hook that mixes positions or rows, which attention alone may."""
-    scheme, at = model.position, model.position.prepare(torch.arange(5), torch.float64)
-    for hook, x in inputs(dims_of(model), 5, torch.float64).items():
-        x.requires_grad_()
-        y = _joined(getattr(scheme, hook)(x, at))
-        (gradient,) = torch.autograd.grad(y[0, 2].square().sum(), x)
-        if gradient[1].any() or gradient[0, [0, 1, 3, 4]].any():
-            return getattr(scheme, hook)
-    return None
-
-
-def _parts(y: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
-    """What a hook returns, as a list."""
-    return [y] if isinstance(y, Tensor) else list(y)
-
-
-def _joined(y: Tensor | tuple[Tensor, ...]) -> Tensor:
-    """What a hook returns as one tensor, [B, T, …]."""
-    return torch.cat([part.flatten(2) for part in _parts(y)], dim=-1)
-
-
-@torch.no_grad()
-def _alone(model: Transformer, begin: int = 5, end: int = 8) -> Callable | None:
-    """The hook that gives the last tokens something else alone than among all: it does not go by `at`."""
-    scheme, H = model.position, dims_of(model).n_heads
-    among, alone = (scheme.prepare(torch.arange(first, end), torch.float64) for first in (0, begin))
-    for hook, x in inputs(dims_of(model), end, torch.float64).items():
-        method = getattr(scheme, hook)
-        y, z = _joined(method(x, among))[:, begin:], _joined(method(x[:, begin:], alone))
-        if y.shape != z.shape or not torch.allclose(y, z):
-            return method
-    biases = scheme.bias(among, among), scheme.bias(alone, among)
-    if None not in biases:
-        y, z = (bias.expand(H, -1, end).expand(H, n, end) for bias, n in zip(biases, (end, end - begin), strict=True))
-        if not torch.allclose(y[:, begin:].tril(begin), z.tril(begin)):
-            return scheme.bias
-    return None
 
 
 def cached(model: Transformer, tolerance: float = 1e-12) -> None:
@@ -209,7 +157,7 @@ def cached(model: Transformer, tolerance: float = 1e-12) -> None:
             off = (model(tokens[:, begin:end], cache=cache) - full[:, begin:end]).abs().max().item()
             if not off <= tolerance:
                 told = f"with a KV cache the logits at position {begin} differ by {off:.1e} from those of a full pass"
-                raise Wrong(told, _mixing(model) or _alone(model))
+                raise Wrong(told, mixing(model) or alone(model))
 
 
 def shift(model: Transformer, by: int) -> float:
@@ -261,7 +209,7 @@ def state(model: Transformer, longest: int) -> None:
         at = scheme.prepare(torch.arange(T), torch.float64)
         if hook == "bias":
             return [bias] if (bias := scheme.bias(at, at)) is not None else []
-        return _parts(getattr(scheme, hook)(given[hook].clone(), at))
+        return parts(getattr(scheme, hook)(given[hook].clone(), at))
 
     before = {name: value.clone() for name, value in scheme.state_dict().items()}
     with torch.no_grad():
@@ -290,7 +238,7 @@ def device(scheme: PositionScheme, dims: Dims) -> str | None:
     try:
         at, given = moved.prepare(torch.arange(5, device="meta"), torch.float32), inputs(dims, 5, torch.float32)
         for hook, x in given.items():
-            for part in _parts(getattr(moved, hook)(x.to("meta"), at)):
+            for part in parts(getattr(moved, hook)(x.to("meta"), at)):
                 demand(part.device.type == "meta", f"{hook} returns a tensor of the CPU", getattr(moved, hook))
         hook, bias = "bias", moved.bias(at, at)
         demand(bias is None or bias.device.type == "meta", "bias returns a tensor of the CPU", moved.bias)
