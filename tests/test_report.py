@@ -93,11 +93,11 @@ def test_the_same_rows_make_the_same_bytes_in_any_process(runs, tmp_path):
     here, there = page_of(tmp_path / "here.html", runs), tmp_path / "there.html"
     assert page_of(tmp_path / "again.html", runs).html == here.html
     command = [sys.executable, "-m", "rope_lab.report", str(runs), "--out", str(there)]
-    for seed in ("1", "2"):
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert there.read_text("utf-8") == here.html
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert there.read_text("utf-8") == here.html
 
 
 @KEPT_PAGE

@@ -176,7 +176,7 @@ def test_each_task_scale_scheme_and_setting_of_the_tables_can_be_composed():
         runs, composed = cells_of(name), []
         assert len(set(runs)) == len(runs) > 1
         for cell in runs:
-            parts = {(cell.task, cell.scale, cell.settings), (cell.position, cell.settings)}
+            parts = {(cell.task, cell.scale), cell.position, *cell.settings}
             if not parts <= seen:
                 composed.append(config.identity(table.settings_of(cell, KEPT)).run_id)
                 seen |= parts
