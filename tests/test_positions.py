@@ -146,7 +146,7 @@ def test_output_is_the_explicit_sum_of_rotated_values(name, distance):
 
 @pytest.mark.parametrize(
     ("settings", "pairs", "base"),
-    [([], 1, BASE), (["position.value_fraction=0.75"], 3, BASE), (["position.value_base=50"], 1, 50.0)],
+    [([], 2, 100.0), (["position.value_fraction=0.75"], 3, 100.0), (["position.value_base=null"], 2, BASE)],
 )
 def test_values_are_rotated_in_the_highest_frequencies_alone(settings, pairs, base):
     """o_n = Σᵢ a_ni R(i−n) vᵢ with the scores of RoPE, and an R of the first pairs and of its own base."""

@@ -44,7 +44,7 @@ def probed(name: str, what: str, **model) -> torch.Tensor:
         ("rope_partial", "ablate=qk", {}),
         ("p_rope", "ablate=qk", {}),
         ("roper_fast", "ablate=vo", {"q": 1, "k": 1}),
-        ("roper_fast", "ablate=qk", {"v": 1, "o": -1, "value_fraction": 0.25}),
+        ("roper_fast", "ablate=qk", {"v": 1, "o": -1, "value_fraction": 0.5, "value_base": 100.0}),
         ("roper_fast", "ablate=qkvo", {}),
     ],
 )
@@ -206,7 +206,7 @@ def test_a_window_hides_what_is_before_it_and_nothing_else(name):
         ("alibi", "ablate=qk", "ablate=qk: Alibi has no such part, it rotates nothing"),
         ("rope", "ablate=v", "ablate=v: Rotary has no such part, it rotates only q, k"),
         ("rope", "ablate=qk:4", "the pairs of a head that are rotated in qk are 0-3"),
-        ("roper_fast", "ablate=vo:1", "the pairs of a head that are rotated in vo are 0-0"),
+        ("roper_fast", "ablate=vo:2", "the pairs of a head that are rotated in vo are 0-1"),
         ("rope", "ablate=qk:2-1", "the pairs of a head that are rotated in qk are 0-3"),
         ("rope", "shift=1000000000", "with N below 10⁹"),
         ("rope", "window=1000000000", "with N below 10⁹"),
