@@ -43,7 +43,7 @@ figures: $(READY) ## rebuild the tables and figures in results/ from the rows ke
 report: $(READY) ## write results/report.html: verdicts, charts and every run (ARGS='FOLDER… --out FILE.html')
 	cd $(ROOT) && $(RUN) rope_lab.report $(ARGS)
 
-test: $(READY) ## run the tests (about 5 minutes on 2 cores)
+test: $(READY) ## run the tests (under 4 minutes on 2 cores)
 	cd $(ROOT) && OMP_NUM_THREADS=1 $(RUN) pytest -n auto
 
 test-quick: $(READY) ## run the tests of schemes, attention, model and data (half a minute)

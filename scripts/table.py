@@ -148,7 +148,7 @@ def missing(table: Sequence[Cell], extra: Sequence[str]) -> Iterator[str]:
 
 
 def arguments() -> argparse.Namespace:
-    there = [f"  {name:<15} {cells.load(path).about}" for name, path in cells.paths([config.CONF]).items()]
+    there = [f"  {name:<16} {cells.load(path).about}" for name, path in cells.paths([config.CONF]).items()]
     about = "\n".join([__doc__, "TABLE is a file of conf/table/,", *there])
     about += "\na file like those, in the folder table/ of --config-dir or by its path; or the name of a study in"
     about += "\nresults/plan.yaml, confirm_index for example: its planned runs."

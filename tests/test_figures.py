@@ -338,3 +338,15 @@ def test_text_is_plotted_by_position_and_by_length_as_losses_that_have_no_floor(
     table = table_rows(tables.as_markdown(*tables.lengths(found)))
     assert table[0] == {"tokens of context": "RoPE", "64": "1.600 (1.600–1.600)", "128 (longer)": "1.700 (1.700–1.700)"}
     assert "problems" not in str([tables.lengths(found), tables.details(found)])
+
+
+def test_the_figure_of_lengths_shows_the_schemes_that_are_best_at_the_greatest_length():
+    """Among ten that end the better the worse they are there; the pair that is compared is always shown."""
+    told = {"task": "text", "metric": "eval/loss", "settings": {"train.seq_len": 64, "task.tokens": "bytes"}}
+    made = []
+    for place, scheme in enumerate(MANY):
+        slices = {"length_loss": {"64": (9, 1 + place / 10), "256": (9, 3 - place / 10)}}
+        made += runs({scheme: [1 + place / 10]}, **told, slices=slices)
+    found = only(made)
+    assert series.best(found) == [*MANY[:6]]
+    assert series.best(found, "length_loss") == ["rope", "roper", *MANY[6:]]

@@ -109,16 +109,16 @@ def test_verdicts(study, higher, published, ends, p, word):
     assert outcomes.verdict(asked, result, p) == word
 
 
-@pytest.mark.parametrize("test", ["sign_flip", "mcnemar", "sign"])
+@pytest.mark.parametrize(("test", "p"), [("t", 0), ("sign_flip", 2 / 64), ("mcnemar", 2 / 64), ("sign", 2 / 64)])
 @pytest.mark.parametrize("contender", ["roper", "rope"])
-def test_whichever_the_test_who_is_ahead_is_confirmed(study, runs, test, contender):
+def test_whichever_the_test_who_is_ahead_is_confirmed(study, runs, test, p, contender):
     """On steps: to be there first is to be ahead, though the number is less."""
     ends = {"roper": [0.0, 0.6, 0.9], "rope": [0.0, 0.1, 0.2]}
     made = [make_row(scheme, seed, ends[scheme]) for scheme, seed in study.cells]
     schemes = (contender, "rope" if contender == "roper" else "roper")
     planned = replace(study.primary[0], schemes=schemes, test=test, reaches=0.5)
     (result,) = outcomes.of(replace(study, primary=[planned], secondary=[]), made).primary
-    assert (result.p, result.verdict) == (2 / 64, "confirmed" if contender == "roper" else "reversed")
+    assert (result.p, result.verdict) == (p, "confirmed" if contender == "roper" else "reversed")
 
 
 def test_the_t_test_is_that_of_paired_values(study, runs):
@@ -210,6 +210,8 @@ def test_two_runs_for_one_cell_are_refused(study, runs):
         ("test: sign_flip", "test: u", "test is 'u'"),
         ("reaches: 0.5", "reaches: 0.5, margin: 0.1", "takes no margin"),
         ("published: 34", "margin: 0", "margin"),
+        ("published: 34", "margin: .inf", "margin"),
+        ("published: 34", "margin: 0.1", "primary: takes no margin"),
         ("value: mean", "value: best", "value is 'best'"),
         (", reaches: 0.5", "", "needs reaches"),
         ("schemes: [roper, rope]", "schemes: [roper, alibi]", "must be two of rope, roper"),

@@ -178,7 +178,8 @@ def _lengths(group: Group) -> Figure:
             shortest, longest = group.trained_lengths
             ax.axvspan(shortest - 0.5, longest + 0.5, color="black", alpha=0.08, lw=0, label="lengths of training")
         ax.set(xlabel=group.report.length["title"], xlim=(0, None))
-    return _finished(figure, group, chosen=_chosen(group, schemes, " at the greatest length"))
+    where = " at the greatest length" + ", by loss" * (len(kinds) > 1)
+    return _finished(figure, group, chosen=_chosen(group, schemes, where))
 
 
 def _chosen(group: Group, schemes: list[str], where: str = "") -> str:

@@ -167,11 +167,12 @@ def _test(study: Study, found: Runs, comparison: Comparison) -> Result:
         result = paired_difference(a, b)
         d = result.difference
         text = f"{d.mean:+.4g} [{d.low:+.4g}, {d.high:+.4g}] {comparison.unit}, {d.n} pairs".replace("  ", " ")
-        if comparison.margin is not None:
+        if comparison.margin is not None and d.n > 1:
             text += f": {_standing(d.low if study.higher_is_better else -d.high, comparison.margin)}"
         ahead = d.mean > 0 if study.higher_is_better else d.mean < 0
-        by_signs = comparison.test == "sign_flip" or math.isnan(result.p)  # of differences that are all alike
-        p = result.p_signs if by_signs else result.p
+        p = result.p_signs if comparison.test == "sign_flip" else result.p
+        if math.isnan(p):  # of differences that are all alike: t is infinite; of one pair: there is no test
+            p = 0.0 if d.n > 1 else 1.0
         return Result(comparison, p, text, d, (a.mean(), b.mean()), ahead)
     less, more = int((a < b).sum()), int((a > b).sum())
     if comparison.test == "mcnemar":

@@ -31,8 +31,8 @@ class Comparison:
     test:    see plan.TESTS
     metric:  a metric of the run records; its values are multiplied by `times` and then in `unit`
     value:   of t and sign_flip: `last`, the value after the last step, or `mean`, over all evaluations after step 0
-    margin:  of t and sign_flip: schemes[0] matches schemes[1] where the interval excludes that it is worse by so much,
-             and beats it where the interval excludes 0
+    margin:  of secondary comparisons of values, in `unit`: schemes[0] matches schemes[1] where the interval excludes
+             that it is worse by so much, and beats it where the interval excludes 0
     reaches: of mcnemar, the value that solves the task after the last step; of sign, the value to reach in training
     published: the published difference in the same unit, if there is one
     """
@@ -44,7 +44,7 @@ class Comparison:
     value: Literal["last", "mean"] = "last"
     times: float = 1.0
     unit: str = ""
-    margin: float | None = Field(default=None, gt=0)
+    margin: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     reaches: float | None = None
     published: float | None = None
 
@@ -88,6 +88,8 @@ class Study:
     def __post_init__(self):
         if not self.comparisons:
             raise ValueError("has neither primary nor secondary comparisons")
+        if any(comparison.margin is not None for comparison in self.primary):
+            raise ValueError("primary: takes no margin, since its test decides; a margin is described under secondary")
         for comparison in self.comparisons:
             if not set(comparison.schemes) <= set(self.seeds):
                 raise ValueError(f"{comparison.name}: schemes: must be two of {', '.join(self.seeds)}")
