@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import library
 
 from rope_lab import attention
 from rope_lab.attention import (
@@ -78,7 +79,7 @@ def test_what_torch_compile_is_told_of_the_operators_is_true(widths):
         (backward_in_graph, (do, saved, bias, widths is None)),
         (backward_in_graph, (do, saved, None, widths is None)),
     ):
-        assert torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
+        assert library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
 
 
 def test_scores_are_divided_by_the_root_of_the_width_of_values():
