@@ -42,7 +42,7 @@ STYLE = {
 WIDTH = 7.5  # inches
 KINDS = ("curves", "scores", "slices", "lengths")
 PUBLISHED = {"marker": "D", "ms": 5, "mfc": "white", "mec": "black", "ls": ""}
-LABEL = 60  # characters of a label
+LABEL = 70  # characters of a label
 TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and stands on no logarithmic axis
 
 
