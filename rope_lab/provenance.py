@@ -172,6 +172,7 @@ def git_state() -> dict[str, Any]:
     return {"commit": commit, "dirty": None if changed is None else bool(changed)}
 
 
+@functools.cache  # of the code that runs, whatever is committed since
 def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=10)

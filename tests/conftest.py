@@ -83,6 +83,14 @@ def counted_hangup() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def unsynced() -> Iterator[None]:
+    """No test cuts the machine's power, and a disk takes its time: what is written here is not waited for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def neutral_command_line(monkeypatch):
     """Runs record the command that made them, which should not be the test runner's."""

@@ -82,9 +82,8 @@ def band(table: pd.DataFrame) -> pd.DataFrame:
 
     The ends are nan of fewer than FEWEST seeds.
     """
-    intervals = t_intervals(table)
-    intervals.loc[table.count(axis=1) < FEWEST, ["low", "high"]] = np.nan
-    return intervals
+    few = table.count(axis=1) < FEWEST
+    return t_intervals(table).assign(**{end: lambda found, end=end: found[end].mask(few) for end in ("low", "high")})
 
 
 def edges(counts: pd.Series) -> np.ndarray:
