@@ -165,6 +165,8 @@ def test_a_scheme_keeps_its_colour_whoever_else_is_there():
         assert {line.get_color() for line in ax.lines if np.mean(line.get_ydata()) == names(ax).index("RoPER")} == {
             PUBLISHED.schemes["roper"]["color"]
         }
+    variants = [f"roper_fast (value_base={base})" for base in range(len(SPARE_COLORS))]
+    assert {PUBLISHED.color(each, [*variants, "rope"]) for each in variants} == {*SPARE_COLORS}
     known = [scheme["color"].lower() for scheme in PUBLISHED.schemes.values()]
     assert len({*known, *map(str.lower, SPARE_COLORS)}) == len(known) + len(SPARE_COLORS)
 

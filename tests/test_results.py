@@ -134,6 +134,7 @@ def test_missing_rows_are_named(out, tmp_path_factory, capsys):
         ({}, "RoPER lacks seed 9 that RoPE has: compared over the 4 that both have"),
         ({"recipe": "other"}, "task.letters=other"),
         ({"config__position": shipped("rope") | {"q": 2}}, "| RoPE (q=2) |"),
+        ({"config__position": shipped("rope") | {"k": None}}, "| RoPE (k=null) |"),
     ],
 )
 def test_a_run_unlike_the_others_is_shown_with_what_it_does(out, capsys, changes, said):

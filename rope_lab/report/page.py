@@ -63,8 +63,8 @@ def render(sections: list[Section], probed: list[Probed], published: Published) 
     schemes = [
         {
             "title": page.title(s),
-            "light": readable(published.color(s), PAPER),
-            "dark": readable(published.color(s), NIGHT),
+            "light": readable(published.color(s, page.schemes), PAPER),
+            "dark": readable(published.color(s, page.schemes), NIGHT),
         }
         for s in page.schemes
     ]

@@ -245,7 +245,7 @@ def _log(axes: list[Axes], axis: str) -> None:
 
 def _look(group: Group, scheme: str) -> tuple[str, str]:
     """A scheme's colour and label."""
-    return group.published.color(scheme), one_line(group.published.title(scheme), LABEL)
+    return group.published.color(scheme, group.schemes), one_line(group.published.title(scheme), LABEL)
 
 
 def _panels(n: int, columns: int, height: float, shared: bool = False) -> tuple[Figure, list[Axes]]:

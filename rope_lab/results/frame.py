@@ -16,7 +16,7 @@ from rope_lab.places import ROOT
 from rope_lab.results.codes import numbers_of
 from rope_lab.results.folders import read
 from rope_lab.results.runs import COLUMNS, Run
-from rope_lab.text import flat
+from rope_lab.text import flat, show
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ def scheme_names(runs: list[Run]) -> list[str]:
     }
     names = []
     for run, own in zip(runs, settings, strict=True):
-        unlike = [f"{key}={value}" for key, value in sorted(own.items()) if usual[run.position].get(key) != value]
+        unlike = [f"{key}={show(value)}" for key, value in sorted(own.items()) if usual[run.position].get(key) != value]
         names.append(run.position + (f" ({', '.join(unlike)})" if unlike else ""))
     return names
 

@@ -14,7 +14,7 @@ from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, Metric
 from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold, rank
 from rope_lab.results.runs import Run, one_line
 from rope_lab.results.stats import PairedDifference, paired_difference
-from rope_lab.text import LEAKS
+from rope_lab.text import LEAKS, show
 
 PAIRED = ["value", "run", "numbers_of", "mixed"]  # what is compared of two runs, or says whether that may be
 
@@ -292,7 +292,7 @@ def _variants(groups: list[Group]) -> list[str]:
         most = max(usual[i] for i in alike)
         others = [groups[i].settings for i in alike if usual[i] == most and groups[i] is not group]
         unlike = {k for other in others for k, value in group.settings.items() if other.get(k) != value}
-        variants.append(one_line(", ".join(f"{k}={group.settings[k]}" for k in sorted(unlike)), LONGEST))
+        variants.append(one_line(", ".join(f"{k}={show(group.settings[k])}" for k in sorted(unlike)), LONGEST))
     return variants
 
 

@@ -90,7 +90,7 @@ def overlay(probed: list[Probed]) -> bytes:
         for row in range(0, len(labels), 2):
             ax.axhspan(row - 0.5, row + 0.5, color="black", alpha=0.04, lw=0)
         for rank, (scheme, runs) in enumerate(found.items()):
-            color, beside = known.color(scheme), 0.7 * ((rank + 0.5) / len(found) - 0.5)
+            color, beside = known.color(scheme, found), 0.7 * ((rank + 0.5) / len(found) - 0.5)
             ax.plot([], [], color=color, lw=2, label=plain(f"{known.title(scheme)} (n = {len(runs)})"))
             for row, label in enumerate(labels):
                 if values := [run[label] for run in runs if label in run]:

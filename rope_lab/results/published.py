@@ -100,10 +100,12 @@ class Published:
         """Where a scheme stands in published.yaml, a variant where its scheme does; after the last if nowhere."""
         return rank(self.schemes, scheme if scheme in self.schemes else scheme.partition(" ")[0])
 
-    def color(self, scheme: str) -> str:
-        """A scheme's colour, the same wherever it is plotted."""
-        known = self.schemes.get(scheme)
-        return known["color"] if known else SPARE_COLORS[sum(map(ord, scheme)) % len(SPARE_COLORS)]
+    def color(self, scheme: str, beside: Iterable[str] = ()) -> str:
+        """A known scheme's colour, the same wherever it is plotted; an unknown one's differs from those `beside` it."""
+        if scheme in self.schemes:
+            return self.schemes[scheme]["color"]
+        unknown = sorted({scheme, *beside} - self.schemes.keys())
+        return SPARE_COLORS[unknown.index(scheme) % len(SPARE_COLORS)]
 
 
 def rank(order: Iterable[str], name: str) -> int:

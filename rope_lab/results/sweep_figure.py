@@ -128,7 +128,7 @@ def _shifted(ax: Axes, points: float):
 def _look(sweep: Sweep, line: Line) -> dict[str, str]:
     seconds = list(dict.fromkeys(second for _, second in sweep.lines))
     style = STYLES[seconds.index(line[1]) % len(STYLES)]
-    return {"color": sweep.group.published.color(line[0]), "ls": style}
+    return {"color": sweep.group.published.color(line[0], sweep.group.schemes), "ls": style}
 
 
 def _label(sweep: Sweep, line: Line) -> str:
