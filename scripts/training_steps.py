@@ -9,7 +9,8 @@ import resource
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -36,9 +37,11 @@ class Subject:
     model: str  # a scheme of ours, or a peer
     precision: str
     compiled: bool = False
+    alone: bool = False  # in a process of its own: in this one `keep_freed_memory` speeds up peers too
 
     def __str__(self) -> str:
-        return f"{self.model}, {self.precision}" + (", compiled" if self.compiled else "")
+        said = ", compiled" * self.compiled + ", in a process of its own" * self.alone
+        return f"{self.model}, {self.precision}{said}"
 
 
 LIKE_OURS = {"x-transformers": peers.x_transformers, "Llama": peers.Llama}
@@ -56,12 +59,46 @@ def subjects_of(shape: Shape) -> list[Subject]:
     """The training steps that are compared: on text RoPE and learned positions, against nanoGPT too."""
     if shape in TEXT:
         compiled = ("rope", "learned", *LIKE_OURS, *NANO)
-        return [Subject(model, *way) for model in compiled for way in WAYS]
+        shipped = [as_shipped(peer) for peer in (*LIKE_OURS, *NANO)]
+        return [*(Subject(model, *way) for model in compiled for way in WAYS), *shipped]
     return [
         *(Subject(scheme, "bfloat16") for scheme in SCHEMES if scheme not in ("rope", "roper")),
         *(Subject(model, *way) for model in ("rope", "roper", *LIKE_OURS) for way in WAYS),
         *(Subject(model, precision) for model in LABML for precision in PRECISIONS),
+        *(as_shipped(peer) for peer in (*LIKE_OURS, *LABML)),
     ]
+
+
+def as_shipped(peer: str) -> Subject:
+    return Subject(peer, "float32", alone=True)
+
+
+@contextmanager
+def taken_alone(subject: Subject, shape: Shape) -> Iterator[Callable[[], None]]:
+    """Its training step, taken by another process whenever it is called for here."""
+    asked = json.dumps([dataclasses.asdict(subject), dataclasses.asdict(shape)])
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", __file__, "step", asked],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    ) as process:
+
+        def step() -> None:
+            process.stdin.write(b"\n")
+            if not process.stdout.readline():
+                raise RuntimeError(f"{subject}: its process has ended")
+
+        yield step
+        process.stdin.close()
+
+
+def step_when_asked(subject: Subject, shape: Shape) -> None:
+    """What that process does: a step for each line that it reads."""
+    step = step_of(subject, shape)
+    for _ in sys.stdin:
+        step()
+        print(flush=True)
 
 
 def step_of(subject: Subject, shape: Shape) -> Callable[[], None]:
@@ -119,7 +156,10 @@ def products_of(shape: Shape, precision: str) -> tuple[Callable[[], None], float
 
 
 def steps(watch: Watch, given: argparse.Namespace) -> str:
-    """Training steps, ours against peers, and the share of matrix-product throughput that they reach."""
+    """Training steps, ours against peers, and the share of matrix-product throughput that they reach.
+
+    Peers as shipped are in float32 and a process of their own.
+    """
     torch._dynamo.config.recompile_limit = 64  # every model here compiles the same functions again
     shapes = [shape for shape in [*SHAPES, *TEXT] if not given.shape or shape.name in given.shape]
     return "\n\n".join(steps_of(watch, shape) for shape in shapes)
@@ -129,9 +169,12 @@ def steps_of(watch: Watch, shape: Shape) -> str:
     """The same of one shape."""
     cfg, subjects = shape.cfg, subjects_of(shape)
     products = {precision: products_of(shape, precision) for precision in PRECISIONS}
-    made = {subject: step_of(subject, shape) for subject in tqdm(subjects, f"{shape.name}: building", leave=False)}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), ExitStack() as processes:
         warnings.simplefilter("ignore")
+        made = {
+            subject: processes.enter_context(taken_alone(subject, shape)) if subject.alone else step_of(subject, shape)
+            for subject in tqdm(subjects, f"{shape.name}: building", leave=False)
+        }
         calls = made | {precision: action for precision, (action, _, _) in products.items()}
         seconds = watch.compare(calls, 9 if shape.name != "20M" else 5, what=shape.name)
     t = {name: median(values) for name, values in seconds.items()}
@@ -156,13 +199,14 @@ def ratios(shape: Shape, seconds: dict) -> str:
     best = {way: np.min([t[Subject(peer, *way)] for peer in rivals], axis=0) for way in WAYS}
     ours = resolve(shape.cfg).train.precision
     rope, ways = t[Subject("rope", ours)], {way: f"{way[0]}, {'compiled' if way[1] else 'eager'}" for way in WAYS}
-    found = {f"best of {', '.join(rivals)} as shipped (float32) / our RoPE as shipped": best["float32", False] / rope}
+    shipped = np.min([t[as_shipped(peer)] for peer in rivals], axis=0)
+    found = {f"best of {', '.join(rivals)} as shipped / our RoPE as shipped": shipped / rope}
     found |= {f"best of them / our RoPE, {ways[way]}": best[way] / t[Subject("rope", *way)] for way in WAYS}
     other = "learned" if shape in TEXT else "roper"
     found |= {f"our {other} / our RoPE, {ways[w]}": t[Subject(other, *w)] / t[Subject("rope", *w)] for w in WAYS}
     if shape not in TEXT:
-        labml = t[Subject("labml-nn RoPER", "float32")] / t[Subject("roper", ours)]
-        found = {"labml-nn's RoPER as shipped (float32) / ours as shipped": labml} | found
+        labml = t[as_shipped("labml-nn RoPER")] / t[Subject("roper", ours)]
+        found = {"labml-nn's RoPER as shipped / ours as shipped": labml} | found
         found |= {f"our {name} / our RoPE, {ours}": t[Subject(name, ours)] / rope for name in BIASED}
     lines = [[name, f"{median(each):.2f} ({min(each):.2f} to {max(each):.2f})"] for name, each in found.items()]
     return table(["ratio", shape.name], lines)
@@ -179,14 +223,13 @@ def memory(watch: Watch, _: argparse.Namespace) -> str:
 
 def peak(subject: Subject, shape: Shape) -> str:
     asked = json.dumps([dataclasses.asdict(subject), dataclasses.asdict(shape)])
-    done = subprocess.run([sys.executable, __file__, asked], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, __file__, "peak", asked], capture_output=True, text=True)
     return done.stdout.split()[-1] if done.returncode == 0 else "failed"
 
 
-def measure_peak(asked: str) -> None:
-    subject, shape = json.loads(asked)
+def measure_peak(subject: Subject, shape: Shape) -> None:
     before = most_memory()
-    step = step_of(Subject(**subject), Shape(**shape))
+    step = step_of(subject, shape)
     step(), step()
     print((most_memory() - before) // 1024)
 
@@ -200,4 +243,5 @@ def most_memory() -> int:
 
 
 if __name__ == "__main__":
-    measure_peak(sys.argv[1])
+    asked_subject, asked_shape = json.loads(sys.argv[2])
+    {"peak": measure_peak, "step": step_when_asked}[sys.argv[1]](Subject(**asked_subject), Shape(**asked_shape))
