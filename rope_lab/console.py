@@ -199,8 +199,7 @@ def sample(content: dict[str, Any]) -> list[str]:
 
 def guessing_loss(tokens: list[int]) -> float:
     """The loss on these tokens, in nats each, of guessing them by how often each occurs: the entropy of that."""
-    shares = [count / len(tokens) for count in Counter(tokens).values()]
-    return -sum(share * math.log(share) for share in shares)
+    return sum(count / len(tokens) * math.log(len(tokens) / count) for count in Counter(tokens).values())
 
 
 def whereabouts(content: dict[str, Any], folder: Path) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from statistics import median
 import numpy as np
 import torch
 import torch.nn.functional as F
+from corpora import corpus
 from launchers import launchers
 from timing import SHAPES, TEXT, Shape, Watch, spread, table
 from torch import nn
@@ -217,7 +218,7 @@ LIBRARIES = {  # beside torch and numpy
     "steps": ("x-transformers", "transformers", "labml-nn"),
     "launchers": ("hydra-core", "joblib", "ray", "submitit"),
 }
-SECTIONS = {f.__name__: f for f in (steps, memory, text, evaluation, harness, length, tables, launchers)}
+SECTIONS = {f.__name__: f for f in (steps, memory, text, corpus, evaluation, harness, length, tables, launchers)}
 
 
 def write_section(name: str, content: str, watch: Watch) -> None:

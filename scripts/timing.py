@@ -1,6 +1,8 @@
 """What the scripts that time have in common: shapes, calls timed in turn, and what else the machine did meanwhile."""
 
 import os
+import re
+import resource
 import sys
 import time
 from contextlib import suppress
@@ -53,6 +55,14 @@ def spread(seconds: list[float], unit: float = 1e-3) -> str:
 
 def table(head: list[str], lines: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])
+
+
+def most_memory() -> int:
+    """Peak memory of this process in KiB; on Linux without its parent's."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(re.search(r"VmHWM:\s*(\d+)", status.read_text())[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform == "darwin" else 1)
 
 
 def busy_seconds() -> float | None:

@@ -4,22 +4,19 @@ import argparse
 import dataclasses
 import functools
 import json
-import re
-import resource
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 import peers
 import torch
 import torch.nn.functional as F
-from timing import SHAPES, TEXT, Shape, Watch, flop, spread, table
+from timing import SHAPES, TEXT, Shape, Watch, flop, most_memory, spread, table
 from torch import nn
 from tqdm import tqdm
 
@@ -232,14 +229,6 @@ def measure_peak(subject: Subject, shape: Shape) -> None:
     step = step_of(subject, shape)
     step(), step()
     print((most_memory() - before) // 1024)
-
-
-def most_memory() -> int:
-    """Peak memory of this process in KiB; on Linux without its parent's."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return int(re.search(r"VmHWM:\s*(\d+)", status.read_text())[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform == "darwin" else 1)
 
 
 if __name__ == "__main__":

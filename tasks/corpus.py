@@ -5,6 +5,7 @@ A corpus is known by a digest of its bytes. What is worked out of it lies in a f
 """
 
 import codecs
+import fcntl
 import glob
 import hashlib
 import json
@@ -12,8 +13,9 @@ import logging
 import os
 import sysconfig
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,8 +27,12 @@ Kind = Literal["bytes", "characters", "bpe"]
 
 PIECE = 2**22  # bytes that are read at once
 BLOCK = 2**16  # characters that are looked up at once
+LINES = 2**10  # lines in which byte pairs are looked for at once
+LARGE = 2**26  # bytes that are not tokenized without a word
 HELD_OUT_SHARE, MOST_HELD_OUT = 10, 2**18  # the last tenth is held out, and at most so many bytes
 SIDES = ("training", "held_out")
+KNOWN = ("digest", "files", "state")  # what is noted of a corpus
+NOTHING = {"bytes": 0, "tokens": 0, "whole": False}  # what is tokenized of a part before it begins
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,8 @@ def locate(path: str | None) -> list[Path]:
     """
     if path is None:
         return _library()
+    if not path:
+        raise ValueError("path: is empty; leave it out for the sources of Python's standard library")
     given = Path(path).expanduser()
     if given.is_dir():
         found = [Path(folder) / name for folder, _, names in os.walk(given) for name in names]
@@ -63,12 +71,20 @@ def locate(path: str | None) -> list[Path]:
     else:
         found = [given] if given.is_file() else [Path(p) for p in glob.glob(str(given), recursive=True)]
     files = sorted(p.resolve() for p in found if p.is_file())
+    if not files and given.exists():
+        raise ValueError(f"path={path}: {'holds no file' if given.is_dir() else 'is not a regular file'}")
     if not files:
         raise ValueError(
             f"path={path}: there is no such file or folder, and no file fits it as a pattern; "
             "python scripts/get_corpus.py downloads those of conf/corpus"
         )
     return files
+
+
+def place(digest: str) -> str:
+    """Where the first file of a registered corpus lies, and how many more there are."""
+    first, *more = _read(cache() / digest / "files.json", *KNOWN)["files"]
+    return f"{first} and {len(more)} more" if more else first
 
 
 def _library() -> list[Path]:
@@ -90,8 +106,8 @@ def register(path: str | None) -> str:
     with _readable(path):
         state = _state(files)
         known = cache() / "known" / f"{hashlib.sha256(json.dumps([path, state]).encode()).hexdigest()[:32]}.json"
-        before = _read(cache() / "known" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}-last.json")
-        content = _read(known)
+        before = _read(cache() / "known" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}-last.json", *KNOWN)
+        content = _read(known, *KNOWN)
         if content is None:
             if path is None:
                 files = [p for p in files if _is_utf8(p)]
@@ -117,12 +133,13 @@ def tokens(digest: str, kind: Kind, vocabulary: int) -> Tokens:
     Raises ValueError where the corpus is not known here, has changed, or cannot be read in this way.
     """
     folder = cache() / digest
-    known = _read(folder / "files.json")
+    known = _read(folder / "files.json", *KNOWN)
     if known is None:
         raise ValueError(f"corpus={digest}: is not known on this machine; train with task.path=… of it once")
     files = [Path(p) for p in known["files"]]
     with _readable(None):
-        if _state(files) != known["state"]:
+        state = _state(files)
+        if state != known["state"]:
             now = hashlib.sha256()
             for piece in pieces(files):
                 now.update(piece)
@@ -134,8 +151,14 @@ def tokens(digest: str, kind: Kind, vocabulary: int) -> Tokens:
         if kind == "bytes" and len(files) == 1 and total:
             whole = np.memmap(files[0], np.uint8, "r")
             return Tokens(whole[:split], whole[split:], [chr(i) for i in range(256)], total - split)
-        coder = {"bytes": _Bytes, "characters": _Characters, "bpe": _Pairs}[kind](folder, files, split, vocabulary)
-        found = [_token_file(folder / f"{coder.name}-{side}", files, parts[side], coder, side) for side in SIDES]
+        name = _bpe(vocabulary) if kind == "bpe" else kind
+        try:
+            with _alone(folder / f".{name}.lock"), _unchanged(files, state, folder, name):
+                coder = CODERS[kind](folder, files, split, vocabulary)
+                found = [_token_file(folder / f"{name}-{side}", files, parts[side], coder, side) for side in SIDES]
+        except UnicodeDecodeError as error:
+            where = next((p for p in files if not _is_utf8(p)), files[0])
+            raise ValueError(f"tokens={kind}: {where} is not UTF-8 ({error.reason}): use task.tokens=bytes") from None
     return Tokens(*found, coder.alphabet, total - split)
 
 
@@ -157,7 +180,7 @@ def pieces(files: Iterable[Path], begin: int = 0, end: float = np.inf, size: int
 class _Bytes:
     """Tokens are bytes."""
 
-    name, dtype = "bytes", np.uint8
+    dtype = np.uint8
 
     def __init__(self, *_: Any):
         self.alphabet = [chr(i) for i in range(256)]
@@ -170,10 +193,8 @@ class _Bytes:
 class _Characters:
     """Tokens are the characters of the training part."""
 
-    name = "characters"
-
     def __init__(self, folder: Path, files: list[Path], split: int, _: int):
-        known = _read(folder / "characters.json")
+        known = _read(folder / "characters.json", "alphabet")
         if known is None:
             counts, rest = np.zeros(0x110000, np.int64), b""
             for piece in pieces(files, 0, split):
@@ -212,19 +233,13 @@ class _Pairs:
             raise ValueError("tokens=bpe: needs the package tokenizers: pip install -e '.[text]'") from None
         if vocabulary < 257:
             raise ValueError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
-        self.name, path = f"bpe-{vocabulary}", folder / f"bpe-{vocabulary}.json"
-        if not path.exists():
+        path = folder / f"{_bpe(vocabulary)}.json"
+        try:
+            self.learned = tokenizers.Tokenizer.from_file(str(path))
+        except Exception:  # the package raises no other, of a file that is not there or damaged
             log.warning("learning %d byte pairs of the corpus, once", vocabulary)
-            learned = tokenizers.Tokenizer(tokenizers.models.BPE())
-            learned.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-            learned.decoder = tokenizers.decoders.ByteLevel()
-            alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-            trainer = tokenizers.trainers.BpeTrainer(
-                vocab_size=vocabulary, initial_alphabet=sorted(alphabet), show_progress=False
-            )
-            learned.train_from_iterator(_texts(pieces(files, 0, min(split, 2**28))), trainer)
-            _write_bytes(path, learned.to_str().encode())
-        self.learned = tokenizers.Tokenizer.from_str(path.read_text("utf-8"))
+            self.learned = _learn(pieces(files, 0, min(split, 2**28)), vocabulary)
+            _write_bytes(path, self.learned.to_str().encode())
         size = self.learned.get_vocab_size()
         self.alphabet = [self.learned.id_to_token(i) for i in range(size)]
         self.dtype = np.uint16 if size <= 65536 else np.uint32
@@ -234,7 +249,10 @@ class _Pairs:
         if not last and "\n" in text:  # so that no word is cut
             text = text[: text.rindex("\n") + 1]
             used = len(text.encode())
-        return np.array(self.learned.encode(text).ids, self.dtype), used
+        return pairs(self.learned, text).astype(self.dtype), used
+
+
+CODERS = {"bytes": _Bytes, "characters": _Characters, "bpe": _Pairs}
 
 
 def _texts(found: Iterable[bytes]) -> Iterator[str]:
@@ -245,15 +263,52 @@ def _texts(found: Iterable[bytes]) -> Iterator[str]:
         yield from text.splitlines(keepends=True)
 
 
+def _learn(found: Iterable[bytes], vocabulary: int) -> Any:
+    """A `tokenizers.Tokenizer` of so many tokens, learned on pieces of text."""
+    import tokenizers
+
+    learned = tokenizers.Tokenizer(tokenizers.models.BPE())
+    learned.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    learned.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet, show_progress=False)
+    learned.train_from_iterator(_texts(found), trainer)
+    return learned
+
+
+def learned_pairs(digest: str, vocabulary: int) -> Any:
+    """The `tokenizers.Tokenizer` of a corpus whose tokens have been made."""
+    import tokenizers
+
+    return tokenizers.Tokenizer.from_file(str(cache() / digest / f"{_bpe(vocabulary)}.json"))
+
+
+def _bpe(vocabulary: int) -> str:
+    """What the files of byte pairs begin with; before, as `bpe-…`, lines were not tokenized one by one."""
+    return f"bpe-lines-{vocabulary}"
+
+
+def pairs(learned: Any, text: str) -> np.ndarray:
+    """The tokens of a text, uint32, by `learned`, a `tokenizers.Tokenizer`.
+
+    Line by line, as byte pairs are learned: so they do not depend on the pieces in which a corpus is read.
+    """
+    lines = text.splitlines(keepends=True)
+    some = (learned.encode_batch_fast(lines[at : at + LINES]) for at in range(0, len(lines), LINES))
+    return np.fromiter(chain.from_iterable(line.ids for found in some for line in found), np.uint32)
+
+
 def _token_file(stem: Path, files: list[Path], part: tuple[int, int], coder: Any, side: str) -> np.ndarray:
     """The tokens of one part of a corpus, from STEM.bin; made, or made to its end, if that is not whole."""
     whole, begun, told = stem.with_suffix(".bin"), stem.with_suffix(".part"), stem.with_suffix(".json")
     size = np.dtype(coder.dtype).itemsize
-    done = _read(told) or {"bytes": 0, "tokens": 0, "whole": False}
+    done = _read(told, *NOTHING) or NOTHING
     if not (done["whole"] and whole.exists() and whole.stat().st_size == done["tokens"] * size):
         if done["whole"] or not begun.exists() or begun.stat().st_size < done["tokens"] * size:
-            done = {"bytes": 0, "tokens": 0, "whole": False}
+            done = NOTHING
         begin, end = part
+        if end - begin > LARGE:
+            log.warning("tokenizing %d MB of text, once", (end - begin) // 10**6)
         mode = "r+b" if done["bytes"] else "wb"
         with begun.open(mode) as file:
             file.truncate(done["tokens"] * size)
@@ -281,11 +336,8 @@ def _boundary(files: list[Path], at: int) -> int:
 
 
 def _decoded(piece: bytes, last: bool = False) -> tuple[str, int]:
-    """The text of a piece, and how many of its bytes that is. Raises ValueError where it is not UTF-8."""
-    try:
-        return codecs.utf_8_decode(piece, "strict", last)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"the corpus is not UTF-8 ({error.reason}): use task.tokens=bytes") from None
+    """The text of a piece, and how many of its bytes that is. Raises UnicodeDecodeError where it is not UTF-8."""
+    return codecs.utf_8_decode(piece, "strict", last)
 
 
 def _code_points(text: str) -> Iterator[np.ndarray]:
@@ -295,8 +347,11 @@ def _code_points(text: str) -> Iterator[np.ndarray]:
 
 
 def _is_utf8(path: Path) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        path.read_bytes().decode()
+        for piece in pieces([path]):
+            decoder.decode(piece)
+        decoder.decode(b"", True)
     except (UnicodeDecodeError, OSError):
         return False
     return True
@@ -306,11 +361,13 @@ def _state(files: list[Path]) -> list[list[Any]]:
     return [[str(p), p.stat().st_size, p.stat().st_mtime_ns] for p in files]
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, *keys: str) -> Any:
+    """The content of a JSON file, an object of just these keys; None where it is anything else."""
     try:
-        return json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
+    return content if isinstance(content, dict) and set(content) == set(keys) else None
 
 
 def _write(path: Path, content: Any) -> None:
@@ -332,3 +389,29 @@ def _readable(path: str | None) -> Iterator[None]:
         yield
     except OSError as error:
         raise ValueError(f"path={path}: {error.filename} cannot be used ({error.strerror})") from None
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Waits until no other process holds a lock on this file; not where the cache can be neither written nor locked."""
+    with ExitStack() as held:
+        with suppress(OSError):
+            file = held.enter_context(path.open("a"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                log.warning("waiting for another process, which tokenizes this corpus")
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _unchanged(files: list[Path], state: list[list[Any]], folder: Path, name: str) -> Iterator[None]:
+    """Raises ValueError where files leave this state meanwhile, and removes what was made of them."""
+    try:
+        yield
+    finally:
+        if _state(files) != state:
+            for made in (path for pattern in (".*", "-*") for path in folder.glob(name + pattern)):
+                made.unlink()
+            raise ValueError(f"{files[0]}: the corpus changed while it was read") from None

@@ -46,12 +46,17 @@ class RealText(Task):
             there, least = len(getattr(self.tokens, part)), context + 1 + (context if part == "training" else 0)
             if there < least:
                 what = f"its {part.replace('_', '-')} part has {there:,} tokens, and context={context} needs {least:,}"
-                raise ValueError(f"path={path}: the corpus is too small: {what}")
+                raise ValueError(f"path={corpora.place(self.settings['corpus'])}: the corpus is too small: {what}")
 
     @classmethod
     def resolve(cls, settings: dict[str, Any]) -> dict[str, Any]:
         path, corpus = settings.get("path"), settings.get("corpus")
-        return settings | {"path": None, "corpus": corpora.register(path) if path or not corpus else corpus}
+        if path is None and corpus is not None:
+            return settings
+        found = corpora.register(path)
+        if corpus not in (None, found):
+            raise ValueError(f"corpus={corpus}: path={path} is corpus {found}; give one of the two")
+        return settings | {"path": None, "corpus": found}
 
     def of_length(self, n: int) -> "RealText":
         """The same corpus in windows of `n` tokens."""
@@ -78,7 +83,7 @@ class RealText(Task):
         if kind == "bytes":
             return np.frombuffer(text.encode(), np.uint8)
         if kind == "bpe":
-            return np.array(self._pairs().encode(text).ids, np.uint32)
+            return corpora.pairs(self._pairs(), text)
         token_of = {character: token for token, character in enumerate(self.alphabet)}
         if unknown := sorted(set(text) - set(token_of)):
             raise ValueError(f"characters {''.join(unknown)!r} are not in the corpus' training part")
@@ -93,10 +98,7 @@ class RealText(Task):
         return super().decode(tokens)
 
     def _pairs(self) -> Any:
-        import tokenizers
-
-        path = corpora.cache() / self.settings["corpus"] / f"bpe-{self.settings['vocabulary']}.json"
-        return tokenizers.Tokenizer.from_file(str(path))
+        return corpora.learned_pairs(self.settings["corpus"], self.settings["vocabulary"])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,10 @@
 
 import json
 import math
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,6 +45,7 @@ def test_tokens_are_the_corpus_however_it_is_read(written, kind, piece, monkeypa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(corpus, "PIECE", piece)
     monkeypatch.setattr(corpus, "BLOCK", 3)  # of more than one block
+    monkeypatch.setattr(corpus, "LINES", 2)
     monkeypatch.setattr(corpus.pieces, "__defaults__", (0, math.inf, piece))
     few = tmp_path / "corpus.txt"
     few.write_text(written.read_text("utf-8")[:4_000], "utf-8")
@@ -126,6 +131,76 @@ def test_a_token_file_that_was_cut_off_is_made_to_its_end(written, tmp_path, mon
     assert np.array_equal(make(written, "characters").tokens.training, whole)
 
 
+def test_byte_pairs_are_those_of_each_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(corpus, "LINES", 2)
+    monkeypatch.setattr(corpus.pieces, "__defaults__", (0, math.inf, 500))
+    rng = np.random.default_rng(0)
+    marks = ["\n", "\n\n", "\r\n", "  \n", "\n    ", "\t", " ", "  ", "\u2028", ""]
+    text = "".join(WORDS[i] + marks[j] for i, j in rng.integers((len(WORDS), len(marks)), size=(4000, 2)))
+    (tmp_path / "corpus.txt").write_bytes(text.encode())
+    task = make(tmp_path / "corpus.txt", "bpe", vocabulary=600)
+    made = np.concatenate([task.tokens.training, task.tokens.held_out])
+    at = len(text.encode()) - task.tokens.held_out_bytes
+    parts = text.encode()[:at].decode(), text.encode()[at:].decode()
+    assert made.tolist() == [token for part in parts for token in task.encode(part)]
+    learned = task._pairs()
+    lines = [line for part in parts for line in part.splitlines(keepends=True)]
+    assert made.tolist() == [token for line in lines for token in learned.encode(line).ids]
+
+
+def test_two_processes_tokenize_a_corpus_once(written, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    encode, calls = corpus._Characters.encode, []
+
+    def slow(self, piece, last, side):
+        calls.append(side)
+        time.sleep(0.2)
+        return encode(self, piece, last, side)
+
+    monkeypatch.setattr(corpus._Characters, "encode", slow)
+    digest = corpus.register(str(written))
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(corpus.tokens, digest, "characters", 300).result for _ in range(2)]
+        one, other = both[0](), both[1]()
+    assert sorted(calls) == ["held_out", "training"]
+    assert np.array_equal(one.training, other.training)
+
+
+def test_a_corpus_that_changes_while_it_is_read_is_refused_and_nothing_of_it_is_kept(written, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(written.read_bytes())
+    encode = corpus._Characters.encode
+
+    def changed(self, piece, last, side):
+        path.write_bytes(written.read_bytes().swapcase())
+        return encode(self, piece, last, side)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus._Characters, "encode", changed)
+        with pytest.raises(ValueError, match="the corpus changed while it was read"):
+            make(path, "characters")
+    path.write_bytes(written.read_bytes())
+    task = make(path, "characters")
+    assert task.decode(task.tokens.training) + task.decode(task.tokens.held_out) == written.read_text("utf-8")
+
+
+@pytest.mark.parametrize("kind", ["characters", "bpe"])
+@pytest.mark.parametrize("content", [b"", b'{"a": 1}', b'{"digest'])
+def test_whatever_is_damaged_in_the_cache_is_made_again(written, tmp_path, monkeypatch, kind, content):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tokens = make(written, kind).tokens
+    training, held_out = np.array(tokens.training), np.array(tokens.held_out)
+    damaged = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert len(damaged) == 8
+    for path in damaged:
+        path.write_bytes(content)
+        tokens = make(written, kind).tokens
+        assert np.array_equal(tokens.training, training)
+        assert np.array_equal(tokens.held_out, held_out)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_bits_per_byte_are_the_loss_of_the_held_out_bytes(written, kind):
     task = make(written, kind)
@@ -172,9 +247,13 @@ def test_a_corpus_that_has_changed_is_refused_where_a_run_is_read(written, tmp_p
 
 BAD = {
     "no.txt": (None, [], "no such file"),
-    "empty.txt": (b"", [], "too small"),
+    "": (None, [], "path: is empty"),
+    "empty": (Path.mkdir, [], "empty: holds no file"),
+    "pipe": (os.mkfifo, [], "pipe: is not a regular file"),
+    "empty.txt": (b"", [], "empty.txt: the corpus is too small"),
     "tiny.txt": (b"a few words" * 20, [], "too small"),
-    "latin.txt": ("läuft ".encode("latin-1") * 5000, ["task.tokens=characters"], "not UTF-8"),
+    "latin.txt": ("läuft ".encode("latin-1") * 5000, ["task.tokens=characters"], "latin.txt is not UTF-8"),
+    "other.txt": (b"abc " * 5000, ["task.corpus=0123456789abcdef"], "give one of the two"),
     "late.txt": (b"abc " * 5000 + b"xyz", ["task.tokens=characters"], "'xyz' stand in the held-out part alone"),
     "small.txt": (b"abc " * 5000, ["task.tokens=bpe", "task.vocabulary=256"], "more than the 256 bytes"),
 }
@@ -183,11 +262,15 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_corpus_that_cannot_be_used_is_named_in_one_line(name, tmp_path):
     content, settings, said = BAD[name]
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
+    path = tmp_path / name if name else ""
+    if callable(content):
+        content(path)
+    elif content is not None:
+        path.write_bytes(content)
     with pytest.raises(ConfigError) as refused:
-        build(resolve(config.load("task=text", f"task.path={tmp_path / name}", *settings, *TINY)))
+        build(resolve(config.load("task=text", f"task.path={path}", *settings, *TINY)))
     assert said in str(refused.value)
+    assert str(refused.value).startswith("task.")
     assert "\n" not in str(refused.value)
 
 
