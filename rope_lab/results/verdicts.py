@@ -74,8 +74,7 @@ def _exploratory(groups: list[Group]) -> list[Verdict]:
         difference, means = g.difference(*pair), (pairs.value_other.mean(), pairs.value.mean())
         sign = 1 if g.metric.higher_is_better else -1
         gain, runs = _gain(difference.difference, sign), int(g.runs.scheme.isin(pair).sum())
-        versions = zip(*(g.report.published.get(scheme, []) for scheme in pair), strict=False)  # those of both
-        gains = [sign * (_number(ours) - _number(theirs)) for ours, theirs in versions]
+        gains = _published(g.report, pair, sign)
         word = _word(gain, gains)
         same = (g.task, g.scale, g.report, LAST, False, gains, means, gain, difference.p)
         found.append(Verdict(*same, "", word, (runs, runs)))
@@ -102,7 +101,10 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
         gain, gains = _gain(result.difference, sign), [sign * c.published] if c.published is not None else []
         significant = result.p_family < ALPHA
         word = (YES if result.ahead == first else NO) if significant else _word(gain, gains)
-        report, value = _compared(published.report(study.task, {c.metric}, study.settings), c)
+        task = published.report(study.task, {c.metric}, study.settings)
+        report, value = _compared(task, c)
+        if gains and report is task and value == LAST:  # in the plan they may be rounded
+            gains = _published(report, pair, 1 if study.higher_is_better else -1) or gains
         means, runs = result.means[::-1] if first else result.means, (len(outcome.found), len(study.cells))
         same = (study.task, study.scale, report, value, True, gains, means, gain, result.p_family, family)
         found.append(Verdict(*same, OPEN if outcome.open else word, runs))
@@ -132,6 +134,12 @@ def _gain(difference: Interval, sign: int) -> Interval:
 def _word(gain: Interval, published: list[float]) -> str:
     """`no` only where seeds differ: runs that all got none right, or all every one, show no spread and no evidence."""
     return NO if published and gain.low < gain.high < published[0] / 2 else UNSURE
+
+
+def _published(report: TaskReport, pair: tuple[str, str], sign: int) -> list[float]:
+    """The gains of those versions of the write-up that have both schemes."""
+    versions = zip(*(report.published.get(scheme, []) for scheme in pair), strict=False)
+    return [sign * (_number(ours) - _number(theirs)) for ours, theirs in versions]
 
 
 def _number(published: str) -> float:
