@@ -26,8 +26,7 @@ log = logging.getLogger(__name__)
 Kind = Literal["bytes", "characters", "bpe"]
 
 PIECE = 2**22  # bytes that are read at once
-BLOCK = 2**16  # characters that are looked up at once
-LINES = 2**10  # lines in which byte pairs are looked for at once
+BLOCK = 2**14  # bytes, and the rest of their line, whose characters are looked up at once
 LARGE = 2**26  # bytes that are not tokenized without a word
 HELD_OUT_SHARE, MOST_HELD_OUT = 10, 2**18  # the last tenth is held out, and at most so many bytes
 SIDES = ("training", "held_out")
@@ -196,14 +195,10 @@ class _Characters:
     def __init__(self, folder: Path, files: list[Path], split: int, _: int):
         known = _read(folder / "characters.json", "alphabet")
         if known is None:
-            counts, rest = np.zeros(0x110000, np.int64), b""
-            for piece in pieces(files, 0, split):
-                text, used = _decoded(rest + piece)
-                rest = (rest + piece)[used:]
-                for codes in _code_points(text):
-                    counts[: codes.max() + 1] += np.bincount(codes)
-            _decoded(rest, last=True)
-            known = {"alphabet": [chr(code) for code in np.flatnonzero(counts)]}
+            seen = np.zeros(0x110000, bool)
+            for text in _texts(pieces(files, 0, split)):
+                seen[_code_points(text)] = True
+            known = {"alphabet": [chr(code) for code in np.flatnonzero(seen)]}
             _write(folder / "characters.json", known)
         self.alphabet = known["alphabet"]
         self.dtype = np.uint8 if len(self.alphabet) <= 256 else np.uint16 if len(self.alphabet) <= 65536 else np.uint32
@@ -211,8 +206,8 @@ class _Characters:
         self.token_of[[ord(c) for c in self.alphabet]] = np.arange(len(self.alphabet))
 
     def encode(self, piece: bytes, last: bool, side: str) -> tuple[np.ndarray, int]:
-        text, used = _decoded(piece, last)
-        parts = [self._tokens(codes) for codes in _code_points(text)]
+        used = _used(piece, last)
+        parts = [self._tokens(_code_points(text)) for text in _blocks(piece[:used])]
         return np.concatenate([np.empty(0, self.dtype), *parts]), used
 
     def _tokens(self, codes: np.ndarray) -> np.ndarray:
@@ -245,22 +240,40 @@ class _Pairs:
         self.dtype = np.uint16 if size <= 65536 else np.uint32
 
     def encode(self, piece: bytes, last: bool, side: str) -> tuple[np.ndarray, int]:
-        text, used = _decoded(piece, last)
-        if not last and "\n" in text:  # so that no word is cut
-            text = text[: text.rindex("\n") + 1]
-            used = len(text.encode())
-        return pairs(self.learned, text).astype(self.dtype), used
+        used = _used(piece, last)
+        parts = [pairs(self.learned, text).astype(self.dtype) for text in _blocks(piece[:used])]
+        return np.concatenate([np.empty(0, self.dtype), *parts]), used
 
 
 CODERS = {"bytes": _Bytes, "characters": _Characters, "bpe": _Pairs}
 
 
 def _texts(found: Iterable[bytes]) -> Iterator[str]:
+    """The text of pieces, in blocks of whole lines. Raises UnicodeDecodeError."""
     rest = b""
     for piece in found:
-        text, used = _decoded(rest + piece)
-        rest = (rest + piece)[used:]
-        yield from text.splitlines(keepends=True)
+        both = rest + piece
+        used = _used(both, last=False)
+        yield from _blocks(both[:used])
+        rest = both[used:]
+    yield from _blocks(rest)
+
+
+def _used(piece: bytes, last: bool) -> int:
+    """How many bytes of a piece to use before the next is read: whole lines, or, within one line, whole characters."""
+    if last:
+        return len(piece)
+    last_character = next((i for i in range(1, min(4, len(piece)) + 1) if piece[-i] & 0xC0 != 0x80), 0)
+    return piece.rfind(b"\n") + 1 or len(piece) - last_character
+
+
+def _blocks(piece: bytes) -> Iterator[str]:
+    """The text of a piece, in blocks of BLOCK bytes and the rest of a line: larger strings fragment the heap."""
+    at = 0
+    while at < len(piece):
+        end = piece.find(b"\n", at + BLOCK) + 1 or len(piece)
+        yield piece[at:end].decode()
+        at = end
 
 
 def _learn(found: Iterable[bytes], vocabulary: int) -> Any:
@@ -272,7 +285,8 @@ def _learn(found: Iterable[bytes], vocabulary: int) -> Any:
     learned.decoder = tokenizers.decoders.ByteLevel()
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet, show_progress=False)
-    learned.train_from_iterator(_texts(found), trainer)
+    lines = (line for text in _texts(found) for line in text.splitlines(keepends=True))
+    learned.train_from_iterator(lines, trainer)
     return learned
 
 
@@ -293,9 +307,8 @@ def pairs(learned: Any, text: str) -> np.ndarray:
 
     Line by line, as byte pairs are learned: so they do not depend on the pieces in which a corpus is read.
     """
-    lines = text.splitlines(keepends=True)
-    some = (learned.encode_batch_fast(lines[at : at + LINES]) for at in range(0, len(lines), LINES))
-    return np.fromiter(chain.from_iterable(line.ids for found in some for line in found), np.uint32)
+    found = learned.encode_batch_fast(text.splitlines(keepends=True))
+    return np.fromiter(chain.from_iterable(line.ids for line in found), np.uint32)
 
 
 def _token_file(stem: Path, files: list[Path], part: tuple[int, int], coder: Any, side: str) -> np.ndarray:
@@ -335,15 +348,8 @@ def _boundary(files: list[Path], at: int) -> int:
     return at - back
 
 
-def _decoded(piece: bytes, last: bool = False) -> tuple[str, int]:
-    """The text of a piece, and how many of its bytes that is. Raises UnicodeDecodeError where it is not UTF-8."""
-    return codecs.utf_8_decode(piece, "strict", last)
-
-
-def _code_points(text: str) -> Iterator[np.ndarray]:
-    """The code points of a text, in blocks: at four and eight bytes each they take far more room than the text."""
-    for at in range(0, len(text), BLOCK):
-        yield np.frombuffer(text[at : at + BLOCK].encode("utf-32-le"), np.uint32)
+def _code_points(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 
 def _is_utf8(path: Path) -> bool:

@@ -44,11 +44,12 @@ def make(path, kind="bytes", context=32, vocabulary=300) -> RealText:
 def test_tokens_are_the_corpus_however_it_is_read(written, kind, piece, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(corpus, "PIECE", piece)
-    monkeypatch.setattr(corpus, "BLOCK", 3)  # of more than one block
-    monkeypatch.setattr(corpus, "LINES", 2)
+    monkeypatch.setattr(corpus, "BLOCK", 3)  # more than one block a piece
     monkeypatch.setattr(corpus.pieces, "__defaults__", (0, math.inf, piece))
     few = tmp_path / "corpus.txt"
-    few.write_text(written.read_text("utf-8")[:4_000], "utf-8")
+    text = written.read_text("utf-8")[:4_000].encode()
+    at = len(text) - len(text) // 10
+    few.write_bytes((text[:at].decode("utf-8", "ignore") + "ﷺ" + text[at:].decode("utf-8", "ignore")).encode())
     task = make(few, kind)
     whole = few.read_bytes()
     decoded = task.decode(task.tokens.training), task.decode(task.tokens.held_out)
@@ -133,7 +134,7 @@ def test_a_token_file_that_was_cut_off_is_made_to_its_end(written, tmp_path, mon
 
 def test_byte_pairs_are_those_of_each_line(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(corpus, "LINES", 2)
+    monkeypatch.setattr(corpus, "BLOCK", 50)
     monkeypatch.setattr(corpus.pieces, "__defaults__", (0, math.inf, 500))
     rng = np.random.default_rng(0)
     marks = ["\n", "\n\n", "\r\n", "  \n", "\n    ", "\t", " ", "  ", "\u2028", ""]
