@@ -25,7 +25,7 @@ from rope_lab.results.probes import Probed
 from rope_lab.results.published import Published
 from rope_lab.results.stats import ALPHA
 from rope_lab.results.tables import Rows
-from rope_lab.results.verdicts import NO, OPEN, UNSURE, YES, Verdict
+from rope_lab.results.verdicts import CEILING, NO, OPEN, UNSURE, YES, Verdict
 from rope_lab.text import plain, show
 
 HERE = Path(__file__).parent
@@ -106,7 +106,7 @@ def summary(verdicts: list[Verdict], published: Published) -> list[tuple[str, st
     contender = published.title(published.contender)
     planned, others = [v for v in verdicts if v.planned], [v for v in verdicts if not v.planned]
     said = []
-    for word in [w for w in (YES, NO, UNSURE) if any(v.word == w for v in planned)]:
+    for word in [w for w in (YES, NO, CEILING, UNSURE) if any(v.word == w for v in planned)]:
         said.append((f"{word.capitalize()}", f"by planned tests: {_named(v for v in planned if v.word == word)}."))
     if still := [v for v in planned if v.word == OPEN]:
         ended, wanted = (

@@ -8,7 +8,7 @@ from rope_lab.results import series
 from rope_lab.results.groups import Group, numbers
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS
 from rope_lab.results.stats import ALPHA, Interval, PairedDifference, sign_p, t_interval, wilson, without_worst
-from rope_lab.results.verdicts import LAST, OPEN, Verdict, family_of
+from rope_lab.results.verdicts import AHEAD, BEHIND, CEILING, LAST, NO, OPEN, UNSURE, YES, Verdict, family_of
 from rope_lab.text import plain
 
 ACTIVE = re.compile(r"[\\`*|\[\]~$]|(?<!\w)_|_(?!\w)")  # what Markdown acts upon within a line, but for HTML
@@ -70,12 +70,15 @@ def verdicts(found: list[Verdict], baseline: str, contender: str, short: bool = 
     if short:
         return as_markdown(rows)
     units = dict.fromkeys(f"{escaped(v.report.title)}: {escaped(v.report.metric.unit)}" for v in found)
-    excludes = "the interval excludes half of the published gain, or " if any(v.published for v in found) else ""
+    had = any(v.published for v in found)
+    excludes = "the interval excludes half of the published gain, or " if had else ""
+    full = f"**{CEILING}**: {baseline} leaves no room for half of the published gain; " if had else ""
     note = (
         f"Gains of {contender} over {baseline}, positive where it is ahead, paired by seed ({'; '.join(units)}). "
-        "**yes**: a planned test is significant in its favour; "
-        f"**no**: {excludes}a planned test says the reverse; **open**: runs are to come; **unsure**: none of these. "
-        "What was not planned before its first run is never a yes, however small its p."
+        f"**{YES}**: a planned test is significant in its favour; "
+        f"**{NO}**: {excludes}a planned test says the reverse; "
+        f"**{AHEAD}**, **{BEHIND}**: significant, but no test was planned; {full}"
+        f"**{OPEN}**: runs are to come; **{UNSURE}**: none of these."
     )
     return f"{as_markdown(rows)}\n\n{note}"
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from rope_lab.results import outcomes
 from rope_lab.results.groups import Group
-from rope_lab.results.metrics import declared
+from rope_lab.results.metrics import Metric, declared
 from rope_lab.results.outcomes import Outcome, Result
 from rope_lab.results.published import Published, TaskReport, rank
 from rope_lab.results.stats import ALPHA, Interval, holm
 from rope_lab.results.studies import NAME, Comparison
 
 LAST, MEAN = "last step", "mean over training"
-YES, NO, UNSURE, OPEN = "yes", "no", "unsure", "open"
+YES, NO, AHEAD, BEHIND, CEILING, UNSURE, OPEN = "yes", "no", "ahead", "behind", "ceiling", "unsure", "open"
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,9 @@ class Verdict:
     gain:      measured, with Student's t interval over paired seeds
     p:         corrected for `family`: of the paired t test, or of the test that was planned
     word:      `yes`: a planned test is significant in the contender's favour; `no`: it is so in the baseline's, or the
-               95% interval excludes half of the published gain; `open`: runs are to come; else `unsure`
+               95% interval excludes half of the published gain; `ahead`, `behind`: p is significant, but not planned;
+               `ceiling`: the baseline leaves no room for half of the published gain; `open`: runs are to come; else
+               `unsure`
     runs:      how many of the runs have ended, and how many there are to be
     """
 
@@ -75,11 +77,16 @@ def _exploratory(groups: list[Group]) -> list[Verdict]:
         sign = 1 if g.metric.higher_is_better else -1
         gain, runs = _gain(difference.difference, sign), int(g.runs.scheme.isin(pair).sum())
         gains = _published(g.report, pair, sign)
-        word = _word(gain, gains)
+        word = _word(gain, gains, means[0], g.metric)
         same = (g.task, g.scale, g.report, LAST, False, gains, means, gain, difference.p)
         found.append(Verdict(*same, "", word, (runs, runs)))
     corrected, family = family_of([v.p for v in found], "tasks at this scale", "this task alone")
-    return [replace(v, p=p, family=family) for v, p in zip(found, corrected, strict=True)]
+    return [replace(v, p=p, family=family, word=_not_planned(v, p)) for v, p in zip(found, corrected, strict=True)]
+
+
+def _not_planned(v: Verdict, p: float) -> str:
+    """What a corrected p says that no plan asked for: never yes or no."""
+    return (AHEAD if v.gain.mean > 0 else BEHIND) if v.word == UNSURE and p < ALPHA else v.word
 
 
 def family_of(p: list[float], several: str, one: str) -> tuple[list[float], str]:
@@ -100,12 +107,13 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
         sign = 1 if study.higher_is_better == first else -1
         gain, gains = _gain(result.difference, sign), [sign * c.published] if c.published is not None else []
         significant = result.p_family < ALPHA
-        word = (YES if result.ahead == first else NO) if significant else _word(gain, gains)
         task = published.report(study.task, {c.metric}, study.settings)
         report, value = _compared(task, c)
+        means, runs = result.means[::-1] if first else result.means, (len(outcome.found), len(study.cells))
+        asked = YES if result.ahead == first else NO
+        word = asked if significant else _word(gain, gains, means[0], report.metric)
         if gains and report is task and value == LAST:  # in the plan they may be rounded
             gains = _published(report, pair, 1 if study.higher_is_better else -1) or gains
-        means, runs = result.means[::-1] if first else result.means, (len(outcome.found), len(study.cells))
         same = (study.task, study.scale, report, value, True, gains, means, gain, result.p_family, family)
         found.append(Verdict(*same, OPEN if outcome.open else word, runs))
     return found
@@ -131,9 +139,12 @@ def _gain(difference: Interval, sign: int) -> Interval:
     return Interval(sign * difference.mean, low, high, difference.n)
 
 
-def _word(gain: Interval, published: list[float]) -> str:
+def _word(gain: Interval, published: list[float], baseline: float, metric: Metric) -> str:
     """`no` only where seeds differ: runs that all got none right, or all every one, show no spread and no evidence."""
-    return NO if published and gain.low < gain.high < published[0] / 2 else UNSURE
+    half = published[0] / 2 if published else math.nan
+    if metric.share and metric.times - baseline < half:
+        return CEILING
+    return NO if gain.low < gain.high < half else UNSURE
 
 
 def _published(report: TaskReport, pair: tuple[str, str], sign: int) -> list[float]:
