@@ -15,18 +15,17 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from tasks import coders
+from tasks.coders import Kind
+
 log = logging.getLogger(__name__)
 
-Kind = Literal["bytes", "characters", "bpe"]
-
 PIECE = 2**22  # bytes that are read at once
-BLOCK = 2**14  # bytes, and the rest of their line, whose characters are looked up at once
 LARGE = 2**26  # bytes that are not tokenized without a word
 HELD_OUT_SHARE, MOST_HELD_OUT = 10, 2**18  # the last tenth is held out, and at most so many bytes
 SIDES = ("training", "held_out")
@@ -150,10 +149,10 @@ def tokens(digest: str, kind: Kind, vocabulary: int) -> Tokens:
         if kind == "bytes" and len(files) == 1 and total:
             whole = np.memmap(files[0], np.uint8, "r")
             return Tokens(whole[:split], whole[split:], [chr(i) for i in range(256)], total - split)
-        name = _bpe(vocabulary) if kind == "bpe" else kind
+        name = _name(kind, vocabulary)
         try:
             with _alone(folder / f".{name}.lock"), _unchanged(files, state, folder, name):
-                coder = CODERS[kind](folder, files, split, vocabulary)
+                coder = _coder(kind, folder / f"{name}.json", files, split, vocabulary)
                 found = [_token_file(folder / f"{name}-{side}", files, parts[side], coder, side) for side in SIDES]
         except UnicodeDecodeError as error:
             where = next((p for p in files if not _is_utf8(p)), files[0])
@@ -176,142 +175,28 @@ def pieces(files: Iterable[Path], begin: int = 0, end: float = np.inf, size: int
         at += length
 
 
-class _Bytes:
-    """Tokens are bytes."""
-
-    dtype = np.uint8
-
-    def __init__(self, *_: Any):
-        self.alphabet = [chr(i) for i in range(256)]
-
-    def encode(self, piece: bytes, last: bool, side: str) -> tuple[np.ndarray, int]:
-        """The tokens of a piece, and how many of its bytes they are; all of them in the `last` piece."""
-        return np.frombuffer(piece, np.uint8), len(piece)
-
-
-class _Characters:
-    """Tokens are the characters of the training part."""
-
-    def __init__(self, folder: Path, files: list[Path], split: int, _: int):
-        known = _read(folder / "characters.json", "alphabet")
-        if known is None:
-            seen = np.zeros(0x110000, bool)
-            for text in _texts(pieces(files, 0, split)):
-                seen[_code_points(text)] = True
-            known = {"alphabet": [chr(code) for code in np.flatnonzero(seen)]}
-            _write(folder / "characters.json", known)
-        self.alphabet = known["alphabet"]
-        self.dtype = np.uint8 if len(self.alphabet) <= 256 else np.uint16 if len(self.alphabet) <= 65536 else np.uint32
-        self.token_of = np.full(0x110000, -1, np.int32)
-        self.token_of[[ord(c) for c in self.alphabet]] = np.arange(len(self.alphabet))
-
-    def encode(self, piece: bytes, last: bool, side: str) -> tuple[np.ndarray, int]:
-        used = _used(piece, last)
-        parts = [self._tokens(_code_points(text)) for text in _blocks(piece[:used])]
-        return np.concatenate([np.empty(0, self.dtype), *parts]), used
-
-    def _tokens(self, codes: np.ndarray) -> np.ndarray:
-        found = self.token_of[codes]
-        if (found < 0).any():
-            unknown = "".join(sorted({chr(code) for code in codes[found < 0][:100]}))
-            raise ValueError(f"tokens=characters: {unknown!r} stand in the held-out part alone; use task.tokens=bytes")
-        return found.astype(self.dtype)
-
-
-class _Pairs:
-    """Tokens are learned on the training part by byte-pair encoding (Sennrich et al., 2016), over bytes."""
-
-    def __init__(self, folder: Path, files: list[Path], split: int, vocabulary: int):
-        try:
-            import tokenizers
-        except ImportError:
-            raise ValueError("tokens=bpe: needs the package tokenizers: pip install -e '.[text]'") from None
-        if vocabulary < 257:
-            raise ValueError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
-        path = folder / f"{_bpe(vocabulary)}.json"
-        try:
-            self.learned = tokenizers.Tokenizer.from_file(str(path))
-        except Exception:  # the package raises no other, of a file that is not there or damaged
-            log.warning("learning %d byte pairs of the corpus, once", vocabulary)
-            self.learned = _learn(pieces(files, 0, min(split, 2**28)), vocabulary)
-            _write_bytes(path, self.learned.to_str().encode())
-        size = self.learned.get_vocab_size()
-        self.alphabet = [self.learned.id_to_token(i) for i in range(size)]
-        self.dtype = np.uint16 if size <= 65536 else np.uint32
-
-    def encode(self, piece: bytes, last: bool, side: str) -> tuple[np.ndarray, int]:
-        used = _used(piece, last)
-        parts = [pairs(self.learned, text).astype(self.dtype) for text in _blocks(piece[:used])]
-        return np.concatenate([np.empty(0, self.dtype), *parts]), used
-
-
-CODERS = {"bytes": _Bytes, "characters": _Characters, "bpe": _Pairs}
-
-
-def _texts(found: Iterable[bytes]) -> Iterator[str]:
-    """The text of pieces, in blocks of whole lines. Raises UnicodeDecodeError."""
-    rest = b""
-    for piece in found:
-        both = rest + piece
-        used = _used(both, last=False)
-        yield from _blocks(both[:used])
-        rest = both[used:]
-    yield from _blocks(rest)
-
-
-def _used(piece: bytes, last: bool) -> int:
-    """How many bytes of a piece to use before the next is read: whole lines, or, within one line, whole characters."""
-    if last:
-        return len(piece)
-    last_character = next((i for i in range(1, min(4, len(piece)) + 1) if piece[-i] & 0xC0 != 0x80), 0)
-    return piece.rfind(b"\n") + 1 or len(piece) - last_character
-
-
-def _blocks(piece: bytes) -> Iterator[str]:
-    """The text of a piece, in blocks of BLOCK bytes and the rest of a line: larger strings fragment the heap."""
-    at = 0
-    while at < len(piece):
-        end = piece.find(b"\n", at + BLOCK) + 1 or len(piece)
-        yield piece[at:end].decode()
-        at = end
-
-
-def _learn(found: Iterable[bytes], vocabulary: int) -> Any:
-    """A `tokenizers.Tokenizer` of so many tokens, learned on pieces of text."""
-    import tokenizers
-
-    learned = tokenizers.Tokenizer(tokenizers.models.BPE())
-    learned.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    learned.decoder = tokenizers.decoders.ByteLevel()
-    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet, show_progress=False)
-    lines = (line for text in _texts(found) for line in text.splitlines(keepends=True))
-    learned.train_from_iterator(lines, trainer)
-    return learned
-
-
 def learned_pairs(digest: str, vocabulary: int) -> Any:
     """The `tokenizers.Tokenizer` of a corpus whose tokens have been made."""
-    import tokenizers
-
-    return tokenizers.Tokenizer.from_file(str(cache() / digest / f"{_bpe(vocabulary)}.json"))
+    return coders.Pairs((cache() / digest / f"{_name('bpe', vocabulary)}.json").read_text("utf-8")).learned
 
 
-def _bpe(vocabulary: int) -> str:
-    """What the files of byte pairs begin with; before, as `bpe-…`, lines were not tokenized one by one."""
-    return f"bpe-lines-{vocabulary}"
+def _name(kind: Kind, vocabulary: int) -> str:
+    """What the files of tokens begin with; before, as `bpe-…`, lines were not tokenized one by one."""
+    return f"bpe-lines-{vocabulary}" if kind == "bpe" else kind
 
 
-def pairs(learned: Any, text: str) -> np.ndarray:
-    """The tokens of a text, uint32, by `learned`, a `tokenizers.Tokenizer`.
+def _coder(kind: Kind, path: Path, files: list[Path], split: int, vocabulary: int) -> coders.Coder:
+    """The coder of a corpus, from the file that keeps what it has learned; made again where that is damaged."""
+    make = coders.CODERS[kind]
+    with suppress(OSError, ValueError):
+        return make(path.read_text("utf-8"))
+    learned = make.learn(pieces(files, 0, min(split, make.learns_from)), vocabulary)
+    if learned:
+        _write_bytes(path, learned.encode())
+    return make(learned)
 
-    Line by line, as byte pairs are learned: so they do not depend on the pieces in which a corpus is read.
-    """
-    found = learned.encode_batch_fast(text.splitlines(keepends=True))
-    return np.fromiter(chain.from_iterable(line.ids for line in found), np.uint32)
 
-
-def _token_file(stem: Path, files: list[Path], part: tuple[int, int], coder: Any, side: str) -> np.ndarray:
+def _token_file(stem: Path, files: list[Path], part: tuple[int, int], coder: coders.Coder, side: str) -> np.ndarray:
     """The tokens of one part of a corpus, from STEM.bin; made, or made to its end, if that is not whole."""
     whole, begun, told = stem.with_suffix(".bin"), stem.with_suffix(".part"), stem.with_suffix(".json")
     size = np.dtype(coder.dtype).itemsize
@@ -329,7 +214,7 @@ def _token_file(stem: Path, files: list[Path], part: tuple[int, int], coder: Any
             rest, read = b"", begin + done["bytes"]
             for piece in pieces(files, read, end):
                 read += len(piece)
-                found, used = coder.encode(rest + piece, read == end, side)
+                found, used = coder.encode(rest + piece, read == end)
                 rest = (rest + piece)[used:]
                 file.write(found.tobytes())
                 file.flush()
@@ -346,10 +231,6 @@ def _boundary(files: list[Path], at: int) -> int:
     before = b"".join(pieces(files, max(0, at - 3), at + 1))
     back = next((i for i, byte in enumerate(reversed(before)) if byte & 0xC0 != 0x80), 0)
     return at - back
-
-
-def _code_points(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 
 def _is_utf8(path: Path) -> bool:

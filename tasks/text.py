@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tasks import coders
 from tasks import corpus as corpora
 from tasks.base import LONGEST_ANSWER, Problem, Task, Text, check_between
 
@@ -30,7 +31,7 @@ class RealText(Task):
         self,
         path: str | None = None,
         corpus: str | None = None,
-        tokens: corpora.Kind = "bytes",
+        tokens: coders.Kind = "bytes",
         vocabulary: int = 4096,
         context: int = 256,
     ):
@@ -83,7 +84,7 @@ class RealText(Task):
         if kind == "bytes":
             return np.frombuffer(text.encode(), np.uint8)
         if kind == "bpe":
-            return corpora.pairs(self._pairs(), text)
+            return coders.pairs(self._pairs(), text)
         token_of = {character: token for token, character in enumerate(self.alphabet)}
         if unknown := sorted(set(text) - set(token_of)):
             raise ValueError(f"characters {''.join(unknown)!r} are not in the corpus' training part")
