@@ -68,6 +68,14 @@ def test_what_was_not_planned_is_never_a_yes(made, word):
     assert (verdict.word, verdict.planned) == (word, False)
 
 
+@pytest.mark.parametrize(("gain", "word"), [(0.3, "behind"), (0.13, "behind"), (-0.3, "ahead")])
+def test_of_a_published_loss_nothing_is_half(gain, word):
+    """With the schemes exchanged, so that the write-up has the contender behind."""
+    (verdict,) = verdicts(group(gaining(gain), PUBLISHED.against("roper")), [], PUBLISHED.against("roper"))
+    assert verdict.published == pytest.approx([-34.11])
+    assert verdict.word == word
+
+
 @pytest.mark.parametrize("test", ["sign_flip", "mcnemar", "sign"])
 @pytest.mark.parametrize(("gain", "word"), [(0.3, "yes"), (-0.3, "no")])
 @pytest.mark.parametrize("schemes", [("roper", "rope"), ("rope", "roper")])

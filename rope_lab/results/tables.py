@@ -70,7 +70,7 @@ def verdicts(found: list[Verdict], baseline: str, contender: str, short: bool = 
     if short:
         return as_markdown(rows)
     units = dict.fromkeys(f"{escaped(v.report.title)}: {escaped(v.report.metric.unit)}" for v in found)
-    had = any(v.published for v in found)
+    had = any(gain > 0 for v in found for gain in v.published)
     excludes = "the interval excludes half of the published gain, or " if had else ""
     full = f"**{CEILING}**: {baseline} leaves no room for half of the published gain; " if had else ""
     note = (
