@@ -1,36 +1,43 @@
-"""What `python -m rope_lab.train --help` says: every setting with its default and what it means."""
+"""What `python -m rope_lab.train --help` says: every setting with its value and what it means."""
 
+import inspect
+import re
 import textwrap
 from operator import attrgetter
-from typing import Literal, get_args, get_origin
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 from rope_lab.config import CONF, declared, load
-from rope_lab.instantiate import SWAPPED
-from rope_lab.text import show
+from rope_lab.instantiate import SWAPPED, classes
+from rope_lab.text import flat, show
 
 BEGIN = """\
 python -m rope_lab.train [SETTING=VALUE …]
       trains one run, resumes it, or returns what it found
 python -m rope_lab.train -m SETTING=A,B … [hydra/launcher=joblib]
       a sweep over these values; with joblib, runs side by side
+python -m rope_lab.train --help task=text position=fire
+      this, for another task, position scheme or scale
 
-Below are the settings as they are without an override. task and scale choose a
-recipe, which sets some of them. --cfg job shows the outcome, with the settings
-of the task and of the position scheme.
+Below are the settings and their values. task and scale choose a recipe, which
+sets some of them.
 """
 COLUMN = 30  # where explanations begin
 
 
-def text(width: int) -> str:
-    """The help, in lines of at most `width` characters."""
-    lines = []
-    for group in ("task", "position", "scale"):
-        names = sorted({path.stem for path in (CONF / group).glob("*.yaml")})
-        lines += _line(f"{group}=…", " | ".join(names), width)
+def text(width: int, overrides: list[str], config_dir: Path | None = None) -> str:
+    """The help, in lines of at most `width` characters, with the values that `overrides` give. Raises ConfigError."""
+    lines, cfg = [], load(*overrides, config_dir=config_dir)
+    folders = [CONF, *filter(None, [config_dir])]
+    for group, name in vars(cfg.names).items():
+        files = f"recipe/{cfg.names.task}" if group == "scale" else group
+        names = {name} | {path.stem for folder in folders for path in (folder / files).glob("*.yaml")}
+        lines += _line(f"{group}={name}", " | ".join(sorted(names)), width)
+    for group in SWAPPED:
+        lines += ["", f"{group}={getattr(cfg.names, group)}", *_class(group, getattr(cfg, group), width)]
     lines.append("")
-    defaults = load()
     for name, field in declared().items():
-        value = attrgetter(name)(defaults)
+        value = attrgetter(name)(cfg)
         if name not in SWAPPED:
             choices = " | ".join(map(show, get_args(field.type))) if get_origin(field.type) is Literal else ""
             told = ": ".join(filter(None, [field.default.description, choices]))
@@ -38,6 +45,25 @@ def text(width: int) -> str:
     return "\n".join([BEGIN, *lines])
 
 
+def _class(group: str, node: dict[str, Any], width: int) -> list[str]:
+    """The settings of a task or scheme, explained by the docstring of its class, and the rest of that."""
+    items = re.split(r"\n(?=\n|- |\w[\w, ]*: )", inspect.getdoc(next(classes(node))) or "")
+    items = [text for item in items if (text := " ".join(item.split())) and not text.startswith("Raises ")]
+    told = {}
+    for item in list(items):
+        names, colon, meaning = item.partition(": ")
+        if colon and set(names.split(", ")) <= set(node):
+            items.remove(item)
+            told |= dict.fromkeys(names.split(", "), meaning.replace("None", show(None)))
+    around = {"initial_indent": "  ", "subsequent_indent": "  "}
+    lines = [line for item in items for line in textwrap.wrap(item, width, **around)]
+    for name, value in flat(node).items():
+        if not name.rpartition(".")[2].startswith("_"):
+            lines += _line(f"{group}.{name}={show(value)}", told.get(name, ""), width)
+    return lines
+
+
 def _line(setting: str, told: str, width: int) -> list[str]:
     """A setting and what it means beside it."""
-    return textwrap.wrap(told, width, initial_indent=setting.ljust(COLUMN - 1) + " ", subsequent_indent=" " * COLUMN)
+    begin = setting.ljust(COLUMN - 1) + " "
+    return textwrap.wrap(told, width, initial_indent=begin, subsequent_indent=" " * COLUMN) or [setting]

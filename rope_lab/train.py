@@ -294,12 +294,14 @@ def command_line() -> None:
 
 def answer(arguments: list[str]) -> None:
     """Does what the command line asks for. What is wrong with it is said in one line, and the process exits."""
-    if {"--help", "-h"} & set(arguments):
-        say(help.text(min(shutil.get_terminal_size().columns, 100)))
-        return
     settings, debugging = config.described(), os.environ.get(FULL_ERROR) == "1"
     try:
         given, words = read_arguments(arguments, settings)
+        if given.help:
+            folder = Path(given.config_dir) if given.config_dir else None
+            overrides = [] if given.multirun else given.overrides
+            say(help.text(min(shutil.get_terminal_size().columns, 100), overrides, folder))
+            return
         options = words[: len(words) - len(given.overrides)]
         given.overrides, made = plugins.read(given.overrides, CONF)
         sys.argv[1:] = [*options, *given.overrides]
