@@ -83,6 +83,10 @@ def joined(device: str) -> Iterator[None]:
         )
     if on_gpus:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    # Imported once there is a group (optimizers do), its functions would hold the group as a default argument, and the
+    # group's threads would live until Python ends, which they can turn into an abort (pytorch/pytorch#190489).
+    from torch.distributed.nn import functional  # noqa: F401
+
     with _with_all():
         dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo")
     _size = dist.get_world_size()

@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from conftest import ROOT, TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run
 
@@ -50,7 +52,7 @@ def as_rank(out: Path) -> None:
         distributed.ask(distributed.END)
 
     with distributed.joined("cpu"):
-        rank = distributed.rank()
+        rank, group = distributed.rank(), weakref.ref(dist.group.WORLD)
         tried("whole", "whole", [*LONG, *LENGTHS])
         tried("returned", "whole", [*LONG, *LENGTHS])
         trainer.update = raising_signal_at(CUT, plain) if rank == 1 else plain
@@ -63,6 +65,7 @@ def as_rank(out: Path) -> None:
         (out / f"{rank}.json").write_text(json.dumps(ended))
         if rank == 1:
             assert list(distributed.asked()) == []
+    assert group() is None, "threads of the group live on, and may abort Python at its end"
 
 
 @pytest.fixture(scope="module")
