@@ -44,18 +44,25 @@ TIME_IS_UP = 128 + signal.SIGALRM  # the exit status of a run, and of a sweep in
 
 
 def planned(study: Study) -> list[Cell]:
-    """The planned runs of a study of results/plan.yaml."""
-    settings = tuple(f"{key}={value}" for key, value in study.settings.items())
-    return [Cell(study.task, scheme, seed, study.scale, settings) for scheme, seed in study.cells]
+    """The planned runs of a study, whose schemes are called as in the tables of results: `rope (base=100)`."""
+    settings, found = [f"{key}={value}" for key, value in study.settings.items()], []
+    for scheme, seed in study.cells:
+        name, _, unlike = scheme.removesuffix(")").partition(" (")
+        own = [f"position.{setting}" for setting in unlike.split(", ") if setting]
+        found.append(Cell(study.task, name, seed, study.scale, (*own, *settings)))
+    return found
 
 
 def cells_of(name: str, folders: Sequence[Path]) -> list[Cell]:
-    """The runs of a table, or of a study of that name. Raises TableError and PlanError."""
+    """The runs of a table, of the study of that name, or of all studies of a plan. Raises TableError and PlanError."""
     if name not in cells.paths(folders):
         for study in studies.load():
             if study.name == name:
                 return planned(study)
-    return cells.load(cells.find(name, folders)).cells(cells.schemes(folders))
+    path = cells.find(name, folders)
+    if studies.is_plan(path):
+        return list(dict.fromkeys(cell for study in studies.load(path) for cell in planned(study)))
+    return cells.load(path).cells(cells.schemes(folders))
 
 
 def settings_of(cell: Cell, extra: Sequence[str]) -> config.Config:
@@ -151,7 +158,7 @@ def arguments() -> argparse.Namespace:
     there = [f"  {name:<16} {cells.load(path).about}" for name, path in cells.paths([config.CONF]).items()]
     about = "\n".join([__doc__, "TABLE is a file of conf/table/,", *there])
     about += "\na file like those, in the folder table/ of --config-dir or by its path; or the name of a study in"
-    about += "\nresults/plan.yaml, confirm_index for example: its planned runs."
+    about += "\nresults/plan.yaml, confirm_index for example; or a plan of your own, by its path."
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", metavar="TABLE")
     parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {config.CORES})")

@@ -9,6 +9,8 @@ import sys
 import pytest
 from conftest import ROOT, SCHEMES
 
+from rope_lab.results.studies import parsed
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "results").glob("**/*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)")
 
@@ -135,3 +137,9 @@ def test_every_dependency_has_its_reason():
             continue
         assert f"{name} (" in section
         assert f"\n{name.lower()}==" in pinned
+
+
+def test_the_plan_in_the_docs_is_a_plan():
+    text = (ROOT / "docs" / "questions.md").read_text()
+    (study,) = parsed(re.search(r"```yaml\n(studies:.*?)```", text, re.DOTALL)[1], "plan.yaml")
+    assert study.cells[:2] == [("rope (base=100)", 20), ("roper", 20)]

@@ -12,8 +12,10 @@ from trained import command
 from rope_lab import cells, config
 from rope_lab.cells import Cell
 from rope_lab.results import studies
+from rope_lab.results.__main__ import main as results
 from rope_lab.results.folders import read
 from rope_lab.results.kept import keep
+from rope_lab.results.plan import main as plan
 from rope_lab.trainer import resolve
 
 spec = importlib.util.spec_from_file_location("table", config.ROOT / "scripts" / "table.py")
@@ -28,6 +30,21 @@ PAIR, REST = ["rope", "roper"], ["roper_double_rotation", "none", "sinusoidal", 
 
 def cells_of(name: str) -> list[Cell]:
     return table.cells_of(name, [CONF])
+
+
+PLAN = """
+studies:
+  base:
+    hypothesis: RoPE at base 100 ends with a lower loss than RoPER.
+    rows: kept
+    task: substring_by_index
+    scale: quick
+    settings: {train.lr: 1e-3}
+    seeds: {rope (base=100): 0-1, roper: 0-1}
+    higher_is_better: false
+    diverged: 4
+    primary: [{name: loss, schemes: [rope (base=100), roper], test: t, metric: eval/loss}]
+"""
 
 
 @pytest.fixture
@@ -49,6 +66,16 @@ def test_each_cell_is_run_once_and_not_again(run, extra):
     assert first.stdout.index("run 1 of 2 · rope") < first.stdout.index("run 2 of 2")
     assert again.stdout == "2 of 2 runs have finished\n"
     assert [table.content_of(cell, extra)["status"] for cell in CELLS] == ["finished", "finished"]
+
+
+def test_a_plan_of_the_users_own_is_run_kept_and_tested(run, tmp_path, capsys):
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    done = run("plan.yaml", "hydra/launcher=basic")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "4 of 4 runs have finished" in done.stdout
+    results([str(tmp_path / "runs"), "--keep", "--into", str(tmp_path / "kept")])
+    plan([str(tmp_path / "plan.yaml")])
+    assert "All 4 runs have ended, 0 of them diverged." in (tmp_path / "plan.md").read_text()
 
 
 def test_settings_for_all_runs_may_be_those_of_their_task_alone(run, tmp_path):

@@ -1,5 +1,6 @@
 """Planned studies: what plan.yaml says, checked, and which runs are theirs."""
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,7 +67,7 @@ class Study:
 
     rows:     the folder, beside the plan, where its runs are kept
     settings: what all runs share besides task and scale, as overrides of the training command
-    seeds:    scheme → its seeds
+    seeds:    scheme → its seeds; one unlike its yaml is called as in tables, `rope (base=100)`
     diverged: the value that a run counts with which diverged, in the metric's own unit
     primary:  one family, corrected by Holm; these decide
     secondary: described and not corrected; these decide nothing
@@ -123,6 +124,14 @@ def load(path: Path = PLAN) -> list[Study]:
         raise PlanError(f"{path.name}: is no plan ({error.reason} at byte {error.start})") from None
 
 
+def is_plan(path: Path) -> bool:
+    """Whether a yaml file holds studies."""
+    try:
+        return "studies" in OmegaConf.create(read_file(path).decode())
+    except (OSError, OmegaConfBaseException, YAMLError, ValueError, TypeError):
+        return False
+
+
 def covers(folder: Path) -> bool:
     """Whether a plan beside a folder of kept records names it. Raises PlanError."""
     path = folder.resolve().parent / NAME
@@ -147,9 +156,9 @@ def parsed(text: str, name: str) -> list[Study]:
 def find(study: Study, runs: list[Run]) -> Runs:
     """The runs of a study that have ended. Raises PlanError where two fit one cell: they differ in another setting."""
     found: Runs = {}
-    cells = set(study.cells)
+    cells, named = set(study.cells), {_whole(scheme): scheme for scheme in study.seeds}
     for scheme, run in runs_frame(runs)[["scheme", "run"]].itertuples(index=False):
-        cell, settings = (scheme, run.seed), run.settings | {"threads": run.threads}
+        cell, settings = (named.get(_whole(scheme)), run.seed), run.settings | {"threads": run.threads}
         planned = (run.task, run.scale) == (study.task, study.scale) and cell in cells
         as_planned = all(settings.get(key) == value for key, value in study.settings.items())
         if not planned or not as_planned or run.status not in ("finished", "diverged"):
@@ -158,3 +167,8 @@ def find(study: Study, runs: list[Run]) -> Runs:
             raise PlanError(f"{study.name}: two runs are {scheme} seed {run.seed}: {found[cell].run_id}, {run.run_id}")
         found[cell] = run
     return found
+
+
+def _whole(scheme: str) -> str:
+    """A scheme with whole numbers written without a point: `rope (base=100)` for `rope (base=100.0)`."""
+    return re.sub(r"\.0(?=[,)])", "", scheme)
