@@ -71,7 +71,7 @@ def verdicts(found: list[Verdict], baseline: str, contender: str, short: bool = 
         return as_markdown(rows)
     units = dict.fromkeys(f"{escaped(v.report.title)}: {escaped(v.report.metric.unit)}" for v in found)
     had = any(gain > 0 for v in found for gain in v.published)
-    excludes = "the interval excludes half of the published gain, or " if had else ""
+    excludes = "the whole interval lies below half of the published gain, or " if had else ""
     full = f"**{CEILING}**: {baseline} leaves no room for half of the published gain; " if had else ""
     note = (
         f"Gains of {contender} over {baseline}, positive where it is ahead, paired by seed ({'; '.join(units)}). "

@@ -27,9 +27,9 @@ class Verdict:
     gain:      measured, with Student's t interval over paired seeds
     p:         corrected for `family`: of the paired t test, or of the test that was planned
     word:      `yes`: a planned test is significant in the contender's favour; `no`: it is so in the baseline's, or the
-               95% interval excludes half of the published gain; `ahead`, `behind`: p is significant, but not planned;
-               `ceiling`: the baseline leaves no room for half of the published gain; `open`: runs are to come; else
-               `unsure`
+               whole 95% interval lies below half of the published gain; `ahead`, `behind`: p is significant, but not
+               planned; `ceiling`: the baseline leaves no room for half of the published gain; `open`: runs are to come;
+               else `unsure`
     runs:      how many of the runs have ended, and how many there are to be
     """
 
