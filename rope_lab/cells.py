@@ -129,11 +129,11 @@ def load(path: Path) -> Table:
         raise TableError(f"{path.name}: is no table ({type(error).__name__}: {first_line(error)})") from None
 
 
-def find(name: str, folders: Sequence[Path]) -> Path:
-    """The file of a table, by its name or its path. Raises TableError."""
+def find(name: str, folders: Sequence[Path], others: Sequence[str] = ()) -> Path:
+    """The file of a table, by its name or its path. Raises TableError, which may suggest names of `others` too."""
     there = paths(folders)
     if name in there:
         return there[name]
     if "/" in name or name.endswith((".yaml", ".yml")):
         return Path(name)
-    raise TableError(f"{show(name)}: there is no such table; {nearest(name, there, '')}")
+    raise TableError(f"{show(name)}: there is no such table; {nearest(name, [*there, *others], '')}")

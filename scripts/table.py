@@ -26,7 +26,7 @@ import rope_lab  # noqa: F401 - first, since it sees to the screen and to Ctrl-C
 from hydra.errors import HydraException
 
 from rope_lab import cells, config, plugins, sweep, train
-from rope_lab.cells import Cell, TableError
+from rope_lab.cells import Block, Cell, TableError
 from rope_lab.instantiate import SWAPPED, ConfigError
 from rope_lab.launch import EXIT_FAILED, guarded, launch
 from rope_lab.overrides import told
@@ -44,22 +44,17 @@ TIME_IS_UP = 128 + signal.SIGALRM  # the exit status of a run, and of a sweep in
 
 
 def planned(study: Study) -> list[Cell]:
-    """The planned runs of a study, whose schemes are called as in the tables of results: `rope (base=100)`."""
-    settings, found = [f"{key}={value}" for key, value in study.settings.items()], []
-    for scheme, seed in study.cells:
-        name, _, unlike = scheme.removesuffix(")").partition(" (")
-        own = [f"position.{setting}" for setting in unlike.split(", ") if setting]
-        found.append(Cell(study.task, name, seed, study.scale, (*own, *settings)))
-    return found
+    """The planned runs of a study."""
+    shared = [f"{key}={value}" for key, value in study.settings.items()]
+    return Block([study.task], study.scale, study.seeds, shared).cells([])
 
 
 def cells_of(name: str, folders: Sequence[Path]) -> list[Cell]:
     """The runs of a table, of the study of that name, or of all studies of a plan. Raises TableError and PlanError."""
-    if name not in cells.paths(folders):
-        for study in studies.load():
-            if study.name == name:
-                return planned(study)
-    path = cells.find(name, folders)
+    ours = {study.name: study for study in studies.load()}
+    if name in ours and name not in cells.paths(folders):
+        return planned(ours[name])
+    path = cells.find(name, folders, list(ours))
     if studies.is_plan(path):
         return list(dict.fromkeys(cell for study in studies.load(path) for cell in planned(study)))
     return cells.load(path).cells(cells.schemes(folders))

@@ -13,6 +13,7 @@ from scipy import stats as scipy_stats
 
 from rope_lab.results import __main__ as results
 from rope_lab.results import outcomes, plan, studies
+from rope_lab.results.frame import shipped
 from rope_lab.results.outcomes import Result
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run
@@ -204,6 +205,25 @@ def test_two_runs_for_one_cell_are_refused(study, runs):
         outcome(study, [*runs, make_row("roper", 8, [0.0, 1.0], run_id="other")])
 
 
+def test_a_run_belongs_to_the_scheme_with_its_settings():
+    """Those that a scheme names, and else those of its yaml; what is not planned belongs to none."""
+    seeds = "{rope: 8-13, rope position.base=100: 8-13, rope train.lr=2e-4: 8-13, roper: 8-13, mine position.k=2: 8-13}"
+    (study,) = studies.parsed(
+        PLAN.replace("{rope: 8-13, roper: 8-13}", seeds).replace("train.lr: 1e-4, ", ""), "plan.yaml"
+    )
+    yaml = shipped("position/rope")
+    kinds = {
+        "rope": make_row("rope", 8, [0.0, 1.0], position_settings=yaml),
+        "rope position.base=100": make_row("rope", 9, [0.0, 1.0], position_settings=yaml | {"base": 100.0}),
+        "rope train.lr=2e-4": make_row("rope", 10, [0.0, 1.0], settings={"train.lr": 2e-4}, position_settings=yaml),
+        "mine position.k=2": make_row("mine", 11, [0.0, 1.0], position_settings={"k": 2, "other": 3}),
+        None: make_row("rope", 12, [0.0, 1.0], position_settings=yaml | {"base": 50.0}),
+        "": make_row("mine", 13, [0.0, 1.0], position_settings={"k": 3}),
+    }
+    found = studies.find(study, list(kinds.values()))
+    assert found == {(scheme, run.seed): run for scheme, run in kinds.items() if scheme}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
@@ -217,7 +237,13 @@ def test_two_runs_for_one_cell_are_refused(study, runs):
         ("schemes: [roper, rope]", "schemes: [roper, alibi]", "must be two of rope, roper"),
         ("rope: 8-13", "rope: many", "seeds.rope is 'many'"),
         ("rope: 8-13,", "rope: 1-3,", "no seed in common"),
-        ("hypothesis: RoPER is ahead.", "guess: 1", "hypothesis"),
+        ("rope: 8-13", "rope base: 8-13", "seeds: 'rope base' must be a scheme"),
+        ("hypothesis: RoPER is ahead.", "", "mine: hypothesis is missing"),
+        (
+            "hypothesis: RoPER is ahead.",
+            "hypothesis: RoPER is ahead.\n    guess: 1",
+            "guess is 1: Unexpected keyword argument",
+        ),
         ("studies:", "study:", "is no plan"),
         ("studies:", "studies: {", "is no plan"),
         ("hypothesis", "\udcff", "is no plan"),

@@ -40,10 +40,10 @@ studies:
     task: substring_by_index
     scale: quick
     settings: {train.lr: 1e-3}
-    seeds: {rope (base=100): 0-1, roper: 0-1}
+    seeds: {rope position.base=100: 0-1, roper: 0-1}
     higher_is_better: false
     diverged: 4
-    primary: [{name: loss, schemes: [rope (base=100), roper], test: t, metric: eval/loss}]
+    primary: [{name: loss, schemes: [rope position.base=100, roper], test: t, metric: eval/loss}]
 """
 
 

@@ -15,7 +15,7 @@ from rope_lab.results.groups import numbers
 from rope_lab.results.outcomes import Outcome, Result, step_text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import MIXED
-from rope_lab.results.studies import PLAN, Comparison, PlanError, Study, parsed
+from rope_lab.results.studies import PLAN, Comparison, PlanError, Study, called, parsed
 from rope_lab.results.tables import as_markdown, bullets, escaped
 from rope_lab.text import say
 
@@ -97,7 +97,7 @@ def _every_seed(outcome: Outcome, published: Published) -> str:
 
 
 def _title(published: Published, scheme: str) -> str:
-    return escaped(published.title(scheme))
+    return escaped(published.title(called(scheme)))
 
 
 def _versus(comparison: Comparison, published: Published) -> str:

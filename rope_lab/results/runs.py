@@ -214,6 +214,8 @@ def reason(error: Exception, depth: int | None = 2) -> str:
         return f"cannot be read ({type(error).__name__}: {error})"
     errors = error.errors(include_url=False, include_context=False)
     where, found = errors[0]["loc"][:depth], errors[0]["input"]
+    if errors[0]["type"] == "missing":
+        return f"{'.'.join(str(part)[:60] for part in where)} is missing"
     said = dict.fromkeys(e["msg"].removeprefix("Value error, ") for e in errors if e["loc"][:depth] == where)
     here = f"{'.'.join(str(part)[:60] for part in where)} is {reprlib.repr(found)}: " if where else ""
     return here + ", or ".join(said)

@@ -1,6 +1,5 @@
 """Planned studies: what plan.yaml says, checked, and which runs are theirs."""
 
-import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +12,9 @@ from yaml import YAMLError
 from rope_lab.cells import Seeds
 from rope_lab.files import read_file
 from rope_lab.places import ROOT
-from rope_lab.results.frame import runs_frame
+from rope_lab.results.frame import SCHEME_DEFAULTS, shipped
 from rope_lab.results.runs import Run, reason
-from rope_lab.text import first_line
+from rope_lab.text import first_line, flat
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
@@ -67,7 +66,7 @@ class Study:
 
     rows:     the folder, beside the plan, where its runs are kept
     settings: what all runs share besides task and scale, as overrides of the training command
-    seeds:    scheme → its seeds; one unlike its yaml is called as in tables, `rope (base=100)`
+    seeds:    scheme → its seeds; behind it may stand settings, as in tables: `rope position.base=100`
     diverged: the value that a run counts with which diverged, in the metric's own unit
     primary:  one family, corrected by Holm; these decide
     secondary: described and not corrected; these decide nothing
@@ -87,6 +86,9 @@ class Study:
     secondary: list[Comparison] = Field(default_factory=list)
 
     def __post_init__(self):
+        for scheme in self.seeds:
+            if not scheme.split() or not all(setting.partition("=")[1] for setting in scheme.split()[1:]):
+                raise ValueError(f"seeds: {scheme!r} must be a scheme, or one with settings: rope position.base=100")
         if not self.comparisons:
             raise ValueError("has neither primary nor secondary comparisons")
         if any(comparison.margin is not None for comparison in self.primary):
@@ -156,19 +158,32 @@ def parsed(text: str, name: str) -> list[Study]:
 def find(study: Study, runs: list[Run]) -> Runs:
     """The runs of a study that have ended. Raises PlanError where two fit one cell: they differ in another setting."""
     found: Runs = {}
-    cells, named = set(study.cells), {_whole(scheme): scheme for scheme in study.seeds}
-    for scheme, run in runs_frame(runs)[["scheme", "run"]].itertuples(index=False):
-        cell, settings = (named.get(_whole(scheme)), run.seed), run.settings | {"threads": run.threads}
-        planned = (run.task, run.scale) == (study.task, study.scale) and cell in cells
-        as_planned = all(settings.get(key) == value for key, value in study.settings.items())
-        if not planned or not as_planned or run.status not in ("finished", "diverged"):
+    for run in runs:
+        fitting = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
+        scheme = max(fitting, key=lambda scheme: len(scheme.split()), default="")
+        if not scheme or run.seed not in study.seeds[scheme] or run.status not in ("finished", "diverged"):
             continue
-        if cell in found:
+        if (cell := (scheme, run.seed)) in found:
             raise PlanError(f"{study.name}: two runs are {scheme} seed {run.seed}: {found[cell].run_id}, {run.run_id}")
         found[cell] = run
     return found
 
 
-def _whole(scheme: str) -> str:
-    """A scheme with whole numbers written without a point: `rope (base=100)` for `rope (base=100.0)`."""
-    return re.sub(r"\.0(?=[,)])", "", scheme)
+def called(scheme: str) -> str:
+    """A scheme of a plan as the tables of results call it: `rope (base=100)` for `rope position.base=100`."""
+    name, *settings = scheme.split()
+    return name + (f" ({', '.join(setting.removeprefix('position.') for setting in settings)})" if settings else "")
+
+
+def _fits(scheme: str, study: Study, run: Run) -> bool:
+    """Whether a run is one of a scheme of a study: with its settings, and those of its yaml where it names none."""
+    name, *settings = scheme.split()
+    given = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
+    own = {f"position.{key}": value for key, value in run.position_settings.items()}
+    usual = {f"position.{key}": value for key, value in (SCHEME_DEFAULTS | shipped(f"position/{name}")).items()} | given
+    has = run.settings | own | {"threads": run.threads}
+    return (
+        (run.task, run.scale, run.position) == (study.task, study.scale, name)
+        and all(has.get(key) == value for key, value in given.items())
+        and (not shipped(f"position/{name}") or all(usual.get(key) == value for key, value in own.items()))
+    )
