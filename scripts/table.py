@@ -51,10 +51,12 @@ def planned(study: Study) -> list[Cell]:
 
 def cells_of(name: str, folders: Sequence[Path]) -> list[Cell]:
     """The runs of a table, of the study of that name, or of all studies of a plan. Raises TableError and PlanError."""
-    ours = {study.name: study for study in studies.load()}
-    if name in ours and name not in cells.paths(folders):
-        return planned(ours[name])
-    path = cells.find(name, folders, list(ours))
+    path = cells.paths(folders).get(name)
+    if not path:
+        ours = {study.name: study for study in studies.load()} if studies.PLAN.exists() else {}
+        if name in ours:
+            return planned(ours[name])
+        path = cells.find(name, folders, list(ours))
     if studies.is_plan(path):
         return list(dict.fromkeys(cell for study in studies.load(path) for cell in planned(study)))
     return cells.load(path).cells(cells.schemes(folders))
