@@ -41,7 +41,9 @@ def section(outcome: Outcome, published: Published) -> str:
         return "\n\n".join([*parts, f"**Outcome: {'open' if outcome.open else 'none'}.** {outcome.untested}"])
     diverged = outcome.diverged
     which = f" ({outcomes.named(diverged)}; counted as {study.diverged:g})" if diverged else ""
-    parts.append(f"All {len(outcome.found)} runs have ended, {len(diverged)} of them diverged{which}.")
+    better = "Higher" if study.higher_is_better else "Lower"
+    ended = f"All {len(outcome.found)} runs have ended, {len(diverged)} of them diverged{which}."
+    parts.append(f"{ended} {better} is better.")
     for family, describe in ((outcome.primary, _primary), (outcome.secondary, _secondary)):
         if family:
             parts += describe(family, published)
@@ -51,7 +53,11 @@ def section(outcome: Outcome, published: Published) -> str:
 def _primary(family: list[Result], published: Published) -> list[str]:
     """A sentence on each of the primary comparisons, and their table."""
     corrected = f"p corrected for {len(family)} (Holm)" if len(family) > 1 else "p of the family (one test)"
-    lines = [f"- **{r.verdict.capitalize()}**: {r.comparison.name}: {r.text} (p = {r.p_family:.2g})." for r in family]
+    lines = [
+        f"- **{r.verdict.capitalize()}**: {_versus(r.comparison, published)}, {r.comparison.name}: "
+        f"{r.text} (p = {r.p_family:.2g})."
+        for r in family
+    ]
     rows = [
         {
             "primary comparison": r.comparison.name,
@@ -84,14 +90,20 @@ def _tests(family: list[Result]) -> str:
 
 
 def _every_seed(outcome: Outcome, published: Published) -> str:
-    """Every run, seed by seed: what it counts with in each comparison of values, and its steps."""
-    columns = {}
+    """Every run, seed by seed: what it counts with in each comparison of values, and its steps.
+
+    Comparisons that count the same share their columns, which have the first one's name.
+    """
+    columns, shown = {}, set()
     for comparison in outcome.study.comparisons:
         if comparison.test != "mcnemar":
             show = step_text if comparison.test == "sign" else "{:.4g}".format
             for scheme, values in outcomes.counted(outcome.study, outcome.found, comparison).items():
-                name = f"{_title(published, scheme)}: {comparison.name.partition(' (')[0]}"
-                columns[name] = {seed: show(value) for seed, value in values.dropna().items()}
+                counts = (scheme, comparison.metric, comparison.value, comparison.times, comparison.reaches)
+                if counts not in shown:
+                    shown.add(counts)
+                    name = f"{_title(published, scheme)}: {comparison.name.partition(' (')[0]}"
+                    columns[name] = {seed: show(value) for seed, value in values.dropna().items()}
     every = sorted({seed for _, seed in outcome.study.cells})
     return as_markdown([{"seed": str(seed)} | {n: c.get(seed, "–") for n, c in columns.items()} for seed in every])
 
