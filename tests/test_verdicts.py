@@ -244,6 +244,23 @@ def test_published_beside_measured_and_the_paired_interval(tmp_path, capsys):
     assert "model.d_model 16 (write-up: 512)" in text
 
 
+def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
+    """Of so few pairs as published.yaml names; one more, and they are tested."""
+    few = PUBLISHED.untested["full_width"]
+    rope, roper = ([start + seed / 100 for seed in range(few + 1)] for start in (0.4, 0.7))
+    roper[0] = 0.45  # which is no half
+    for n, tested in ((few, False), (few + 1, True)):
+        make_pairs(out := tmp_path / str(n), rope[:n], roper[:n], scale="full_width")
+        make_run(out, "none", 0, 0.2, scale="full_width")
+        make_run(out, "none", 1, 0.3, scale="full_width")
+        text = shown(capsys, out)
+        verdict, roper_row, none = (row(text, name) for name in ("Substring by Index", "RoPER", "none"))
+        assert verdict["measured gain [95% interval]"].count(",") == none["− RoPE"].count(",") == 1
+        assert (verdict["p (corrected for)"] == "–", verdict["RoPER ahead?"] == "unsure") == (not tested, not tested)
+        assert ("p" in roper_row, "sign-flip p" in text, "McNemar" in text, "t test" in text) == (tested,) * 4
+        assert ("not to be tested" in text) != tested
+
+
 def test_differences_that_are_all_alike_are_no_certainty(tmp_path, capsys):
     make_pairs(tmp_path, [0.5, 0.75], [0.625, 0.875])
     verdict = row(shown(capsys, tmp_path), "Substring by Index")

@@ -188,12 +188,12 @@ def _section(page: Charts, section: Section, name: str) -> dict[str, Any]:
 
 def _group(page: Charts, content: Content, links: dict[str, str], group: Group, name: str) -> dict[str, Any]:
     """A group: its charts and what filters them, its tables, and what one has to know to believe it."""
-    verdict, tested = content.verdict_of(group), not content.planned
+    verdict, compared = content.verdict_of(group), not content.planned
     shown = {
-        "Schemes": (tables.schemes(group, verdict, tested), ""),
+        "Schemes": (tables.schemes(group, verdict, compared), ""),
         "What is rotated": tables.rotations(group),
         "By length": tables.lengths(group),
-        "Every seed": (tables.every_seed(group, tested), ""),
+        "Every seed": (tables.every_seed(group, compared), ""),
     }
     return {
         "id": name,
@@ -204,10 +204,10 @@ def _group(page: Charts, content: Content, links: dict[str, str], group: Group, 
         "pair": [page.number(s) for s in (group.published.baseline, group.published.contender) if s in group.schemes],
         "shown": [page.number(s) for s in series.best(group)],
         "quiet": len(series.best(group)) > series.FEW,
-        "sentences": [_plain(sentence) for sentence in tables.notes(group, verdict, tested)],
+        "sentences": [_plain(sentence) for sentence in tables.notes(group, verdict, compared)],
         "warnings": group.warnings(),
         "tables": [{"title": title} | _table(*table) for title, table in shown.items() if table[0]],
-        "details": [_plain(line) for line in tables.details(group, tested)],
+        "details": [_plain(line) for line in tables.details(group, compared)],
         "settings": _settings(group.settings),
         "own": [
             (page.title(scheme), _settings(run.position_settings))

@@ -161,6 +161,12 @@ class Group:
                 values.append(self.metric.times * np.array(ends))
         return paired_difference(*np.transpose(values)) if values else None
 
+    @property
+    def tested(self) -> bool:
+        """Whether differences are tested; False where published.yaml has so few pairs for an estimate alone."""
+        few = self.published.untested.get(self.scale)
+        return few is None or len(self.pairs(self.published.contender, self.published.baseline)) > few
+
     def deviations(self) -> list[str]:
         """Each setting in which the runs differ from what the write-up says of its own."""
         return [

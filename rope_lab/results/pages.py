@@ -156,19 +156,19 @@ def sections(content: Content, shown: list[Group | Sweep], plotted: dict[str, di
 
 def _sweep_section(content: Content, sweep: Sweep) -> tuple[list[str], list[str]]:
     """A sweep: scores by value, figure, what tuning gains; folded away, every seed and where the runs come from."""
-    tested = not content.planned
-    found = sweep_tables.tuned(sweep, tested)
+    compared = not content.planned
+    found = sweep_tables.tuned(sweep, compared)
     lines = [*sweep_tables.notes(sweep), *(f"**{escaped(warning)}**" for warning in sweep_tables.warnings(sweep))]
     before = [
         f"## {sweep_tables.heading(sweep)}",
-        sweep_tables.scores(sweep, tested),
+        sweep_tables.scores(sweep, compared),
         bullets(lines),
     ]
     after = [
         f"{sweep_tables.TUNED}\n\n{found}" if found else "",
         FOLDED,
-        sweep_tables.every_seed(sweep, tested),
-        sweep_tables.origins(sweep, tested),
+        sweep_tables.every_seed(sweep, compared),
+        sweep_tables.origins(sweep, compared),
         "</details>",
     ]
     return before, after
@@ -176,19 +176,19 @@ def _sweep_section(content: Content, sweep: Sweep) -> tuple[list[str], list[str]
 
 def _section(content: Content, group: Group) -> tuple[list[str], list[str]]:
     """A group: its schemes, what is missing, its figures; folded away, every seed and where the runs come from."""
-    verdict, tested = content.verdict_of(group), not content.planned
-    lines = [*tables.notes(group, verdict, tested), *(f"**{escaped(warning)}**" for warning in group.warnings())]
+    verdict, compared = content.verdict_of(group), not content.planned
+    lines = [*tables.notes(group, verdict, compared), *(f"**{escaped(warning)}**" for warning in group.warnings())]
     before = [
         f"## {escaped(group.title)}, scale {group.scale}",
-        as_markdown(tables.schemes(group, verdict, tested)),
+        as_markdown(tables.schemes(group, verdict, compared)),
         bullets(lines),
     ]
     after = [
         as_markdown(*tables.rotations(group)),
         as_markdown(*tables.lengths(group)),
         FOLDED,
-        as_markdown(tables.every_seed(group, tested)),
-        bullets(tables.details(group, tested)),
+        as_markdown(tables.every_seed(group, compared)),
+        bullets(tables.details(group, compared)),
         "</details>",
     ]
     return before, after

@@ -59,6 +59,7 @@ class Published:
         self.baseline, self.contender = content["baseline"], content["contender"]
         self.schemes, self.tasks, self.scales = content["schemes"], content["tasks"], content["scales"]
         self.attributes, self.rotations = content["attributes"], content["rotations"]
+        self.untested = content["untested"]
 
     def against(self, baseline: str, contender: str = "") -> "Published":
         """The same with another baseline and contender; where the baseline is the contender, they change places."""

@@ -18,8 +18,8 @@ def heading(sweep: Sweep) -> str:
     return f"{escaped(sweep.title)}, by {escaped(by)}, scale {sweep.group.scale}"
 
 
-def scores(sweep: Sweep, tested: bool = True) -> str:
-    """A row a line and a column a value of the axis: mean and interval; then, where `tested`, paired differences."""
+def scores(sweep: Sweep, compared: bool = True) -> str:
+    """A row a line and a column a value of the axis: mean and interval; then, where `compared`, paired differences."""
     axis, recipe = sweep.settings[0], sweep.recipe if len(sweep.settings) == 1 else None
     heads = [escaped(show(value)) + (" (recipe)" if (value,) == recipe else "") for value in sweep.values]
     rows = []
@@ -27,14 +27,14 @@ def scores(sweep: Sweep, tested: bool = True) -> str:
         table, best = sweep.scores[line], sweep.best(line)
         cells = [_cell(sweep, line, at, table[at].dropna(), at == best) for at in table]
         rows.append({f"{escaped(axis)} =": _title(sweep, line)} | dict(zip(heads, cells, strict=True)))
-    for line, other in _versus(sweep) if tested else []:
+    for line, other in _versus(sweep) if compared else []:
         found = [sweep.paired(line, at, other, at) for at in range(len(sweep.values))]
         cells = [signed(d.difference, sweep.group.metric.digits) if d else "–" for d in found]
         rows.append({f"{escaped(axis)} =": _difference(sweep, line, other)} | dict(zip(heads, cells, strict=True)))
     return as_markdown(rows)
 
 
-def tuned(sweep: Sweep, tested: bool = True) -> str:
+def tuned(sweep: Sweep, compared: bool = True) -> str:
     """What each line gains by tuning alike: at its best value, and the expected best against budget.
 
     Empty where no line has a seed at every value.
@@ -52,11 +52,11 @@ def tuned(sweep: Sweep, tested: bool = True) -> str:
             f"best {axis}": "all alike" if best is None else escaped(show(sweep.values[best])),
             "there": mean_of(sweep.scores[line][best or 0].dropna(), digits),
         }
-        if sweep.recipe:
+        if sweep.recipe and compared:
             row[GAIN] = "0" if best in (None, recipe) else signed(gained.difference, digits) if gained else "–"
         expected = {f"best of {n}": _short(mean_of(sweep.tuned[line][n], digits)) for n in budgets}
         rows.append(row | expected | {"seeds": str(len(sweep.tuned[line]))})
-    for line, other in _versus(sweep) if tested else []:
+    for line, other in _versus(sweep) if compared else []:
         at, other_at = (sweep.best(each) or 0 for each in (line, other))  # where all values are alike, the first
         if line in lines and other in lines and (d := sweep.paired(line, at, other, other_at)):
             found = {n: sweep.tuned_difference(line, other, n) for n in budgets}
@@ -96,22 +96,22 @@ def warnings(sweep: Sweep) -> list[str]:
     return [f"{'; '.join(names)}: {warning}" for warning, names in said.items()]
 
 
-def every_seed(sweep: Sweep, tested: bool = True) -> str:
+def every_seed(sweep: Sweep, compared: bool = True) -> str:
     """Every seed of every recipe but the usual one, which has a section of its own."""
     return as_markdown(
         [
             {" and ".join(map(escaped, sweep.settings)): escaped(", ".join(map(show, values)))} | row
             for values, group in sweep.others.items()
-            for row in tables.every_seed(group, tested)
+            for row in tables.every_seed(group, compared)
         ]
     )
 
 
-def origins(sweep: Sweep, tested: bool = True) -> str:
+def origins(sweep: Sweep, compared: bool = True) -> str:
     """Where the runs of these recipes come from; what is the same for all of them is said once."""
     said: dict[str, list[str]] = {}
     for values, group in sweep.others.items():
-        for line in tables.details(group, tested):
+        for line in tables.details(group, compared):
             said.setdefault(line, []).append(escaped(_named(sweep, values)))
     each = len(sweep.others)
     return bullets(line if len(n) == each else f"{'; '.join(n)}: {line}" for line, n in said.items())

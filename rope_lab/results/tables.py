@@ -88,13 +88,13 @@ def _published(gain: float, digits: int, planned: bool) -> str:
     return f"{gain:+.{0 if planned and gain == round(gain) else digits}f}"
 
 
-def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> Rows:
-    """Every scheme of a group, published beside measured and, where `tested`, against the baseline.
+def schemes(group: Group, verdict: Verdict | None, compared: bool = True) -> Rows:
+    """Every scheme of a group, published beside measured and, where `compared`, against the baseline.
 
     verdict: that of contender and baseline, whose p holds here too; None: the contender is one of the schemes here
     """
     baseline, digits = group.published.baseline, group.metric.digits
-    differences, p, _ = _compared(group, verdict, tested)
+    differences, p, _ = _compared(group, verdict, compared)
     published = group.report.published if group.is_published and not group.variant else {}
     rows = []
     for scheme in group.schemes:
@@ -108,7 +108,7 @@ def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> Rows:
             beyond = "**" if p_here < ALPHA else ""
             difference = signed(found.difference, digits) if found else "–"
             row[f"− {escaped(group.published.title(baseline))}"] = f"{beyond}{difference}{beyond}"
-            row["p"] = rounded(p_here, None)
+            row |= {"p": rounded(p_here, None)} if group.tested else {}
         row |= _thresholds(group, scheme)
         if group.optimum:
             row["above the floor"] = rounded(runs.value.mean() - group.optimum, digits)
@@ -116,18 +116,20 @@ def schemes(group: Group, verdict: Verdict | None, tested: bool = True) -> Rows:
     return rows
 
 
-def notes(group: Group, verdict: Verdict | None, tested: bool = True) -> list[str]:
-    """What the columns of `schemes` are, and where `tested` what came of thresholds, a sentence each."""
+def notes(group: Group, verdict: Verdict | None, compared: bool = True) -> list[str]:
+    """What the columns of `schemes` are, and where `compared` what came of thresholds, a sentence each."""
     title = lambda scheme: escaped(group.published.title(scheme))  # noqa: E731
-    _, p, families = _compared(group, verdict, tested)
+    differences, p, families = _compared(group, verdict, compared)
     lines = []
+    if differences and not group.tested:
+        lines.append("differences are estimates with 95% intervals: so few pairs were not to be tested")
     if p:
         told = [f"{family} ({title(who)})" if len(families) > 1 else family for who, family in families.items()]
         test = f"paired t test against {title(group.published.baseline)}, corrected (Holm, 1979)"
         lines.append(f"p: {test} for {' and '.join(told)}")
     if thresholds := [threshold.name for threshold in group.report.thresholds]:
         lines.append(f"{', '.join(thresholds)}: how many seeds get there, and at which step in the median")
-    return lines + ([*_reached_thresholds(group), *_since_thresholds(group)] if tested else [])
+    return lines + ([*_reached_thresholds(group), *_since_thresholds(group)] if compared else [])
 
 
 def _reached_thresholds(group: Group) -> list[str]:
@@ -138,10 +140,10 @@ def _reached_thresholds(group: Group) -> list[str]:
         first, second = (group.first_steps(s, threshold).loc[pairs] < math.inf for s in pair)
         if (first != second).any():
             alone = int((first & ~second).sum()), int((second & ~first).sum())
+            test = f" (McNemar's exact p {sign_p(*alone):.2g})" if group.tested else ""
             lines.append(
                 f"{threshold.name}: {first.sum()} of {len(pairs)} seeds under {names[0]}, {second.sum()} under "
-                f"{names[1]}; under {names[1]} alone {alone[1]}, under {names[0]} alone {alone[0]} "
-                f"(McNemar's exact p {sign_p(*alone):.2g})."
+                f"{names[1]}; under {names[1]} alone {alone[1]}, under {names[0]} alone {alone[0]}{test}."
             )
     return lines
 
@@ -166,25 +168,27 @@ def _since_thresholds(group: Group) -> list[str]:
 
 
 def _compared(
-    group: Group, verdict: Verdict | None, tested: bool
+    group: Group, verdict: Verdict | None, compared: bool
 ) -> tuple[dict[str, PairedDifference | None], dict[str, float], dict[str, str]]:
     """By scheme the difference to the baseline and its p; and for how many tests the p of which schemes is corrected.
 
-    All empty where there is no baseline, or where it is not `tested`.
+    All empty where there is no baseline, or where it is not `compared`; without p where the group is not tested.
     """
     baseline, contender = group.published.baseline, group.published.contender
-    others = [s for s in group.schemes if s != baseline] if tested and baseline in group.schemes else []
+    others = [s for s in group.schemes if s != baseline] if compared and baseline in group.schemes else []
     differences = {scheme: group.difference(scheme, baseline) for scheme in others}
+    if not group.tested:
+        return differences, {}, {}
     here = [scheme for scheme in others if differences[scheme] and not (verdict and scheme == contender)]
     corrected, family = family_of([differences[scheme].p for scheme in here], "schemes here", "this comparison")
     p, families = dict(zip(here, corrected, strict=True)), {"others": family} if here else {}
-    if verdict and tested:
+    if verdict and compared:
         p[contender], families = verdict.p, {contender: verdict.family} | families
     return differences, p, families
 
 
-def every_seed(group: Group, tested: bool = True) -> Rows:
-    """Every seed of every scheme, the write-up's protocol, and where `tested` the sign-flip test."""
+def every_seed(group: Group, compared: bool = True) -> Rows:
+    """Every seed of every scheme, the write-up's protocol, and where `compared` and tested the sign-flip test."""
     baseline, metric = group.published.baseline, group.metric
     rows = []
     for scheme in group.schemes:
@@ -200,7 +204,7 @@ def every_seed(group: Group, tested: bool = True) -> Rows:
         for title, other in group.report.beside.items():
             values = [run.metrics.get(other.name, math.nan) for run in runs.run]
             row[title] = rounded(other.times * sum(values) / len(values) if values else math.nan, other.digits)
-        if tested:
+        if compared and group.tested:
             found = group.difference(scheme, baseline) if scheme != baseline else None
             signs = f"{found.p_signs:.2g} ({found.p_signs_least:.2g})" if found and found.difference.n > 1 else "–"
             row |= {"pairs": str(found.difference.n) if found else "–", "sign-flip p (least)": signs}
@@ -259,10 +263,10 @@ def lengths(group: Group) -> tuple[Rows, str]:
     return rows, f"{words}{unlike}."
 
 
-def details(group: Group, tested: bool = True) -> list[str]:
+def details(group: Group, compared: bool = True) -> list[str]:
     """What one has to know of a group to believe it, in lines: deviations, and where the runs come from.
 
-    tested: whether its table of every seed has tests
+    compared: whether its schemes are
     """
     s, metric = group.settings, group.metric
     n = s.get("eval.problems_at_end") or s["eval.problems"]
@@ -277,7 +281,7 @@ def details(group: Group, tested: bool = True) -> list[str]:
     ]
     columns = ["worst removed: the mean without a scheme's worst seed"]
     columns += [f"{title}: {other.unit}" for title, other in group.report.beside.items() if title != other.unit]
-    columns += ["least: the smallest p of so many pairs"] if tested else []
+    columns += ["least: the smallest p of so many pairs"] if compared and group.tested else []
     lines.append("; ".join(columns))
     deviations = group.deviations()
     if deviations and group.is_published:
