@@ -60,8 +60,15 @@ def check_regular(path: Path) -> None:
 def make_folder(folder: Path) -> None:
     """Makes a folder in one that is there. Raises OSError where a link stands in its place, which is not followed."""
     folder.mkdir(exist_ok=True)
+    check_folder(folder)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises OSError where a link, which is not followed, or a file stands in its place; nothing may stand there."""
     if folder.is_symlink():
         raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", str(folder))
+    if folder.exists() and not folder.is_dir():
+        raise OSError(errno.ENOTDIR, "is no folder", str(folder))
 
 
 def read_file(path: Path, most: float = math.inf) -> bytes:

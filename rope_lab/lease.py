@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rope_lab.files import TEMPORARY, append_line, check_regular, lock, make_folder, write_whole
+from rope_lab.files import TEMPORARY, append_line, check_folder, check_regular, lock, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -92,17 +92,24 @@ class Lease:
 
     def _acquire(self) -> Path:
         while True:
-            holders = sorted(self.folder.glob(NAME))
+            holders = self._holders()
             for holder in holders:
-                make_folder(holder)  # raises OSError where it is none
+                check_folder(holder)
             if holders:
                 self._await_end(holders[-1])
             token = int(holders[-1].name[-8:]) + 1 if holders else 1
             with suppress(FileExistsError):  # another process was faster: see what becomes of it
                 (own := self.folder / f".lease-{token:08d}").mkdir()
+                if self._holders()[-1] != own:  # others have been here, and have removed their own of this token
+                    _remove(own)
+                    continue
                 for holder in holders:
                     _remove(holder)
                 return own
+
+    def _holders(self) -> list[Path]:
+        """The folders of all holders, the last one's last."""
+        return sorted(self.folder.glob(NAME))
 
     def _await_end(self, holder: Path) -> None:
         """Returns once the holder has released its lease, or is dead. Raises Held where it lives."""

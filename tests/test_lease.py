@@ -153,6 +153,52 @@ def take_over(former: Lease, monkeypatch) -> Lease:
         return Lease(former.folder)
 
 
+def pausing(monkeypatch, meanwhile) -> None:
+    """Has whoever next looks for holders pause once it has seen them, while `meanwhile` happens."""
+    real, paused = Lease._holders, []
+
+    def asleep(self):
+        found = real(self)
+        if not paused:
+            paused.append(True)
+            meanwhile()
+        return found
+
+    monkeypatch.setattr(Lease, "_holders", asleep)
+
+
+def test_a_contender_that_pauses_does_not_revive_a_lease_that_was_taken_over(tmp_path, apart, monkeypatch):
+    first, real = Lease(tmp_path), Lease._await_end
+    monkeypatch.setattr(lease, "PATIENCE", 0.1)
+
+    def waiting(self, holder):
+        with pytest.raises(Lost):
+            first.write(tmp_path / "run.json", b"late")
+        real(self, holder)
+
+    def meanwhile():
+        take_over(first, monkeypatch).release()
+        monkeypatch.setattr(Lease, "_await_end", waiting)
+
+    pausing(monkeypatch, meanwhile)
+    Lease(tmp_path).release()
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_a_contender_that_pauses_never_gets_a_token_below_anothers(tmp_path, apart, monkeypatch):
+    """Tokens 2 and 3 come and go meanwhile, so that nothing else stands in the way of a 2."""
+    Lease(tmp_path).release()
+
+    def twice():
+        Lease(tmp_path).release()
+        Lease(tmp_path).release()
+
+    pausing(monkeypatch, twice)
+    late = Lease(tmp_path)
+    assert [path.name for path in tmp_path.glob(lease.NAME)] == [late.own.name] == [".lease-00000004"]
+    late.release()
+
+
 TAKER = HOLDER.partition("held.write")[0] + "print('held', flush=True)\ntime.sleep(20)\n"
 
 
