@@ -157,6 +157,27 @@ def test_a_run_from_before_a_setting_came_is_of_the_same_scheme(tmp_path, capsys
     assert f"| {name} (value_base=50.0) " in shown(capsys, tmp_path)
 
 
+def test_a_scheme_that_lacks_a_setting_of_most_runs_is_another_one(tmp_path, capsys):
+    """As that of a user who adds an argument to it; both are shown, each with its own seeds."""
+    for seed, last in enumerate((0.2, 0.2, 0.5, 0.5, 0.5)):
+        more = {} if last == 0.2 else {"slope": 1.0}
+        make_run(tmp_path, "mine", seed, last, config__position=shipped("mine") | more)
+    make_run(tmp_path, "mine", 0, 0.5, config__position=shipped("mine") | {"slope": 1.0}, name="again")
+    text = shown(capsys, tmp_path)
+    means = {name: row(text, name)["mean, problems right of 128"] for name in ("mine", "mine (without slope)")}
+    assert means == {"mine": "64.0 [64.0, 64.0] n=4", "mine (without slope)": "25.6 [25.6, 25.6] n=2"}
+
+
+def test_two_versions_of_a_users_scheme_are_not_said_to_be_one(tmp_path, capsys):
+    for seed in range(4):
+        make_run(tmp_path, "rope", seed, 0.5)
+        make_run(tmp_path, "mine", seed, 0.6, provenance__code=f"c0de+{'a1' if seed < 2 else 'b2'}")
+        make_run(tmp_path, "other", seed, 0.6, provenance__code="c0de+d4")
+    text = shown(capsys, tmp_path)
+    assert "not one code: c0de (8 runs); c0de+a1 (2 runs); c0de+b2 (2 runs)" in text
+    assert "same numbers" not in text
+
+
 def test_schemes_that_lack_the_same_seeds_are_named_together(out, capsys):
     make_run(out, "none", 0, 0.1)
     make_run(out, "learned", 0, 0.1)
@@ -308,6 +329,35 @@ def test_lost_lines_of_a_curve_are_lost_to_that_scheme_alone(out, capsys, lines)
     assert index.curves("rope").index.tolist() == (STEPS[:2] if lines.stop else STEPS)
     assert index.curves("rope").columns.tolist() == ([0, 1, 2, 3] if lines.stop else [0, 1, 3])
     assert index.curves("roper")[1].tolist() == pytest.approx([0, 128 * 0.97 / 2, 128 * 0.97])
+
+
+def test_a_run_without_its_curve_is_not_counted_where_curves_count(tmp_path, capsys):
+    """Whether it was half right at some step is not known; what it ended with is."""
+    for seed in range(3):
+        make_run(tmp_path, "rope", seed, 0.9)
+    (tmp_path / "rope-s1-rope-1" / "metrics.jsonl").unlink()
+    text = shown(capsys, tmp_path)
+    assert row(text, "RoPE")["mean, problems right of 128"].endswith("n=3")
+    assert row(text, "RoPE")["half right"] == "2 of 2, 100"
+    seeds = next(line for line in table_rows(text) if "half right at step" in line)
+    assert seeds["half right at step"] == "100 ? 100"
+
+
+def test_a_file_that_a_sealed_run_answers_for_and_that_is_gone_is_named(finished, tmp_path, capsys):
+    shutil.copytree(finished / "..", tmp_path / "runs", ignore=shutil.ignore_patterns("metrics.jsonl", "wandb"))
+    (folder,) = (path.name for path in (tmp_path / "runs").iterdir())
+    text = shown(capsys, tmp_path / "runs")
+    assert f"{folder}: run.json: metrics.jsonl is gone; the training command makes it whole again" in text
+
+
+def test_kept_curves_outlive_the_file_that_they_came_from(tmp_path, capsys):
+    runs, kept = tmp_path / "runs", tmp_path / "kept"
+    folder = make_run(runs, "rope", 0, 0.9)
+    for _ in range(2):
+        results.main([str(runs), "--keep", "--into", str(kept)])
+        (run,), problems = read(kept)
+        assert (run.curves["eval/accuracy"][0], problems) == (STEPS, [])
+        (folder / "metrics.jsonl").unlink(missing_ok=True)
 
 
 def test_a_finished_run_is_not_replaced_by_one_that_is_not(out, tmp_path_factory, capsys):

@@ -32,3 +32,8 @@ def numbers_of(code: str, precision: str) -> str:
     """
     core = code.partition("+")[0]
     return same_codes(SAME, precision).get(core, core)
+
+
+def own_part(code: str) -> str:
+    """The part of a plug-in, `91d3…`; empty where the code has none."""
+    return code.partition("+")[2]

@@ -214,6 +214,8 @@ def _read_curves(
     try:
         text = _read(folder / METRICS)
     except FileNotFoundError:
+        if METRICS in digests:
+            raise Damaged(f"{METRICS} is gone; the training command makes it whole again") from None
         return {}, []
     if METRICS in digests:
         if digests[METRICS] != digest(text):

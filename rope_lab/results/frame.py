@@ -97,7 +97,9 @@ def scheme_names(runs: list[Run]) -> list[str]:
     }
     names = []
     for run, own in zip(runs, settings, strict=True):
-        unlike = [f"{key}={show(value)}" for key, value in sorted(own.items()) if usual[run.position].get(key) != value]
+        other = usual[run.position]
+        unlike = [key for key in sorted({*own, *other}) if own.get(key) != other.get(key)]
+        unlike = [f"{key}={show(own[key])}" if key in own else f"without {key}" for key in unlike]
         names.append(run.position + (f" ({', '.join(unlike)})" if unlike else ""))
     return names
 

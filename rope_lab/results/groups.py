@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rope_lab.results.codes import own_part
 from rope_lab.results.frame import curve, recipe, runs_frame, shipped
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, Metric
 from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold, rank
@@ -143,8 +144,11 @@ class Group:
         return None if pairs.empty else paired_difference(pairs.value.to_numpy(), pairs.value_other.to_numpy())
 
     def first_steps(self, scheme: str, threshold: Threshold) -> pd.Series:
-        """By seed, the first step at which a run reached the threshold, infinite where it did not."""
-        return self.of(scheme).run.map(threshold.first_step)
+        """By seed, the first step at which a run reached the threshold, infinite where it did not.
+
+        Of the runs whose curve is known.
+        """
+        return self.of(scheme).run.map(threshold.first_step).astype(float).dropna()
 
     def difference_since(self, scheme: str, other: str, threshold: Threshold) -> PairedDifference | None:
         """`scheme` against `other`, each as long after the threshold as both runs of a pair still went on.
@@ -155,7 +159,7 @@ class Group:
         for runs in self.pairs(scheme, other)[["run", "run_other"]].itertuples(index=False):
             curves = [curve(run, self.metric.name) for run in runs]
             reached = [threshold.first_step(run) for run in runs]
-            if max(reached) < float("inf") and not any(each.empty for each in curves):
+            if all(map(math.isfinite, reached)) and not any(each.empty for each in curves):
                 left = self.settings["train.steps"] - max(reached)
                 ends = [np.interp(left + step, c.index, c) for step, c in zip(reached, curves, strict=True)]
                 values.append(self.metric.times * np.array(ends))
@@ -174,6 +178,12 @@ class Group:
             for key, published in self.report.setup.items()
             if self.settings.get(key) != published
         ]
+
+    @cached_property
+    def _edited(self) -> list[str]:
+        """The schemes of a user's own whose code is not the same in all of their runs."""
+        versions = self.runs.code.map(own_part).groupby(self.runs.scheme).nunique()
+        return list(versions.index[versions > 1])
 
     def warnings(self, diverged_count: bool = False) -> list[str]:
         """What is missing, not counted or not alike among the runs, and what that does to the result.
@@ -220,7 +230,7 @@ class Group:
         for what in ("code", "hardware", "torch"):
             counts = on[what].value_counts(sort=False).sort_values(ascending=False, kind="stable")
             if len(counts) > 1:
-                same = what == "code" and self.runs.numbers_of.nunique() == 1
+                same = what == "code" and self.runs.numbers_of.nunique() == 1 and not self._edited
                 known = ", which give the same numbers" if same else ""
                 of_each = "; ".join(f"{name} ({n} run{'s' if n > 1 else ''})" for name, n in counts.items())
                 lines.append(f"not one {what}{known}: {of_each}")

@@ -23,7 +23,7 @@ FORMULA = re.compile(r"'*[=+\-@\t\r＝＋－＠]")  # how text begins that a spr
 def keep(runs: list[Run], folder: Path) -> None:
     """Adds `runs` to what is kept in `folder`, in the place of what is kept of the same runs.
 
-    A curve that does not end where its run did, since lines of it are lost, is not kept.
+    A curve that does not end where its run did, since lines of it are lost, is not kept; one that is kept stays.
     Raises ValueError where that would lose something, and OSError; what is kept is then as it was.
     """
     with store.writing(folder):
@@ -36,8 +36,8 @@ def keep(runs: list[Run], folder: Path) -> None:
             kept = merged.get(run.run_id)
             if kept and kept.status == "finished" != run.status:
                 raise ValueError(f"{run} is kept finished, and is {run.status} in what is given")
-            whole = {name: curve for name, curve in run.curves.items() if name not in run.disagreeing}
-            merged[run.run_id] = replace(run, curves=whole)
+            curves = _whole(replace(run, curves=kept.curves)) if kept else {}
+            merged[run.run_id] = replace(run, curves=curves | _whole(run))
         names = ("task", "scale", "recipe_id", "position", "seed", "run_id")
         order = sorted(merged.values(), key=lambda run: [getattr(run, name) for name in names])
         store.write(folder, _table(order), "".join(map(_line, order)).encode())
@@ -109,6 +109,11 @@ def _columns(cells: list[str]) -> dict[str, Any]:
     columns["commit"] = columns["commit"] or "unknown"  # as it is called today
     columns["threads"] = int(columns["threads"]) if columns["threads"].isdecimal() else columns["threads"]
     return columns
+
+
+def _whole(run: Run) -> dict[str, Any]:
+    """The curves of a run that end where it did."""
+    return {name: curve for name, curve in run.curves.items() if name not in run.disagreeing}
 
 
 def _agreeing(run: Run) -> Run:

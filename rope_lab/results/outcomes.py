@@ -1,17 +1,20 @@
 """What came of a planned study: its tests, computed once the last of its runs has ended."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.codes import numbers_of
+from rope_lab.results.codes import numbers_of, own_part
+from rope_lab.results.frame import recipe
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import Run
 from rope_lab.results.stats import ALPHA, Interval, holm, paired_difference, sign_p
 from rope_lab.results.studies import Comparison, Runs, Study, find, load
+from rope_lab.text import show
 
 NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 
@@ -72,6 +75,14 @@ def of(study: Study, runs: list[Run]) -> Outcome:
         return replace(outcome, untested=left)
     if len(codes := {numbers_of(run.code, run.precision) for run in found.values()}) > 1:
         return replace(outcome, untested=f"The runs are of {len(codes)} codes and cannot be paired.")
+    if edited := _unlike({(run.position, own_part(run.code)) for run in found.values()}):
+        return replace(
+            outcome, untested=f"Not all runs of {' and of '.join(edited)} are of one code of that scheme's own."
+        )
+    if differing := _unlike(_settings(study, found)):
+        return replace(
+            outcome, untested=f"The runs differ in settings of which the plan says nothing: {', '.join(differing)}."
+        )
     if impure := [cell for cell, run in found.items() if run.mixed]:
         return replace(outcome, untested=f"Of mixed origin, so not to be paired: {named(impure)}.")
     if lacking := {cell: what for cell, run in found.items() if (what := _lacking(study, cell[0], run))}:
@@ -128,6 +139,19 @@ def step_text(step: float) -> str:
     return f"{step:,.0f}" if math.isfinite(step) else "never"
 
 
+def _settings(study: Study, found: Runs) -> set[tuple[str, str]]:
+    """Each setting of the runs, but for those that the plan gives its schemes, with each of its values as text."""
+    given = {setting.partition("=")[0] for scheme in study.seeds for setting in scheme.split()[1:]}
+    recipes = [recipe(run) for run in found.values()]
+    keys = {key for settings in recipes for key in settings} - given
+    return {(key, show(settings.get(key))) for settings in recipes for key in keys}
+
+
+def _unlike(pairs: set[tuple[str, str]]) -> list[str]:
+    """What stands first in more than one of the pairs."""
+    return sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+
+
 def _lacking(study: Study, scheme: str, run: Run) -> set[str]:
     """What the comparisons count and a run has no record of; nothing of one that diverged, which counts as planned."""
     curves = {f"the curve of {name}" for name, (steps, _) in run.curves.items() if steps[-1] > 0}
@@ -171,8 +195,8 @@ def _test(study: Study, found: Runs, comparison: Comparison) -> Result:
             text += f": {_standing(d.low if study.higher_is_better else -d.high, comparison.margin)}"
         ahead = d.mean > 0 if study.higher_is_better else d.mean < 0
         p = result.p_signs if comparison.test == "sign_flip" else result.p
-        if math.isnan(p):  # of differences that are all alike: t is infinite; of one pair: there is no test
-            p = 0.0 if d.n > 1 else 1.0
+        if math.isnan(p):  # t has no spread to go by where differences are all alike; of one pair there is no test
+            p = result.p_signs
         return Result(comparison, p, text, d, (a.mean(), b.mean()), ahead)
     less, more = int((a < b).sum()), int((a > b).sum())
     if comparison.test == "mcnemar":

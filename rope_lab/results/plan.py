@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rope_lab.files import write_whole
+from rope_lab.files import read_file, write_whole
 from rope_lab.results import outcomes
 from rope_lab.results.groups import numbers
 from rope_lab.results.outcomes import Outcome, Result, step_text
@@ -140,7 +140,8 @@ def _at(path: Path, commit: str) -> list[Study] | None:
         return None
 
 
-HEAD = """# Planned comparisons and their outcome
+TITLE = "# Planned comparisons and their outcome"
+HEAD = f"""{TITLE}
 
 Written by `python -m rope_lab.results.plan` from [plan.yaml](plan.yaml) and the rows that it names. Nothing is tested
 before the last run of a study has ended.
@@ -157,7 +158,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m rope_lab.results.plan", description=__doc__)
     parser.add_argument("plan", nargs="?", type=Path, default=PLAN, metavar="PLAN.yaml")
     path = parser.parse_args(arguments).plan
+    page = path.with_suffix(".md")
     try:
+        if page.exists() and not read_file(page).startswith(TITLE.encode()):
+            sys.exit(f"{page}: was not written by this command, and stays; give it or the plan another name")
         found, problems = outcomes.read(path)
         problems += unplanned(path, found)
         parts = [section(outcome, Published()) for outcome in found]
@@ -168,7 +172,7 @@ def main(arguments: list[str] | None = None) -> None:
     if problems:
         parts.append("## Problems\n\n" + bullets(f"**{escaped(problem)}**" for problem in problems))
     text = "\n\n".join([HEAD.rstrip(), *parts]) + "\n"
-    write_whole(path.with_suffix(".md"), text.encode())
+    write_whole(page, text.encode())
     say(text)
 
 

@@ -28,9 +28,11 @@ class Threshold:
     since: bool = False
 
     def first_step(self, run: Run) -> float:
-        """The first evaluated step at which a run is there, infinite where it never is."""
+        """The first evaluated step at which a run is there, infinite where it never is; nan without its curve."""
+        if self.metric not in run.curves:
+            return float("nan")
         there = operator.ge if declared(self.metric).higher_is_better else operator.le
-        curve = zip(*run.curves.get(self.metric, ((), ())), strict=True)
+        curve = zip(*run.curves[self.metric], strict=True)
         return next((float(step) for step, value in curve if there(value, self.value)), float("inf"))
 
 

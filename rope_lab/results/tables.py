@@ -135,9 +135,11 @@ def notes(group: Group, verdict: Verdict | None, compared: bool = True) -> list[
 def _reached_thresholds(group: Group) -> list[str]:
     """A sentence on each threshold that some seed reaches under contender or baseline alone: how many do under each."""
     lines, pair = [], (group.published.baseline, group.published.contender)
-    names, pairs = [escaped(group.published.title(s)) for s in pair], group.pairs(*pair[::-1]).index
+    names = [escaped(group.published.title(s)) for s in pair]
     for threshold in group.report.thresholds:
-        first, second = (group.first_steps(s, threshold).loc[pairs] < math.inf for s in pair)
+        steps = [group.first_steps(s, threshold) for s in pair]
+        pairs = group.pairs(*pair[::-1]).index.intersection(steps[0].index).intersection(steps[1].index)
+        first, second = (each.loc[pairs] < math.inf for each in steps)
         if (first != second).any():
             alone = int((first & ~second).sum()), int((second & ~first).sum())
             test = f" (McNemar's exact p {sign_p(*alone):.2g})" if group.tested else ""
@@ -199,8 +201,9 @@ def every_seed(group: Group, compared: bool = True) -> Rows:
             "worst removed": rounded(without_worst(runs.value, metric.higher_is_better), metric.digits),
         }
         for threshold in group.report.thresholds:
-            steps = group.first_steps(scheme, threshold)
-            row[f"{threshold.name} at step"] = " ".join(f"{s:.0f}" if math.isfinite(s) else "–" for s in steps) or "–"
+            steps = group.first_steps(scheme, threshold).reindex(runs.index)
+            shown = ("?" if math.isnan(s) else f"{s:.0f}" if s < math.inf else "–" for s in steps)
+            row[f"{threshold.name} at step"] = " ".join(shown) or "–"
         for title, other in group.report.beside.items():
             values = [run.metrics.get(other.name, math.nan) for run in runs.run]
             row[title] = rounded(other.times * sum(values) / len(values) if values else math.nan, other.digits)
