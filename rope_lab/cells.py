@@ -30,6 +30,8 @@ def _seeds(given: Any) -> Any:
     if not (first.isdigit() and (last or first).isdigit()):
         raise ValueError("must be seeds, 8-31 for example")
     seeds = range(int(first), int(last or first) + 1)
+    if not seeds:
+        raise ValueError("must be seeds from the lower to the higher, 8-31 for example")
     if len(seeds) > MOST_SEEDS:
         raise ValueError(f"must be at most {MOST_SEEDS:,} seeds")
     return list(seeds)

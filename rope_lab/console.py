@@ -147,17 +147,19 @@ def summary(
     place: Place | None = None,
     evaluated: int | None = None,
     guess: float | None = None,
+    fresh: bool = False,
 ) -> str:
     """The end of a run: how it went and, unless it is one of several, its metrics and where everything lies.
 
     evaluated: the step of its last evaluation; None: not known, or the last step
     guess:     the loss that a finished run has to beat to be better than guessing; None: not known
+    fresh:     whether the command that trained it says `fresh=true`
     """
     c, m, finished = content, content["metrics"], content["status"] == "finished"
     progress, told = c["progress"], []
     head = f"{c['status']} after {progress['steps']:,} steps, {duration(progress['seconds'])}"
     if c["status"] == "interrupted":
-        head += "; the same command resumes it"
+        head += f"; {same_command(fresh)} resumes it"
     if "error" in c:
         told.append(("", plain(c["error"])))
     if not place:
@@ -186,6 +188,11 @@ def summary(
         return "\n".join(place.prefix + line for line in [head, *(" ".join(row).strip() for row in told)])
     width = max((len(name) for name, _ in told), default=0)
     return "\n".join([head, *(f"  {name:<{width}}  {what}" if name else f"  {what}" for name, what in told)])
+
+
+def same_command(fresh: bool) -> str:
+    """What to say once more; not with `fresh=true`, which would delete what there is."""
+    return "the same command" + " without fresh=true" * fresh
 
 
 def sample(content: dict[str, Any]) -> list[str]:

@@ -156,11 +156,12 @@ def cpu_name() -> str:
 def typed() -> list[str]:
     """The overrides that were typed for the job at hand, as they were typed.
 
-    Not those of `out`, `wandb`, Hydra and `task.path`, which say where things lie, nor how long it may take.
+    Not those of `out`, `wandb`, Hydra and `task.path`, which say where things lie, nor how long it may take, nor
+    `fresh`, which deletes what was there.
     """
     overrides = HydraConfig.get().overrides if HydraConfig.initialized() else None
     words = OmegaConf.to_container(overrides.task, resolve=False) if overrides else sys.argv[1:]
-    told = re.compile(r"[~+]*(?!(?:out|stop_at|wandb|hydra|task\.path)\b)\w[\w./@]*=")
+    told = re.compile(r"[~+]*(?!(?:out|stop_at|fresh|wandb|hydra|task\.path)\b)\w[\w./@]*=")
     return [word for word in words if told.match(word)]
 
 

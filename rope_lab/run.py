@@ -197,6 +197,12 @@ def ended(folder: Path, identity: Identity, code: str) -> dict[str, Any] | None:
     return content
 
 
+def begun_since(folder: Path, moment: str) -> bool:
+    """Whether the run in `folder` was begun, or resumed, at this moment or later; both by one clock."""
+    content = read(folder)
+    return content is not None and str(content["provenance"].get("start") or "") >= moment
+
+
 def digests_of(folder: Path) -> dict[str, str]:
     """The digest of each file that run.json answers for, of those that are there."""
     return {name: digest(read_file(folder / name)) for name in (METRICS, WEIGHTS) if (folder / name).exists()}

@@ -23,7 +23,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 
 from rope_lab import clusters, signals
-from rope_lab.console import SHOWN, Place, as_typed, duration, program
+from rope_lab.console import SHOWN, Place, as_typed, duration, program, same_command
 from rope_lab.files import append_line
 from rope_lab.instantiate import ConfigError
 from rope_lab.run import out_folder
@@ -199,7 +199,8 @@ def about(config: DictConfig) -> dict[str, Any]:
         for override in parser.parse_overrides([*words, *config.hydra.overrides.task])
     }
     differ = [key for key, count in values.items() if count > 1]
-    return {"runs": math.prod(values.values()), "differ": differ, "launcher": os.getpid()}
+    fresh = any(word.replace(" ", "").lower() == "fresh=true" for word in config.hydra.overrides.task)
+    return {"runs": math.prod(values.values()), "differ": differ, "launcher": os.getpid(), "fresh": fresh}
 
 
 def expect(runs: Sequence[Sequence[str]]) -> None:
@@ -227,7 +228,8 @@ def place() -> Place | None:
 def note(outcome: str, **found: Any) -> None:
     """Notes how the present job of a sweep stands: `started`, a run's status, or why it could not run.
 
-    found: `metrics`, the folder `out` of all runs and, of a run that was trained just now, `seconds`
+    found: `metrics`, the folder `out` of all runs and, of a run that was trained just now, `seconds`; of one that is
+    started, when it `began`
     """
     if not is_sweep():
         return
@@ -236,6 +238,13 @@ def note(outcome: str, **found: Any) -> None:
     scheme = _label(word for word in differing if _key(word) != "seed") or job.runtime.choices["position"]
     line = {"job": job.job.num, "overrides": " ".join(differing or job.overrides.task), "outcome": outcome}
     _append(_outcomes(), line | {"scheme": scheme} | found)
+
+
+def first_begun() -> str:
+    """When the present job of a sweep was first begun, by the clock of the process that it was begun in; else empty."""
+    if not is_sweep():
+        return ""
+    return _read(_outcomes())[1].get(HydraConfig.get().job.num, {}).get("began", "")
 
 
 def _append(outcomes: Path, line: dict[str, Any]) -> None:
@@ -278,7 +287,10 @@ def _at_once() -> int:
 
 
 def _read(outcomes: Path) -> tuple[dict[str, Any], dict[int, dict[str, Any]], int]:
-    """What a sweep's file says: about it, the last of each job, and how many of its lines cannot be read."""
+    """What a sweep's file says: about it, the last of each job, and how many of its lines cannot be read.
+
+    Of a job that was begun more than once, `began` is of the first time.
+    """
     sweep, jobs, unreadable = {}, {}, 0
     for line in outcomes.read_bytes().splitlines() if outcomes.exists() else []:
         try:
@@ -286,7 +298,8 @@ def _read(outcomes: Path) -> tuple[dict[str, Any], dict[int, dict[str, Any]], in
             if "runs" in noted:
                 sweep = noted
             else:
-                jobs[noted["job"]] = {"overrides": noted["overrides"], "outcome": noted["outcome"]} | noted
+                first = {key: jobs[noted["job"]][key] for key in ("began",) if key in jobs.get(noted["job"], {})}
+                jobs[noted["job"]] = {"overrides": noted["overrides"], "outcome": noted["outcome"]} | noted | first
         except (ValueError, LookupError, TypeError):  # the disk was full, or a process died in it
             unreadable += 1
     return sweep, jobs, unreadable
@@ -305,7 +318,7 @@ def summary(outcomes: Path) -> str:
     lines += [f"  {job['outcome']}: {job['overrides']}" for job in jobs.values() if job not in finished]
     lines += table([job for job in finished if "metrics" in job])
     if len(finished) < runs and jobs:
-        lines.append("the same command runs what is missing")
+        lines.append(f"{same_command(sweep.get('fresh', False))} runs what is missing")
     if folders := sorted({job["out"] for job in finished if "out" in job}):
         typed = " ".join(shlex.quote(as_typed(Path(folder))) for folder in folders)
         lines.append(f"report: {program('python')} -m rope_lab.report {typed}")

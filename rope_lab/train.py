@@ -69,12 +69,13 @@ class State:
     losses: list[float] = dataclasses.field(default_factory=list)  # of the steps since train/loss was last recorded
 
 
-def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None) -> dict[str, Any]:
+def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None, since: str = "") -> dict[str, Any]:
     """Trains the run that `cfg` describes, or what is left of it; returns the content of its run.json.
 
     `stopping` ends it early, without it a signal does; the process then exits with status 128 + the signal's number,
     which is SIGALRM's where the time is up (`stop_at`).
-    `place` says how it is shown among others.
+    `place` says how it is shown among others. `since`, when it was first asked for, if it may be asked for again, as by
+    a queue: `fresh` deletes nothing that was begun later.
 
     Raises ConfigError, before anything is written, where `cfg` cannot be run, Unusable where the disk gives out, and
     OutOfMemory where memory does.
@@ -87,13 +88,14 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None)
     folder = runs.out_folder(cfg) / identity.run_name
     if place and place.heading:
         say(place.heading)
-    if not cfg.fresh and (content := runs.ended(folder, identity, code)):
+    fresh = cfg.fresh and not (since and runs.begun_since(folder, since))
+    if not fresh and (content := runs.ended(folder, identity, code)):
         say(console.returned(content, folder, place))
         return content
     with memory.enough(cfg):
         trainer = build(cfg)
     with Run(folder) as run, usable(folder), stopping or Stop() as stopping, memory.enough(cfg):
-        if cfg.fresh:
+        if fresh:
             run.clear()
         elif content := runs.ended(folder, identity, code):  # by another process while this one was building
             say(console.returned(content, folder, place))
@@ -120,7 +122,7 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None)
         run.end(status, **how_far(cfg, state), **found)
         evaluated = max((record["step"] for record in run.metrics if "eval/loss" in record), default=None)
         guess = console.guessing_loss(trainer.text.targets_BT[trainer.text.targets_BT != IGNORED].tolist())
-        say(console.summary(run.content, folder, place, evaluated, guess))
+        say(console.summary(run.content, folder, place, evaluated, guess, cfg.fresh))
     if stopped := stopping.caught or (status == "interrupted" and signal.SIGALRM):
         sys.exit(128 + stopped)
     return run.content
@@ -253,10 +255,10 @@ def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
         checked = config.from_hydra(cfg)
         if sweep.is_sweep() and signals.time_is_up(checked.stop_at):
             return
-        sweep.note("started and not heard of since")
+        sweep.note("started and not heard of since", began=began)
         checked.threads = checked.threads or sweep.threads_each()
         with distributed.joined(checked.device):
-            content = train(checked, stopping, place)
+            content = train(checked, stopping, place, sweep.first_begun())
     except (ConfigError, Unusable, memory.OutOfMemory, distributed.Lost) as error:
         let_go(error)
         is_bad = isinstance(error, ConfigError)

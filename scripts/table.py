@@ -34,7 +34,7 @@ from rope_lab.results import studies
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import one_line
 from rope_lab.results.studies import PlanError, Study
-from rope_lab.run import out_folder, read
+from rope_lab.run import is_whole, out_folder, read
 from rope_lab.text import say
 from rope_lab.trainer import resolve
 
@@ -73,9 +73,12 @@ def _composed(cell: Cell, *extra: str) -> config.Config:
 
 
 def content_of(cell: Cell, extra: Sequence[str]) -> dict | None:
-    """What the cell's run.json says, if there is one."""
+    """What the cell's run.json says, if there is one; its status is `damaged` where it has ended and is not whole."""
     cfg = settings_of(cell, extra)
-    return read(out_folder(cfg) / config.identity(cfg).run_name)
+    folder = out_folder(cfg) / config.identity(cfg).run_name
+    content = read(folder)
+    damaged = content and content["status"] in ENDS and not is_whole(folder, content)
+    return content | {"status": "damaged"} if damaged else content
 
 
 def is_finished(cell: Cell, extra: Sequence[str]) -> bool:
@@ -189,7 +192,10 @@ def main() -> None:
         table = cells_of(given.table, [*own, config.CONF])
         chosen = {setting.partition("=")[0] for cell in table for setting in cell.overrides()}
         for word in extra:
-            if word.lstrip("+~").partition("=")[0] in chosen:
+            key = word.lstrip("+~").partition("=")[0]
+            if key == "fresh":
+                raise ConfigError(f"{word}: a table runs what is missing; out=FOLDER runs all of it anew, elsewhere")
+            if key in chosen:
                 raise ConfigError(f"{word}: the table says which runs there are")
         extra += search
         if given.unkept:

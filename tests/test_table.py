@@ -68,6 +68,17 @@ def test_each_cell_is_run_once_and_not_again(run, extra):
     assert [table.content_of(cell, extra)["status"] for cell in CELLS] == ["finished", "finished"]
 
 
+def test_a_finished_run_that_was_damaged_is_missing_and_made_whole(run, tmp_path):
+    run("mine.yaml", "hydra/launcher=basic")
+    curve = next((tmp_path / "runs").glob("*rope-*")) / "metrics.jsonl"
+    whole = curve.read_bytes()
+    curve.write_bytes(whole[:100])
+    listed = run("mine.yaml", "--list")
+    assert listed.stdout.count("missing: ") == listed.stdout.count("(damaged at step 6)") == 1
+    assert "2 of 2 runs have finished" in run("mine.yaml", "hydra/launcher=basic").stdout
+    assert curve.read_bytes() == whole
+
+
 def test_a_plan_of_the_users_own_is_run_kept_and_tested(run, tmp_path, capsys):
     (tmp_path / "plan.yaml").write_text(PLAN)
     done = run("plan.yaml", "hydra/launcher=basic")
@@ -111,6 +122,7 @@ def test_what_is_missing_is_said(run):
 
 BAD = {
     "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: x}}]}": "seeds.rope: must be seeds",
+    "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: 31-8}}]}": "seeds.rope: must be seeds from the lower",
     "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: 0}, more: 1}]}": "more: Unexpected keyword",
     "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: 0, rope : 1}}]}": "is no table",
     "{about: a, blocks: [{task: [text, text], scale: quick, seeds: {rope: 0}}]}": "stands in it twice",
@@ -137,6 +149,7 @@ def test_a_table_that_is_wrong_is_one_line(run, tmp_path, content):
     [
         (["qiuck"], "did you mean quick?"),
         (["nowhere.yaml"], "cannot be read (No such file or directory)"),
+        (["mine.yaml", "fresh=true"], "out=FOLDER runs all of it anew"),
         (["linear", "model.attention=softmax"], "model.attention=softmax: the table says which runs there are"),
         (["mine.yaml", "train.stepz=3"], "train.steps"),
         (["mine.yaml", "hydra/launcher=slurm"], "submitit_slurm; look at hydra/launcher=slurm"),

@@ -219,6 +219,23 @@ def test_a_finished_run_is_returned_and_fresh_begins_anew(tiny, tmp_path, capsys
     assert again["provenance"]["earlier"] == []
 
 
+def test_fresh_begins_anew_once_however_often_a_queue_begins_its_job(tiny, tmp_path, monkeypatch):
+    """What was begun before the job was asked for is deleted, what itself has begun is resumed."""
+    made, real = [], train.update
+    monkeypatch.setattr(train, "update", lambda trainer, step: made.append(step) or real(trainer, step))
+    fresh, job = load(*tiny, "fresh=true"), "2026-01-01T00:00:01+00:00"
+    monkeypatch.setattr(provenance, "now", lambda: "2026-01-01T00:00:00+00:00")
+    run(tiny)
+    monkeypatch.setattr(provenance, "now", lambda: "2026-01-01T00:00:02+00:00")
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "update", raising_signal_at(4, train.update))
+        with pytest.raises(SystemExit):
+            train.train(fresh, since=job)
+    train.train(fresh, since=job)
+    train.train(fresh, since=job)  # returned
+    assert made == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]
+
+
 def test_other_code_is_warned_of_when_finished_and_refused_when_not(tiny, tmp_path, monkeypatch, caplog):
     today = provenance.code_digest(load(*tiny))
     with monkeypatch.context() as patch:
@@ -622,6 +639,36 @@ def test_a_signal_ends_a_whole_sweep(tmp_path, monkeypatch):
     assert done.returncode == 128 + signal.SIGINT
     assert "sweep: 0 of 3 runs finished; 2 were not begun" in done.stdout
     assert json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["status"] == "interrupted"
+
+
+def test_a_sweep_that_began_anew_does_not_ask_to_be_said_again_like_that(tmp_path, monkeypatch):
+    update, fresh = train.update, ["-m", *TINY, "out=runs", "seed=0,1", "fresh=true"]
+    monkeypatch.setattr(train, "update", raising_signal_at(3, update, signal.SIGINT))
+    done = command(fresh, tmp_path)
+    assert "the same command without fresh=true resumes it" in done.stdout
+    assert "the same command without fresh=true runs what is missing" in done.stdout
+    monkeypatch.setattr(train, "update", update)
+    done = command(fresh[:-1], tmp_path)
+    assert "sweep: 2 of 2 runs finished" in done.stdout
+    records = [path.read_text() for path in tmp_path.glob("runs/*/run.json")]
+    assert ["fresh" in record for record in records] == [False, False]  # the command that is recorded resumes
+
+
+def test_a_job_that_is_begun_again_remembers_when_it_was_first(tmp_path, monkeypatch):
+    """As a queue begins it again, in the same sweep."""
+    moments, asked = iter(["first", "second", "third"]), []
+    monkeypatch.setattr(provenance, "now", lambda: next(moments))
+    monkeypatch.setattr(train, "train", lambda *given: asked.append(given[-1]) or {})
+
+    def twice(cfg, stopping=None):
+        for _ in range(2):
+            with pytest.raises(KeyError):
+                job(cfg, stopping)
+
+    job = train.job
+    monkeypatch.setattr(train, "job", twice)
+    command(["-m", *TINY, "out=runs", "seed=0"], tmp_path)
+    assert asked == ["first", "first"]
 
 
 def test_a_run_is_one_offline_run_of_wandb_however_often_it_is_made(tiny, tmp_path, monkeypatch):
