@@ -13,6 +13,7 @@ from rope_lab.results import __main__ as results
 from rope_lab.results.frame import CONF
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run
+from rope_lab.text import flat
 
 PUBLISHED = Published()
 STEPS = [0, 50, 100]
@@ -104,7 +105,7 @@ def make_row(scheme: str, seed: int, curve: list[float], metric: str = "eval/acc
         threads=1,
         metrics={metric: curve[-1]},
         settings=sizes | {"train.lr": 1e-4, "device": "cpu"} | changes.pop("settings", {}),
-        position_settings={},
+        position_settings=flat(shipped(scheme)),
         curves={metric: [[100 * i for i in range(len(curve))], curve]},
         slices={},
         floor={},

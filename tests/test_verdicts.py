@@ -59,6 +59,8 @@ def planned(made: list[Run], higher: bool = True, **changes) -> Outcome:
         (runs([0.5, 0.5], [0.5, 0.51]), "no"),
         (runs([0.86, 0.87], [0.86, 0.871]), "no"),  # 17.3 problems of room
         (runs([0.87, 0.88], [0.87, 0.881]), "ceiling"),  # 16
+        (runs([0.9], [0.9]), "unsure"),
+        (runs([0.9, 0.9], [0.4, 0.41]), "no"),  # behind, whatever room there was
         (gaining(-0.3, PREFIX), "ahead"),  # a loss
         (gaining(0.3, PREFIX), "no"),
     ],

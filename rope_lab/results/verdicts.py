@@ -141,9 +141,12 @@ def _gain(difference: Interval, sign: int) -> Interval:
 
 
 def _word(gain: Interval, published: list[float], baseline: float, metric: Metric) -> str:
-    """`no` only where seeds differ: runs that all got none right, or all every one, show no spread and no evidence."""
+    """`no` only where seeds differ: runs that all got none right, or all every one, show no spread and no evidence.
+
+    `ceiling` only where the interval does not say that the contender is behind; of one seed there is none.
+    """
     half = published[0] / 2 if published and published[0] > 0 else math.nan  # of a loss: with the schemes exchanged
-    if metric.share and metric.times - baseline < half:
+    if metric.share and metric.times - baseline < half and gain.high >= 0:
         return CEILING
     return NO if gain.low < gain.high < half else UNSURE
 
