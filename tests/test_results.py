@@ -157,6 +157,14 @@ def test_a_run_from_before_a_setting_came_is_of_the_same_scheme(tmp_path, capsys
     assert f"| {name} (value_base=50.0) " in shown(capsys, tmp_path)
 
 
+def test_a_run_from_before_a_setting_of_a_scheme_within_another_came_is_of_the_same_scheme(tmp_path, capsys):
+    new = shipped("randomized_rope")
+    old = new | {"scheme": {key: new["scheme"][key] for key in new["scheme"].keys() - {"pairs", "value_fraction"}}}
+    for seed, settings in enumerate((old, new, new)):
+        make_run(tmp_path, "randomized_rope", seed, 0.5, config__position=settings)
+    assert row(shown(capsys, tmp_path), "RoPE at random positions")["mean, problems right of 128"].endswith("n=3")
+
+
 def test_a_scheme_that_lacks_a_setting_of_most_runs_is_another_one(tmp_path, capsys):
     """As that of a user who adds an argument to it; both are shown, each with its own seeds."""
     for seed, last in enumerate((0.2, 0.2, 0.5, 0.5, 0.5)):

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from omegaconf import OmegaConf
 
-from rope_lab.compat import BACKFILLED
+from rope_lab.compat import BACKFILLED, general
 from rope_lab.places import ROOT
 from rope_lab.results.codes import numbers_of
 from rope_lab.results.folders import read
@@ -98,7 +98,8 @@ def scheme_names(runs: list[Run]) -> list[str]:
     names = []
     for run, own in zip(runs, settings, strict=True):
         other = usual[run.position]
-        unlike = [key for key in sorted({*own, *other}) if own.get(key) != other.get(key)]
+        before = {key: BACKFILLED.get(general(f"position.{key}")) for key in {*own, *other}}
+        unlike = [key for key in sorted(before) if own.get(key, before[key]) != other.get(key, before[key])]
         unlike = [f"{key}={show(own[key])}" if key in own else f"without {key}" for key in unlike]
         names.append(run.position + (f" ({', '.join(unlike)})" if unlike else ""))
     return names
