@@ -1,9 +1,9 @@
 """Who may write a folder that many machines share: one process at a time, and what a former one writes never counts.
 
 A holder has a folder of its own in it, `.lease-00000007`. 7 is its token: each acquisition makes the next one, which
-only one process can. Whatever a holder writes is renamed out of that folder into place, and whatever it removes is
-renamed into it. Who takes over removes the folder first. So every later rename of the former holder fails in the file
-system itself, however long it slept between two of its instructions.
+only one process can. Whatever a holder writes is renamed into place out of a folder within that one, whose name nobody
+else has, and whatever it removes is renamed into it. Who takes over removes both first. So every later rename of the
+former holder fails in the file system itself, however long it slept between two of its instructions.
 
 A live holder counts in the file `alive`. Who wants the lease takes it over once its own clock has gone on for PATIENCE
 and that count has not: clocks are never compared. Beside it a `flock` is held, where there is such a thing: it refuses
@@ -15,6 +15,8 @@ import fcntl
 import logging
 import os
 import platform
+import re
+import secrets
 import threading
 import time
 import uuid
@@ -29,6 +31,7 @@ log = logging.getLogger(__name__)
 
 BEAT, PATIENCE = 10.0, 60.0  # seconds between two signs of life, and without one until others take over
 NAME = ".lease-" + 8 * "[0-9]"
+WITHIN = re.compile(r"[0-9a-f]{16}")  # the name of a holder's folder within its own
 RELEASED = b"released"
 NO_FLOCK = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL)
 
@@ -51,7 +54,9 @@ class Lease:
         self.folder, self._count, self._ended = folder, 0, threading.Event()
         self._flock = _flocked(folder / ".lock")
         try:
-            self.own = self._acquire()  # its folder, which is gone once the lease is lost
+            self.own = self._acquire()
+            self._within = self.own / secrets.token_hex(8)  # which is gone once the lease is lost
+            self._within.mkdir()
             self._beat()
         except BaseException:
             self._unlock()
@@ -62,7 +67,7 @@ class Lease:
     def write(self, path: Path, content: bytes | memoryview) -> None:
         """`files.write_whole`, of a file in `folder`. Raises Lost, and OSError."""
         with self._fenced():
-            write_whole(path, content, self.own)
+            write_whole(path, content, self._within)
 
     def append(self, path: Path, content: dict[str, Any]) -> None:
         """`files.append_line`, to a file that whoever takes over first replaces. Raises Lost, and OSError."""
@@ -73,14 +78,14 @@ class Lease:
         """Removes a file in `folder`, if it is there. Raises Lost, and OSError."""
         with self._fenced():
             with suppress(FileNotFoundError):
-                os.replace(path, self.own / "removed")
-                (self.own / "removed").unlink()
+                os.replace(path, self._within / "removed")
+                (self._within / "removed").unlink()
             self.check()
 
     def check(self) -> None:
         """Raises Lost where it is; by a change, which no cache of a network file system answers."""
         with self._fenced():
-            os.utime(self.own)
+            os.utime(self._within)
 
     def release(self) -> None:
         """Lets others have it at once. Its folder stays, for the next token to be above it."""
@@ -114,6 +119,8 @@ class Lease:
     def _await_end(self, holder: Path) -> None:
         """Returns once the holder has released its lease, or is dead. Raises Held where it lives."""
         seen, since = _read(holder), time.monotonic()
+        if not holder.exists():
+            return
         if seen == RELEASED or (self._flock is not None and seen.startswith(f"{_machine()} flock ".encode())):
             return
         log.warning("%s: another machine has this run, or has died with it: that shows in %g s", self.folder, PATIENCE)
@@ -125,7 +132,7 @@ class Lease:
                 raise Held(f"{self.folder} is in use: another process is training this run, on another machine")
 
     def _beat_on(self) -> None:
-        while not self._ended.wait(BEAT) and self.own.exists():
+        while not self._ended.wait(BEAT) and self._within.exists():
             with suppress(OSError):  # the disk may be full for a while
                 self._beat()
 
@@ -134,15 +141,15 @@ class Lease:
         self._put(f"{_machine()} {'alone' if self._flock is None else 'flock'} {self._count}".encode())
 
     def _put(self, content: bytes) -> None:
-        (self.own / "beat").write_bytes(content)
-        os.replace(self.own / "beat", self.own / "alive")
+        (self._within / "beat").write_bytes(content)
+        os.replace(self._within / "beat", self.own / "alive")
 
     @contextmanager
     def _fenced(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            if os.path.exists(self.own) or not os.path.exists(self.folder):
+            if os.path.exists(self._within) or not os.path.exists(self.folder):
                 raise
             why = f"another process has taken it over, after no sign of life from this one for {PATIENCE:g} s"
             raise Lost(errno.ESTALE, why) from error
@@ -181,14 +188,21 @@ def _read(holder: Path) -> bytes:
 def _remove(holder: Path) -> None:
     """Removes the folder of a former holder, which may still be writing into it, and nothing but what is ours."""
     for attempt in reversed(range(100)):
-        for path in holder.iterdir() if holder.exists() else ():
-            if path.name in ("alive", "beat", "removed") or TEMPORARY.fullmatch(path.name):
-                path.unlink(missing_ok=True)
         try:
-            holder.rmdir()
+            for folder in (*filter(_is_within, holder.iterdir()), holder):
+                for path in folder.iterdir():
+                    if path.name in ("alive", "beat", "removed") or TEMPORARY.fullmatch(path.name):
+                        path.unlink(missing_ok=True)
+                folder.rmdir()
             return
         except FileNotFoundError:
-            return
+            if not holder.exists():
+                return
         except OSError:
             if not attempt:
                 raise
+
+
+def _is_within(path: Path) -> bool:
+    """Whether it is the folder out of which a holder writes, and no link."""
+    return bool(WITHIN.fullmatch(path.name)) and path.is_dir() and not path.is_symlink()

@@ -199,7 +199,7 @@ def about(config: DictConfig) -> dict[str, Any]:
         for override in parser.parse_overrides([*words, *config.hydra.overrides.task])
     }
     differ = [key for key, count in values.items() if count > 1]
-    fresh = any(word.replace(" ", "").lower() == "fresh=true" for word in config.hydra.overrides.task)
+    fresh = "fresh" in values
     return {"runs": math.prod(values.values()), "differ": differ, "launcher": os.getpid(), "fresh": fresh}
 
 

@@ -94,7 +94,7 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None,
         return content
     with memory.enough(cfg):
         trainer = build(cfg)
-    with Run(folder) as run, usable(folder), stopping or Stop() as stopping, memory.enough(cfg):
+    with Run(folder) as run, usable(folder, cfg.fresh), stopping or Stop() as stopping, memory.enough(cfg):
         if fresh:
             run.clear()
         elif content := runs.ended(folder, identity, code):  # by another process while this one was building
@@ -208,14 +208,14 @@ def loop(
 
 
 @contextmanager
-def usable(folder: Path) -> Iterator[None]:
+def usable(folder: Path, fresh: bool) -> Iterator[None]:
     """Raises what the file system has against a folder as one sentence that a user can act on."""
     try:
         yield
     except OSError as error:
         raise Unusable(
             f"{folder} cannot be used any more ({error.strerror or error}): its last checkpoint stays good; "
-            "mend the cause and run the same command again"
+            f"mend the cause and run {console.same_command(fresh)} again"
         ) from error
 
 

@@ -77,8 +77,14 @@ def content_of(cell: Cell, extra: Sequence[str]) -> dict | None:
     cfg = settings_of(cell, extra)
     folder = out_folder(cfg) / config.identity(cfg).run_name
     content = read(folder)
-    damaged = content and content["status"] in ENDS and not is_whole(folder, content)
+    damaged = content and content["status"] in ENDS and not intact(folder, content.get("digest"))
     return content | {"status": "damaged"} if damaged else content
+
+
+@functools.cache  # within a call: it reads all of the run's weights
+def intact(folder: Path, digest: str | None) -> bool:
+    """Whether the files of the run in `folder`, whose run.json has this digest, are what it says of them."""
+    return is_whole(folder, read(folder) or {})
 
 
 def is_finished(cell: Cell, extra: Sequence[str]) -> bool:
@@ -92,6 +98,11 @@ def unkept(table: Sequence[Cell], extra: Sequence[str], folder: Path) -> list[Ce
     kept = [run for path in (folder, *folder.glob("*/")) for run in read_kept(path)[0]]
     finished = {run.run_id for run in kept if run.status == "finished"}
     return [cell for cell in table if config.identity(settings_of(cell, extra)).run_id not in finished]
+
+
+def key_of(word: str) -> str:
+    """The setting that an override is of."""
+    return word.lstrip("+~").partition("=")[0]
 
 
 def launcher_words(given: Sequence[str], jobs: int) -> list[str]:
@@ -184,6 +195,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     given = arguments()
+    intact.cache_clear()
     own = [given.config_dir.resolve()] if given.config_dir else []
     extra = [word for word in given.overrides if not is_hydra(word)]
     search = [f"hydra.searchpath=['file://{own[0]}']"] if own else []
@@ -191,11 +203,13 @@ def main() -> None:
     try:
         table = cells_of(given.table, [*own, config.CONF])
         chosen = {setting.partition("=")[0] for cell in table for setting in cell.overrides()}
+        if "fresh" in chosen | {key_of(word) for word in extra}:
+            raise ConfigError(
+                "fresh: a table runs what is missing; out=FOLDER runs all of it anew, elsewhere, and "
+                "`python -m rope_lab.train … fresh=true` one run"
+            )
         for word in extra:
-            key = word.lstrip("+~").partition("=")[0]
-            if key == "fresh":
-                raise ConfigError(f"{word}: a table runs what is missing; out=FOLDER runs all of it anew, elsewhere")
-            if key in chosen:
+            if key_of(word) in chosen:
                 raise ConfigError(f"{word}: the table says which runs there are")
         extra += search
         if given.unkept:

@@ -90,6 +90,16 @@ def test_a_setting_or_the_own_recipe_is_paired_by_seed(out, capsys, reference):
     assert float(found["p"]) == pytest.approx(test.pvalue, rel=0.05)
 
 
+@pytest.mark.parametrize(("scale", "p"), [("full_width", "–"), ("quick", "0.004")])
+def test_what_is_an_estimate_is_not_tested_here_either(tmp_path, capsys, scale, p):
+    for rate, ends in ((1e-5, ROPE), (2e-5, ROPER)):
+        train = {"steps": 100, "batch_size": 4, "seq_len": 64, "decay": "none", "lr": rate}
+        for seed, last in enumerate(ends):
+            make_run(tmp_path, "rope", seed, last, scale=scale, config__train=train, name=f"{rate}")
+    text = asked(capsys, tmp_path, "--against", "train.lr=1e-5")
+    assert [each["p"] for each in table_rows(text) if "here" in each] == [p]
+
+
 def test_a_recipe_is_known_by_the_beginning_of_its_id(out, capsys):
     recipe = next(run.recipe_id for run in read(out)[0] if run.settings.get("model.init") == "xavier")
     text = asked(capsys, out, "--against", recipe[:6])

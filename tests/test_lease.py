@@ -185,6 +185,17 @@ def test_a_contender_that_pauses_does_not_revive_a_lease_that_was_taken_over(tmp
     assert not (tmp_path / "run.json").exists()
 
 
+def test_a_folder_of_the_same_name_revives_no_lease(tmp_path, apart, monkeypatch):
+    """As a contender makes for a moment that has seen an older state."""
+    first = Lease(tmp_path)
+    take_over(first, monkeypatch).release()
+    first.own.mkdir()
+    for call in (lambda: first.write(tmp_path / "run.json", b"late"), first.check):
+        with pytest.raises(Lost):
+            call()
+    assert not (tmp_path / "run.json").exists()
+
+
 def test_a_contender_that_pauses_never_gets_a_token_below_anothers(tmp_path, apart, monkeypatch):
     """Tokens 2 and 3 come and go meanwhile, so that nothing else stands in the way of a 2."""
     Lease(tmp_path).release()

@@ -218,15 +218,27 @@ def test_differences_within_rounding_decide_nothing(study):
         ({"settings": {"train.precision": "float32"}}, "train.precision"),
         ({"settings": {"train.steps": 50}}, "train.steps"),
         ({"code": "c0de+91d3"}, "roper"),
+        ({"position_settings": {}}, "position.base of roper"),
     ],
 )
 def test_runs_unlike_in_what_the_plan_does_not_name_are_not_paired(study, runs, change, named):
     """As where `auto` was another precision on another machine, or a scheme was edited between two runs."""
     changed = replace(runs[0], **change | {"settings": runs[0].settings | change.get("settings", {})})
+    assert changed.position == "roper"
     text = outcome(study, [changed, *runs[1:]])
     assert "**Outcome: none.**" in text
     assert named in text.partition("**Outcome: none.**")[2]
     assert not [line for line in text.splitlines() if line.startswith("|")]
+
+
+def test_a_setting_that_one_scheme_is_given_may_not_differ_within_another(study, runs):
+    first, rope = study.primary[0], "rope train.lr=1e-4"
+    seeds, primary = {rope: [*SEEDS], "roper": [*SEEDS]}, [replace(first, schemes=("roper", rope))]
+    asked = replace(study, settings={}, seeds=seeds, primary=primary, secondary=[])
+    faster = [replace(run, settings=run.settings | {"train.lr": 3e-4}) for run in runs if run.position == "roper"]
+    others = [run for run in runs if run.position == "rope"]
+    assert outcomes.of(asked, [*others, *faster]).primary
+    assert "train.lr of roper" in outcomes.of(asked, [*others, runs[0], *faster[1:]]).untested
 
 
 def test_a_run_of_mixed_origin_is_named_and_nothing_is_tested(study, runs):

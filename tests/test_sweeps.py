@@ -147,6 +147,26 @@ def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
     assert [d and d.difference.n for d in paired] == [None, None, 1]
 
 
+def test_recipes_of_which_one_has_too_few_pairs_for_a_test_are_one_table(capsys):
+    few = PUBLISHED.untested["full_width"]
+    runs = [
+        cell(
+            scheme,
+            seed,
+            0.1 + rate + seed / 100 + (scheme == "roper") * seed / 50,
+            {"train.lr": rate},
+            scale="full_width",
+        )
+        for rate, n in zip(RATES, (few + 1, few, few + 2), strict=True)
+        for scheme in ("rope", "roper")
+        for seed in range(n)
+    ]
+    rows = table_rows(sweep_tables.every_seed(only(runs)))
+    signs = {row["train.lr"]: row["sign-flip p (least)"] for row in rows if row["scheme"] == "RoPER"}
+    assert len(signs) == 2
+    assert (signs.pop("0.002") == "–", [each == "–" for each in signs.values()]) == (True, [False])
+
+
 def test_the_figure_has_a_line_a_scheme_its_intervals_and_a_ring_at_the_best():
     found = only(rates(ENDS))
     left, right = sweep_figure.figure(found).axes

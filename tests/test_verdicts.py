@@ -247,7 +247,7 @@ def test_published_beside_measured_and_the_paired_interval(tmp_path, capsys):
 
 
 def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
-    """Of so few pairs as published.yaml names; one more, and they are tested."""
+    """Of so few pairs as published.yaml names, whichever the scheme; one more, and they are tested."""
     few = PUBLISHED.untested["full_width"]
     rope, roper = ([start + seed / 100 for seed in range(few + 1)] for start in (0.4, 0.7))
     roper[0] = 0.45  # which is no half
@@ -257,10 +257,16 @@ def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
         make_run(out, "none", 1, 0.3, scale="full_width")
         text = shown(capsys, out)
         verdict, roper_row, none = (row(text, name) for name in ("Substring by Index", "RoPER", "none"))
+        seeds = [each for each in table_rows(text) if "sign-flip p (least)" in each]
         assert verdict["measured gain [95% interval]"].count(",") == none["− RoPE"].count(",") == 1
-        assert (verdict["p (corrected for)"] == "–", verdict["RoPER ahead?"] == "unsure") == (not tested, not tested)
-        assert ("p" in roper_row, "sign-flip p" in text, "McNemar" in text, "t test" in text) == (tested,) * 4
-        assert ("not to be tested" in text) != tested
+        assert (verdict["p (corrected for)"] != "–", verdict["RoPER ahead?"] == "ahead") == (tested, tested)
+        assert (roper_row["p"] != "–", none["p"]) == (tested, "–")
+        assert [(each["pairs"], each["sign-flip p (least)"] != "–") for each in seeds[1:]] == [
+            (str(n), tested),
+            ("2", False),
+        ]
+        assert ("McNemar" in text, "t test" in text) == (tested, tested)
+        assert f"of up to {few} pairs differences are estimates" in text
 
 
 def test_differences_that_are_all_alike_are_no_certainty(tmp_path, capsys):

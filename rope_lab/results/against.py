@@ -94,7 +94,8 @@ def table(asked: str, groups: list[Group]) -> str:
             continue
         runs, others = (each.group.of(each.scheme) for each in (cell, other))
         pairs, metric = matched(runs, others), cell.group.metric
-        d = None if pairs.empty else paired_difference(pairs.value, pairs.value_other)
+        tested = cell.group.published.tests(cell.group.scale, len(pairs))
+        d = None if pairs.empty else paired_difference(pairs.value, pairs.value_other, tested)
         p_values.append(d.p if d else float("nan"))
         means = (rounded(values.mean(), metric.digits) for values in (pairs.value_other, pairs.value))
         rows.append(

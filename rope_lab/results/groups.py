@@ -141,7 +141,10 @@ class Group:
     def difference(self, scheme: str, other: str) -> PairedDifference | None:
         """`scheme` against `other`, seed by seed; None where they share no seed."""
         pairs = self.pairs(scheme, other)
-        return None if pairs.empty else paired_difference(pairs.value.to_numpy(), pairs.value_other.to_numpy())
+        if pairs.empty:
+            return None
+        tested = self.published.tests(self.scale, len(pairs))
+        return paired_difference(pairs.value.to_numpy(), pairs.value_other.to_numpy(), tested)
 
     def first_steps(self, scheme: str, threshold: Threshold) -> pd.Series:
         """By seed, the first step at which a run reached the threshold, infinite where it did not.
@@ -164,12 +167,6 @@ class Group:
                 ends = [np.interp(left + step, c.index, c) for step, c in zip(reached, curves, strict=True)]
                 values.append(self.metric.times * np.array(ends))
         return paired_difference(*np.transpose(values)) if values else None
-
-    @property
-    def tested(self) -> bool:
-        """Whether differences are tested; False where published.yaml has so few pairs for an estimate alone."""
-        few = self.published.untested.get(self.scale)
-        return few is None or len(self.pairs(self.published.contender, self.published.baseline)) > few
 
     def deviations(self) -> list[str]:
         """Each setting in which the runs differ from what the write-up says of its own."""

@@ -1,5 +1,6 @@
 """What came of a planned study: its tests, computed once the last of its runs has ended."""
 
+import json
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -8,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from rope_lab.compat import BACKFILLED, general
 from rope_lab.results.codes import numbers_of, own_part
-from rope_lab.results.frame import recipe
+from rope_lab.results.frame import full_settings
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import Run
 from rope_lab.results.stats import ALPHA, Interval, holm, paired_difference, sign_p
 from rope_lab.results.studies import Comparison, Runs, Study, find, load
-from rope_lab.text import show
 
 NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 
@@ -140,11 +141,16 @@ def step_text(step: float) -> str:
 
 
 def _settings(study: Study, found: Runs) -> set[tuple[str, str]]:
-    """Each setting of the runs, but for those that the plan gives its schemes, with each of its values as text."""
+    """Each setting of the runs with each of its values; of those that schemes may differ in, scheme by scheme."""
     given = {setting.partition("=")[0] for scheme in study.seeds for setting in scheme.split()[1:]}
-    recipes = [recipe(run) for run in found.values()]
-    keys = {key for settings in recipes for key in settings} - given
-    return {(key, show(settings.get(key))) for settings in recipes for key in keys}
+    settings = {cell: full_settings(run) for cell, run in found.items()}
+    before = {key: BACKFILLED.get(general(key)) for each in settings.values() for key in each}
+    told = set()
+    for (scheme, _), each in settings.items():
+        for key in before:
+            own = key in given or key.startswith("position.")
+            told.add((f"{key} of {scheme}" if own else key, json.dumps(each.get(key, before[key]))))
+    return told
 
 
 def _unlike(pairs: set[tuple[str, str]]) -> list[str]:

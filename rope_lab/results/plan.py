@@ -20,7 +20,7 @@ from rope_lab.results.tables import as_markdown, bullets, escaped
 from rope_lab.text import say
 
 TESTS = {
-    "t": "paired t test of the mean difference, with Student's t interval",
+    "t": "paired t test of the mean difference (without any spread: the sign-flip test), with Student's t interval",
     "sign_flip": "sign-flip permutation test of the mean paired difference, with Student's t interval",
     "mcnemar": "McNemar's exact test of the seeds that only one of the two solves",
     "sign": "exact sign test of which of a pair is there first; a run that never is, is later than any that is",
@@ -168,7 +168,7 @@ def main(arguments: list[str] | None = None) -> None:
     except PlanError as error:
         sys.exit(str(error))
     except OSError as error:
-        sys.exit(f"{path}: cannot be read ({error.strerror})")
+        sys.exit(f"{error.filename or path}: cannot be read ({error.strerror})")
     if problems:
         parts.append("## Problems\n\n" + bullets(f"**{escaped(problem)}**" for problem in problems))
     text = "\n\n".join([HEAD.rstrip(), *parts]) + "\n"

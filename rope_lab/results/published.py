@@ -70,6 +70,10 @@ class Published:
         other.baseline = baseline
         return other
 
+    def tests(self, scale: str, pairs: int) -> bool:
+        """Whether a difference of so many pairs is tested; else it is an estimate, with its interval alone."""
+        return pairs > self.untested.get(scale, 0)
+
     def report(self, task: str, metrics: set[str], settings: Mapping[str, Any]) -> TaskReport:
         """Of a task, its title with those of its runs' `settings` that belong there.
 

@@ -39,15 +39,19 @@ class PairedDifference:
     difference: scheme − other, with Student's t interval over the seeds
     p:          of the paired t test; nan where the differences are all alike but not 0, with no spread to go by
     differences: of each seed
+    tested:     whether it was to be tested; p and p_signs are nan where not
     """
 
     difference: Interval
     p: float
     differences: np.ndarray
+    tested: bool = True
 
     @cached_property
     def p_signs(self) -> float:
         """Of the permutation test that flips the sign of each seed's difference (two-sided)."""
+        if not self.tested:
+            return np.nan
         return sign_flip_p(self.differences) if self.difference.n > 1 else 1.0
 
     @property
@@ -78,13 +82,13 @@ def t_intervals(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
 
 
-def paired_difference(scheme: Sequence[float], other: Sequence[float]) -> PairedDifference:
+def paired_difference(scheme: Sequence[float], other: Sequence[float], tested: bool = True) -> PairedDifference:
     """Compares two schemes seed by seed: `scheme[i]` and `other[i]` are of the same seed."""
     differences = np.asarray(scheme, dtype=float) - np.asarray(other, dtype=float)
     n = len(differences)
     interval = t_interval(differences)
-    if n < 2:
-        return PairedDifference(interval, np.nan, differences)
+    if n < 2 or not tested:
+        return PairedDifference(interval, np.nan, differences, tested)
     if np.ptp(differences) <= ROUNDED * np.abs([scheme, other]).max():
         p = 1.0 if not differences.any() else np.nan
     else:

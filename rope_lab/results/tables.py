@@ -72,7 +72,11 @@ def verdicts(found: list[Verdict], baseline: str, contender: str, short: bool = 
     units = dict.fromkeys(f"{escaped(v.report.title)}: {escaped(v.report.metric.unit)}" for v in found)
     had = any(gain > 0 for v in found for gain in v.published)
     excludes = "the whole interval lies below half of the published gain, or " if had else ""
-    full = f"**{CEILING}**: {baseline} leaves no room for half of the published gain; " if had else ""
+    full = (
+        f"**{CEILING}**: {baseline} leaves no room for half of the published gain, and {contender} is not behind; "
+        if had
+        else ""
+    )
     note = (
         f"Gains of {contender} over {baseline}, positive where it is ahead, paired by seed ({'; '.join(units)}). "
         f"**{YES}**: a planned test is significant in its favour; "
@@ -108,7 +112,7 @@ def schemes(group: Group, verdict: Verdict | None, compared: bool = True) -> Row
             beyond = "**" if p_here < ALPHA else ""
             difference = signed(found.difference, digits) if found else "–"
             row[f"− {escaped(group.published.title(baseline))}"] = f"{beyond}{difference}{beyond}"
-            row |= {"p": rounded(p_here, None)} if group.tested else {}
+            row["p"] = rounded(p_here, None)
         row |= _thresholds(group, scheme)
         if group.optimum:
             row["above the floor"] = rounded(runs.value.mean() - group.optimum, digits)
@@ -119,11 +123,14 @@ def schemes(group: Group, verdict: Verdict | None, compared: bool = True) -> Row
 def notes(group: Group, verdict: Verdict | None, compared: bool = True) -> list[str]:
     """What the columns of `schemes` are, and where `compared` what came of thresholds, a sentence each."""
     title = lambda scheme: escaped(group.published.title(scheme))  # noqa: E731
-    differences, p, families = _compared(group, verdict, compared)
+    differences, _, families = _compared(group, verdict, compared)
     lines = []
-    if differences and not group.tested:
-        lines.append("differences are estimates with 95% intervals: so few pairs were not to be tested")
-    if p:
+    if any(found and not found.tested for found in differences.values()):
+        lines.append(
+            f"of up to {group.published.untested[group.scale]} pairs differences are estimates with 95% intervals, and "
+            "were not to be tested"
+        )
+    if any(found and found.tested for found in differences.values()):
         told = [f"{family} ({title(who)})" if len(families) > 1 else family for who, family in families.items()]
         test = f"paired t test against {title(group.published.baseline)}, corrected (Holm, 1979)"
         lines.append(f"p: {test} for {' and '.join(told)}")
@@ -142,7 +149,8 @@ def _reached_thresholds(group: Group) -> list[str]:
         first, second = (each.loc[pairs] < math.inf for each in steps)
         if (first != second).any():
             alone = int((first & ~second).sum()), int((second & ~first).sum())
-            test = f" (McNemar's exact p {sign_p(*alone):.2g})" if group.tested else ""
+            tested = group.published.tests(group.scale, len(pairs))
+            test = f" (McNemar's exact p {sign_p(*alone):.2g})" if tested else ""
             lines.append(
                 f"{threshold.name}: {first.sum()} of {len(pairs)} seeds under {names[0]}, {second.sum()} under "
                 f"{names[1]}; under {names[1]} alone {alone[1]}, under {names[0]} alone {alone[0]}{test}."
@@ -174,13 +182,11 @@ def _compared(
 ) -> tuple[dict[str, PairedDifference | None], dict[str, float], dict[str, str]]:
     """By scheme the difference to the baseline and its p; and for how many tests the p of which schemes is corrected.
 
-    All empty where there is no baseline, or where it is not `compared`; without p where the group is not tested.
+    All empty where there is no baseline, or where it is not `compared`.
     """
     baseline, contender = group.published.baseline, group.published.contender
     others = [s for s in group.schemes if s != baseline] if compared and baseline in group.schemes else []
     differences = {scheme: group.difference(scheme, baseline) for scheme in others}
-    if not group.tested:
-        return differences, {}, {}
     here = [scheme for scheme in others if differences[scheme] and not (verdict and scheme == contender)]
     corrected, family = family_of([differences[scheme].p for scheme in here], "schemes here", "this comparison")
     p, families = dict(zip(here, corrected, strict=True)), {"others": family} if here else {}
@@ -190,7 +196,7 @@ def _compared(
 
 
 def every_seed(group: Group, compared: bool = True) -> Rows:
-    """Every seed of every scheme, the write-up's protocol, and where `compared` and tested the sign-flip test."""
+    """Every seed of every scheme, the write-up's protocol, and where `compared` the sign-flip test."""
     baseline, metric = group.published.baseline, group.metric
     rows = []
     for scheme in group.schemes:
@@ -207,9 +213,10 @@ def every_seed(group: Group, compared: bool = True) -> Rows:
         for title, other in group.report.beside.items():
             values = [run.metrics.get(other.name, math.nan) for run in runs.run]
             row[title] = rounded(other.times * sum(values) / len(values) if values else math.nan, other.digits)
-        if compared and group.tested:
+        if compared:
             found = group.difference(scheme, baseline) if scheme != baseline else None
-            signs = f"{found.p_signs:.2g} ({found.p_signs_least:.2g})" if found and found.difference.n > 1 else "–"
+            is_tested = found and found.difference.n > 1 and not math.isnan(found.p_signs)
+            signs = f"{found.p_signs:.2g} ({found.p_signs_least:.2g})" if is_tested else "–"
             row |= {"pairs": str(found.difference.n) if found else "–", "sign-flip p (least)": signs}
         rows.append(row)
     return rows
@@ -269,7 +276,7 @@ def lengths(group: Group) -> tuple[Rows, str]:
 def details(group: Group, compared: bool = True) -> list[str]:
     """What one has to know of a group to believe it, in lines: deviations, and where the runs come from.
 
-    compared: whether its schemes are
+    compared: whether its schemes are compared here
     """
     s, metric = group.settings, group.metric
     n = s.get("eval.problems_at_end") or s["eval.problems"]
@@ -284,7 +291,7 @@ def details(group: Group, compared: bool = True) -> list[str]:
     ]
     columns = ["worst removed: the mean without a scheme's worst seed"]
     columns += [f"{title}: {other.unit}" for title, other in group.report.beside.items() if title != other.unit]
-    columns += ["least: the smallest p of so many pairs"] if compared and group.tested else []
+    columns += ["least: the smallest p of so many pairs"] if compared else []
     lines.append("; ".join(columns))
     deviations = group.deviations()
     if deviations and group.is_published:

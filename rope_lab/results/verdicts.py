@@ -28,8 +28,8 @@ class Verdict:
     p:         corrected for `family`: of the paired t test, or of the test that was planned; nan without one
     word:      `yes`: a planned test is significant in the contender's favour; `no`: it is so in the baseline's, or the
                whole 95% interval lies below half of the published gain; `ahead`, `behind`: p is significant, but not
-               planned; `ceiling`: the baseline leaves no room for half of the published gain; `open`: runs are to come;
-               else `unsure`
+               planned; `ceiling`: the baseline leaves no room for half of the published gain, and the contender is not
+               behind; `open`: runs are to come; else `unsure`
     runs:      how many of the runs have ended, and how many there are to be
     """
 
@@ -78,8 +78,7 @@ def _exploratory(groups: list[Group]) -> list[Verdict]:
         gain, runs = _gain(difference.difference, sign), int(g.runs.scheme.isin(pair).sum())
         gains = _published(g.report, pair, sign)
         word = _word(gain, gains, means[0], g.metric)
-        p = difference.p if g.tested else math.nan
-        same = (g.task, g.scale, g.report, LAST, False, gains, means, gain, p)
+        same = (g.task, g.scale, g.report, LAST, False, gains, means, gain, difference.p)
         found.append(Verdict(*same, "", word, (runs, runs)))
     corrected, family = family_of([v.p for v in found], "tasks at this scale", "this task alone")
     return [replace(v, p=p, family=family, word=_not_planned(v, p)) for v, p in zip(found, corrected, strict=True)]
