@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from rope_lab import run as runs
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 
 TABLE = "{about: three, blocks: [{task: substring_by_index, scale: quick, seeds: {rope: 0-1, roper: 0}}]}"
+TABLE_OF_THREE = [str(ROOT / "scripts" / "table.py"), "three.yaml"]
 RUNS = [*TINY, "train.steps=400", "eval.every=200", "out=runs"]
 LAUNCHERS = ["ray", "submitit_local", "submitit_slurm"]
 
@@ -46,10 +47,12 @@ def environment(request, launcher) -> dict[str, str]:
     return dict(os.environ)
 
 
-def started(folder: Path, words: list[str], environment: dict[str, str]) -> subprocess.Popen:
-    """The table in a session of its own."""
+def started(
+    folder: Path, words: list[str], environment: dict[str, str], program: Sequence[str] = TABLE_OF_THREE
+) -> subprocess.Popen:
+    """The table, or another program, in a session of its own."""
     (folder / "three.yaml").write_text(TABLE)
-    command = [sys.executable, str(ROOT / "scripts" / "table.py"), "three.yaml", *RUNS, *words]
+    command = [sys.executable, *program, *RUNS, *words]
     with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
         return subprocess.Popen(
             command, cwd=folder, env=environment, stdout=out, stderr=err, start_new_session=True, text=True
@@ -188,6 +191,21 @@ def test_what_slurm_queues_again_resumes(tmp_path, nodes, reference, how):
     assert (process.returncode, (tmp_path / "err").read_text()) == (0, "")
     assert resumed(tmp_path) >= 1
     assert numbers(tmp_path) == reference
+
+
+def test_what_slurm_queues_again_does_not_start_over_once_more(tmp_path, nodes, reference):
+    """A sweep with `fresh=true` whose job is queued again: that resumes, though it has the same overrides."""
+    sweep = ["-m", "rope_lab.train", "-m", "task=substring_by_index", "position=rope", "seed=0,1", "fresh=true"]
+    process = started(tmp_path, ["hydra/launcher=submitit_slurm"], nodes, sweep)
+    begun(tmp_path, process)
+    job = next(job for job, state, *_ in slurm.queue(nodes) if state == "RUNNING")
+    subprocess.run(["scontrol", "requeue", job], env=nodes, check=True)
+    while process.poll() is None:
+        at_once(nodes)
+        time.sleep(1)
+    assert (process.returncode, (tmp_path / "err").read_text()) == (0, "")
+    assert resumed(tmp_path) >= 1
+    assert numbers(tmp_path) == {name: found for name, found in reference.items() if "-rope-" in name}
 
 
 def test_a_run_resumes_that_slurm_has_told_of_its_time_limit(tmp_path, nodes):
