@@ -93,6 +93,7 @@ class Lease:
         self._beating.join()
         with suppress(OSError):
             self._put(RELEASED)
+            self._within.rmdir()
         self._unlock()
 
     def _acquire(self) -> Path:

@@ -298,7 +298,7 @@ def _read(outcomes: Path) -> tuple[dict[str, Any], dict[int, dict[str, Any]], in
             if "runs" in noted:
                 sweep = noted
             else:
-                first = {key: jobs[noted["job"]][key] for key in ("began",) if key in jobs.get(noted["job"], {})}
+                first = {key: value for key, value in jobs.get(noted["job"], {}).items() if key == "began"}
                 jobs[noted["job"]] = {"overrides": noted["overrides"], "outcome": noted["outcome"]} | noted | first
         except (ValueError, LookupError, TypeError):  # the disk was full, or a process died in it
             unreadable += 1

@@ -176,12 +176,6 @@ class Group:
             if self.settings.get(key) != published
         ]
 
-    @cached_property
-    def _edited(self) -> list[str]:
-        """The schemes of a user's own whose code is not the same in all of their runs."""
-        versions = self.runs.code.map(own_part).groupby(self.runs.scheme).nunique()
-        return list(versions.index[versions > 1])
-
     def warnings(self, diverged_count: bool = False) -> list[str]:
         """What is missing, not counted or not alike among the runs, and what that does to the result.
 
@@ -224,10 +218,11 @@ class Group:
         code = self.runs.code.where(~alike, self.runs.code.str.replace(r"\+\w+", "", regex=True))
         hardware = self.runs.hardware + ", " + self.runs.threads.astype(str) + " threads"
         on = self.runs.assign(hardware=hardware, code=code)
+        edited = (self.runs.code.map(own_part).groupby(self.runs.scheme).nunique() > 1).any()  # a scheme of the user's
         for what in ("code", "hardware", "torch"):
             counts = on[what].value_counts(sort=False).sort_values(ascending=False, kind="stable")
             if len(counts) > 1:
-                same = what == "code" and self.runs.numbers_of.nunique() == 1 and not self._edited
+                same = what == "code" and self.runs.numbers_of.nunique() == 1 and not edited
                 known = ", which give the same numbers" if same else ""
                 of_each = "; ".join(f"{name} ({n} run{'s' if n > 1 else ''})" for name, n in counts.items())
                 lines.append(f"not one {what}{known}: {of_each}")

@@ -72,11 +72,8 @@ def verdicts(found: list[Verdict], baseline: str, contender: str, short: bool = 
     units = dict.fromkeys(f"{escaped(v.report.title)}: {escaped(v.report.metric.unit)}" for v in found)
     had = any(gain > 0 for v in found for gain in v.published)
     excludes = "the whole interval lies below half of the published gain, or " if had else ""
-    full = (
-        f"**{CEILING}**: {baseline} leaves no room for half of the published gain, and {contender} is not behind; "
-        if had
-        else ""
-    )
+    no_room = f"{baseline} leaves no room for half of the published gain, and {contender} is not shown to be behind"
+    full = f"**{CEILING}**: {no_room}; " if had else ""
     note = (
         f"Gains of {contender} over {baseline}, positive where it is ahead, paired by seed ({'; '.join(units)}). "
         f"**{YES}**: a planned test is significant in its favour; "

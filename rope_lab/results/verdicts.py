@@ -29,7 +29,7 @@ class Verdict:
     word:      `yes`: a planned test is significant in the contender's favour; `no`: it is so in the baseline's, or the
                whole 95% interval lies below half of the published gain; `ahead`, `behind`: p is significant, but not
                planned; `ceiling`: the baseline leaves no room for half of the published gain, and the contender is not
-               behind; `open`: runs are to come; else `unsure`
+               shown to be behind; `open`: runs are to come; else `unsure`
     runs:      how many of the runs have ended, and how many there are to be
     """
 
