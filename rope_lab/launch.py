@@ -27,6 +27,7 @@ def guarded(act: Callable[[], None], conclude: Callable[[int], None] | None = No
     """
     atexit.register(signals.catch, signal.SIG_IGN)  # the last thing of all: Python's end takes default handlers back
     signals.catch(leave)
+    signals.let_through()
     status = EXIT_FAILED
     try:
         _heeding(act)

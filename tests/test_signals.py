@@ -24,11 +24,16 @@ WORKERS = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=0,1,2
 
 
 def started(command: list[str], folder: Path, runs: int) -> subprocess.Popen:
-    """A command in a process group of its own, in whose output so many runs have been evaluated."""
+    """A command in a process group of its own, in whose output so many runs have been evaluated.
+
+    It hears a SIGHUP even where these tests run under nohup.
+    """
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
         process = subprocess.Popen(
             [sys.executable, *command], cwd=folder, stdout=out, stderr=err, start_new_session=True
         )
+    signal.signal(signal.SIGHUP, before)
     while (folder / "out").read_text().count("step ") < runs:
         assert process.poll() is None, (folder / "err").read_text()
         time.sleep(0.05)
@@ -204,6 +209,16 @@ def test_workers_begin_with_signals_held_back():
     code += "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.2)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=config.ROOT)
     assert done.stdout.split() == ["True", "heard"]
+
+
+def test_signals_that_a_parent_has_held_back_are_heard():
+    """A process begins with those held back that were so in the process that starts it."""
+    code = f"import os, signal, time; signal.pthread_sigmask(signal.SIG_BLOCK, {[int(n) for n in SIGNALS]})\n"
+    code += "from rope_lab import launch\n"  # whose threads then have them held back too
+    code += "def act(): os.kill(os.getpid(), signal.SIGTERM); time.sleep(1); print('deaf')\n"
+    code += "launch.guarded(act)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=config.ROOT)
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")
 
 
 def test_a_hangup_that_is_ignored_stays_ignored():

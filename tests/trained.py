@@ -100,6 +100,7 @@ def command(overrides: list[str], folder: Path, main: Callable[[], None] = train
     with pytest.MonkeyPatch.context() as patch, same_process(), contextlib.chdir(folder):
         patch.setattr(sys, "argv", ["rope_lab.train", *overrides])
         patch.setattr(signals, "_asked", 0)
+        patch.setenv(signals.LAUNCHER, "0")  # lest it stays, where a sweep with workers makes this process one
         patch.setattr(HydraConfig.instance(), "cfg", None)  # a sweep leaves its last job's there
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
             try:
@@ -111,10 +112,11 @@ def command(overrides: list[str], folder: Path, main: Callable[[], None] = train
 
 @contextlib.contextmanager
 def same_process() -> Iterator[None]:
-    """Gives signal handlers and loggers back that a process sets which is to end."""
+    """Gives signals, their handlers and loggers back that a process sets which is to end."""
     root = logging.getLogger()
     level, loggers = root.level, root.handlers[:]
     handlers = {number: signal.getsignal(number) for number in (*signals.SIGNALS, signal.SIGALRM)}
+    held_back = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     try:
         yield
     finally:
@@ -122,6 +124,7 @@ def same_process() -> Iterator[None]:
         root.handlers[:] = loggers
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, held_back)
 
 
 def spawn(overrides: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess:
