@@ -167,7 +167,7 @@ def is_alive(process: int) -> bool:
 
 
 def let_through() -> None:
-    """Lets SIGNALS through that the parent of this process has held back: a launcher, or a program that never asked."""
+    """Lets SIGNALS through that the process which started this one has held back."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
