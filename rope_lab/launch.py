@@ -4,7 +4,9 @@ import atexit
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from multiprocessing.util import Finalize
 from typing import Any
 
 from hydra import initialize_config_dir
@@ -18,6 +20,7 @@ from rope_lab import signals, sweep
 from rope_lab.config import CONF
 
 EXIT_FAILED = 1
+AFTER_QUEUES = -10  # what multiprocessing does at the end with lower priority than to close queues and locks
 
 
 def guarded(act: Callable[[], None], conclude: Callable[[int], None] | None = None) -> None:
@@ -26,6 +29,7 @@ def guarded(act: Callable[[], None], conclude: Callable[[int], None] | None = No
     Outside of a run, which has a way of its own to end, a signal ends the process once all that it launched is saved.
     """
     atexit.register(signals.catch, signal.SIG_IGN)  # the last thing of all: Python's end takes default handlers back
+    Finalize(None, _await_queues, exitpriority=AFTER_QUEUES)
     signals.catch(leave)
     signals.let_through()
     status = EXIT_FAILED
@@ -42,6 +46,17 @@ def guarded(act: Callable[[], None], conclude: Callable[[int], None] | None = No
         if conclude:
             conclude(status)
         signals.catch(lambda number, frame: os._exit(status))  # W&B may be slow to end
+
+
+def _await_queues() -> None:
+    """Waits for the threads of loky's queues, which have been told to end.
+
+    They are daemons, which Python's end stops anywhere: between the removal of a semaphore and the word of it to loky's
+    tracker, for example, which then complains of a leak.
+    """
+    for thread in threading.enumerate():
+        if thread.name == "QueueFeederThread":
+            thread.join(signals.AGAIN)
 
 
 def _heeding(act: Callable[[], None]) -> None:

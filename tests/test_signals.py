@@ -221,6 +221,40 @@ def test_signals_that_a_parent_has_held_back_are_heard():
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")
 
 
+QUEUE = """
+import threading, time
+from joblib.externals.loky.backend import get_context, resource_tracker
+from joblib.externals.loky.backend.synchronize import SemLock
+from rope_lab import launch
+
+class Slow:
+    def __getattr__(self, name):
+        return getattr(resource_tracker, name)
+    def unregister(self, *args):
+        print(threading.current_thread().name)
+        time.sleep(0.3)
+        resource_tracker.unregister(*args)
+
+def act():
+    queue = get_context("loky").Queue()
+    queue.put(0)
+    while queue._buffer:
+        time.sleep(0.01)
+    queue._sem = queue._wlock = None
+    queue.close()
+
+SemLock._cleanup.__globals__["resource_tracker"] = Slow()
+launch.guarded(act)
+"""
+
+
+def test_python_ends_no_thread_of_a_sweep_while_it_removes_a_semaphore():
+    """The last to hold a queue's semaphores may be its thread: loky's tracker would call one a leak."""
+    done = subprocess.run([sys.executable, "-c", QUEUE], capture_output=True, text=True, cwd=config.ROOT)
+    assert "QueueFeederThread" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_hangup_that_is_ignored_stays_ignored():
     for before in (signal.SIG_IGN, signal.SIG_DFL):
         kept = signal.signal(signal.SIGHUP, before)
