@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 
 TABLE = "{about: three, blocks: [{task: substring_by_index, scale: quick, seeds: {rope: 0-1, roper: 0}}]}"
 TABLE_OF_THREE = [str(ROOT / "scripts" / "table.py"), "three.yaml"]
-RUNS = [*TINY, "train.steps=400", "eval.every=200", "out=runs"]
+RUNS = [*TINY, "train.steps=1200", "eval.every=600", "out=runs"]  # longer than signals.TOLD, by far
 LAUNCHERS = ["ray", "submitit_local", "submitit_slurm"]
 
 
