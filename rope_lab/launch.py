@@ -20,7 +20,7 @@ from rope_lab import signals, sweep
 from rope_lab.config import CONF
 
 EXIT_FAILED = 1
-AFTER_QUEUES = -10  # what multiprocessing does at the end with lower priority than to close queues and locks
+AFTER_QUEUES = -10  # an exit priority below those at which multiprocessing closes queues (10) and locks (0)
 
 
 def guarded(act: Callable[[], None], conclude: Callable[[int], None] | None = None) -> None:
@@ -28,7 +28,7 @@ def guarded(act: Callable[[], None], conclude: Callable[[int], None] | None = No
 
     Outside of a run, which has a way of its own to end, a signal ends the process once all that it launched is saved.
     """
-    atexit.register(signals.catch, signal.SIG_IGN)  # the last thing of all: Python's end takes default handlers back
+    atexit.register(signals.catch, signal.SIG_IGN)  # after what follows: Python's end takes default handlers back
     Finalize(None, _await_queues, exitpriority=AFTER_QUEUES)
     signals.catch(leave)
     signals.let_through()
