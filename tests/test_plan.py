@@ -122,6 +122,25 @@ def test_whichever_the_test_who_is_ahead_is_confirmed(study, runs, test, contend
     assert (result.p, result.verdict) == (2 / 64, "confirmed" if contender == "roper" else "reversed")
 
 
+def test_logarithms_of_steps_are_compared_and_fewer_are_better(study, runs):
+    """RoPE is at half right at step 300, or never, which counts with one evaluation after the last."""
+    never = study.seeds["rope"][-1]
+    ends = {seed: {"roper": [0.0, 0.6, 0.9], "rope": [0.0, 0.1, 0.7]} for seed in study.seeds["rope"]}
+    ends[never]["rope"] = [0.0, 0.1, 0.2]
+    made = [make_row(scheme, seed, ends[seed][scheme]) for scheme, seed in study.cells]
+    made = [replace(run, settings=run.settings | {"eval.every": 100}) for run in made]
+    _, middle, last = made[0].curves["eval/accuracy"][0]
+    never_counts = made[0].settings["train.steps"] + 100
+    sooner = [np.log(middle / (never_counts if seed == never else last)) for seed in ends]
+    planned = replace(study.primary[0], test="sign_flip", value="log_steps", reaches=0.5)
+    (result,) = outcomes.of(replace(study, primary=[planned], secondary=[]), made).primary
+    assert result.difference.mean == pytest.approx(np.mean(sooner))
+    assert f"{np.exp(np.mean(sooner)):.2f} times the steps" in result.text
+    assert (result.ahead, result.verdict) == (True, "confirmed")
+    with pytest.raises(ValueError, match="needs reaches"):
+        replace(planned, reaches=None)
+
+
 def test_the_t_test_is_that_of_paired_values(study, runs):
     last = {scheme: [run.metrics["eval/accuracy"] for run in runs if run.position == scheme] for scheme in study.seeds}
     planned = replace(study.primary[0], test="t")

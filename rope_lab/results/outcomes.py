@@ -116,7 +116,7 @@ def verdict(study: Study, result: Result, p: float) -> str:
     """Of a primary comparison, by its p corrected for the family; the head of plan.md says what the words mean."""
     if p < ALPHA:
         return "confirmed" if result.ahead else "reversed"
-    sign = 1 if study.higher_is_better else -1
+    sign = 1 if study.prefers_high(result.comparison) else -1
     most = max(sign * result.difference.low, sign * result.difference.high)
     published = result.comparison.published
     if published is not None and most < sign * published:
@@ -162,7 +162,7 @@ def _lacking(study: Study, scheme: str, run: Run) -> set[str]:
     """What the comparisons count and a run has no record of; nothing of one that diverged, which counts as planned."""
     curves = {f"the curve of {name}" for name, (steps, _) in run.curves.items() if steps[-1] > 0}
     counted = {
-        f"the curve of {c.metric}" if c.test == "sign" or (c.of_values and c.value == "mean") else c.metric
+        f"the curve of {c.metric}" if c.test == "sign" or (c.of_values and c.value != "last") else c.metric
         for c in study.comparisons
         if scheme in c.schemes
     }
@@ -170,6 +170,9 @@ def _lacking(study: Study, scheme: str, run: Run) -> set[str]:
 
 
 def _value(study: Study, run: Run, comparison: Comparison) -> float:
+    if comparison.value == "log_steps":
+        never = run.settings["train.steps"] + run.settings["eval.every"]
+        return math.log(min(_first_step(study, run, comparison), never))
     if run.status == "diverged":
         return study.diverged * comparison.times
     if comparison.value == "last":
@@ -197,9 +200,12 @@ def _test(study: Study, found: Runs, comparison: Comparison) -> Result:
         result = paired_difference(a, b)
         d = result.difference
         text = f"{d.mean:+.4g} [{d.low:+.4g}, {d.high:+.4g}] {comparison.unit}, {d.n} pairs".replace("  ", " ")
+        if comparison.value == "log_steps":
+            text += f": {math.exp(d.mean):.2f} times the steps [{math.exp(d.low):.2f}, {math.exp(d.high):.2f}]"
+        higher = study.prefers_high(comparison)
         if comparison.margin is not None and d.n > 1:
-            text += f": {_standing(d.low if study.higher_is_better else -d.high, comparison.margin)}"
-        ahead = d.mean > 0 if study.higher_is_better else d.mean < 0
+            text += f": {_standing(d.low if higher else -d.high, comparison.margin)}"
+        ahead = d.mean > 0 if higher else d.mean < 0
         p = result.p_signs if comparison.test == "sign_flip" else result.p
         if math.isnan(p):  # t has no spread to go by where differences are all alike; of one pair there is no test
             p = result.p_signs

@@ -5,6 +5,7 @@ kept in the folders that the studies name. Nothing of a study is tested before i
 """
 
 import argparse
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,8 @@ def _every_seed(outcome: Outcome, published: Published) -> str:
     for comparison in outcome.study.comparisons:
         if comparison.test != "mcnemar":
             show = step_text if comparison.test == "sign" else "{:.4g}".format
+            if comparison.value == "log_steps":
+                show = lambda logarithm: step_text(math.exp(logarithm))  # noqa: E731
             for scheme, values in outcomes.counted(outcome.study, outcome.found, comparison).items():
                 counts = (scheme, comparison.metric, comparison.value, comparison.times, comparison.reaches)
                 if counts not in shown:

@@ -30,7 +30,9 @@ class Comparison:
 
     test:    see plan.TESTS
     metric:  a metric of the run records; its values are multiplied by `times` and then in `unit`
-    value:   of t and sign_flip: `last`, the value after the last step, or `mean`, over all evaluations after step 0
+    value:   of t and sign_flip: `last`, the value after the last step; `mean`, over all evaluations after step 0; or
+             `log_steps`, the logarithm of the first evaluated step that is at `reaches`, lower is better; a run that
+             never is counts with train.steps + eval.every
     margin:  of secondary comparisons of values, in `unit`: schemes[0] matches schemes[1] where the interval excludes
              that it is worse by so much, and beats it where the interval excludes 0
     reaches: of mcnemar, the value that solves the task after the last step; of sign, the value to reach in training
@@ -41,7 +43,7 @@ class Comparison:
     schemes: tuple[str, str]
     test: Literal["t", "sign_flip", "mcnemar", "sign"]
     metric: str
-    value: Literal["last", "mean"] = "last"
+    value: Literal["last", "mean", "log_steps"] = "last"
     times: float = 1.0
     unit: str = ""
     margin: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -49,8 +51,8 @@ class Comparison:
     published: float | None = None
 
     def __post_init__(self):
-        if not self.of_values and self.reaches is None:
-            raise ValueError(f"test={self.test} needs reaches, the value that counts as reached")
+        if (not self.of_values or self.value == "log_steps") and self.reaches is None:
+            raise ValueError(f"test={self.test}, value={self.value}: needs reaches, the value that counts as reached")
         if not self.of_values and self.margin is not None:
             raise ValueError(f"test={self.test} takes no margin, which is one of values")
 
@@ -109,6 +111,10 @@ class Study:
         """Scheme and seed of every run, seed by seed."""
         every = sorted({seed for seeds in self.seeds.values() for seed in seeds})
         return [(scheme, seed) for seed in every for scheme, seeds in self.seeds.items() if seed in seeds]
+
+    def prefers_high(self, comparison: Comparison) -> bool:
+        """Whether a higher value is better in a comparison."""
+        return self.higher_is_better and comparison.value != "log_steps"
 
     def reaches(self, value: float, comparison: Comparison) -> bool:
         """Whether a value is at least as good as the one that a comparison says is to be reached."""

@@ -12,7 +12,7 @@ from rope_lab.results.published import Published, TaskReport, rank
 from rope_lab.results.stats import ALPHA, Interval, holm
 from rope_lab.results.studies import NAME, Comparison
 
-LAST, MEAN = "last step", "mean over training"
+LAST, MEAN, STEPS = "last step", "mean over training", "logarithm of steps"
 YES, NO, AHEAD, BEHIND, CEILING, UNSURE, OPEN = "yes", "no", "ahead", "behind", "ceiling", "unsure", "open"
 
 
@@ -104,7 +104,8 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
         if set(c.schemes) != set(pair):
             continue
         first = c.schemes == pair  # whether the contender is
-        sign = 1 if study.higher_is_better == first else -1
+        higher = study.prefers_high(c)
+        sign = 1 if higher == first else -1
         gain, gains = _gain(result.difference, sign), [sign * c.published] if c.published is not None else []
         significant = result.p_family < ALPHA
         task = published.report(study.task, {c.metric}, study.settings)
@@ -113,7 +114,7 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
         asked = YES if result.ahead == first else NO
         word = asked if significant else _word(gain, gains, means[0], report.metric)
         if gains and report is task and value == LAST:  # in the plan they may be rounded
-            gains = _published(report, pair, 1 if study.higher_is_better else -1) or gains
+            gains = _published(report, pair, 1 if higher else -1) or gains
         same = (study.task, study.scale, report, value, True, gains, means, gain, result.p_family, family)
         found.append(Verdict(*same, OPEN if outcome.open else word, runs))
     return found
@@ -121,8 +122,8 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
 
 def _compared(report: TaskReport, c: Comparison) -> tuple[TaskReport, str]:
     """A task's report with the metric of a comparison, in its unit, and in words what is compared."""
-    value = {"last": LAST, "mean": MEAN}[c.value]
-    if (c.metric, c.times) == (report.metric.name, report.metric.times):
+    value = {"last": LAST, "mean": MEAN, "log_steps": f"{STEPS} to {c.reaches:g}"}[c.value]
+    if c.value != "log_steps" and (c.metric, c.times) == (report.metric.name, report.metric.times):
         return report, value
     metric = replace(declared(c.metric) or report.metric, name=c.metric, times=c.times, unit=c.unit or c.metric)
     return replace(report, metric=metric), f"{c.metric}, {value}"
