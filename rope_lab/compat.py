@@ -25,6 +25,7 @@ SETTINGS: dict[str, str] = {
     "position.furthest": "position.max_distance",
 }
 CLASSES: dict[str, str] = {}  # import paths, as `_target_` has them
+MOVED = re.compile(r"^rope_lab\.(?=(more_)?positions\.)")  # modules that stand in rope_lab.model since
 SLICES = {"place": "answer_position"}
 PROBES = {"still=": "ablate="}  # how a probe begins, in its reports
 OUTCOMES = {"waves": "wavelengths"}  # keys of what a probe found
@@ -45,5 +46,7 @@ def renamed(settings: dict[str, Any]) -> dict[str, Any]:
         new = SETTINGS.get(general(key))
         if new:
             key = key.rpartition(".")[0] + "." + new.rpartition(".")[2]
-        found[key] = CLASSES.get(value, value) if key.endswith("._target_") and isinstance(value, str) else value
+        if key.endswith("_target_") and isinstance(value, str):
+            value = MOVED.sub("rope_lab.model.", CLASSES.get(value, value))
+        found[key] = value
     return found

@@ -1,7 +1,7 @@
 """Which run a run is: ids from names and arguments, never from how the code spells them.
 
 Ids are worked out from settings, those of kept records too, and never read from a record. So a class may move to
-another module, and a class or a setting be renamed (`rope_lab/compat.py` lists the old names): no run becomes another.
+another module, and a class or a setting be renamed (`rope_lab/compat.py` lists the old names).
 """
 
 import hashlib

@@ -24,18 +24,17 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from rope_lab import config, data
-from rope_lab.evaluate import exact_matches, text_losses
-from rope_lab.instantiate import ConfigError
-from rope_lab.model import Transformer
-from rope_lab.positions import PositionScheme, Randomized, TooLong
-from rope_lab.provenance import provenance
+from rope_lab.model.positions import PositionScheme, Randomized, TooLong
+from rope_lab.model.transformer import Transformer
 from rope_lab.results.folders import origin
 from rope_lab.results.probe_pages import rebuild, table, write
 from rope_lab.results.probes import Outcome, renamed
-from rope_lab.run import load_run
-from rope_lab.text import argument_parser, plain, say
-from rope_lab.trainer import as_evaluated
+from rope_lab.text import ConfigError, argument_parser, plain, say
+from rope_lab.train import config, data
+from rope_lab.train.evaluate import exact_matches, text_losses
+from rope_lab.train.provenance import provenance
+from rope_lab.train.run import load_run
+from rope_lab.train.trainer import as_evaluated
 
 ABLATE = re.compile(r"ablate=([qkvo]+)(?::([0-9]+)(?:-([0-9]+))?)?")
 BANDS = 8  # a head with more pairs is probed in so many bands of neighbouring pairs

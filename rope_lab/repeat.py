@@ -14,16 +14,15 @@ import torch
 import yaml
 from tqdm import tqdm
 
-from rope_lab import config, provenance
-from rope_lab.config import Config
 from rope_lab.files import write_whole
-from rope_lab.instantiate import ConfigError
 from rope_lab.places import ROOT
 from rope_lab.results.codes import SAME, numbers_of
 from rope_lab.results.folders import read, short
 from rope_lab.results.runs import Run
-from rope_lab.text import argument_parser, nested, plain, say
-from rope_lab.trainer import build, evaluate_now, update
+from rope_lab.text import ConfigError, argument_parser, nested, plain, say
+from rope_lab.train import config, provenance
+from rope_lab.train.config import Config
+from rope_lab.train.trainer import build, evaluate_now, update
 
 HEAD = """\
 # Codes that give the same numbers: written by `python -m rope_lab.repeat`, which says what it compares. Runs of these

@@ -7,15 +7,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from rope_lab import data
-from rope_lab.config import Config
-from rope_lab.evaluate import longest_completion, samples
-from rope_lab.generate import Choose, generate, likeliest, sampled
-from rope_lab.instantiate import ConfigError, config_errors
-from rope_lab.model import Transformer
-from rope_lab.run import load_run
-from rope_lab.text import plain, say
-from rope_lab.trainer import as_evaluated
+from rope_lab.model.transformer import Transformer
+from rope_lab.text import ConfigError, plain, say
+from rope_lab.train import data
+from rope_lab.train.config import Config
+from rope_lab.train.evaluate import longest_completion, samples
+from rope_lab.train.generate import Choose, generate, likeliest, sampled
+from rope_lab.train.instantiate import config_errors
+from rope_lab.train.run import load_run
+from rope_lab.train.trainer import as_evaluated
 from tasks.base import Task
 
 

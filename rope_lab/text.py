@@ -13,6 +13,13 @@ from typing import Any
 LEAKS = 0.9  # of the Bayes-optimal loss: below that a model has seen what it is to write
 
 
+class ConfigError(ValueError):
+    """A setting that cannot be used: the message, one line, names its key, its value and the remedy."""
+
+    def __str__(self) -> str:
+        return plain(super().__str__())
+
+
 def argument_parser(command: str, about: str) -> argparse.ArgumentParser:
     """The parser of `python -m rope_lab.COMMAND`, whose help begins with the docstring of its module as it stands."""
     form = argparse.RawDescriptionHelpFormatter

@@ -26,13 +26,14 @@ from timing import SHAPES, TEXT, Shape, Watch, spread, table
 from torch import nn
 from training_steps import Subject, memory, peak, step_of, steps
 
-from rope_lab import checkpoint, config, data, evaluate, train
-from rope_lab.generate import generate
-from rope_lab.provenance import code_digest, hardware
 from rope_lab.results import __main__ as results
 from rope_lab.results.folders import read
 from rope_lab.results.kept import keep
-from rope_lab.trainer import as_evaluated, autocast, build, resolve
+from rope_lab.train import checkpoint, config, data, evaluate
+from rope_lab.train import loop as train
+from rope_lab.train.generate import generate
+from rope_lab.train.provenance import code_digest, hardware
+from rope_lab.train.trainer import as_evaluated, autocast, build, resolve
 
 PAGE = config.ROOT / "results" / "benchmark.md"
 

@@ -13,7 +13,7 @@ from statistics import median
 from timing import Watch, most_memory, table
 from tqdm import tqdm
 
-from rope_lab import config, data
+from rope_lab.train import config, data
 from tasks.corpus import locate
 
 SIZE = 10**9  # bytes

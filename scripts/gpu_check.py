@@ -28,11 +28,12 @@ import torch
 from timing import flop
 from tqdm import tqdm
 
-from rope_lab import cells, config
-from rope_lab.config import CONF, Config
-from rope_lab.instantiate import ConfigError
-from rope_lab.provenance import hardware
-from rope_lab.trainer import Trainer, build, evaluate_now, resolve, update, write_samples
+from rope_lab.launch import cells
+from rope_lab.text import ConfigError
+from rope_lab.train import config
+from rope_lab.train.config import CONF, Config
+from rope_lab.train.provenance import hardware
+from rope_lab.train.trainer import Trainer, build, evaluate_now, resolve, update, write_samples
 
 ASKED = 0.40  # share of the matrix rate that is asked for at 20M parameters
 ALLOWED = {"float32": 1e-3, "bfloat16": 3e-2}  # relative difference from the CPU's loss and gradient norm

@@ -14,7 +14,7 @@ from pathlib import Path
 from timing import Watch, table
 from tqdm import tqdm
 
-from rope_lab import config
+from rope_lab.train import config
 
 QUICK = "train.steps=150 eval.every=75 eval.problems=64"
 START = "train.steps=1 eval.every=1 eval.problems=64"

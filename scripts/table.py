@@ -25,18 +25,20 @@ import rope_lab  # noqa: F401 - first, since it sees to the screen and to Ctrl-C
 # isort: split
 from hydra.errors import HydraException
 
-from rope_lab import cells, config, plugins, sweep, train
-from rope_lab.cells import Block, Cell, TableError
-from rope_lab.instantiate import SWAPPED, ConfigError
-from rope_lab.launch import EXIT_FAILED, guarded, launch
-from rope_lab.overrides import told
+from rope_lab.launch import cells, sweep
+from rope_lab.launch.cells import Block, Cell, TableError
+from rope_lab.launch.guard import EXIT_FAILED, guarded, launch
 from rope_lab.results import studies
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import one_line
 from rope_lab.results.studies import PlanError, Study
-from rope_lab.run import is_whole, out_folder, read
-from rope_lab.text import say
-from rope_lab.trainer import resolve
+from rope_lab.text import ConfigError, say
+from rope_lab.train import config, plugins
+from rope_lab.train import loop as train
+from rope_lab.train.instantiate import SWAPPED
+from rope_lab.train.overrides import told
+from rope_lab.train.run import is_whole, out_folder, read
+from rope_lab.train.trainer import resolve
 
 JOBS = "", "joblib", "submitit_local"  # launchers to which --jobs says how many runs go side by side
 ENDS = "finished", "diverged"

@@ -12,7 +12,7 @@ from statistics import median
 
 from tqdm import tqdm
 
-from rope_lab import config
+from rope_lab.train import config
 
 BUSY = 0.05  # of a core: what others may use without a word
 WIDE = 1.5  # how many times the median the slowest of some calls may take without a word

@@ -20,8 +20,8 @@ from timing import SHAPES, TEXT, Shape, Watch, flop, most_memory, spread, table
 from torch import nn
 from tqdm import tqdm
 
-from rope_lab import config, data
-from rope_lab.trainer import build, resolve, update
+from rope_lab.train import config, data
+from rope_lab.train.trainer import build, resolve, update
 
 BIASED = ("alibi", "t5_bias", "fire")
 SCHEMES = ("none", "sinusoidal", "learned", "rope", "roper", "roper_double_rotation", *BIASED)

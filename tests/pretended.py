@@ -19,8 +19,9 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from rope_lab import device, memory, trainer
-from rope_lab.config import Config
+from rope_lab.model import device
+from rope_lab.train import memory, trainer
+from rope_lab.train.config import Config
 
 NAME = "pretended"
 aten = torch.ops.aten

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import library
 
-from rope_lab import attention
-from rope_lab.attention import (
+from rope_lab.model import attention
+from rope_lab.model.attention import (
     KVCache,
     LinearAttentionState,
     fused,
@@ -13,7 +13,7 @@ from rope_lab.attention import (
     positive,
     softmax_attention,
 )
-from rope_lab.cpu_attention import BLOCK, backward_in_graph, blockwise, forward, forward_in_graph
+from rope_lab.model.cpu_attention import BLOCK, backward_in_graph, blockwise, forward, forward_in_graph
 
 B, H, K = 2, 3, 4
 

@@ -7,9 +7,9 @@ from conftest import ROOT, SCHEMES, TASKS
 from test_readme import block
 from trained import load
 
-from rope_lab import config, trainer
 from rope_lab.check.__main__ import check, main
 from rope_lab.check.findings import Finding
+from rope_lab.train import config, trainer
 
 
 def found_of(group: str, value: str) -> dict[str, Finding]:
@@ -60,7 +60,7 @@ def test_the_documented_examples_hold_it_too(write, capsys, group, heading):
 
 START = """import torch
 from torch import nn
-from rope_lab.hooks import PositionScheme
+from rope_lab.model.hooks import PositionScheme
 
 class Own(PositionScheme):
 """

@@ -10,8 +10,9 @@ from random import Random
 import pytest
 import torch
 
-from rope_lab import checkpoint, files
-from rope_lab.instantiate import ConfigError
+from rope_lab import files
+from rope_lab.text import ConfigError
+from rope_lab.train import checkpoint
 
 
 def state(step: int) -> dict:

@@ -18,7 +18,7 @@ from conftest import ROOT, TINY
 from slurm import until
 from trained import metrics_of
 
-from rope_lab import run as runs
+from rope_lab.train import run as runs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 

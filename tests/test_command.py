@@ -13,7 +13,9 @@ from conftest import TINY, only_folder
 from test_signals import StopAtLook
 from trained import load, run
 
-from rope_lab import command, config, train
+from rope_lab import command
+from rope_lab.train import config
+from rope_lab.train import loop as train
 
 ASCII = "LANG=C LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
 SCREENS = {  # how a shell starts a command: {}

@@ -17,12 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trained import command, load, run
 
-from rope_lab import config, files
-from rope_lab import run as runs
-from rope_lab.instantiate import ConfigError
-from rope_lab.overrides import check_overrides
-from rope_lab.positions import Dims
-from rope_lab.train import train
+from rope_lab import files
+from rope_lab.model.positions import Dims
+from rope_lab.text import ConfigError
+from rope_lab.train import config
+from rope_lab.train import run as runs
+from rope_lab.train.loop import train
+from rope_lab.train.overrides import check_overrides
 
 # overrides, and what the message has to name
 BAD = [
@@ -48,7 +49,7 @@ BAD = [
     (["task.loss_on=some"], ["task.loss_on=some", "answer"]),
     (["task.letters=aa"], ["task.letters=aa", "different"]),
     (["task._target_=tasks.nothing.Nothing"], ["task._target_=tasks.nothing.Nothing"]),
-    (["position._target_=rope_lab.positions.Nothing"], ["position._target_=rope_lab.positions.Nothing"]),
+    (["position._target_=rope_lab.model.positions.Nothing"], ["position._target_=rope_lab.model.positions.Nothing"]),
     (["position.fraction=0.3"], ["position.fraction=0.3", "even"]),
     (["model.d_model=18"], ["model.d_model=18", "model.n_heads=4"]),
     (["model.d_model=12"], ["model.d_model=12", "even"]),  # a head of 3 features under rotary
@@ -81,8 +82,8 @@ BAD = [
     (["task.letters=???"], ["task.letters", "not set"]),
     (["task._target_=os.system"], ["task._target_=os.system", "allowed_packages=[os]"]),
     (["position._target_=torch.nn.Linear"], ["position._target_=torch.nn.Linear", "allowed_packages=[torch]"]),
-    (["task._target_=rope_lab.run.Run"], ["rope_lab.run.Run", "must be a Task"]),
-    (["task._target_=rope_lab.provenance.subprocess.run"], ["rope_lab.provenance.subprocess"]),
+    (["task._target_=rope_lab.train.run.Run"], ["rope_lab.train.run.Run", "must be a Task"]),
+    (["task._target_=rope_lab.train.provenance.subprocess.run"], ["rope_lab.train.provenance.subprocess"]),
     (["task.letters={_target_:os.system,command:ls}"], ["task.letters", "must be a plain value"]),
     (["task.letters=[{_target_:os.system,command:ls}]"], ["task.letters", "must be a plain value"]),
     (["task.letters=[[{a:{_partial_:true}}]]"], ["task.letters", "must be a plain value"]),
@@ -96,11 +97,17 @@ BAD = [
     (["task._target_=tasks.base.Task"], ["task._target_=tasks.base.Task", "conf/task/"]),
     (["task._target_=tasks.base.PackedTask"], ["task._target_=tasks.base.PackedTask", "no whole Task"]),
     (["task._target_=builtins.dict"], ["task._target_=builtins.dict", "[builtins]"]),
-    (["task._target_=rope_lab.positions.Rotary"], ["rope_lab.positions.Rotary", "must be a Task"]),
-    (["position._target_=rope_lab.positions.angles"], ["rope_lab.positions.angles", "must be a PositionScheme"]),
-    (["position._target_=rope_lab.positions.Dims"], ["rope_lab.positions.Dims", "must be a PositionScheme"]),
-    (["position._target_=rope_lab.positions.nn.Linear"], ["rope_lab.positions.nn.Linear"]),
-    (["position._target_=rope_lab.positions.torch.nn.Linear"], ["rope_lab.positions.torch.nn.Linear"]),
+    (["task._target_=rope_lab.model.positions.Rotary"], ["rope_lab.model.positions.Rotary", "must be a Task"]),
+    (
+        ["position._target_=rope_lab.model.positions.angles"],
+        ["rope_lab.model.positions.angles", "must be a PositionScheme"],
+    ),
+    (
+        ["position._target_=rope_lab.model.positions.Dims"],
+        ["rope_lab.model.positions.Dims", "must be a PositionScheme"],
+    ),
+    (["position._target_=rope_lab.model.positions.nn.Linear"], ["rope_lab.model.positions.nn.Linear"]),
+    (["position._target_=rope_lab.model.positions.torch.nn.Linear"], ["rope_lab.model.positions.torch.nn.Linear"]),
     (["position._target_=rope_lab.probe.Changed"], ["rope_lab.probe.Changed", "no whole PositionScheme"]),
     (["position._target_=rope_lab." + 3000 * "a" + ".B"], ["position._target_=rope_lab.aaa", "…"]),
     (["position._target_="], ["position._target_=", "must name a class"]),
@@ -201,9 +208,9 @@ def test_a_record_gives_back_its_configuration():
 
 def nested(times: int) -> dict:
     """A scheme within so many others."""
-    scheme = {"_target_": "rope_lab.positions.Rotary", "_partial_": True, "q": 1, "k": 1}
+    scheme = {"_target_": "rope_lab.model.positions.Rotary", "_partial_": True, "q": 1, "k": 1}
     for _ in range(times):
-        scheme = {"_target_": "rope_lab.positions.Randomized", "_partial_": True, "scheme": scheme}
+        scheme = {"_target_": "rope_lab.model.positions.Randomized", "_partial_": True, "scheme": scheme}
     return scheme
 
 
@@ -264,7 +271,7 @@ def stranger(tmp_path, monkeypatch):
     package.parent.mkdir()
     mark = tmp_path / "imported"
     package.write_text(
-        f"open({str(mark)!r}, 'w').close()\nfrom rope_lab.positions import PositionScheme\n"
+        f"open({str(mark)!r}, 'w').close()\nfrom rope_lab.model.positions import PositionScheme\n"
         "class Strange(PositionScheme):\n    pass\n"
     )
     monkeypatch.syspath_prepend(str(package.parent))
@@ -292,7 +299,7 @@ def test_nothing_that_a_run_folder_says_runs_code(stranger, tiny, tmp_path):
         evil = json.loads(json.dumps(content))
         evil["config"][group] = {"_target_": target, "_partial_": True}
         evil["config"]["allowed_packages"] = ["stranger", "os", "subprocess"]
-        nested = {"_target_": "rope_lab.positions.Randomized", "_partial_": True, "longest": 2048}
+        nested = {"_target_": "rope_lab.model.positions.Randomized", "_partial_": True, "longest": 2048}
         if target == "subprocess.run":  # a class of ours that is handed the stranger's, in a list
             evil["config"][group] = content["config"][group]
             evil["config"]["position"] = nested | {"scheme": [{"_target_": "stranger.Strange"}]}
@@ -366,7 +373,7 @@ def test_relative_folders(monkeypatch, tmp_path):
 
 
 def test_learning_rate_schedule():
-    from rope_lab.trainer import learning_rate
+    from rope_lab.train.trainer import learning_rate
 
     t = config.load("train.lr=1.0", "train.steps=100", "train.warmup=10", "train.decay=linear").train
     assert [learning_rate(t, s) for s in (0, 4, 9, 10)] == pytest.approx([0.1, 0.5, 1.0, 1.0])

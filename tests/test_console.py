@@ -11,8 +11,10 @@ import pytest
 from test_signals import StopAtLook
 from trained import load, run
 
-from rope_lab import console, sweep, train
-from rope_lab.console import Place
+from rope_lab.launch import sweep
+from rope_lab.train import console
+from rope_lab.train import loop as train
+from rope_lab.train.console import Place
 
 
 class Terminal(io.StringIO):

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rope_lab import cpu_linear
-from rope_lab.cpu_linear import Linear
+from rope_lab.model import cpu_linear
+from rope_lab.model.cpu_linear import Linear
 
 
 @pytest.fixture(autouse=True)

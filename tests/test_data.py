@@ -8,8 +8,8 @@ import torch
 from conftest import GENERATED, TASKS
 from trained import load
 
-from rope_lab import config, data
 from rope_lab.check.tasks import reproducible
+from rope_lab.train import config, data
 
 
 @pytest.fixture(params=TASKS)

@@ -20,9 +20,12 @@ from pretended import NOT_HERE, pretending, resolved
 from torch import nn
 from trained import assert_same_end, load, raising_signal_at
 
-from rope_lab import attention, checkpoint, config, data, device, model, positions, train, trainer
-from rope_lab.hooks import PositionScheme
-from rope_lab.trainer import Trainer, build, evaluate_lengths, evaluate_now, resolve, update, write_samples
+from rope_lab.model import attention, device, positions
+from rope_lab.model import transformer as model
+from rope_lab.model.hooks import PositionScheme
+from rope_lab.train import checkpoint, config, data, trainer
+from rope_lab.train import loop as train
+from rope_lab.train.trainer import Trainer, build, evaluate_lengths, evaluate_now, resolve, update, write_samples
 
 SMALL = [*TINY, "eval.problems=3", "eval.sequences=1"]
 ALL_COMBINATIONS = [(s, a, p) for s in SCHEMES for a in ("softmax", "linear") for p in ("float32", "bfloat16")]

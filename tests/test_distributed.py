@@ -18,10 +18,11 @@ import torch.distributed as dist
 from conftest import ROOT, TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run
 
-from rope_lab import checkpoint, config, data, distributed, memory, train, trainer
-from rope_lab import run as runs
-from rope_lab.instantiate import ConfigError
-from rope_lab.trainer import build, resolve, update
+from rope_lab.text import ConfigError
+from rope_lab.train import checkpoint, config, data, distributed, memory, trainer
+from rope_lab.train import loop as train
+from rope_lab.train import run as runs
+from rope_lab.train.trainer import build, resolve, update
 
 LONG = [*TINY, "train.steps=30", "train.log_every=1", "eval.every=10", "eval.problems=9", "eval.sequences=3"]
 LENGTHS = ["eval.lengths=[5,9]"]

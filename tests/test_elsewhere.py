@@ -17,11 +17,11 @@ from conftest import ROOT, SCHEMES, TINY, only_folder
 from torch import Tensor
 from trained import make_scheme, run
 
-from rope_lab.attention import softmax_attention
-from rope_lab.generate import generate
-from rope_lab.hooks import Dims, PositionScheme
-from rope_lab.positions import Rotary
-from rope_lab.run import load_run
+from rope_lab.model.attention import softmax_attention
+from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.model.positions import Rotary
+from rope_lab.train.generate import generate
+from rope_lab.train.run import load_run
 
 H, K = 4, 16
 DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)

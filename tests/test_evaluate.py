@@ -10,11 +10,11 @@ from conftest import SCHEMES, TASKS
 from torch import nn
 from trained import load, make_scheme
 
-from rope_lab import config, data
-from rope_lab.evaluate import by_length, evaluate, exact_matches, grade
-from rope_lab.generate import generate
-from rope_lab.model import Transformer
-from rope_lab.positions import Dims
+from rope_lab.model.positions import Dims
+from rope_lab.model.transformer import Transformer
+from rope_lab.train import config, data
+from rope_lab.train.evaluate import by_length, evaluate, exact_matches, grade
+from rope_lab.train.generate import generate
 from tasks.arithmetic_addition import ArithmeticAddition
 from tasks.substring_by_index import SubstringByIndex
 from tasks.substring_by_prefix import SubstringByPrefix
@@ -115,7 +115,7 @@ def test_completions_side_by_side_take_no_more_memory_than_they_may(monkeypatch)
     together = written_after(model, task, prompts, longest=10, max_len=80)
     assert asked[1:] == [(5, 17), (2, 74)]  # the first is asked what a row takes
     asked.clear()
-    monkeypatch.setattr("rope_lab.generate.CACHED", 40 * of_token)
+    monkeypatch.setattr("rope_lab.train.generate.CACHED", 40 * of_token)
     assert written_after(model, task, prompts, longest=10, max_len=80) == together
     assert asked[1:] == [(2, 15), (2, 16), (1, 17), (1, 70), (1, 74)]
 
@@ -157,7 +157,7 @@ def test_only_what_is_wrong_as_a_whole_is_generated_and_graded_in_parts(monkeypa
         asked.extend(task.decode(prompt) for prompt in prompts)
         return [task.encode("d==" + problems[1].completion.rpartition("d==")[2])]
 
-    monkeypatch.setattr("rope_lab.evaluate.generate", right_sum_alone)
+    monkeypatch.setattr("rope_lab.train.evaluate.generate", right_sum_alone)
     grades = grade(Oracle(task, texts, {texts[1]: len(problems[1].prompt)}), task, problems, max_len=250)
     assert asked == [problems[1].prompt]
     assert grades == [{"accuracy": i != 1, "sum_accuracy": True} for i in range(5)]
@@ -206,7 +206,7 @@ def test_a_right_sum_after_a_wrong_step_counts_for_the_sum_alone(monkeypatch):
     problems = data.evaluation_problems(task, 130)
     wrong_step = [p.completion.replace("==", "==1", 1) if i in (1, 2) else p.completion for i, p in enumerate(problems)]
     grades = [task.grade(p, w) for p, w in zip(problems, wrong_step, strict=True)]
-    monkeypatch.setattr("rope_lab.evaluate.grade", lambda *_: grades)
+    monkeypatch.setattr("rope_lab.train.evaluate.grade", lambda *_: grades)
     metrics = evaluate(make_model(task), task, data.evaluation_text(task, 1, 100), problems, 100).metrics
     assert metrics["eval/accuracy"] == pytest.approx(128 / 130)
     assert metrics["eval/sum_accuracy"] == 1.0

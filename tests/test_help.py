@@ -3,10 +3,11 @@
 import pytest
 from conftest import SCHEMES, TASKS
 
-from rope_lab import help, train
-from rope_lab.config import declared, load
-from rope_lab.instantiate import SWAPPED, ConfigError
-from rope_lab.text import flat, show
+from rope_lab.text import ConfigError, flat, show
+from rope_lab.train import help
+from rope_lab.train import loop as train
+from rope_lab.train.config import declared, load
+from rope_lab.train.instantiate import SWAPPED
 
 
 def own(group: str, node: dict) -> list[str]:

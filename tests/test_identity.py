@@ -10,11 +10,12 @@ import pytest
 from conftest import only_folder
 from trained import load
 
-from rope_lab import checkpoint, compat, config, files, probe, provenance, run, sample
+from rope_lab import compat, files, probe, sample
 from rope_lab.identity import Identity, differences, identify
 from rope_lab.results import folders
-from rope_lab.train import train
-from rope_lab.trainer import resolve
+from rope_lab.train import checkpoint, config, provenance, run
+from rope_lab.train.loop import train
+from rope_lab.train.trainer import resolve
 
 
 def identity(*overrides: str) -> Identity:
@@ -53,7 +54,7 @@ def test_what_changes_a_number_changes_the_id():
     cuda = config.identity(dataclasses.replace(resolve(load()), device="cuda"))
     ids = {identity(other).run_id for other in others} | {cuda.run_id, identity().run_id}
     assert len(ids) == len(others) + 2
-    other_class = identity("position=none", "position._target_=rope_lab.positions.Sinusoidal")
+    other_class = identity("position=none", "position._target_=rope_lab.model.positions.Sinusoidal")
     assert other_class.run_id != identity("position=none").run_id
 
 
@@ -91,7 +92,7 @@ def test_a_setting_that_was_added_later_leaves_earlier_runs_what_they_were():
 
 def test_a_name_of_before_is_todays_name(monkeypatch):
     monkeypatch.setitem(compat.SETTINGS, "position.radix", "position.base")
-    monkeypatch.setitem(compat.CLASSES, "rope_lab.schemes.Turning", "rope_lab.positions.Rotary")
+    monkeypatch.setitem(compat.CLASSES, "rope_lab.schemes.Turning", "rope_lab.model.positions.Rotary")
     plain = config.recorded(resolve(load("device=cpu", "position=randomized_rope")))
     old = {key: value for key, value in plain["position"]["scheme"].items() if key != "base"}
     old |= {"radix": 10000.0, "_target_": "rope_lab.schemes.Turning"}
@@ -130,12 +131,12 @@ def test_a_class_may_move_and_its_code_may_be_written_otherwise(monkeypatch):
 def test_the_code_of_a_run_is_that_of_the_core_its_task_and_its_plug_in(tmp_path, monkeypatch):
     """And of a plug-in's whole module, of what its class inherits, and of schemes within it; as it was imported."""
     (tmp_path / "mine_base.py").write_text(
-        "from rope_lab.positions import PositionScheme\nclass Base(PositionScheme): pass\n"
+        "from rope_lab.model.positions import PositionScheme\nclass Base(PositionScheme): pass\n"
     )
     (tmp_path / "mine.py").write_text("from mine_base import Base\nX = 1\nclass Mine(Base): pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     scheme = {"_target_": "mine.Mine", "_partial_": True}
-    within = {"_target_": "rope_lab.positions.Randomized", "_partial_": True, "longest": 64, "scheme": scheme}
+    within = {"_target_": "rope_lab.model.positions.Randomized", "_partial_": True, "longest": 64, "scheme": scheme}
 
     def digest(position: dict) -> str:
         for module in ("mine", "mine_base"):
@@ -160,9 +161,9 @@ def test_the_code_of_a_run_is_that_of_the_core_its_task_and_its_plug_in(tmp_path
 
 
 def test_the_digest_of_code_is_that_of_what_was_imported(monkeypatch):
-    before = provenance.digest_of(["rope_lab.model"])
+    before = provenance.digest_of(["rope_lab.model.transformer"])
     monkeypatch.setattr(Path, "read_text", lambda path: "edited = True")
-    assert provenance.digest_of(["rope_lab.model"]) == before
+    assert provenance.digest_of(["rope_lab.model.transformer"]) == before
 
 
 def test_every_version_of_python_gives_code_the_same_digest():

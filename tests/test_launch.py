@@ -16,10 +16,11 @@ from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 from trained import command
 
-from rope_lab import clusters, config, sweep
-from rope_lab.instantiate import ConfigError
+from rope_lab.launch import clusters, sweep
+from rope_lab.launch.signals import Stop
 from rope_lab.results.folders import read
-from rope_lab.signals import Stop
+from rope_lab.text import ConfigError
+from rope_lab.train import config
 
 SLURM, LOCAL = "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher", "x.y.LocalLauncher"
 

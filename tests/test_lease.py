@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from rope_lab import lease
-from rope_lab.lease import Held, Lease, Lost
+from rope_lab.train import lease
+from rope_lab.train.lease import Held, Lease, Lost
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def apart(monkeypatch):
 HOLDER = """
 import fcntl, os, sys, time
 from pathlib import Path
-from rope_lab import lease
+from rope_lab.train import lease
 lease.BEAT, lease.PATIENCE = 0.1, 2.0
 lease._machine = lambda: f"machine-{os.getpid()}"
 fcntl.flock = lambda descriptor, kind: None
@@ -320,8 +320,8 @@ def test_a_run_that_is_taken_over_ends_with_one_sentence(tmp_path, tiny, monkeyp
     """Its folder is then as the other process has written it."""
     from trained import run as train
 
-    from rope_lab import run
-    from rope_lab.train import Unusable
+    from rope_lab.train import run
+    from rope_lab.train.loop import Unusable
 
     real, written = run.Run.log, {}
 

@@ -13,8 +13,10 @@ from conftest import SCHEMES, TASKS, TINY, fuzz, only_folder
 from hydra.errors import HydraException
 from trained import command, load, run
 
-from rope_lab import checkpoint, config, files, memory, sample, text, train, trainer
-from rope_lab.instantiate import ConfigError
+from rope_lab import files, sample, text
+from rope_lab.text import ConfigError
+from rope_lab.train import checkpoint, config, memory, trainer
+from rope_lab.train import loop as train
 from tasks.arithmetic_addition import MOST_DIGITS, ArithmeticAddition
 from tasks.base import LONGEST_ANSWER, PackedTask, join
 from tasks.substring_by_index import MOST_LETTERS, SubstringByIndex
@@ -345,7 +347,7 @@ def test_memory_that_runs_out_while_a_checkpoint_is_read_does_not_make_it_a_bad_
 HUNGRY = """
 import gc, weakref
 import torch
-from rope_lab.positions import PositionScheme
+from rope_lab.model.positions import PositionScheme
 
 BEFORE = []
 

@@ -7,11 +7,11 @@ import torch
 from conftest import SCHEMES
 from trained import load, make_scheme
 
-from rope_lab import config
 from rope_lab.check.schemes import cached, causality
-from rope_lab.model import Transformer
-from rope_lab.positions import Dims, PositionScheme
-from rope_lab.trainer import build_model
+from rope_lab.model.positions import Dims, PositionScheme
+from rope_lab.model.transformer import Transformer
+from rope_lab.train import config
+from rope_lab.train.trainer import build_model
 
 V, D, HEADS = 11, 24, 3
 DIMS = Dims(D, HEADS, max_len=32)

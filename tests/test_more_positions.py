@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from trained import load, make_scheme
 
-from rope_lab import provenance
-from rope_lab.attention import softmax_attention
-from rope_lab.hooks import Dims, PositionScheme
-from rope_lab.model import Transformer
-from rope_lab.more_positions import CayleyString, HeadBases, KerpleLog, LeRoPE, RNoPE, SSMax
-from rope_lab.positions import Randomized
+from rope_lab.model.attention import softmax_attention
+from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.model.more_positions import CayleyString, HeadBases, KerpleLog, LeRoPE, RNoPE, SSMax
+from rope_lab.model.positions import Randomized
+from rope_lab.model.transformer import Transformer
 from rope_lab.probe import changed
+from rope_lab.train import provenance
 
 B, T, H, K = 2, 7, 3, 8
 DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)
@@ -174,4 +174,4 @@ def test_only_their_own_runs_have_their_code():
     code, plain = (provenance.code_digest(load(f"position={name}")) for name in ("lerope", "rope"))
     core, _, own = code.partition("+")
     assert core == plain
-    assert own == provenance.digest_of(["rope_lab.more_positions"])
+    assert own == provenance.digest_of(["rope_lab.model.more_positions"])

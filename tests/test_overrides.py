@@ -10,9 +10,10 @@ from conftest import TINY
 from trained import command, spawn
 
 from rope_lab import __main__ as commands
-from rope_lab import config, overrides, train
-from rope_lab.config import ROOT
-from rope_lab.instantiate import ConfigError
+from rope_lab.text import ConfigError
+from rope_lab.train import config, overrides
+from rope_lab.train import loop as train
+from rope_lab.train.config import ROOT
 
 # what is typed, and what the answer has to hold
 MISTAKES = {

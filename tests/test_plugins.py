@@ -8,13 +8,13 @@ import pytest
 from conftest import TINY, only_folder
 from trained import command
 
-from rope_lab import config, plugins
-from rope_lab.config import ConfigError
 from rope_lab.results import __main__ as results
 from rope_lab.sample import main as sample
+from rope_lab.train import config, plugins
+from rope_lab.train.config import ConfigError
 
 SCHEME = """
-from rope_lab.hooks import PositionScheme
+from rope_lab.model.hooks import PositionScheme
 
 class Slope(PositionScheme):
     def __init__(self, dims, slope: float = 1.0):
@@ -93,7 +93,7 @@ def test_the_same_command_resumes_and_says_where_the_file_has_changed(write, tmp
     returned = command(words, tmp_path)
     assert "already finished" in returned.stdout
     assert returned.stdout.splitlines()[-1].endswith("--allow own_slope.py")
-    from rope_lab import provenance
+    from rope_lab.train import provenance
 
     sys.modules.pop("own_slope")
     provenance._tree_of.cache_clear()
@@ -163,7 +163,7 @@ def test_an_installed_package_names_its_schemes_and_tasks(write, tmp_path, monke
         assert command(["position=slopes", *TINY, "out=runs"], tmp_path).returncode == 0
         (content,) = contents(tmp_path / "runs")
         assert content["position"] == "slopes"
-        from rope_lab import provenance
+        from rope_lab.train import provenance
 
         own = provenance.digest_of(["ownlib.schemes", "ownlib.more"])
         assert content["provenance"]["code"].endswith(f"+{own}")

@@ -7,14 +7,14 @@ import pytest
 import torch
 from trained import load, make_scheme
 
-from rope_lab import config
-from rope_lab.attention import softmax_attention, unpacked
 from rope_lab.check.schemes import shift as change_by_shift
-from rope_lab.model import Transformer
-from rope_lab.positions import Dims, PositionScheme, Rotary
-from rope_lab.rotation import rotate
-from rope_lab.train import evaluate_now, update
-from rope_lab.trainer import build
+from rope_lab.model.attention import softmax_attention, unpacked
+from rope_lab.model.positions import Dims, PositionScheme, Rotary
+from rope_lab.model.rotation import rotate
+from rope_lab.model.transformer import Transformer
+from rope_lab.train import config
+from rope_lab.train.loop import evaluate_now, update
+from rope_lab.train.trainer import build
 
 B, T, H, K = 2, 7, 3, 8
 DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)

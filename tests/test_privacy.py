@@ -14,10 +14,12 @@ import safetensors
 from conftest import TINY, only_folder
 from trained import command, load, run, spawn
 
-from rope_lab import config, files, sample, train
-from rope_lab import run as runs
-from rope_lab.config import ROOT
-from rope_lab.instantiate import ConfigError
+from rope_lab import files, sample
+from rope_lab.text import ConfigError
+from rope_lab.train import config
+from rope_lab.train import loop as train
+from rope_lab.train import run as runs
+from rope_lab.train.config import ROOT
 
 SCRATCH = "scratch-of-alice"
 SECRET = "hunter2-of-alice"

@@ -9,12 +9,13 @@ import torch
 from conftest import SCHEMES, only_folder
 from trained import make_scheme, run
 
-from rope_lab import checkpoint, data, files, probe, provenance, sample
-from rope_lab.instantiate import ConfigError
-from rope_lab.model import Transformer
-from rope_lab.positions import Dims, Randomized, Rotary
+from rope_lab import files, probe, sample
+from rope_lab.model.positions import Dims, Randomized, Rotary
+from rope_lab.model.transformer import Transformer
 from rope_lab.results import probe_pages, probes
 from rope_lab.results.figures import STYLE
+from rope_lab.text import ConfigError
+from rope_lab.train import checkpoint, data, provenance
 
 V, DIMS = 11, Dims(24, 3, max_len=32)
 NOTHING = '{"task": "t", "position": "p", "seed": 0, "scale": "s", "run": {}, "probe": {}, "outcomes": []}'
@@ -392,7 +393,7 @@ def test_positions_that_end_are_said_to_end(tiny, tmp_path, capsys, random):
     """Whether they are the model's own or behind random positions; other probes are evaluated all the same."""
     position = ["position=learned"]
     if random:
-        inner = "+position.scheme={_target_:rope_lab.positions.Learned,_partial_:true}"
+        inner = "+position.scheme={_target_:rope_lab.model.positions.Learned,_partial_:true}"
         position = ["position=randomized_rope", "~position.scheme", inner, "position.longest=164"]
     run([*tiny, *position])
     probe.main([str(only_folder(tmp_path / "runs")), "shift=101", "window=8"])

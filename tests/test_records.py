@@ -15,10 +15,12 @@ import torch
 from conftest import TINY, only_folder
 from trained import command, load, run
 
-from rope_lab import checkpoint, config, files, provenance, train, trainer
-from rope_lab import run as runs
-from rope_lab.instantiate import ConfigError
+from rope_lab import files
 from rope_lab.results import __main__ as results
+from rope_lab.text import ConfigError
+from rope_lab.train import checkpoint, config, provenance, trainer
+from rope_lab.train import loop as train
+from rope_lab.train import run as runs
 
 
 def tree(folder: Path) -> dict[str, str]:

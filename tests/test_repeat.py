@@ -7,10 +7,11 @@ import yaml
 from conftest import TINY
 from trained import load, run
 
-from rope_lab import provenance, repeat
+from rope_lab import repeat
 from rope_lab.results import codes, folders
 from rope_lab.results.kept import keep, read_kept
 from rope_lab.results.runs import Run
+from rope_lab.train import provenance
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from crafted import (
     make_kept,
 )
 
-from rope_lab import data, sample
+from rope_lab import sample
 from rope_lab.files import as_json, digest, sealed
 from rope_lab.results import __main__ as results
 from rope_lab.results import figures, pages, tables
@@ -37,6 +37,7 @@ from rope_lab.results.groups import group
 from rope_lab.results.kept import keep, read_kept
 from rope_lab.results.runs import one_line
 from rope_lab.text import plain
+from rope_lab.train import data
 
 DRAWN = [what for what in SHOWN if not what.startswith("formula") and "metrics" not in what]
 ACTIVE = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")

@@ -15,9 +15,11 @@ import pytest
 from conftest import TINY, only_folder
 from trained import load, run
 
-from rope_lab import checkpoint, config, signals, sweep, train
-from rope_lab import run as runs
-from rope_lab.signals import LAUNCHER, SIGNALS, Stop
+from rope_lab.launch import signals, sweep
+from rope_lab.launch.signals import LAUNCHER, SIGNALS, Stop
+from rope_lab.train import checkpoint, config
+from rope_lab.train import loop as train
+from rope_lab.train import run as runs
 
 LONG = [*TINY, "out=runs", "train.steps=1000000", "eval.every=500000"]
 WORKERS = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=0,1,2,3"]
@@ -188,7 +190,7 @@ def test_when_the_time_of_a_table_is_up_its_runs_save_themselves_and_no_other_be
 @pytest.mark.parametrize("named", [True, False])
 def test_only_the_end_of_a_launcher_stops_a_run(named):
     """Not that of a shell, from which a run may have been started in the background."""
-    child = "import os, time; from rope_lab.signals import Stop\n"
+    child = "import os, time; from rope_lab.launch.signals import Stop\n"
     child += "stop, parent = Stop(), int(os.environ['PARENT'])\nprint(stop.caught)\n"
     child += "while os.getppid() == parent: time.sleep(0.01)\nprint(stop.caught)"
     parent = "import os, subprocess, sys, time; here = str(os.getpid())\n"
@@ -225,7 +227,7 @@ QUEUE = """
 import threading, time
 from joblib.externals.loky.backend import get_context, resource_tracker
 from joblib.externals.loky.backend.synchronize import SemLock
-from rope_lab import launch
+from rope_lab.launch import guard as launch
 
 class Slow:
     def __getattr__(self, name):

@@ -9,14 +9,15 @@ import pytest
 from conftest import CONF, SCHEMES, TINY
 from trained import command
 
-from rope_lab import cells, config
-from rope_lab.cells import Cell
+from rope_lab.launch import cells
+from rope_lab.launch.cells import Cell
 from rope_lab.results import studies
 from rope_lab.results.__main__ import main as results
 from rope_lab.results.folders import read
 from rope_lab.results.kept import keep
 from rope_lab.results.plan import main as plan
-from rope_lab.trainer import resolve
+from rope_lab.train import config
+from rope_lab.train.trainer import resolve
 
 spec = importlib.util.spec_from_file_location("table", config.ROOT / "scripts" / "table.py")
 table = importlib.util.module_from_spec(spec)
@@ -175,7 +176,7 @@ def test_a_table_and_a_scheme_of_ones_own(run, tmp_path):
 
 def test_a_table_names_a_scheme_by_its_file(run, tmp_path):
     (tmp_path / "of_a_table.py").write_text(  # a name that no other test imports
-        "from rope_lab.hooks import PositionScheme\n\n\nclass Mine(PositionScheme): ...\n"
+        "from rope_lab.model.hooks import PositionScheme\n\n\nclass Mine(PositionScheme): ...\n"
     )
     (tmp_path / "two.yaml").write_text(MINE.replace("roper", "of_a_table.py"))
     done = run("two.yaml", "hydra/launcher=basic")

@@ -13,10 +13,11 @@ import torch
 from conftest import TINY, only_folder
 from trained import run
 
-from rope_lab import config, data, sample
-from rope_lab.evaluate import evaluate, text_losses
-from rope_lab.instantiate import ConfigError
-from rope_lab.trainer import build, resolve
+from rope_lab import sample
+from rope_lab.text import ConfigError
+from rope_lab.train import config, data
+from rope_lab.train.evaluate import evaluate, text_losses
+from rope_lab.train.trainer import build, resolve
 from tasks import coders, corpus
 from tasks.text import RealText
 

@@ -11,8 +11,8 @@ import pytest
 from conftest import TINY, only_folder
 from trained import assert_same_end
 
-from rope_lab import checkpoint
-from rope_lab import run as runs
+from rope_lab.train import checkpoint
+from rope_lab.train import run as runs
 
 pytestmark = pytest.mark.torture
 

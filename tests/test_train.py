@@ -20,12 +20,14 @@ import torch
 from conftest import SCHEMES, TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run, spawn, stopped_run
 
-from rope_lab import checkpoint, config, data, provenance, sample, tracking, train
-from rope_lab import run as runs
-from rope_lab.generate import likeliest
-from rope_lab.instantiate import ConfigError
-from rope_lab.lease import Lease
-from rope_lab.trainer import build, build_model
+from rope_lab import sample
+from rope_lab.text import ConfigError
+from rope_lab.train import checkpoint, config, data, provenance, tracking
+from rope_lab.train import loop as train
+from rope_lab.train import run as runs
+from rope_lab.train.generate import likeliest
+from rope_lab.train.lease import Lease
+from rope_lab.train.trainer import build, build_model
 from tasks.substring_by_index import SubstringByIndex
 
 ROW = {"step", "sequences", "tokens", "seconds"}
@@ -534,7 +536,7 @@ def test_evaluation_has_no_influence_on_training(tiny, tmp_path):
 
 
 def test_two_processes_do_not_train_one_run(tiny, tmp_path):
-    from rope_lab.run import Run
+    from rope_lab.train.run import Run
 
     run(tiny)
     folder = only_folder(tmp_path / "runs")

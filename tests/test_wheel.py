@@ -16,7 +16,8 @@ from conftest import ROOT, TINY, only_folder
 from test_readme import block
 from trained import load
 
-from rope_lab import COMMAND, provenance
+from rope_lab import COMMAND
+from rope_lab.train import provenance
 
 
 def test_every_package_goes_into_the_wheel():
@@ -109,7 +110,7 @@ def test_every_command_works_where_it_is_installed(installed, tmp_path):
 @pytest.mark.torture
 def test_a_program_keeps_its_own_tasks_beside_our_schemes(installed, tmp_path):
     (tmp_path / "tasks.py").write_text("mine = 1")
-    code = "import rope_lab.positions, rope_lab.results; rope_lab.results.load; import tasks; print(tasks.mine)"
+    code = "import rope_lab.model.positions, rope_lab.results; rope_lab.results.load; import tasks; print(tasks.mine)"
     (tmp_path / "program.py").write_text(code)
     assert call(tmp_path, installed / "python", "program.py").stdout == "1\n"
     (tmp_path / "program.py").write_text("import rope_lab, tasks.base; print(tasks.base.Problem.__name__)")

@@ -23,8 +23,10 @@ import torch
 from conftest import only_folder
 from hydra.core.hydra_config import HydraConfig
 
-from rope_lab import checkpoint, config, signals, train
-from rope_lab.positions import Dims, PositionScheme
+from rope_lab.launch import signals
+from rope_lab.model.positions import Dims, PositionScheme
+from rope_lab.train import checkpoint, config
+from rope_lab.train import loop as train
 
 
 def load(*overrides: str) -> config.Config:

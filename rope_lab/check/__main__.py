@@ -9,12 +9,11 @@ import sys
 import textwrap
 from pathlib import Path
 
-from rope_lab import config, instantiate, trainer
 from rope_lab.check import schemes, tasks
 from rope_lab.check.findings import Finding, files_of, look
-from rope_lab.config import Config
-from rope_lab.instantiate import ConfigError
-from rope_lab.text import argument_parser, plain, say
+from rope_lab.text import ConfigError, argument_parser, plain, say
+from rope_lab.train import config, instantiate, trainer
+from rope_lab.train.config import Config
 
 BASELINE = "position=rope"
 COLUMN = 29  # where what is told begins

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rope_lab.hooks import Dims
-from rope_lab.model import Transformer
+from rope_lab.model.hooks import Dims
+from rope_lab.model.transformer import Transformer
 
 
 def dims_of(model: Transformer) -> Dims:

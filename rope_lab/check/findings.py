@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rope_lab.instantiate import ConfigError
+from rope_lab.text import ConfigError
 
 
 class Wrong(AssertionError):

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rope_lab import config, trainer
 from rope_lab.check.blame import alone, dims_of, inputs, mixing, parts
 from rope_lab.check.findings import Wrong, demand
-from rope_lab.config import Config
-from rope_lab.hooks import Dims, PositionScheme
-from rope_lab.model import Transformer
+from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.model.transformer import Transformer
+from rope_lab.train import config, trainer
+from rope_lab.train.config import Config
 
 VOCABULARY = 11
 HOOKS = ("embed", "heads", "output")  # which take a tensor and return one; `bias` is the fourth

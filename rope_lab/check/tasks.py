@@ -9,9 +9,9 @@ from functools import partial
 
 import numpy as np
 
-from rope_lab import config, data
 from rope_lab.check.findings import demand
-from rope_lab.config import Config
+from rope_lab.train import config, data
+from rope_lab.train.config import Config
 from tasks.base import PackedTask, Problem, Task, Text
 
 ROWS, PROBLEMS, DRAWN = 32, 128, 2000

@@ -10,13 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from rope_lab.files import read_file, write_whole
-from rope_lab.instantiate import ConfigError
 from rope_lab.results.figures import STYLE, WIDTH, rendered
 from rope_lab.results.probes import Outcome, Probed, outcome, read
 from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE
 from rope_lab.results.tables import escaped, markdown
-from rope_lab.text import plain
+from rope_lab.text import ConfigError, plain
 
 OVERLAY = "overlay.svg"  # all runs of a folder
 LINEAR = 0.01  # nats: below that the axis of costs is linear

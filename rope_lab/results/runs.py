@@ -113,7 +113,7 @@ class Run:
     metrics:  the last value of each
     settings: of the recipe, flat (`train.lr`); position_settings: of the scheme
     curves:   for each metric (steps, values)
-    slices:   attribute → value → (count, mean), see `rope_lab/evaluate.py`; floor: empty, or see `Floor`
+    slices:   attribute → value → (count, mean), see `rope_lab/train/evaluate.py`; floor: empty, or see `Floor`
 
     Raises pydantic's ValidationError, a ValueError, where a part is not of its type; `reason` says which in words.
     """

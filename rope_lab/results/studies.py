@@ -9,8 +9,8 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
-from rope_lab.cells import Seeds
 from rope_lab.files import read_file
+from rope_lab.launch.cells import Seeds
 from rope_lab.places import ROOT
 from rope_lab.results.frame import SCHEME_DEFAULTS, shipped
 from rope_lab.results.runs import Run, reason

@@ -122,7 +122,7 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
 
 def _compared(report: TaskReport, c: Comparison) -> tuple[TaskReport, str]:
     """A task's report with the metric of a comparison, in its unit, and in words what is compared."""
-    value = {"last": LAST, "mean": MEAN, "log_steps": f"{STEPS} to {c.reaches:g}"}[c.value]
+    value = f"{STEPS} to {c.reaches:g}" if c.value == "log_steps" else {"last": LAST, "mean": MEAN}[c.value]
     if c.value != "log_steps" and (c.metric, c.times) == (report.metric.name, report.metric.times):
         return report, value
     metric = replace(declared(c.metric) or report.metric, name=c.metric, times=c.times, unit=c.unit or c.metric)

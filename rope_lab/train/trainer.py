@@ -13,14 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab import config, data, distributed, memory
-from rope_lab.config import Config
-from rope_lab.device import ahead, keep_freed_memory
-from rope_lab.evaluate import Evaluation, by_length, evaluate, evaluating, samples
-from rope_lab.hooks import Dims
-from rope_lab.instantiate import ConfigError, config_errors
-from rope_lab.model import Transformer
-from rope_lab.text import show
+from rope_lab.model.device import ahead, keep_freed_memory
+from rope_lab.model.hooks import Dims
+from rope_lab.model.transformer import Transformer
+from rope_lab.text import ConfigError, show
+from rope_lab.train import config, data, distributed, memory
+from rope_lab.train.config import Config
+from rope_lab.train.evaluate import Evaluation, by_length, evaluate, evaluating, samples
+from rope_lab.train.instantiate import config_errors
 from tasks.base import Problem, Task
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rope_lab.device import has_float64
+from rope_lab.model.device import has_float64
 
 Pairs = Literal["neighbours", "halves"]  # which features of a head make a pair
 

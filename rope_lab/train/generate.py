@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rope_lab.data import batches_by_length, pad
-from rope_lab.device import room
-from rope_lab.model import Transformer
+from rope_lab.model.device import room
+from rope_lab.model.transformer import Transformer
+from rope_lab.train.data import batches_by_length, pad
 from tasks.base import Task
 
 CACHED = 2**30  # bytes of keys and values that completions written side by side take at most, but for a GPU

@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rope_lab.instantiate import ConfigError
-from rope_lab.signals import Stop
+from rope_lab.launch.signals import Stop
+from rope_lab.text import ConfigError
 
 Item, Found = TypeVar("Item"), TypeVar("Found")
 

@@ -16,10 +16,10 @@ from typing import Any
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from rope_lab.evaluate import SCORED
 from rope_lab.files import is_sealed
-from rope_lab.instantiate import PACKAGES
 from rope_lab.text import LEAKS, flat, plain, say
+from rope_lab.train.evaluate import SCORED
+from rope_lab.train.instantiate import PACKAGES
 
 # The metrics that are shown wherever a run has them: what they are called, and their format.
 SHOWN = {

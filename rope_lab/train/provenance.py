@@ -22,13 +22,17 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from rope_lab import instantiate, plugins
-from rope_lab.config import Config
 from rope_lab.places import IN_CHECKOUT, ROOT
+from rope_lab.train import instantiate, plugins
+from rope_lab.train.config import Config
 
-MODEL = ("attention", "cpu_attention", "cpu_linear", "hooks", "model", "positions", "rotation")
-CORE = (*MODEL, "data", "device", "evaluate", "generate", "trainer")  # modules that every run's numbers depend on
-SHARED = ("distributed",)  # and those of a run of several processes
+MODEL = ("attention", "cpu_attention", "cpu_linear", "hooks", "transformer", "positions", "rotation", "device")
+TRAIN = ("data", "evaluate", "generate", "trainer")
+CORE = (
+    *(f"model.{name}" for name in MODEL),
+    *(f"train.{name}" for name in TRAIN),
+)
+SHARED = ("train.distributed",)  # and those of a run of several processes
 LIBRARIES = ("torch", "numpy", "abc", "builtins", "typing", "collections")  # whose versions stand for their code
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rope_lab.device import has_float64
+from rope_lab.model.device import has_float64
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,12 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 
-from rope_lab import clusters, signals
-from rope_lab.console import SHOWN, Place, as_typed, duration, program, same_command
 from rope_lab.files import append_line
-from rope_lab.instantiate import ConfigError
-from rope_lab.run import out_folder
-from rope_lab.signals import Stop
-from rope_lab.text import say
+from rope_lab.launch import clusters, signals
+from rope_lab.launch.signals import Stop
+from rope_lab.text import ConfigError, say
+from rope_lab.train.console import SHOWN, Place, as_typed, duration, program, same_command
+from rope_lab.train.run import out_folder
 
 log = logging.getLogger(__name__)
 

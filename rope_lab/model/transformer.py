@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.attention import (
+from rope_lab.model.attention import (
     KVCache,
     LayerCache,
     LinearAttentionState,
@@ -18,8 +18,8 @@ from rope_lab.attention import (
     softmax_attention,
     unpacked,
 )
-from rope_lab.cpu_linear import Linear
-from rope_lab.hooks import PositionScheme, TooLong
+from rope_lab.model.cpu_linear import Linear
+from rope_lab.model.hooks import PositionScheme, TooLong
 
 Cache = list[LayerCache]  # one a layer; all batch rows have read equally many tokens
 

@@ -16,9 +16,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from rope_lab import signals
-from rope_lab.instantiate import ConfigError
-from rope_lab.text import first_line
+from rope_lab.launch import signals
+from rope_lab.text import ConfigError, first_line
 
 ANSWER = 5.0  # seconds in which a cluster has to answer
 LAST_WORDS = 1.0  # seconds that Ray may take to show what a run has said

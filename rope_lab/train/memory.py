@@ -9,12 +9,11 @@ from pathlib import Path
 
 import torch
 
-from rope_lab import config
-from rope_lab.config import Config
-from rope_lab.hooks import Dims, PositionScheme
-from rope_lab.instantiate import ConfigError
-from rope_lab.model import Transformer
-from rope_lab.text import flat, show
+from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.model.transformer import Transformer
+from rope_lab.text import ConfigError, flat, show
+from rope_lab.train import config
+from rope_lab.train.config import Config
 from tasks.base import Task
 
 log = logging.getLogger(__name__)

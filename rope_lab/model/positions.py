@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.device import send
-from rope_lab.hooks import Dims, PositionScheme, TooLong
-from rope_lab.rotation import Pairs, angles, count, frequencies, precise, rotate, unit, wide
+from rope_lab.model.device import send
+from rope_lab.model.hooks import Dims, PositionScheme, TooLong
+from rope_lab.model.rotation import Pairs, angles, count, frequencies, precise, rotate, unit, wide
 
 MAX_LONGEST = 10**7  # of Randomized
 MAX_HIDDEN = 10_000  # of Fire

@@ -21,13 +21,14 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from rope_lab import compat, instantiate, plugins
-from rope_lab.hooks import Dims, PositionScheme
+from rope_lab import compat
 from rope_lab.identity import Identity, identify
-from rope_lab.instantiate import SWAPPED, ConfigError
-from rope_lab.overrides import check_overrides
+from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.places import ROOT
-from rope_lab.text import flat, nearest, nested, show
+from rope_lab.text import ConfigError, flat, nearest, nested, show
+from rope_lab.train import instantiate, plugins
+from rope_lab.train.instantiate import SWAPPED
+from rope_lab.train.overrides import check_overrides
 from tasks.base import Task
 
 CONF = ROOT / "conf"

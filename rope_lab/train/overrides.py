@@ -18,8 +18,8 @@ from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 
 from rope_lab import compat
-from rope_lab.instantiate import DEEPEST, SWAPPED, ConfigError
-from rope_lab.text import flat, near, nearest, plain, show
+from rope_lab.text import ConfigError, flat, near, nearest, plain, show
+from rope_lab.train.instantiate import DEEPEST, SWAPPED
 
 GROUPS = (*SWAPPED, "scale")  # of conf/: a run takes one file of each
 LONGEST = 10_000  # characters of an override; the time that Hydra's parser takes grows with their square

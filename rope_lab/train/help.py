@@ -7,9 +7,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from rope_lab.config import CONF, declared, load
-from rope_lab.instantiate import SWAPPED, classes
 from rope_lab.text import flat, show
+from rope_lab.train.config import CONF, declared, load
+from rope_lab.train.instantiate import SWAPPED, classes
 
 BEGIN = """\
 python -m rope_lab.train [SETTING=VALUE …]

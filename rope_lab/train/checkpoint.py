@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from rope_lab.files import digest, write_whole
-from rope_lab.instantiate import ConfigError
-from rope_lab.memory import is_out_of_memory
+from rope_lab.text import ConfigError
+from rope_lab.train.memory import is_out_of_memory
 
 log = logging.getLogger(__name__)
 

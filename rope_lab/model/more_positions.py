@@ -12,9 +12,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rope_lab.hooks import Dims, PositionScheme
-from rope_lab.positions import Rotary
-from rope_lab.rotation import Pairs, angles, frequencies, precise, unit, wide
+from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.model.positions import Rotary
+from rope_lab.model.rotation import Pairs, angles, frequencies, precise, unit, wide
 
 
 class KerpleLog(PositionScheme):

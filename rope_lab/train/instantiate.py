@@ -18,8 +18,8 @@ import pydantic
 from hydra.errors import InstantiationException
 from pydantic_core import ErrorDetails
 
-from rope_lab.hooks import Dims, PositionScheme
-from rope_lab.text import nearest, plain, show
+from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.text import ConfigError, nearest, show
 from tasks.base import Task
 
 SWAPPED: dict[str, type] = {"task": Task, "position": PositionScheme}  # groups of conf/ whose files name a class
@@ -27,13 +27,6 @@ PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the 
 DEEPEST = 16  # schemes within one another, and groups within one another in a yaml file
 FINITE = pydantic.ConfigDict(allow_inf_nan=False)
 GREATEST = 10**9  # whole numbers among the arguments are smaller
-
-
-class ConfigError(ValueError):
-    """A setting that cannot be used: the message, one line, names its key, its value and the remedy."""
-
-    def __str__(self) -> str:
-        return plain(super().__str__())
 
 
 def find_class(group: str, node: dict[str, Any], kind: type, allowed_packages: list[str]) -> type:

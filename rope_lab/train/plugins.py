@@ -15,7 +15,8 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 
-from rope_lab.instantiate import SWAPPED, ConfigError, import_file, told
+from rope_lab.text import ConfigError
+from rope_lab.train.instantiate import SWAPPED, import_file, told
 
 FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")  # mine.py, or mine.py:MyScheme where it has several
 ALLOWED = "allowed_packages="

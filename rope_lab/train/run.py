@@ -18,17 +18,17 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from rope_lab import checkpoint, config, files, memory, provenance
+from rope_lab import files
 from rope_lab.files import digest, read_file
 from rope_lab.identity import Identity, differences, identify
-from rope_lab.instantiate import ConfigError
-from rope_lab.lease import Held, Lease
-from rope_lab.memory import is_out_of_memory
-from rope_lab.model import Transformer
+from rope_lab.model.transformer import Transformer
 from rope_lab.places import RESULTS
-from rope_lab.text import show
-from rope_lab.tracking import Wandb
-from rope_lab.trainer import build_model
+from rope_lab.text import ConfigError, show
+from rope_lab.train import checkpoint, config, memory, provenance
+from rope_lab.train.lease import Held, Lease
+from rope_lab.train.memory import is_out_of_memory
+from rope_lab.train.tracking import Wandb
+from rope_lab.train.trainer import build_model
 from tasks.base import Task
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def out_folder(cfg: config.Config) -> Path:
 
 
 class Run:
-    """An open run folder, claimed by this process alone while it is open (see `rope_lab/lease.py`).
+    """An open run folder, claimed by this process alone while it is open (see `rope_lab/train/lease.py`).
 
     content: what run.json says
     metrics: every metric record so far, as metrics.jsonl has them

@@ -4,7 +4,6 @@ The same command resumes a run that was cut off, and returns at once from one th
 """
 
 import dataclasses
-import importlib
 import os
 import shutil
 import signal
@@ -22,21 +21,21 @@ from hydra.core.utils import env_override
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
-from rope_lab import config, console, distributed, help, memory, plugins, provenance, signals, sweep
-from rope_lab import run as runs
-from rope_lab.config import CONF, Config
-from rope_lab.console import Place, Progress
-from rope_lab.data import IGNORED
-from rope_lab.evaluate import Evaluation, floor
 from rope_lab.identity import Identity
-from rope_lab.instantiate import ConfigError
-from rope_lab.launch import EXIT_FAILED, guarded
-from rope_lab.overrides import check_overrides, read_arguments, told
-from rope_lab.run import Run
-from rope_lab.signals import Stop
-from rope_lab.sweep import EXIT_BAD_CONFIG
-from rope_lab.text import say
-from rope_lab.trainer import (
+from rope_lab.launch import signals, sweep
+from rope_lab.launch.guard import EXIT_FAILED, guarded
+from rope_lab.launch.signals import Stop
+from rope_lab.launch.sweep import EXIT_BAD_CONFIG
+from rope_lab.text import ConfigError, say
+from rope_lab.train import config, console, distributed, help, memory, plugins, provenance
+from rope_lab.train import run as runs
+from rope_lab.train.config import CONF, Config
+from rope_lab.train.console import Place, Progress
+from rope_lab.train.data import IGNORED
+from rope_lab.train.evaluate import Evaluation, floor
+from rope_lab.train.overrides import check_overrides, read_arguments, told
+from rope_lab.train.run import Run
+from rope_lab.train.trainer import (
     Diverged,
     Trainer,
     build,
@@ -338,7 +337,3 @@ def show_error(error: Exception, overrides: list[str]) -> None:
         traceback.print_exception(type(error), error, trace)
     else:
         print(told(error, overrides), file=sys.stderr)
-
-
-if __name__ == "__main__":  # main as the module has it, which other processes of a sweep can import
-    importlib.import_module("rope_lab.train").command_line()

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rope_lab.device import pinned, send
+from rope_lab.model.device import pinned, send
 from tasks.base import Problem, Task, Text
 
 # Streams: what random numbers are for. A stream's number is part of every recorded run: never reuse one.

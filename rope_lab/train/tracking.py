@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from rope_lab import config
 from rope_lab.text import first_line
+from rope_lab.train import config
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from hydra.core.plugins import Plugins
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig
 
-from rope_lab import signals, sweep
-from rope_lab.config import CONF
+from rope_lab.launch import signals, sweep
+from rope_lab.train.config import CONF
 
 EXIT_FAILED = 1
 AFTER_QUEUES = -10  # an exit priority below those at which multiprocessing closes queues (10) and locks (0)

@@ -19,11 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rope_lab.data import IGNORED, HeldOutText, Longer, batches_by_length, pad
-from rope_lab.device import tokens_at_once
-from rope_lab.distributed import shared, size
-from rope_lab.generate import generate, likeliest, sampled
-from rope_lab.model import Transformer
+from rope_lab.model.device import tokens_at_once
+from rope_lab.model.transformer import Transformer
+from rope_lab.train.data import IGNORED, HeldOutText, Longer, batches_by_length, pad
+from rope_lab.train.distributed import shared, size
+from rope_lab.train.generate import generate, likeliest, sampled
 from tasks.base import Problem, Task
 
 SCORED = 128  # the write-up counts how many of so many problems are right

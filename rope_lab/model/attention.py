@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rope_lab.cpu_attention import blockwise
+from rope_lab.model.cpu_attention import blockwise
 
 Heads = Tensor | tuple[Tensor, Tensor, Tensor]  # queries, keys, values: [B, T, 3, H, K], or each [B, T, H, own width]
 

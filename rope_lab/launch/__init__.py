@@ -1,0 +1,1 @@
+"""Launching runs: sweeps, tables of runs, clusters."""

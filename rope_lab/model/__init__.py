@@ -1,0 +1,1 @@
+"""The transformer and its position schemes. Imports nothing of the rest of rope_lab."""

@@ -1,0 +1,1 @@
+"""Training one run: settings, data, model, loop, and the folder that records it."""
