@@ -26,6 +26,7 @@ import rope_lab  # noqa: F401 - first, since it sees to the screen and to Ctrl-C
 from hydra.errors import HydraException
 
 from rope_lab.launch import cells, sweep
+from rope_lab.launch import main as main_module
 from rope_lab.launch.cells import Block, Cell, TableError
 from rope_lab.launch.guard import EXIT_FAILED, guarded, launch
 from rope_lab.results import studies
@@ -34,7 +35,6 @@ from rope_lab.results.runs import one_line
 from rope_lab.results.studies import PlanError, Study
 from rope_lab.text import ConfigError, say
 from rope_lab.train import config, plugins
-from rope_lab.train import loop as train
 from rope_lab.train.instantiate import SWAPPED
 from rope_lab.train.overrides import told
 from rope_lab.train.run import is_whole, out_folder, read
@@ -148,7 +148,7 @@ def run_all(table: Sequence[Cell], extra: Sequence[str], hydra: Sequence[str], j
     runs, common = readable(waiting, extra)
     sweeps_own = [*hydra, *runs[0], *common]  # the first run is among them: a task may have settings that others lack
     try:
-        launch([[*run, *common, *until] for run in runs], sweeps_own, train.work, at_once)
+        launch([[*run, *common, *until] for run in runs], sweeps_own, main_module.work, at_once)
     except SystemExit as end:
         if end.code != TIME_IS_UP:
             raise

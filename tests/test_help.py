@@ -3,9 +3,9 @@
 import pytest
 from conftest import SCHEMES, TASKS
 
+from rope_lab.launch import main
 from rope_lab.text import ConfigError, flat, show
 from rope_lab.train import help
-from rope_lab.train import loop as train
 from rope_lab.train.config import declared, load
 from rope_lab.train.instantiate import SWAPPED
 
@@ -58,12 +58,12 @@ def test_what_cannot_be_is_not_helped_with():
     ],
 )
 def test_help_through_the_command_line(arguments, says, capsys):
-    train.answer(arguments)
+    main.answer(arguments)
     assert says in capsys.readouterr().out.split()
 
 
 def test_a_wrong_word_beside_help_is_one_line(capsys):
     with pytest.raises(SystemExit) as ended:
-        train.answer(["--help", "train.learning_rate=1"])
-    assert ended.value.code == train.EXIT_BAD_CONFIG
+        main.answer(["--help", "train.learning_rate=1"])
+    assert ended.value.code == main.EXIT_BAD_CONFIG
     assert capsys.readouterr().err.count("\n") == 1

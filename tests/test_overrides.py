@@ -12,7 +12,6 @@ from trained import command, spawn
 from rope_lab import __main__ as commands
 from rope_lab.text import ConfigError
 from rope_lab.train import config, overrides
-from rope_lab.train import loop as train
 from rope_lab.train.config import ROOT
 
 # what is typed, and what the answer has to hold
@@ -205,7 +204,7 @@ def test_what_goes_wrong_in_a_run_is_shown_from_there_on(tiny, tmp_path, monkeyp
     def fail(*_):
         raise LookupError("a mistake of ours")
 
-    monkeypatch.setattr(train, "train", fail)
+    monkeypatch.setattr("rope_lab.launch.main.train", fail)
     done = command(tiny, tmp_path)
     assert done.returncode == 1
     assert "LookupError: a mistake of ours" in done.stderr

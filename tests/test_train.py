@@ -21,6 +21,7 @@ from conftest import SCHEMES, TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run, spawn, stopped_run
 
 from rope_lab import sample
+from rope_lab.launch import main
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, config, data, provenance, tracking
 from rope_lab.train import loop as train
@@ -660,15 +661,15 @@ def test_a_job_that_is_begun_again_remembers_when_it_was_first(tmp_path, monkeyp
     """As a queue begins it again, in the same sweep."""
     moments, asked = iter(["first", "second", "third"]), []
     monkeypatch.setattr(provenance, "now", lambda: next(moments))
-    monkeypatch.setattr(train, "train", lambda *given: asked.append(given[-1]) or {})
+    monkeypatch.setattr("rope_lab.launch.main.train", lambda *given: asked.append(given[-1]) or {})
 
     def twice(cfg, stopping=None):
         for _ in range(2):
             with pytest.raises(KeyError):
                 job(cfg, stopping)
 
-    job = train.job
-    monkeypatch.setattr(train, "job", twice)
+    job = main.job
+    monkeypatch.setattr(main, "job", twice)
     command(["-m", *TINY, "out=runs", "seed=0"], tmp_path)
     assert asked == ["first", "first"]
 

@@ -24,6 +24,7 @@ from conftest import only_folder
 from hydra.core.hydra_config import HydraConfig
 
 from rope_lab.launch import signals
+from rope_lab.launch.main import command_line
 from rope_lab.model.positions import Dims, PositionScheme
 from rope_lab.train import checkpoint, config
 from rope_lab.train import loop as train
@@ -92,7 +93,7 @@ def stopped_run(overrides: list[str], out: Path, monkeypatch, stop_at: int = 4) 
     return only_folder(out)
 
 
-def command(overrides: list[str], folder: Path, main: Callable[[], None] = train.command_line) -> SimpleNamespace:
+def command(overrides: list[str], folder: Path, main: Callable[[], None] = command_line) -> SimpleNamespace:
     """How `python -m rope_lab.train` ends in `folder`, with what it prints, called in this process; or another command.
 
     overrides: its arguments

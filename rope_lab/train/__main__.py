@@ -1,5 +1,5 @@
 """Trains one run: `python -m rope_lab.train [overrides]`, or with `-m` a sweep of them."""
 
-from rope_lab.train.loop import command_line
+from rope_lab.launch.main import command_line
 
 command_line()
