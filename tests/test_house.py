@@ -13,7 +13,7 @@ BASE = {"rope_lab", "places", "text", "files", "command", "compat", "identity"}
 PACKAGES = {
     "model": set(),
     "tasks": set(),
-    "train": {"model", "tasks", "launch"},
+    "train": {"model", "tasks"},
     "launch": {"train", "tasks"},
     "results": {"launch"},
     "report": {"results"},

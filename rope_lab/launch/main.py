@@ -50,7 +50,7 @@ def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
         sweep.note("started and not heard of since", began=began)
         checked.threads = checked.threads or sweep.threads_each()
         with distributed.joined(checked.device):
-            content = train(checked, stopping, place, sweep.first_begun())
+            content = train(checked, stopping or Stop(), place, sweep.first_begun())
     except (ConfigError, Unusable, memory.OutOfMemory, distributed.Lost) as error:
         let_go(error)
         is_bad = isinstance(error, ConfigError)

@@ -20,8 +20,9 @@ from typing import Any, NoReturn
 
 from rope_lab import command
 from rope_lab.files import lock
+from rope_lab.train import signals
+from rope_lab.train.signals import SIGNALS, catch, time_is_up  # noqa: F401
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 LAUNCHER = "ROPE_LAB_LAUNCHER"  # the environment variable that holds a launcher's process id
 AGAIN = 2.0  # seconds after which an exit is asked for again
 WAIT = 0.1  # seconds between two looks at another process
@@ -31,19 +32,8 @@ _asked = 0  # the signal that `leave` has answered
 _working = threading.Lock()  # held while a worker has a job
 
 
-def catch(handler: Callable[[int, Any], None] | signal.Handlers) -> dict[int, Any]:
-    """Sets the handler of each of SIGNALS, but of a SIGHUP that is ignored, as under nohup; returns those before."""
-    kept = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else []
-    return {number: signal.signal(number, handler) for number in SIGNALS if number not in kept}
-
-
 def do_nothing(number: int, frame: Any) -> None:
     """A handler for signals that come after the one that has been answered."""
-
-
-def time_is_up(stop_at: float | None) -> int:
-    """SIGALRM from the moment `stop_at` on, in seconds since 1970; 0 before, and where there is none."""
-    return signal.SIGALRM if stop_at is not None and time.time() >= stop_at else 0
 
 
 def leave(number: int) -> NoReturn:
@@ -75,8 +65,8 @@ def launcher() -> int:
     return 0 if named == os.getpid() else named
 
 
-class Stop:
-    """Within it, signals are noted in `caught` and do not end the process."""
+class Stop(signals.Stop):
+    """A stop that also ends a worker's run when its launcher is no more, and a job's when it is told from elsewhere."""
 
     def __init__(self, told: Callable[[], int] | None = None):
         """`told` is asked every TOLD seconds whether to stop as if a signal had come: its number, or 0."""
@@ -94,18 +84,10 @@ class Stop:
 
     def __enter__(self) -> "Stop":
         left()
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        self._before = catch(self._catch) if in_main_thread else {}
-        if in_main_thread and callable(signal.getsignal(signal.SIGUSR2)):  # submitit's, by which a job is queued again
-            self._before[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, self._catch)
+        super().__enter__()
+        if self._before and callable(signal.getsignal(signal.SIGUSR2)):  # submitit's, by which a job is queued again
+            self._before[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, self.note)
         return self
-
-    def __exit__(self, *_) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _catch(self, number: int, frame: Any) -> None:
-        self._caught = self._caught or number
 
 
 def lead() -> None:

@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rope_lab.launch.signals import Stop
 from rope_lab.text import ConfigError
+from rope_lab.train.signals import Stop
 
 Item, Found = TypeVar("Item"), TypeVar("Found")
 

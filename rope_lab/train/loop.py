@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from rope_lab.identity import Identity
-from rope_lab.launch import signals
-from rope_lab.launch.signals import Stop
 from rope_lab.text import ConfigError, say
-from rope_lab.train import config, console, distributed, memory, provenance
+from rope_lab.train import config, console, distributed, memory, provenance, signals
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import Place, Progress
 from rope_lab.train.data import IGNORED
 from rope_lab.train.evaluate import Evaluation, floor
 from rope_lab.train.run import Run
+from rope_lab.train.signals import Stop
 from rope_lab.train.trainer import (
     Diverged,
     Trainer,
