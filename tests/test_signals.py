@@ -203,7 +203,7 @@ def test_only_the_end_of_a_launcher_stops_a_run(named):
 
 def test_workers_begin_with_signals_held_back():
     """A Ctrl-C while they import torch would otherwise end one of them with a traceback, and loky kill the others."""
-    code = "import os, signal, time; from rope_lab import signals; signals.lead()\n"
+    code = "import os, signal, time; from rope_lab.launch import signals; signals.lead()\n"
     code += "from joblib.externals.loky import get_reusable_executor\n"
     code += "begun = get_reusable_executor(2).submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()\n"
     code += "print(set(signals.SIGNALS) <= begun)\n"
@@ -216,9 +216,9 @@ def test_workers_begin_with_signals_held_back():
 def test_signals_that_a_parent_has_held_back_are_heard():
     """A process begins with those held back that were so in the process that starts it."""
     code = f"import os, signal, time; signal.pthread_sigmask(signal.SIG_BLOCK, {[int(n) for n in SIGNALS]})\n"
-    code += "from rope_lab import launch\n"  # whose threads then have them held back too
+    code += "from rope_lab.launch import guard\n"  # whose threads then have them held back too
     code += "def act(): os.kill(os.getpid(), signal.SIGTERM); time.sleep(1); print('deaf')\n"
-    code += "launch.guarded(act)"
+    code += "guard.guarded(act)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=config.ROOT)
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")
 
@@ -279,7 +279,7 @@ def test_a_signal_whose_exit_is_swallowed_still_stops_the_next_run(monkeypatch):
 
 def test_an_exit_that_is_swallowed_is_asked_for_again(tmp_path):
     """As by a library's `except BaseException`, in which two of sixty sweeps hung for ever."""
-    code = "import signal, sys, time; from rope_lab import signals\nsignals.AGAIN = 0.2\n"
+    code = "import signal, sys, time; from rope_lab.launch import signals\nsignals.AGAIN = 0.2\n"
     code += "try: signals.leave(signal.SIGTERM)\nexcept SystemExit: pass\n"
     code += "try: time.sleep(60)\nfinally: signals.left(); time.sleep(0.5); print('in order')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=config.ROOT, timeout=30)
