@@ -1,14 +1,18 @@
-# Runs from any directory: make -C path/to/checkout train
-ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
-PYTHON ?= python3
-VENV := $(ROOT).venv
-READY := $(VENV)/.ready
-RUN := $(VENV)/bin/python -m
+# Every path here is relative: make runs in this folder, from any other as make -C path/to/checkout train
+ifneq ($(lastword $(MAKEFILE_LIST)) $(wildcard rope_lab/__init__.py),Makefile rope_lab/__init__.py)
+$(error this Makefile runs in its own folder; run: make -C path/to/checkout)
+endif
 
-# `make train seed=1`, as the program says it, is ARGS=seed=1: every variable that was typed but these two
+export PYTHON ?= python3
+READY := .venv/.ready
+RUN := .venv/bin/python -m
+
+# `make train seed=1`, as the program says it, is ARGS=seed=1: every variable that was typed but these two. make
+# escapes spaces, backslashes and $ in MAKEOVERRIDES; a word of it may hold none, so ␠ stands for a space on the way.
 SPACE := $() $()
-SETTINGS = $(filter-out ARGS=% PYTHON=%,$(subst \$(SPACE),^,$(MAKEOVERRIDES)))
-TYPED = $(subst ^,$(SPACE),$(SETTINGS:%='%'))
+WORDS = $(subst $$$$,$$,$(subst \\,\,$(subst \$(SPACE),␠,$(MAKEOVERRIDES))))
+SETTINGS = $(filter-out ARGS=% PYTHON=%,$(subst ','\'',$(WORDS)))
+TYPED = $(subst ␠,$(SPACE),$(SETTINGS:%='%'))
 
 QUICK := $(addprefix tests/test_,$(addsuffix .py,attention data house model positions))
 
@@ -16,54 +20,54 @@ QUICK := $(addprefix tests/test_,$(addsuffix .py,attention data house model posi
 .PHONY: help setup train quick-table paper-table figures report test test-quick torture browser-test ray cluster-test lint clean
 
 help: ## show these targets
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 setup: $(READY) ## set up .venv, every package pinned in constraints.txt
 
-$(READY): $(ROOT)pyproject.toml $(ROOT)constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rope_lab needs Python 3.11 or newer; run: make PYTHON=python3.12 …")'
-	$(PYTHON) -m venv $(VENV)
-	cd $(ROOT) && $(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+$(READY): pyproject.toml constraints.txt
+	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rope_lab needs Python 3.11 or newer; run: make PYTHON=python3.12 …")'
+	"$$PYTHON" -m venv .venv
+	$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 train: $(READY) ## train a run, a minute or two on a laptop; other settings: make train position=rope seed=1
-	cd $(ROOT) && $(RUN) rope_lab.train $(strip $(ARGS) $(TYPED))
+	$(RUN) rope_lab.train $(strip $(ARGS) $(TYPED))
 
 quick-table: $(READY) ## run the quick comparison (108 runs, 40 minutes on 2 cores; resumes when run again), then its table
-	cd $(ROOT) && $(VENV)/bin/python scripts/table.py quick wandb.mode=disabled $(ARGS) ; $(RUN) rope_lab.results
+	.venv/bin/python scripts/table.py quick wandb.mode=disabled $(ARGS) ; $(RUN) rope_lab.results
 
 paper-table: $(READY) ## run the comparison at the write-up's own scale, for a GPU; in slices with ARGS='--minutes 9'
-	cd $(ROOT) && $(VENV)/bin/python scripts/table.py paper wandb.mode=disabled $(ARGS) ; $(RUN) rope_lab.results
+	.venv/bin/python scripts/table.py paper wandb.mode=disabled $(ARGS) ; $(RUN) rope_lab.results
 
 figures: $(READY) ## rebuild the tables and figures in results/ from the rows kept there
-	cd $(ROOT) && for kept in results/rows.csv results/*/rows.csv; do $(RUN) rope_lab.results $$(dirname $$kept) || exit; done
-	cd $(ROOT) && $(RUN) rope_lab.results.plan
-	cd $(ROOT) && $(RUN) rope_lab.probe results/probes/*.json
+	for kept in results/rows.csv results/*/rows.csv; do $(RUN) rope_lab.results "$$(dirname "$$kept")" || exit; done
+	$(RUN) rope_lab.results.plan
+	$(RUN) rope_lab.probe results/probes/*.json
 
 report: $(READY) ## write results/report.html: verdicts, charts and every run (ARGS='FOLDER… --out FILE.html')
-	cd $(ROOT) && $(RUN) rope_lab.report $(ARGS)
+	$(RUN) rope_lab.report $(ARGS)
 
 test: $(READY) ## run the tests (under 4 minutes on 2 cores)
-	cd $(ROOT) && OMP_NUM_THREADS=1 $(RUN) pytest -n auto
+	OMP_NUM_THREADS=1 $(RUN) pytest -n auto
 
 test-quick: $(READY) ## run the tests of schemes, attention, model and data (half a minute)
-	cd $(ROOT) && OMP_NUM_THREADS=1 $(RUN) pytest -n auto $(QUICK)
+	OMP_NUM_THREADS=1 $(RUN) pytest -n auto $(QUICK)
 
 torture: $(READY) ## run the tests that take minutes: runs killed at random, 100,000 problems a recipe, fuzz in full
-	cd $(ROOT) && FUZZ=1 $(RUN) pytest -m 'torture or fuzz' -v
+	FUZZ=1 $(RUN) pytest -m 'torture or fuzz' -v
 
 browser-test: $(READY) ## open the report in Chromium and click through it; says what it lacks
-	cd $(ROOT) && $(VENV)/bin/python tests/test_browser.py && $(RUN) pytest -m browser -v
+	.venv/bin/python tests/test_browser.py && $(RUN) pytest -m browser -v
 
 ray: $(READY) ## add the launcher for Ray: hydra/launcher=ray
-	cd $(ROOT) && $(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
-	cd $(ROOT) && $(RUN) pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt hydra-ray-launcher
+	$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	$(RUN) pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt hydra-ray-launcher
 
 cluster-test: $(READY) ## run tables on a Ray and a Slurm of two nodes that it starts here; says what it lacks
-	cd $(ROOT) && OMP_NUM_THREADS=1 $(RUN) pytest -m cluster -v -rs
+	OMP_NUM_THREADS=1 $(RUN) pytest -m cluster -v -rs
 
 lint: $(READY) ## check style and formatting
-	cd $(ROOT) && $(RUN) ruff check . && $(RUN) ruff format --check .
+	$(RUN) ruff check . && $(RUN) ruff format --check .
 
 clean: ## remove .venv; run folders stay
-	rm -rf $(VENV)
+	rm -rf .venv

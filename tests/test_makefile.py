@@ -1,0 +1,58 @@
+"""The Makefile in folders of any name: a stub Python stands in for the one that would install and run everything."""
+
+import shutil
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+STUB = """#!/bin/sh
+if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; exit; fi
+[ "$1" = -c ] && exit
+pwd >> calls; for word; do echo "$word" >> calls; done
+"""
+NAMES = ["My Projects", """it's "R&D"; $HOME (1)""", "a$(touch gone)`touch gone`", "# 100% *\\"]
+
+
+@pytest.fixture(params=NAMES)
+def checkout(tmp_path, request):
+    folder = tmp_path / request.param / "rope_lab"
+    (folder / "rope_lab").mkdir(parents=True)
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "rope_lab/__init__.py"):
+        shutil.copy(ROOT / name, folder / name)
+    (folder / "stub").write_text(STUB)
+    (folder / "stub").chmod(0o755)
+    return folder
+
+
+def make(*words: str, cwd) -> subprocess.CompletedProcess:
+    return subprocess.run(["make", *words], cwd=cwd, capture_output=True, text=True)
+
+
+def test_make_trains_and_cleans_in_a_folder_of_any_name(checkout, tmp_path):
+    for name in ("My", "it", "a", "thesis"):
+        (tmp_path / name).mkdir()
+    before = set(tmp_path.iterdir())
+    settings = ["seed=1", "task.path=it's my $text\\;.txt", "ARGS=-m 'a=1, 2'"]
+    done = make("-C", str(checkout), f"PYTHON={checkout / 'stub'}".replace("$", "$$"), "train", *settings, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    *_, pip, call = (checkout / "calls").read_text().split(f"{checkout}\n")
+    assert pip.startswith("-m\npip\ninstall\n")
+    first, *typed = call.split("\n-m\na=1, 2\n")
+    assert first == "-m\nrope_lab.train"
+    assert sorted("".join(typed).splitlines()) == ["seed=1", "task.path=it's my $text\\;.txt"]
+
+    assert make("clean", cwd=checkout).returncode == 0
+    assert not (checkout / ".venv").exists()
+    assert (checkout / "pyproject.toml").exists()
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_make_from_another_folder_says_what_to_run(checkout, tmp_path):
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / "Makefile").symlink_to(checkout / "Makefile")
+    for words in (["-f", str(checkout / "Makefile")], []):
+        done = make(*words, "clean", cwd=tmp_path)
+        assert done.returncode != 0
+        assert "run: make -C path/to/checkout" in done.stderr
+        assert (tmp_path / ".venv").exists()
