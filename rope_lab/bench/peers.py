@@ -1,8 +1,10 @@
-"""The same transformer as other libraries have it, for scripts/benchmark.py; README.md says how to install them.
+"""The same transformer in other libraries; docs/speed.md says how to install them.
 
 Each is a module from tokens [B, T] to logits [B, T, V].
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -114,3 +116,18 @@ class NanoBlock(nn.Module):
         o_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
         x_BTD = x_BTD + self.out(o_BHTK.transpose(1, 2).flatten(2))
         return x_BTD + self.down(F.gelu(self.up(self.norm2(x_BTD))))
+
+
+PEERS: dict[str, Callable[..., nn.Module]] = {
+    "x-transformers": x_transformers,
+    "llama": Llama,
+    "labml-rope": functools.partial(Labml, "rope"),
+    "labml-roper": functools.partial(Labml, "roper"),
+    "nanogpt": NanoGPT,
+}
+PACKAGES = {  # that a peer needs
+    "x-transformers": "x_transformers",
+    "llama": "transformers",
+    "labml-rope": "labml_nn",
+    "labml-roper": "labml_nn",
+}

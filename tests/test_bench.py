@@ -1,0 +1,77 @@
+"""`rope-lab bench`, at tiny sizes on a CPU."""
+
+import pytest
+import torch
+from trained import load
+
+from rope_lab.bench import __main__ as bench
+from rope_lab.bench import gpu, peers, timing
+from rope_lab.train import config
+
+TINY = ["model.d_model=16", "model.n_layers=1", "model.n_heads=2", "train.batch_size=2", "device=cpu"]
+FEW = ["eval.problems=4", "eval.problems_at_end=null", "eval.sequences=2"]
+
+
+def rows(shown: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in shown.splitlines() if "| " in line]
+
+
+def test_models_are_compared_with_the_first(capsys):
+    bench.main(["rope", "nanogpt", *TINY, "--precision", "float32", "--repeats", "2"])
+    _, _, rope, nanogpt = rows(capsys.readouterr().out)
+    assert rope[:2] + rope[3:4] == ["rope", "float32", "1 (1 to 1)"]
+    assert nanogpt[0] == "nanogpt"
+    assert float(nanogpt[2].split()[0]) > 0
+
+
+def test_gpu_check_shows_what_works_and_how_fast(capsys, monkeypatch):
+    monkeypatch.setattr(timing, "SHAPES", {"quick": timing.SHAPES["quick"]})
+    with pytest.raises(SystemExit) as end:
+        bench.main(["--gpu", "rope", "t5_bias", *TINY, *FEW, "--repeats", "1"])
+    shown = capsys.readouterr().out
+    assert end.value.code == 0
+    assert "Works: 6 of 6" in shown  # linear attention has no scores for a bias
+    assert rows(shown)[2][:2] == ["quick", "false"]
+
+
+def test_gpu_check_names_what_fails(monkeypatch, capsys):
+    update = gpu.update
+
+    def wrong(trainer, step):
+        if trainer.cfg.names.position == "t5_bias":
+            raise RuntimeError("Expected all tensors to be on the same device\nand more")
+        loss, *rest = update(trainer, step)
+        return (loss * (1 + (trainer.cfg.train.precision == "bfloat16")), *rest)
+
+    monkeypatch.setattr(gpu, "update", wrong)
+    assert not gpu.what_works("cpu", ["rope", "t5_bias"])
+    shown = capsys.readouterr().out
+    assert "Works: 2 of 6" in shown
+    assert "t5_bias softmax float32: RuntimeError: Expected all tensors to be on the same device\n" in shown
+    assert "rope linear bfloat16: AssertionError: loss and gradient norm" in shown
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_without_a_gpu_the_check_is_one_line(capsys):
+    with pytest.raises(SystemExit, match="device=cuda") as end:
+        bench.main(["--gpu"])
+    assert "\n" not in end.value.code
+
+
+def test_flop_of_a_step_are_six_for_each_weight_and_token_and_attention():
+    cfg = load("task=substring_by_index", "scale=paper")
+    vocabulary = len(config.build_task(cfg).alphabet)
+    weights, tokens = 12 * 512**2 * 6 + 512 * vocabulary, 32 * 640
+    assert timing.flop(cfg) == 6 * weights * tokens + 3 * 4 * tokens * 320.5 * 512 * 6
+
+
+def test_nanogpt_is_causal_and_has_the_parameters_of_its_readme():
+    """GPT-2's size: 124.3M parameters without biases, its embeddings tied."""
+    with torch.device("meta"):
+        model = peers.NanoGPT(50304, 768, 12, 12, 1024)
+    assert sum(p.numel() for p in model.parameters()) == 50304 * 768 + 1024 * 768 + 12 * (12 * 768**2 + 2 * 768) + 768
+    torch.manual_seed(0)
+    model, tokens_BT = peers.NanoGPT(9, 16, 2, 2, 8), torch.arange(8).unsqueeze(0)
+    other_BT = torch.cat([tokens_BT[:, :5], torch.zeros(1, 3, dtype=torch.int64)], dim=1)
+    torch.testing.assert_close(model(tokens_BT)[:, :5], model(other_BT)[:, :5])
+    assert not torch.equal(model(tokens_BT)[:, 5:], model(other_BT)[:, 5:])
