@@ -17,6 +17,9 @@ BACKFILLED: dict[str, Any] = {
     "position.value_fraction": 1.0,
     "position.value_base": None,
     "position.pairs": "neighbours",
+    "position.delta_init": 0.0,
+    "train.weight_decay_on": "all",
+    "train.min_lr": 0.0,
 }
 
 # Old name → new name.

@@ -76,7 +76,6 @@ TOO_MUCH = [
         ["position.buckets=999999999"],
     ),
     (["position=t5_bias", "position.max_distance=1000000000000"], ["position.max_distance=1000000000000", "below"]),
-    (["position=fire", "position.hidden=10001"], ["position.hidden=10001", "10,000"]),
     (["position=fire", "position.c=inf"], ["position.c=inf", "finite"]),
     (["position=rope", "position.q=1000000000000000000"], ["position.q=1000000000000000000", "below"]),
     (["position=rope", "position.base=nan"], ["position.base=nan", "finite"]),

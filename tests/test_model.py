@@ -7,11 +7,13 @@ import torch
 from conftest import SCHEMES
 from trained import load, make_scheme
 
+from rope_lab import identity
 from rope_lab.check.schemes import cached, causality
 from rope_lab.model.positions import Dims, PositionScheme
 from rope_lab.model.transformer import Transformer
+from rope_lab.text import ConfigError
 from rope_lab.train import config
-from rope_lab.train.trainer import build_model
+from rope_lab.train.trainer import build_model, learning_rate, parameter_groups, resolve
 
 V, D, HEADS = 11, 24, 3
 DIMS = Dims(D, HEADS, max_len=32)
@@ -158,3 +160,73 @@ def test_xavier_initialisation_scales_matrices_by_both_their_sides_and_embedding
     model.layers[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     model(torch.tensor([[3]]))
     torch.testing.assert_close(seen[0][0, 0], 16 * model.embedding.weight[3])
+
+
+class ThreeTensors(PositionScheme):
+    """RoPER's hooks, its queries, keys and values apart."""
+
+    def __init__(self, dims):
+        super().__init__(dims)
+        self.scheme = make_scheme("roper", dims)
+
+    def prepare(self, pos, dtype):
+        return self.scheme.prepare(pos, dtype)
+
+    def heads(self, qkv_BT3HK, at):
+        return self.scheme.heads(qkv_BT3HK, at).unbind(2)
+
+    def output(self, o_BTHK, at):
+        return self.scheme.output(o_BTHK, at)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "linear"])
+def test_queries_keys_and_values_may_be_three_tensors(attention):
+    made, tokens = make_model("roper", attention), torch.arange(12).view(2, 6) % V
+    expected = made(tokens)
+    made.position = ThreeTensors(DIMS)
+    torch.testing.assert_close(made(tokens), expected, rtol=0, atol=1e-12)
+    cached(made)
+
+
+def decayed(*overrides: str) -> set[str]:
+    """The names of the parameters that decay, once it is seen that all of them are trained."""
+    cfg = resolve(load("train.weight_decay=0.1", *overrides))
+    model = build_model(cfg, V)
+    groups, names = parameter_groups(model, cfg.train), {id(p): name for name, p in model.named_parameters()}
+    assert sorted(names[id(p)] for group in groups for p in group["params"]) == sorted(names.values())
+    return {names[id(p)] for group in groups for p in group["params"] if group["weight_decay"] == 0.1}
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_weight_decay_falls_on_matrices_and_on_what_a_scheme_says(name):
+    """Not on layer norms, biases, and c, L, r, s, α, δ and tables of schemes; GPT's positions decay."""
+    found = decayed(f"position={name}")
+    assert all(each.endswith("weight") and "norm" not in each for each in found)
+    assert len(found) == 2 + 3 * 4 + (name == "learned")
+    assert {each for each in found if each.startswith("position.")} == {"position.table.weight"} & found
+
+
+def test_runs_of_before_decayed_everything_and_stay_the_runs_they_were():
+    everything, none = decayed("train.weight_decay_on=all"), decayed("train.weight_decay=0")
+    assert {"norm.bias", "embedding.weight"} < everything
+    assert not none
+    own = ["train.weight_decay=0.1", "train.weight_decay_on=all"]
+    old = identity.identify("t", "rope", 0, {"train": {"weight_decay": 0.1, "decay": "cosine"}})
+    recorded = config.recorded(resolve(load(*own)))["train"]
+    now = {key: recorded[key] for key in ("weight_decay", "weight_decay_on", "min_lr")} | {"decay": "cosine"}
+    assert identity.identify("t", "rope", 0, {"train": now}).run_id == old.run_id
+    ids = {config.identity(resolve(load(*words))).run_id for words in (own, own[:1], [], ["train.weight_decay_on=all"])}
+    assert len(ids) == 3  # without decay it is one run
+
+
+def test_the_learning_rate_ends_at_its_floor():
+    """As nanoGPT's: min_lr + (lr − min_lr) (1 + cos πt) / 2."""
+    t = load("train.lr=1.0", "train.min_lr=0.1", "train.steps=110", "train.warmup=10", "train.decay=cosine").train
+    assert [learning_rate(t, step) for step in (9, 10, 60)] == pytest.approx([1.0, 1.0, 0.55])
+    assert learning_rate(t, 109) == pytest.approx(0.1, abs=1e-3)
+    t.decay = "linear"
+    assert learning_rate(t, 60) == pytest.approx(0.55)
+    t.decay = "none"
+    assert learning_rate(t, 109) == 1.0
+    with pytest.raises(ConfigError, match=r"train.min_lr=2.0: must be at most train.lr=1.0"):
+        resolve(load("train.lr=1.0", "train.min_lr=2.0"))

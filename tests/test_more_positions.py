@@ -54,7 +54,8 @@ def assert_scores(scheme: PositionScheme, score: Score) -> None:
     qkv = numbers(B, T, 3, H, K)
     q, k, v = qkv.unbind(2)
     at = scheme.prepare(POS, torch.float64)
-    made = scheme.output(softmax_attention(scheme.heads(qkv, at), scheme.bias(at, at)), at)
+    heads = scheme.heads(qkv, scheme.with_keys(at, torch.arange(1, T + 1)))
+    made = scheme.output(softmax_attention(heads, scheme.bias(at, at)), at)
     for b in range(B):
         for h in range(H):
             for n in range(T):
@@ -112,12 +113,25 @@ def test_cayley_string_is_its_formula():
 
 def test_ssmax_is_its_formula():
     scheme = learned(SSMax(DIMS))
-    s = scheme.s_H.tolist()
-    assert_scores(scheme, lambda h, n, i, q, k: s[h] * math.log(n + 1) * rotated(q, k, i - n, rope(10_000.0)))
+    s, keys = scheme.s_H.tolist(), {int(n): index + 1 for index, n in enumerate(POS)}
+    assert_scores(scheme, lambda h, n, i, q, k: s[h] * math.log(keys[n]) * rotated(q, k, i - n, rope(10_000.0)))
 
 
 def test_ssmax_begins_where_its_author_does():
-    assert SSMax(Dims(H * K, H, 1024)).s_H.tolist() == pytest.approx([0.168] * H, abs=5e-4)
+    """Also where its positions are random ones of more."""
+    dims = Dims(H * K, H, 1024)
+    for scheme in (SSMax(dims), Randomized(dims, SSMax, longest=4096).scheme):
+        assert scheme.s_H.tolist() == pytest.approx([0.168] * H, abs=5e-4)
+
+
+def test_ssmax_counts_keys_under_random_positions_too():
+    """The n-th query is multiplied by s ln n, wherever it stands: it is RoPE's at the same positions times that."""
+    scheme, plain, qkv = Randomized(DIMS, SSMax), make_scheme("rope", DIMS), numbers(B, T, 3, H, K)
+    at = scheme.with_keys(scheme.prepare(torch.arange(T), torch.float64), torch.arange(1, T + 1))
+    made, expected = (s.heads(qkv, a) for s, a in ((scheme, at), (plain, plain.prepare(scheme.drawn[:T], at[0].dtype))))
+    factor_T = scheme.scheme.s_H[0].item() * torch.arange(1, T + 1).double().log()
+    torch.testing.assert_close(made[:, :, 0], expected[:, :, 0] * factor_T[:, None, None])
+    torch.testing.assert_close(made[:, :, 1:], expected[:, :, 1:], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("every", "with_rope"), [(2, [0, 2]), (3, [0, 1]), (4, [0, 1, 2])])
@@ -164,10 +178,9 @@ def test_gradients(name):
     assert torch.autograd.gradcheck(attention, (qkv, *scheme.parameters()))
 
 
-@pytest.mark.parametrize("setting", ["base", "last_base"])
-def test_a_base_of_1_is_refused(setting):
-    with pytest.raises(ValueError, match=rf"position\.{setting}=1\.0"):
-        HeadBases(DIMS, **{setting: 1.0})
+def test_a_base_of_1_is_refused():
+    with pytest.raises(ValueError, match=r"position\.last_base=1\.0"):
+        HeadBases(DIMS, last_base=1.0)
 
 
 def test_only_their_own_runs_have_their_code():

@@ -8,7 +8,6 @@ another than of values), C blocks.
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, Self
 
 import torch
 import torch.nn.functional as F
@@ -19,19 +18,6 @@ from rope_lab.model.cpu_attention import blockwise
 Heads = Tensor | tuple[Tensor, Tensor, Tensor]  # queries, keys, values: [B, T, 3, H, K], or each [B, T, H, own width]
 
 BLOCK = 64  # queries of linear attention that meet their keys at once
-
-
-class LayerCache(Protocol):
-    """What one layer keeps of the `length` tokens that it has read."""
-
-    length: int
-
-    def rows(self, chosen_B: Tensor) -> Self:
-        """The cache of those batch rows alone that are chosen, bool [B]."""
-        ...
-
-    @property
-    def nbytes(self) -> int: ...
 
 
 @dataclass
@@ -53,6 +39,7 @@ class KVCache:
         return self.k_BHSK[:, :, : self.length], self.v_BHSK[:, :, : self.length]
 
     def rows(self, chosen_B: Tensor) -> "KVCache":
+        """The cache of the chosen batch rows alone, bool [B]."""
         return KVCache(self.k_BHSK[chosen_B], self.v_BHSK[chosen_B], self.length)
 
     @property
@@ -76,9 +63,17 @@ class LinearAttentionState:
         return self.kv_BHKK.nbytes + self.k_BHK.nbytes
 
 
+LayerCache = KVCache | LinearAttentionState  # of the `length` tokens that a layer has read
+
+
 def unpacked(heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, [B, T, H, K] each."""
     return heads.unbind(2) if isinstance(heads, Tensor) else heads
+
+
+def packed(heads: Heads) -> Tensor:
+    """The same as one tensor, [B, T, 3, H, K], where all have one width."""
+    return heads if isinstance(heads, Tensor) else torch.stack(heads, dim=2)
 
 
 def softmax_attention(heads: Heads, bias: Tensor | None = None, cache: KVCache | None = None) -> Tensor:

@@ -22,7 +22,8 @@ class Dims:
 
     d_model: int
     n_heads: int
-    max_len: int  # the longest sequence it is trained on, in tokens
+    max_len: int  # positions to tell apart: tokens of the longest training sequence, or what random ones are drawn from
+    keys: int | None = None  # the most keys that a query sees in training; None: max_len
 
     @property
     def d_head(self) -> int:
@@ -41,6 +42,7 @@ class PositionScheme(nn.Module):
     """
 
     max_len: int | None = None  # positions from here on are an error; None: there is no end
+    decays: bool = False  # whether weight decay falls on its matrices too
 
     def __init__(self, dims: Dims):
         super().__init__()
@@ -70,6 +72,10 @@ class PositionScheme(nn.Module):
         `dtype` is the model's own; whatever is computed from angles stays in float32 or wider (see `rotation.wide`).
         """
         return pos
+
+    def with_keys(self, at: Any, keys_T: Tensor) -> Any:
+        """`at` of queries, once it is known how many keys each of them sees, int64 [T]: the same for most schemes."""
+        return at
 
     def draw(self, seed: int, length: int) -> None:
         """Draws random positions, if the scheme has any, for texts of up to `length` tokens.
@@ -106,3 +112,32 @@ class PositionScheme(nn.Module):
     def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
         """Output hook: each head's weighted sum of values, in every layer, before the heads are mixed."""
         return o_BTHK
+
+
+class Wrapper(PositionScheme):
+    """Another scheme, hook by hook; a subclass has a `prepare` that gives it other positions."""
+
+    def __init__(self, scheme: PositionScheme):
+        nn.Module.__init__(self)
+        self.scheme, self.decays = scheme, scheme.decays
+
+    def draw(self, seed: int, length: int) -> None:
+        self.scheme.draw(seed, length)
+
+    def with_keys(self, at: Any, keys_T: Tensor) -> Any:
+        return self.scheme.with_keys(at, keys_T)
+
+    def in_layer(self, number: int) -> PositionScheme:
+        return self.scheme.in_layer(number)
+
+    def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
+        return self.scheme.embed(x_BTD, at)
+
+    def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+        return self.scheme.heads(qkv_BT3HK, at)
+
+    def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
+        return self.scheme.bias(at_T, at_S)
+
+    def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
+        return self.scheme.output(o_BTHK, at)

@@ -1,8 +1,5 @@
 """Further position schemes, each a few lines beside its formula; those that most runs have are in `positions`.
 
-They stand apart so that the code of all other runs stays what it was: a run's code digest has this module only where
-its scheme is one of these.
-
 Shape letters: B batch, T time (queries), S time (keys and values), H heads, K head width, C pairs of a head's features;
 3 stands for queries, keys and values side by side. Positions are integers, [T].
 """
@@ -131,18 +128,18 @@ class SSMax(Rotary):
 
     Attention over many keys then stays as sharp as over few. s is learned for each head, here shared by all layers. It
     begins at 1 over the mean of ln n in training, as its author's 0.168 for 1,024 tokens, so that scores begin as in
-    RoPE on average. Linear attention has no scores: its numerator is multiplied.
+    RoPE on average. n counts keys, wherever positions are. Linear attention has no scores: its numerator is multiplied.
     """
 
     def __init__(self, dims: Dims, base: float = 10_000.0, pairs: Pairs = "neighbours"):
         super().__init__(dims, q=1, k=1, base=base, pairs=pairs)
-        longest = max(dims.max_len, 2)
+        longest = max(dims.keys or dims.max_len, 2)
         mean = math.lgamma(longest + 1) / longest  # of ln n for n = 1 … longest
         self.s_H = nn.Parameter(torch.full((dims.n_heads,), 1 / mean))
 
-    def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, None]:
+    def with_keys(self, at: tuple[Tensor, None], keys_T: Tensor) -> tuple[Tensor, None]:
         """The phases of queries, times s ln n, and of keys and values: [T, 3, H, C, 2]."""
-        phases, _ = super().prepare(pos, dtype)
-        s_TH = (precise(pos) + 1).log().to(phases).unsqueeze(-1) * self.s_H.to(phases)
+        phases, _ = at
+        s_TH = precise(keys_T).log().to(phases).unsqueeze(-1) * self.s_H.to(phases)
         factor_T3H = torch.stack([s_TH, torch.ones_like(s_TH), torch.ones_like(s_TH)], dim=1)
         return phases * factor_T3H[..., None, None], None

@@ -2,12 +2,9 @@
 
 RoPER is `Rotary(dims, q=1, k=1, v=1, o=-1)`: RoPE whose values are rotated too, and whose output is rotated back.
 
-A scheme overrides those of the four hooks in `hooks.PositionScheme` that it uses: `embed` (token embeddings), `heads`
-(queries, keys and values), `bias` (attention scores) and `output` (of each head). `prepare` computes from the positions
-what they need, once per forward pass; each gets it as `at`.
-
-Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head width, C pairs of a
-head's features; 3 stands for queries, keys and values side by side. Positions are integers, [T].
+The four hooks, and what each is given, are in `hooks.PositionScheme`. Shape letters: B batch, T time (queries), S time
+(keys and values), D model width, H heads, K head width, C pairs of a head's features; 3 stands for queries, keys and
+values side by side. Positions are integers, [T].
 """
 
 import math
@@ -20,11 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rope_lab.model.device import send
-from rope_lab.model.hooks import Dims, PositionScheme, TooLong
+from rope_lab.model.hooks import Dims, PositionScheme, TooLong, Wrapper
 from rope_lab.model.rotation import Pairs, angles, count, frequencies, precise, rotate, unit, wide
-
-MAX_LONGEST = 10**7  # of Randomized
-MAX_HIDDEN = 10_000  # of Fire
 
 
 class Sinusoidal(PositionScheme):
@@ -56,6 +50,8 @@ class SinusoidalProduct(Sinusoidal):
 
 class Learned(PositionScheme):
     """Adds a learned vector for each position up to the training length (Gehring et al., 2017; GPT)."""
+
+    decays = True  # as in GPT
 
     def __init__(self, dims: Dims):
         super().__init__(dims)
@@ -103,17 +99,14 @@ class Rotary(PositionScheme):
     ):
         super().__init__(dims)
         if not (v or o) and (value_fraction, value_base) != (1, None):
-            given = f"{value_fraction}, position.value_base={'null' if value_base is None else value_base}"
-            raise ValueError(
-                f"position.value_fraction={given}: must be 1.0 and null where position.v and position.o are 0"
-            )
+            given = f"position.value_fraction={value_fraction}, position.value_base={value_base or 'null'}"
+            raise ValueError(f"{given}: must be 1.0 and null where position.v and position.o are 0")
         r = round(fraction * dims.d_head, 6)
         if r % 2 or dims.d_head % 2 or not 2 <= r <= dims.d_head:
-            share = f", position.fraction={fraction}" * (fraction != 1)
-            raise ValueError(
-                f"model.d_model={dims.d_model}, model.n_heads={dims.n_heads}{share}: {r:g} of {dims.d_head} features "
-                "of a head would be rotated: must be even numbers above 0"
-            )
+            sizes = f"model.d_model={dims.d_model}, model.n_heads={dims.n_heads}"
+            sizes += f", position.fraction={fraction}" * (fraction != 1)
+            told = f"{r:g} of {dims.d_head} features of a head would be rotated"
+            raise ValueError(f"{sizes}: {told}: must be even numbers above 0")
         r = int(r)
         scores_C = frequencies(r, base)
         values_C = frequencies(r, base if value_base is None else value_base, "value_base")
@@ -186,17 +179,19 @@ class PoPE(Rotary):
     iθ_c + δ_c in a key at i, θ_c = base^(−c/d). Written as cosine and sine queries and keys are 2d wide, values stay d,
     and a score is Σ_c μ(q_c) μ(k_c) cos((i−n)θ_c + δ_c) / √d.
 
-    δ is learned for each head and feature, 0 at first, and shared by all layers. Its authors keep it in [−2π, 0]; here
-    it is left free, since cosine is periodic and they begin it at a bound.
+    δ is learned for each head and feature, and shared by all layers. Its authors keep it in [−2π, 0]; here it is free.
 
     v, o: how many times values and output are rotated, as in Rotary: 1 and −1 are the values of RoPER
+    delta_init: δ is drawn from [−delta_init, 0] at first; its authors take 2π for indirect indexing, 0 for text
 
-    Raises ValueError where a head's width is odd, as Rotary does, or `base` is not finite and above 1.
+    Raises ValueError where a head's width is odd, `base` is not finite and above 1, or `delta_init` not 0 to 2π.
     """
 
-    def __init__(self, dims: Dims, v: int = 0, o: int = 0, base: float = 10_000.0):
+    def __init__(self, dims: Dims, v: int = 0, o: int = 0, base: float = 10_000.0, delta_init: float = 0.0):
         super().__init__(dims, v=v, o=o, base=base)
-        self.delta = nn.Parameter(torch.zeros(dims.n_heads, dims.d_head))
+        if not 0 <= delta_init <= 6.2832:
+            raise ValueError(f"position.delta_init={delta_init}: must be from 0 to 2π, 6.2832")
+        self.delta = nn.Parameter(torch.empty(dims.n_heads, dims.d_head).uniform_(-delta_init, 0))
         self.theta = {part: frequencies(2 * dims.d_head, base) for part in "qk"} | self.theta
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -238,9 +233,8 @@ class T5Bias(PositionScheme):
     def __init__(self, dims: Dims, buckets: int = 32, max_distance: int = 128):
         super().__init__(dims)
         if not 2 <= buckets < 2 * max_distance:
-            raise ValueError(
-                f"position.buckets={buckets}: must be 2 or more, and position.max_distance={max_distance} above half"
-            )
+            half = f"position.max_distance={max_distance} above half"
+            raise ValueError(f"position.buckets={buckets}: must be 2 or more, and {half}")
         self.buckets, self.max_distance = buckets, max_distance
         self.table = nn.Embedding(buckets, dims.n_heads)
         nn.init.normal_(self.table.weight, std=dims.d_model**-0.5)
@@ -257,15 +251,15 @@ class Fire(PositionScheme):
     """Adds what a small network makes of the distance relative to the position (Li et al., 2024, FIRE).
 
     bias = f(ψ(n−m) / ψ(max(L, n))), ψ(x) = ln(cx + 1), with c, L and the network f: 1 → hidden → heads learned.
-    L = |share · threshold|: `share` is what is learned, 1 at first.
+    L = |share · threshold|: `share` is what is learned, 1 at first. `threshold` None is the training length, so that
+    distances in longer texts are scaled to those of training; its authors' code has 512, and trains on 2,048 tokens.
     """
 
-    def __init__(self, dims: Dims, hidden: int = 32, c: float = 0.1, threshold: float = 512.0):
+    def __init__(self, dims: Dims, hidden: int = 32, c: float = 0.1, threshold: float | None = None):
         super().__init__(dims)
-        if not 0 < c < float("inf") or not 0 < threshold < float("inf"):
-            raise ValueError(f"position.c={c}, position.threshold={threshold}: must be numbers above 0")
-        if not 1 <= hidden <= MAX_HIDDEN:
-            raise ValueError(f"position.hidden={hidden}: must be at least 1 and at most {MAX_HIDDEN:,}")
+        threshold = float(dims.max_len) if threshold is None else threshold
+        if not (0 < c < float("inf") and 0 < threshold < float("inf") and hidden >= 1):
+            raise ValueError(f"position.{c=}, position.{threshold=}, position.{hidden=}: must be numbers above 0")
         self.network = nn.Sequential(nn.Linear(1, hidden), nn.ReLU(), nn.Linear(hidden, dims.n_heads))
         self.c, self.share = nn.Parameter(torch.tensor(c)), nn.Parameter(torch.tensor(1.0))
         self.threshold = threshold
@@ -277,21 +271,19 @@ class Fire(PositionScheme):
         return self.network(relative.unsqueeze(-1)).movedim(-1, -3)
 
 
-class Randomized(PositionScheme):
+class Randomized(Wrapper):
     """Another scheme on random positions: sorted, without repeats, of 0 … longest − 1 (Ruoss et al., 2023).
 
     The same positions serve all hooks and all rows of a batch. They are drawn for each training step from the run's
-    own random numbers; evaluation always has the same ones.
+    own random numbers. Every evaluation of every run has the same ones: how far results differ from one draw to
+    another is in no interval.
     """
 
     def __init__(self, dims: Dims, scheme: Callable[[Dims], PositionScheme], longest: int = 2048):
-        super().__init__(dims)
-        if not dims.max_len <= longest <= MAX_LONGEST:
-            raise ValueError(
-                f"position.longest={longest}: must be at least train.seq_len={dims.max_len} and at most {MAX_LONGEST:,}"
-            )
+        if not dims.max_len <= longest <= 10**7:
+            raise ValueError(f"position.longest={longest}: must be from train.seq_len={dims.max_len} to 10,000,000")
+        super().__init__(scheme(replace(dims, max_len=longest, keys=dims.max_len)))
         self.longest = longest
-        self.scheme = scheme(replace(dims, max_len=longest))
         self.drawn = torch.empty(0, dtype=torch.int64)
         self.draw(0, dims.max_len)
 
@@ -306,18 +298,3 @@ class Randomized(PositionScheme):
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
         return self.scheme.prepare(self.drawn.to(pos.device)[pos], dtype)
-
-    def in_layer(self, number: int) -> PositionScheme:
-        return self.scheme.in_layer(number)
-
-    def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
-        return self.scheme.embed(x_BTD, at)
-
-    def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor:
-        return self.scheme.heads(qkv_BT3HK, at)
-
-    def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
-        return self.scheme.bias(at_T, at_S)
-
-    def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
-        return self.scheme.output(o_BTHK, at)

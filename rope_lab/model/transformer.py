@@ -14,6 +14,7 @@ from rope_lab.model.attention import (
     LayerCache,
     LinearAttentionState,
     linear_attention,
+    packed,
     positive,
     softmax_attention,
     unpacked,
@@ -61,16 +62,12 @@ class Transformer(nn.Module):
         _, k, v = unpacked(position.heads(torch.zeros(1, 2, 3, n_heads, d_model // n_heads), at))
         self.widths = k.shape[-1], v.shape[-1]  # of a head's keys and values, as they are cached
         if attention == "linear":
-            name, remedy = type(position).__name__, "take model.attention=softmax or another position scheme"
-            if position.bias(at, at) is not None:
-                raise ValueError(
-                    f"model.attention=linear: {name} adds to attention scores, and linear attention has none: {remedy}"
-                )
+            lacks = "adds to attention scores, which it does not have" * (position.bias(at, at) is not None)
             if self.widths != (d_model // n_heads,) * 2:
-                raise ValueError(
-                    f"model.attention=linear: {name} gives queries and keys another width than values have, and linear "
-                    f"attention takes one: {remedy}"
-                )
+                lacks = "gives queries and keys another width than values, and it takes one"
+            if lacks:
+                remedy = "take model.attention=softmax or another position scheme"
+                raise ValueError(f"model.attention=linear: {type(position).__name__} {lacks}: {remedy}")
 
     def forward(self, tokens_BT: Tensor, pos: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         """Logits of each next token, [B, T, V].
@@ -92,6 +89,8 @@ class Transformer(nn.Module):
             at_T = self.position.prepare(pos, dtype)
             at_S = self.position.prepare(torch.arange(end, device=pos.device), dtype) if begin else at_T
             bias = self.position.bias(at_T, at_S)
+            keys_T = torch.arange(begin + 1, begin + len(pos) + 1, device=pos.device)
+            at_T = self.position.with_keys(at_T, keys_T)
 
         x_BTD = self.dropout(self.position.embed(self.scale * self.embedding(tokens_BT), at_T))
         for number, layer in enumerate(self.layers):
@@ -110,11 +109,8 @@ class Layer(nn.Module):
         super().__init__()
         self.pre = norm == "pre"
         self.norm1, self.attention = nn.LayerNorm(d_model), Attention(attention, d_model, n_heads)
-        self.norm2, self.up, self.down = (
-            nn.LayerNorm(d_model),
-            Linear(d_model, 4 * d_model),
-            Linear(4 * d_model, d_model),
-        )
+        self.norm2 = nn.LayerNorm(d_model)
+        self.up, self.down = Linear(d_model, 4 * d_model), Linear(4 * d_model, d_model)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -145,7 +141,7 @@ class Attention(nn.Module):
         qkv_BT3HK = self.qkv(x_BTD).unflatten(-1, (3, self.n_heads, -1))
         if self.linear:
             qkv_BT3HK = positive(qkv_BT3HK)
-            o_BTHK = linear_attention(position.heads(qkv_BT3HK, at), qkv_BT3HK, cache)
+            o_BTHK = linear_attention(packed(position.heads(qkv_BT3HK, at)), qkv_BT3HK, cache)
         else:
             o_BTHK = softmax_attention(position.heads(qkv_BT3HK, at), bias, cache)
         o_BTHK = position.output(o_BTHK, at)

@@ -113,8 +113,12 @@ class Train:
     beta1: Float = share("decay of the mean of gradients")
     beta2: Float = share("decay of the mean of squared gradients")
     weight_decay: Float = Field(ge=0, description="decoupled weight decay")
+    weight_decay_on: Literal["matrices", "all"] = Field(
+        description="matrices: not biases, norms and what a scheme learns, unless it says so; all: everything"
+    )
     warmup: Int = several("steps from 0 to lr", least=0, most=2**63 - 1)
-    decay: Literal["none", "linear", "cosine"] = Field(description="from lr after the warm-up to 0 after the last step")
+    decay: Literal["none", "linear", "cosine"] = Field(description="from lr after the warm-up to min_lr at the end")
+    min_lr: Float = Field(ge=0, description="learning rate at the end of the decay, at most lr")
     clip: Float = Field(gt=0, description="largest gradient norm")
     log_every: Int = several("steps between two records of the training loss", most=2**63 - 1)
     precision: Literal["auto", "float32", "bfloat16"] = Field(

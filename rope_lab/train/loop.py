@@ -26,7 +26,6 @@ from rope_lab.train.trainer import (
     Diverged,
     Trainer,
     build,
-    check_optimizer,
     evaluate_lengths,
     evaluate_now,
     follow,
@@ -133,7 +132,6 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
             trainer.model.load_state_dict(saved["model"])
             settings = trainer.optimizer.state_dict()["param_groups"]  # they are those of the run, whatever was saved
             trainer.optimizer.load_state_dict(saved["optimizer"] | {"param_groups": settings})
-            check_optimizer(trainer.optimizer)
             state = State(saved["step"], saved["step"], saved["seconds"], saved["losses"])
             metrics, before = saved["metrics"], run.content.get("provenance", saved["provenance"])
     share_state(trainer)

@@ -52,35 +52,34 @@ class Trainer:
 def resolve(cfg: Config) -> Config:
     """`cfg` with the device, and the precision in which that computes fastest, in the place of `auto`.
 
-    Its task is as a record holds it. Raises ConfigError where there is no such device, or no such task.
+    Its task is as a record holds it. Raises ConfigError for a device or a task that is not there, and for settings of
+    `train` that exclude each other.
     """
-    name = cfg.device
+    t, device = cfg.train, cfg.device
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        name = next(kind for kind, found in there.items() if found)
-    if not there[name]:
-        raise ConfigError(f"device={name}: torch finds no such device here; use device=auto or device=cpu")
-    precision = cfg.train.precision
+    if device == "auto":
+        device = next(kind for kind, found in there.items() if found)
+    if not there[device]:
+        raise ConfigError(f"device={device}: torch finds no such device here; use device=auto or device=cpu")
+    precision = t.precision
     if precision == "auto":
-        precision = "bfloat16" if computes_bfloat16(name) else "float32"
-    train = dataclasses.replace(cfg.train, precision=precision, processes=_processes(cfg.train, name))
-    return dataclasses.replace(cfg, device=name, train=train, task=config.resolve_task(cfg))
-
-
-def _processes(t: config.Train, device: str) -> int:
-    """How many processes take each step. Raises ConfigError where they, or micro-batches, cannot share the batch."""
+        precision = "bfloat16" if computes_bfloat16(device) else "float32"
+    decay_on = t.weight_decay_on if t.weight_decay else "all"  # no decay is no decay: one run, not two
     processes = distributed.launched()
     if t.processes not in (1, processes):
         how = f"torchrun --nproc-per-node {t.processes} -m rope_lab.train starts so many"
         raise ConfigError(f"train.processes={t.processes}: this run has {processes}; {how}")
     if processes > 1 and device == "mps":
         raise ConfigError("device=mps: several processes share CPUs and CUDA's GPUs alone; take device=cpu")
+    if t.min_lr > t.lr:
+        raise ConfigError(f"train.min_lr={t.min_lr}: must be at most train.lr={t.lr}")
     if t.batch_size % (processes * t.accumulate):
         by = f"{processes} processes × " * (processes > 1) + f"train.accumulate={t.accumulate}"
         raise ConfigError(f"train.batch_size={t.batch_size}: must be divisible by {by}")
     if t.accumulate > 1 and t.compile == "reduce-overhead":  # pytorch/pytorch#169545: CUDA graphs overwrite gradients
         raise ConfigError("train.compile=reduce-overhead: takes train.accumulate=1 alone; train.compile=true takes any")
-    return processes
+    train = dataclasses.replace(t, precision=precision, processes=processes, weight_decay_on=decay_on)
+    return dataclasses.replace(cfg, device=device, train=train, task=config.resolve_task(cfg))
 
 
 def computes_bfloat16(device: str) -> bool:
@@ -109,7 +108,7 @@ def build(cfg: Config) -> Trainer:
         forward = torch.compile(model, mode=None if t.compile is True else t.compile)
     if t.warmup > t.steps:
         log.warning("train.warmup=%d is longer than train.steps=%d: lr is never reached", t.warmup, t.steps)
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True)
+    optimizer = torch.optim.AdamW(parameter_groups(model, t), betas=(t.beta1, t.beta2), fused=True)
 
     def batch(k: int) -> data.Batch:
         return data.training_batch(task, cfg.seed, k, t.batch_size, t.seq_len).pinned(device)
@@ -143,6 +142,17 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
         torch.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
         with config_errors():
             return Transformer(vocabulary, **dataclasses.asdict(cfg.model), position=position)
+
+
+def parameter_groups(model: Transformer, t: config.Train) -> list[dict[str, Any]]:
+    """The model's parameters as an optimizer takes them: those that decay, and the others, if there are any."""
+    if t.weight_decay_on == "all":
+        return [{"params": list(model.parameters()), "weight_decay": t.weight_decay}]
+    groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+    for name, parameter in model.named_parameters():
+        matrix, of_scheme = parameter.dim() >= 2, name.startswith("position.")
+        groups[matrix and (model.position.decays or not of_scheme)].append(parameter)
+    return [{"params": group, "weight_decay": t.weight_decay * decays} for decays, group in groups.items()]
 
 
 def autocast(cfg: Config, device: torch.device) -> torch.autocast:
@@ -201,20 +211,14 @@ def _backward(trainer: Trainer, batch: data.Batch, step: int, part: int) -> Tens
     return loss.detach()
 
 
-def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    """Raises TypeError where an optimizer's state does not fit its parameters: torch would read and write beside it."""
-    for parameter, state in optimizer.state.items():
-        for name, like in (("exp_avg", parameter), ("exp_avg_sq", parameter), ("step", torch.zeros(()))):
-            if (state[name].shape, state[name].stride()) != (like.shape, like.stride()):
-                raise TypeError(f"optimizer state of shape {list(state[name].shape)}, must be {list(like.shape)}")
-
-
 def learning_rate(t: config.Train, step: int) -> float:
-    """The learning rate of step number `step`, 0 … t.steps − 1: a linear warm-up to t.lr, then the decay towards 0."""
+    """The learning rate of step 0 … t.steps − 1: a linear warm-up to t.lr, then the decay to t.min_lr."""
     if step < t.warmup:
         return t.lr * (step + 1) / t.warmup
     done = (step - t.warmup) / (t.steps - t.warmup)
-    return t.lr * {"none": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[t.decay]
+    if t.decay == "none":
+        return t.lr
+    return t.min_lr + (t.lr - t.min_lr) * (1 - done if t.decay == "linear" else (1 + math.cos(math.pi * done)) / 2)
 
 
 @contextmanager
