@@ -27,8 +27,8 @@ from tqdm import tqdm
 from rope_lab.model.positions import PositionScheme, Randomized, TooLong
 from rope_lab.model.transformer import Transformer
 from rope_lab.results.folders import origin
-from rope_lab.results.probe_pages import rebuild, table, write
-from rope_lab.results.probes import Outcome, renamed
+from rope_lab.results.probes import Outcome, rebuild, table, write
+from rope_lab.results.tables import markdown
 from rope_lab.text import ConfigError, argument_parser, plain, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import exact_matches, text_losses
@@ -85,8 +85,6 @@ def changed(probe: str, model: Transformer) -> PositionScheme:
             raise ConfigError(f"{probe}: linear attention has no scores that could be masked")
         return Changed(scheme, window=number)
     match = ABLATE.fullmatch(probe)
-    if renamed(probe) != probe:
-        raise ConfigError(f"{probe}: is now {renamed(probe)}")
     if not match:
         raise ConfigError(
             f"{probe}: must be shift=N or window=N with N below 10⁹, ablate=PARTS or ablate=PARTS:PAIRS (ablate=vo:4-7)"
@@ -212,7 +210,7 @@ def main(arguments: list[str] | None = None) -> None:
         problems = data.evaluation_problems(task, cfg.eval.problems_at_end or cfg.eval.problems)
         each = tqdm(["", *probes], unit="probe", leave=False, disable=None)
         outcomes = [evaluated(probe, model, cfg, task, text, problems) for probe in each]
-        say(table(outcomes))
+        say(markdown(table(outcomes)))
         if given.probes and not given.into:  # a few must not take the place of all
             return
         paths = write(report(cfg, content, outcomes), stem)

@@ -13,13 +13,12 @@ from pathlib import Path
 
 from rope_lab.files import read_file, write_whole
 from rope_lab.places import RESULTS, ROOT
-from rope_lab.results import against, probes, store, studies
+from rope_lab.results import against, outcomes, probes, store, studies
 from rope_lab.results.folders import MOST_BYTES, read
 from rope_lab.results.groups import group
 from rope_lab.results.pages import Content
 from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE, one_line
-from rope_lab.results.verdicts import read_outcomes
 from rope_lab.text import argument_parser, say, short_path
 
 NEEDS = ("altair", "jinja2", "vl_convert")
@@ -116,12 +115,12 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(str(error))
     for folder, (runs, problems) in recorded.items():
         try:
-            planned, (outcomes, wrong) = studies.covers(folder), read_outcomes(folder)
+            planned, (studied, wrong) = studies.covers(folder), outcomes.of_folder(folder)
         except studies.PlanError as error:
             sys.exit(str(error))
         found, unread = read_probes(folder)
         probed += found
-        content = Content(group(runs, published), published, problems + wrong + unread, planned, outcomes)
+        content = Content(group(runs, published), published, problems + wrong + unread, planned, studied)
         below = folder not in folders and not asks
         sections.append(page.Section(named(folder), title(folder), content, links(folder), below))
     count = sum(len(group.runs) for section in sections for group in section.content.groups)

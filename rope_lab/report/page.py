@@ -4,10 +4,7 @@ import base64
 import functools
 import gzip
 import hashlib
-import html
 import math
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,14 +15,13 @@ import vl_convert
 from rope_lab.report import charts, frames
 from rope_lab.report.colors import NIGHT, PAPER, readable
 from rope_lab.report.frames import Charts
-from rope_lab.results import series, tables
+from rope_lab.results import series
 from rope_lab.results.groups import Group
 from rope_lab.results.pages import Content
 from rope_lab.results.probes import Probed
 from rope_lab.results.published import Published
-from rope_lab.results.stats import ALPHA
-from rope_lab.results.tables import Rows
-from rope_lab.results.verdicts import CEILING, NO, OPEN, UNSURE, YES, Verdict
+from rope_lab.results.tables import Strong, Table
+from rope_lab.results.verdicts import OPEN, Verdict, headline
 from rope_lab.text import plain, show
 
 HERE = Path(__file__).parent
@@ -55,7 +51,7 @@ def render(sections: list[Section], probed: list[Probed], published: Published) 
     context = {
         "contender": published.title(published.contender),
         "baseline": published.title(published.baseline),
-        "said": summary(verdicts, published),
+        "said": headline(verdicts),
         "tasks": [_task(found) for found in _by_task(verdicts)],
         "sections": [_section(page, section, f"f{number}") for number, section in enumerate(sections)],
         "probes": frames.probes(page, probed),
@@ -101,35 +97,6 @@ def _digest(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def summary(verdicts: list[Verdict], published: Published) -> list[tuple[str, str]]:
-    """Whether the contender beats the baseline, and how sure that is: each a claim and what it rests on."""
-    contender = published.title(published.contender)
-    planned, others = [v for v in verdicts if v.planned], [v for v in verdicts if not v.planned]
-    said = []
-    for word in [w for w in (YES, NO, CEILING, UNSURE) if any(v.word == w for v in planned)]:
-        said.append((f"{word.capitalize()}", f"by planned tests: {_named(v for v in planned if v.word == word)}."))
-    if still := [v for v in planned if v.word == OPEN]:
-        ended, wanted = (
-            sum(each) for each in zip(*{(v.report.title, v.scale): v.runs for v in still}.values(), strict=True)
-        )
-        claim = "Still open:" if said else "Not settled yet:"
-        said.append((claim, f"planned tests are open ({ended} of {wanted} runs have ended): {_named(still)}."))
-    if others:
-        ahead, sure = [v for v in others if v.gain.mean > 0], [v for v in others if v.p < ALPHA]
-        beyond = f"beyond noise in {len(sure)}: {_named(sure)}" if sure else "in none beyond noise"
-        claim = f"{contender} is ahead in {len(ahead)} of {len(others)} comparisons"
-        said.append((claim, f"that were not planned beforehand, {beyond}."))
-    return said
-
-
-def _named(verdicts: Iterable[Verdict]) -> str:
-    """`Substring by Prefix, paper and quick; Addition, quick`"""
-    scales: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        scales.setdefault(verdict.report.title, []).append(verdict.scale)
-    return "; ".join(f"{title}, {' and '.join(dict.fromkeys(each))}" for title, each in scales.items())
-
-
 def _by_task(verdicts: list[Verdict]) -> list[list[Verdict]]:
     titles = dict.fromkeys(v.report.title for v in verdicts)
     return [[v for v in verdicts if v.report.title == title] for title in titles]
@@ -164,12 +131,11 @@ def _task(verdicts: list[Verdict]) -> dict[str, Any]:
 
 def _verdict(verdict: Verdict) -> dict[str, str]:
     """A verdict in words."""
-    gain, digits, (ended, wanted) = verdict.gain, verdict.report.metric.digits, verdict.runs
-    interval = f" [{gain.low:+.{digits}f}, {gain.high:+.{digits}f}]" if gain.n > 1 else ""
+    gain, (ended, wanted) = verdict.gain, verdict.runs
     p = "" if math.isnan(verdict.p) else f", p = {verdict.p:.2g} (family: {verdict.family})"
     return {
         "word": verdict.word,
-        "gain": "" if math.isnan(gain.mean) else f"{gain.mean:+.{digits}f}{interval}",
+        "gain": "" if math.isnan(gain.mean) else verdict.gain_text,
         "how": f"{ended} of {wanted} runs have ended" if verdict.word == OPEN else f"{gain.n} paired seeds{p}",
     }
 
@@ -188,13 +154,8 @@ def _section(page: Charts, section: Section, name: str) -> dict[str, Any]:
 
 def _group(page: Charts, content: Content, links: dict[str, str], group: Group, name: str) -> dict[str, Any]:
     """A group: its charts and what filters them, its tables, and what one has to know to believe it."""
-    verdict, compared = content.verdict_of(group), not content.planned
-    shown = {
-        "Schemes": (tables.schemes(group, verdict, compared), ""),
-        "What is rotated": tables.rotations(group),
-        "By length": tables.lengths(group),
-        "Every seed": (tables.every_seed(group, compared), ""),
-    }
+    verdict, section = content.verdict_of(group), content.section(group)
+    shown = [*section.shown, *section.more, *section.folded]
     return {
         "id": name,
         "title": group.title,
@@ -204,10 +165,10 @@ def _group(page: Charts, content: Content, links: dict[str, str], group: Group, 
         "pair": [page.number(s) for s in (group.published.baseline, group.published.contender) if s in group.schemes],
         "shown": [page.number(s) for s in series.best(group)],
         "quiet": len(series.best(group)) > series.FEW,
-        "sentences": [_plain(sentence) for sentence in tables.notes(group, verdict, compared)],
+        "sentences": [sentence for sentence in section.sentences if not isinstance(sentence, Strong)],
         "warnings": group.warnings(),
-        "tables": [{"title": title} | _table(*table) for title, table in shown.items() if table[0]],
-        "details": [_plain(line) for line in tables.details(group, compared)],
+        "tables": [_table(table) for table in shown if table.rows],
+        "details": section.details,
         "settings": _settings(group.settings),
         "own": [
             (page.title(scheme), _settings(run.position_settings))
@@ -236,21 +197,10 @@ def _runs(page: Charts, group: Group, links: dict[str, str]) -> dict[str, Any]:
     return {"shared": shared, "head": [*columns, *(["W&B"] if any(addresses) else [])], "rows": rows}
 
 
-def _table(rows: Rows, note: str) -> dict[str, Any]:
-    """A table of `tables`, its cells without their Markdown; `note`, what stands before it."""
-    cells = [[_cell(cell) for cell in row.values()] for row in rows]
-    return {"note": _plain(note), "head": [_cell(name) for name in rows[0]], "rows": cells}
-
-
-def _cell(cell: str) -> dict[str, Any]:
-    text = cell.strip()
-    strong = text.startswith("**") and text.endswith("**")
-    return {"text": _plain(text.strip("*") if strong else text), "strong": strong}
-
-
-def _plain(markdown: str) -> str:
-    """What `tables.escaped` was given, and code without its marks."""
-    return html.unescape(re.sub(r"\\(.)|`", r"\1", markdown))
+def _table(table: Table) -> dict[str, Any]:
+    cells = [[{"text": cell, "strong": isinstance(cell, Strong)} for cell in row.values()] for row in table.rows]
+    head = [{"text": name, "strong": False} for name in table.columns]
+    return {"title": table.title, "note": table.note, "head": head, "rows": cells}
 
 
 def _settings(settings: dict[str, Any]) -> str:

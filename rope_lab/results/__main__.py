@@ -1,15 +1,15 @@
 """Tables and figures: `python -m rope_lab.results [FOLDER…]`.
 
-A FOLDER holds run folders, or is one, or holds kept rows (`results/` in the repository does). What comes out is written
-beside what went in: README.md and figures/ in the first FOLDER. Without one: results/runs, or results/ if it is empty.
+A FOLDER holds run folders, or is one, or holds kept runs (`results/` in the repository does). README.md and figures/
+are written into the first FOLDER. Without one: results/runs, or results/ if it is empty.
 
 --against compares with another baseline than RoPE: with a scheme (`--against roper`), with a value of a setting, where
 all else is alike (`--against train.lr=1e-3`), with the recipe of conf/ (`--against recipe`), or with a recipe by its
-id. --contender names the scheme that the verdicts are about, which is RoPER unless one asks: `--contender mine`. Runs
-are paired by seed, your own with kept ones too: `python -m rope_lab.results results/runs results`.
+id. --contender names the scheme that the verdicts are about (`--contender mine`; default: RoPER). Runs are paired by
+seed, your own with kept ones too: `python -m rope_lab.results results/runs results`.
 
-What is kept is always whole, however many processes keep at once and whenever one is killed. README.md and the figures
-are made from it afterwards and may lag behind; the next call without --keep rebuilds them.
+Keeping is atomic, however many processes keep at once. README.md and the figures are made afterwards; if that was cut
+off, the next call without --keep makes them. `python -m rope_lab.report` draws every chart that pages do not show.
 """
 
 import gc
@@ -20,30 +20,29 @@ from pathlib import Path
 
 from rope_lab.files import newest_run
 from rope_lab.places import IN_CHECKOUT, RESULTS
-from rope_lab.results import against, store, studies
+from rope_lab.results import against, outcomes, store, studies
 from rope_lab.results.folders import no_collection, read
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
 from rope_lab.results.pages import INDEX, Content, publish, put_verdicts, text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run
-from rope_lab.results.verdicts import read_outcomes
 from rope_lab.text import argument_parser, say, short_path
 
 
 def worth_keeping(run: Run, published: Published) -> Run:
-    """The run with the curves that are kept of it: those of evaluations, and those that thresholds are read from."""
+    """The run with the curves that are kept: of evaluations, and of metrics with thresholds."""
     read = {threshold.metric for threshold in published.report(run.task, set(run.metrics), run.settings).thresholds}
     curves = {name: curve for name, curve in run.curves.items() if name.startswith("eval/") or name in read}
     return replace(run, curves=curves)
 
 
 def no_runs(folder: Path) -> str:
-    """Why there can be no runs in a folder, and what to do; empty where there may be."""
+    """Why a folder holds no runs, and what to do; empty if it may hold some."""
     if store.exists(folder) or os.path.lexists(folder / "run.json") or any(folder.glob("*/run.json")):
         return ""
     if folder.is_file():
-        hint = "a folder of runs is asked for" if no_runs(folder.parent) else f"did you mean {folder.parent}?"
+        hint = "give a folder of runs" if no_runs(folder.parent) else f"did you mean {folder.parent}?"
         return f"{folder}: is a file; {hint}"
     near = newest_run(folder)
     hint = f"did you mean {near.parent}?" if near else "`python -m rope_lab.train` makes one, in results/runs"
@@ -53,9 +52,7 @@ def no_runs(folder: Path) -> str:
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("results", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
-    parser.add_argument(
-        "--keep", action="store_true", help="add the runs to the rows kept in results/, and rebuild that"
-    )
+    parser.add_argument("--keep", action="store_true", help="add the runs to those kept in results/, and rebuild that")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="keep them there instead, or write the pages there")
     parser.add_argument("--against", metavar="WHAT", help="a scheme, KEY=VALUE, `recipe` or a recipe's id")
     parser.add_argument("--contender", metavar="SCHEME", help="whom the verdicts are about (default: roper)")
@@ -65,27 +62,24 @@ def main(arguments: list[str] | None = None) -> None:
     out = given.into or (RESULTS if given.keep else folders[0])
     asks = given.against or given.contender
     if asks and given.keep:
-        parser.error("kept rows have pages about RoPER against RoPE; ask --against and --contender without --keep")
+        parser.error("kept runs have pages about RoPER against RoPE; ask --against and --contender without --keep")
     try:
-        planned, (outcomes, wrong) = any(map(studies.covers, (out, *folders))), read_outcomes(out)
+        planned, (studied, wrong) = any(map(studies.covers, (out, *folders))), outcomes.of_folder(out)
     except studies.PlanError as error:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename}: cannot be read ({error.strerror})")
-    for folder in folders:
-        if reason := no_runs(folder):
-            sys.exit(reason)
+    if reason := next(filter(None, map(no_runs, folders)), ""):
+        sys.exit(reason)
 
     with no_collection():
         found = [read(folder, cached=not given.keep) for folder in folders]  # what is kept is read to the last digest
         gc.freeze()
     runs, problems = ([each for part in parts for each in part] for parts in zip(*found, strict=True))
     once = {run.run_id: run for run in runs}
-    again = sorted({str(run) for run in runs if run is not once[run.run_id]})
-    if again:
-        problems.append(
-            f"found more than once, and shown as last found: {', '.join(again[:3])}{', …' * (len(again) > 3)}"
-        )
+    if again := sorted({str(run) for run in runs if run is not once[run.run_id]}):
+        more = ", …" if len(again) > 3 else ""
+        problems.append(f"found more than once, and shown as last found: {', '.join(again[:3])}{more}")
     published, runs = Published(), list(once.values())
     if given.keep:
         try:
@@ -98,24 +92,24 @@ def main(arguments: list[str] | None = None) -> None:
         runs, kept_problems = read(out)
         problems += kept_problems
 
-    groups, asked = group(runs, published), ""
+    groups, asked = group(runs, published), None
     if asks and planned:
         sys.exit("planned comparisons are among these runs, and are tested as planned and nowhere else")
     if asks:
         try:
             if given.against and against.is_recipe(given.against, groups):
-                asked = against.table(given.against, groups)
+                asked = against.section(given.against, groups)
             groups = group(runs, published := against.question(published, groups, given.contender, given.against))
         except against.NothingToCompare as error:
             sys.exit(str(error))
-    content = Content(groups, published, problems + wrong, planned, outcomes, asked)
+    content = Content(groups, published, problems + wrong, planned, studied, asked)
     say(text(content))
     if hint := against.hint(published, groups):
         say(hint)
     if given.print or not content.groups:
         return
     if asks and not given.into and store.exists(out):
-        say(f"nothing is written: the pages beside kept rows are against {Published().baseline}; --into FOLDER writes")
+        say(f"nothing is written: the pages beside kept runs are against {Published().baseline}; --into FOLDER writes")
         return
     try:
         out.mkdir(parents=True, exist_ok=True)

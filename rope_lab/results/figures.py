@@ -1,4 +1,4 @@
-"""The figures: learning curves, final scores and slices, as wide as a page (7.5 inches, 720 px).
+"""The figures: learning curves, lengths, sweeps and verdicts, as wide as a page (7.5 inches).
 
 Thin lines and dots are seeds; bold lines and bars are their mean, with Student's t 95% interval from three seeds on. A
 scheme has the same colour in all of them, and files are the same to the byte for the same records.
@@ -7,7 +7,7 @@ scheme has the same colour in all of them, and files are the same to the byte fo
 import io
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import matplotlib as mpl
@@ -15,13 +15,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from rope_lab.results import series
 from rope_lab.results.groups import Group
-from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES
+from rope_lab.results.metrics import LENGTH, LENGTH_LOSS
 from rope_lab.results.runs import one_line
 from rope_lab.results.stats import t_interval
+from rope_lab.results.sweeps import Sweep, is_number
+from rope_lab.results.verdicts import OPEN, Verdict
+from rope_lab.text import show
 
 STYLE = {
     "font.size": 9,
@@ -36,38 +39,50 @@ STYLE = {
     "ytick.labelsize": 8,
     "svg.hashsalt": "rope_lab",
     "text.parse_math": False,  # records may hold dollars
+    "text.usetex": False,
     "savefig.bbox": "tight",
     "savefig.pad_inches": 0.03,
 }
 WIDTH = 7.5  # inches
-KINDS = ("curves", "scores", "slices", "lengths")
 PUBLISHED = {"marker": "D", "ms": 5, "mfc": "white", "mec": "black", "ls": ""}
+RING = {"marker": "o", "ms": 10, "mfc": "none", "mew": 1.2, "ls": ""}
+LOOKS = {True: {"marker": "s", "ms": 6, "color": "#D55E00"}, False: {"marker": "o", "ms": 6, "color": "#777777"}}
 LABEL = 70  # characters of a label
 TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and stands on no logarithmic axis
+APART = 3.5  # points between schemes at the same value
+FOREST = "verdicts.svg"
 
 
-def plot_all(groups: list[Group]) -> dict[str, dict[str, bytes]]:
-    """Every figure there is to plot, for each recipe: name of the file → its content."""
-    files: dict[str, dict[str, bytes]] = {}
-    stems = set()
+def names(shown: list[Group | Sweep]) -> dict[Group | Sweep, str]:
+    """What the names of the figures of each group and sweep begin with."""
+    found: dict[Group | Sweep, str] = {}
+    for each in shown:
+        group = each.group if isinstance(each, Sweep) else each
+        own = f"-{each.setting.replace('.', '_')}" if isinstance(each, Sweep) else ""
+        name = f"{group.scale}-{group.task}{own}"
+        unusual = isinstance(each, Group) and each.variant
+        found[each] = f"{group.scale}-{group.task}-{each.recipe_id}" if unusual or name in found.values() else name
+    return found
+
+
+def draw(shown: Group | Sweep, name: str) -> dict[str, bytes]:
+    """The figure of a group or sweep as SVG by the name of its file; none of another recipe than the usual one."""
+    if isinstance(shown, Group) and (shown.finished.empty or shown.variant):
+        return {}
     with styled():
-        for group in groups:
-            stem = f"{group.scale}-{group.task}"
-            if group.variant or stem in stems:
-                stem += f"-{group.recipe_id}"
-            plotted = {f"{stem}-{kind}.svg": rendered(figure) for kind, figure in _figures(group)}
-            if plotted:
-                stems.add(stem)
-                files[group.recipe_id] = files.get(group.recipe_id, {}) | plotted
-    return files
+        if isinstance(shown, Sweep):
+            return {f"{name}-sweep.svg": rendered(_sweep(shown))}
+        if shown.lengths:
+            return {f"{name}-lengths.svg": rendered(_lengths(shown))}
+        return {f"{name}-curves.svg": rendered(_curves(shown))}
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """With our style; what an odd name in a record costs, letters or space, is no warning."""
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
-        for nothing_lost in ("Glyph .* missing from font", "constrained_layout not applied"):
-            warnings.filterwarnings("ignore", nothing_lost)
+    """Our style over matplotlib's defaults, whatever a matplotlibrc says; odd letters in a record are no warning."""
+    with mpl.rc_context(mpl.rcParamsDefault | {"backend": "agg"} | STYLE), warnings.catch_warnings():
+        for harmless in ("Glyph .* missing from font", "constrained_layout not applied"):
+            warnings.filterwarnings("ignore", harmless)
         yield
 
 
@@ -88,122 +103,115 @@ def rendered(figure: Figure) -> bytes:
     return content.getvalue()
 
 
-def _figures(group: Group) -> Iterator[tuple[str, Figure]]:
-    if group.finished.empty or (group.variant and group.finished.scheme.is_unique):  # one seed of another recipe
-        return
-    yield "curves", _curves(group)
-    yield "scores", _scores(group)
-    if attributes := series.sliced(group):
-        yield "slices", _slices(group, attributes)
-    if group.lengths:
-        yield "lengths", _lengths(group)
-
-
 def _curves(group: Group) -> Figure:
-    """What counts against steps; with many schemes a panel each, the baseline's mean in it."""
-    schemes = [scheme for scheme in group.schemes if len(group.curves(scheme))]
-    many, baseline = len(schemes) > series.PANELS, group.published.baseline
-    figure, axes = _panels(len(schemes), 4, height=1.5, shared=True) if many else _panels(1, 1, height=3.4)
-    for ax, drawn in zip(axes, [[s] for s in schemes] if many else [schemes[::-1]], strict=True):
-        if many and baseline in schemes:
-            mean = group.curves(baseline).mean(axis=1) - group.optimum
-            ax.plot(mean.index, mean, color="black", lw=1, ls=":", label=_look(group, baseline)[1])
-        for scheme in drawn:  # the first in the table ends on top
-            _lines(ax, group.curves(scheme) - group.optimum, *_look(group, scheme), len(drawn) <= series.FEW)
-        if many:
-            ax.set_title(_look(group, drawn[0])[1])
-        for scheme in drawn:
-            if (number := series.published(group, scheme)) is not None:
-                color, label = _look(group, scheme)
-                ax.axhline(number, color=color, lw=1, ls="--", label=f"{label}, published")
-        ax.set(xlabel="" if many else "optimizer steps", ylabel="" if many else series.score_label(group))
-    score_axis(axes, group, "y", bool(group.optimum))
-    if not group.metric.share and not group.optimum:
-        _from_second(axes)
-    if many:
-        figure.supxlabel("optimizer steps", fontsize=9)
-        figure.supylabel(series.score_label(group), fontsize=9)
-        return _finished(figure, group, legend=False, dotted=baseline in schemes)
-    per_step = group.settings["train.batch_size"] * group.settings["train.seq_len"] / 1e6
-    tokens = axes[0].secondary_xaxis("top", functions=(lambda x: x * per_step, lambda x: x / per_step))
-    tokens.set_xlabel("million tokens")
-    tokens.spines["top"].set_visible(True)
-    return _finished(figure, group)
-
-
-def _scores(group: Group) -> Figure:
-    """After the last step: a dot for every seed, a bar for their mean and its interval; the best scheme first."""
-    figure, (ax,) = _panels(1, 1, height=0.27 * len(group.schemes) + 0.75)
-    means = group.finished.groupby("scheme", sort=False).value.mean().reindex(group.schemes)
-    better = "higher" if group.metric.higher_is_better else "lower"
-    schemes = list(means.sort_values(ascending=better == "lower", kind="stable").index)  # those without one come last
-    if group.published.baseline in schemes:
-        ax.axvline(means[group.published.baseline] - group.optimum, color="black", lw=0.8, ls=":")
-    for row, scheme in enumerate(schemes):
-        values, (color, _) = group.of(scheme).value - group.optimum, _look(group, scheme)
-        if len(values):
-            interval = t_interval(values)
-            if interval.n >= series.FEWEST:
-                low = max(interval.low, TINY) if group.optimum else interval.low
-                ax.plot([low, interval.high], [row, row], color=color, lw=5, alpha=0.3, solid_capstyle="butt")
-            ax.plot([interval.mean] * 2, [row - 0.32, row + 0.32], color=color, lw=2)
-            ax.plot(values, np.full(len(values), row), "o", ms=3.5, mew=0, alpha=0.8, color=color)
-        ax.annotate(f"n={len(values)}", (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+    """The metric against steps; of many schemes, of the best."""
+    figure, (ax,) = _panels(1, height=3.4)
+    schemes = [scheme for scheme in series.best(group) if len(group.curves(scheme))]
+    for scheme in schemes[::-1]:  # the first in the table ends on top
+        _lines(ax, group.curves(scheme) - group.optimum, *_look(group, scheme), len(schemes) <= series.FEW)
+    for scheme in schemes:
         if (number := series.published(group, scheme)) is not None:
-            ax.plot(number, row, **PUBLISHED)
-    ax.set(yticks=range(len(schemes)), yticklabels=[_look(group, scheme)[1] for scheme in schemes])
-    ax.set(xlabel=f"{series.score_label(group)}; {better} is better", ylim=(len(schemes) - 0.5, -0.5))
-    score_axis([ax], group, "x", bool(group.optimum))
-    return _finished(figure, group, legend=False, dotted=group.published.baseline in schemes)
-
-
-def _slices(group: Group, attributes: list[str]) -> Figure:
-    """Accuracy by each of `attributes`; by answer position the loss above the floor."""
-    figure, axes = _panels(len(attributes), 2, height=2.5)
-    schemes = series.best(group)
-    for ax, attribute in zip(axes, attributes, strict=True):
-        _by_value(ax, group, attribute, schemes)
-        ax.set(xlabel=one_line(group.label(attribute), LABEL))
-    return _finished(figure, group, chosen=_chosen(group, schemes))
+            color, label = _look(group, scheme)
+            ax.axhline(number, color=color, lw=1, ls="--", label=f"{label}, published")
+    ax.set(xlabel="optimizer steps", ylabel=series.score_label(group))
+    _score_axis([ax], group, "y", group.optimum)
+    if not group.metric.share and not group.optimum:  # without the untrained model, beside which all look alike
+        values = [value for line in ax.lines for value in line.get_ydata()[1:] if math.isfinite(value)]
+        if len(set(values)) > 1:
+            room = 0.05 * (max(values) - min(values))
+            ax.set_ylim(min(values) - room, max(values) + room)
+    return _finished(figure, group, schemes)
 
 
 def _lengths(group: Group) -> Figure:
-    """Problems right, and loss above the floor where there is one, by length; those of training are shaded."""
+    """Problems right, and losses, by length; lengths of training are shaded."""
     kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
-    figure, axes = _panels(len(kinds), 2, height=2.8)
+    figure, axes = _panels(len(kinds), height=2.8)
     schemes = series.best(group, kinds[-1])
     for ax, kind in zip(axes, kinds, strict=True):
-        _by_value(ax, group, kind, schemes)
+        tables = series.by_value(group, kind)
+        for scheme in reversed([scheme for scheme in schemes if scheme in tables]):
+            _lines(ax, tables[scheme], *_look(group, scheme), len(schemes) <= series.FEW, marker="o")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.set(xlabel=group.report.length["title"], ylabel=group.metric.unit)
+        if kind == LENGTH:
+            ax.set(ylim=(-0.04, 1.04), ylabel="share of problems right")
+        elif series.above_floor(group, kind):
+            _log([ax], "y")
+            ax.set_ylabel("nats above the Bayes-optimal loss")
         if group.trained_lengths:
             shortest, longest = group.trained_lengths
             ax.axvspan(shortest - 0.5, longest + 0.5, color="black", alpha=0.08, lw=0, label="lengths of training")
-        ax.set(xlabel=group.report.length["title"], xlim=(0, None))
-    where = " at the greatest length" + ", by loss" * (len(kinds) > 1)
-    return _finished(figure, group, chosen=_chosen(group, schemes, where))
+        ax.set_xlim(0, None)
+    return _finished(figure, group, schemes)
 
 
-def _chosen(group: Group, schemes: list[str], where: str = "") -> str:
-    return f": {len(schemes)} schemes, the best of {len(group.schemes)}{where}" * (len(schemes) < len(group.schemes))
+def _sweep(sweep: Sweep) -> Figure:
+    """Final scores against the setting: seeds thin, means bold, a ring around the best value of a scheme."""
+    figure, (ax,) = _panels(1, height=3.2)
+    group, values = sweep.group, sweep.values
+    places = np.array(values if all(map(is_number, values)) else range(len(values)), dtype=float)
+    for i, scheme in enumerate(sweep.schemes):
+        table, (color, label) = sweep.scores[scheme] - sweep.optimum, _look(group, scheme)
+        shift = {
+            "transform": ax.transData + mpl.transforms.ScaledTranslation(i * APART / 72, 0, figure.dpi_scale_trans)
+        }
+        few, means = len(sweep.schemes) <= series.FEW, table.mean().dropna()
+        for _, seed in table.iterrows() if few else []:
+            ax.plot(places, seed, color=color, lw=0.5, alpha=0.35, marker=".", ms=3, mew=0, **shift)
+        ax.plot(places[means.index], means, lw=1.8, marker="o", ms=4, label=label, color=color, **shift)
+        for at in table if few else []:
+            _interval(ax.vlines, places[at], table[at].dropna(), sweep.optimum, color, **shift)
+        if (best := sweep.best(scheme)) is not None:
+            ax.plot(places[best], means[best], **RING, mec=color, **shift)
+    if sweep.recipe is not None:
+        ax.axvline(places[sweep.recipe], color="black", lw=0.8, ls=":", label="the recipe")
+    ax.plot([], [], label="best value", **RING, mec="grey")
+    if sweep.on_log_axis:
+        ax.set_xscale("log")
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xticks(places, [one_line(show(value), 16) for value in values])
+    ax.margins(x=0.08)
+    ax.set(xlabel=one_line(sweep.setting, LABEL), ylabel=f"{group.metric.unit}\n{group.metric.better} is better")
+    _score_axis([ax], group, "y", sweep.optimum)
+    return _finished(figure, group, group.schemes, f"{sweep.title}, {group.scale}, by {sweep.setting}")
 
 
-def _by_value(ax: Axes, group: Group, attribute: str, schemes: list[str]) -> None:
-    """Each of `schemes` against the values of an attribute or bins of them."""
-    tables = series.by_value(group, attribute)
-    for scheme in reversed([scheme for scheme in schemes if scheme in tables]):
-        _lines(ax, tables[scheme], *_look(group, scheme), len(schemes) <= series.FEW, marker="o")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if attribute not in LOSS_ATTRIBUTES:
-        ax.set_ylim(-0.04, 1.04)
-        ax.set_ylabel("share of problems right")
-    elif series.above_floor(group, attribute):
-        _log([ax], "y")
-        ax.set_ylabel("nats above the Bayes-optimal loss")
-    else:
-        ax.set_ylabel(group.metric.unit)
+def forest(verdicts: list[Verdict], contender: str) -> bytes:
+    """Published and measured gains of the contender: an axis for each title and unit."""
+    panels: dict[tuple[str, str], list[Verdict]] = {}
+    for v in verdicts:
+        if v.word != OPEN:
+            panels.setdefault((v.report.title, v.report.metric.unit), []).append(v)
+    published = {key: max((v.published for v in found), key=len) for key, found in panels.items()}
+    heights = [len(found) + bool(published[key]) + 1.2 for key, found in panels.items()]
+    with styled():
+        figure = Figure(figsize=(WIDTH, 0.27 * sum(heights) + 0.3), layout="constrained")
+        axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+        looks = {"published": PUBLISHED} if any(published.values()) else {}
+        looks |= {"exploratory": LOOKS[False] | {"ls": ""}, "planned": LOOKS[True] | {"ls": ""}}
+        handles = [axes[0].plot([], [], label=name, **look)[0] for name, look in looks.items()]
+        figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
+        for ax, (key, found) in zip(axes, panels.items(), strict=True):
+            labels = ["published"] * bool(published[key]) + [one_line(v.label, LABEL) for v in found]
+            ax.axvline(0, color="black", lw=0.8)
+            for gain in published[key]:
+                ax.plot(gain, 0, **PUBLISHED)
+            for row, v in enumerate(found, start=bool(published[key])):
+                look = LOOKS[v.planned]
+                ax.plot([v.gain.low, v.gain.high], [row, row], lw=2, color=look["color"], solid_capstyle="butt")
+                ax.plot(v.gain.mean, row, **look)
+                ax.annotate(v.word, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9)
+            ax.set(yticks=range(len(labels)), yticklabels=labels, ylim=(len(labels) - 0.4, -0.6))
+            title = f"{one_line(key[0], LABEL)}: gain of {contender} in {one_line(key[1], LABEL)}"
+            ax.set_title(title, loc="left", fontweight="bold")
+            ax.tick_params(axis="y", length=0)
+            ax.margins(x=0.08)
+        return rendered(figure)
 
 
 def _lines(ax: Axes, table: pd.DataFrame, color: str, label: str, bands: bool, marker: str = "") -> None:
-    """A column a seed, thin; bold the mean of each row, where `bands` with its 95% interval from three seeds on."""
+    """A column a seed, thin; bold the mean of each row, with `bands` its 95% interval from three seeds on."""
     ax.plot(table.index, table, color=color, lw=0.5, alpha=0.35)
     ax.plot(table.index, table.mean(axis=1), color=color, lw=1.8, label=label, marker=marker, ms=3)
     if bands and len(table.columns) >= series.FEWEST:
@@ -211,23 +219,28 @@ def _lines(ax: Axes, table: pd.DataFrame, color: str, label: str, bands: bool, m
         ax.fill_between(table.index, ends.low, ends.high, color=color, alpha=0.15, lw=0)
 
 
-def score_axis(axes: list[Axes], group: Group, axis: str, above_optimum: bool) -> None:
-    """From none to all, of shares; logarithmic, of losses above the Bayes-optimal one."""
-    if above_optimum:
+def _interval(draw: Callable, at: float, values: pd.Series, optimum: float, color: str, **look) -> None:
+    """The 95% interval of a mean, from three seeds on, beside `at`."""
+    if len(values) >= series.FEWEST:
+        interval = t_interval(values)
+        draw(
+            at,
+            max(interval.low, TINY) if optimum else interval.low,
+            interval.high,
+            color=color,
+            lw=4,
+            alpha=0.3,
+            **look,
+        )
+
+
+def _score_axis(axes: list[Axes], group: Group, axis: str, optimum: float) -> None:
+    """From none to all for shares; logarithmic for losses above the Bayes-optimal one."""
+    if optimum:
         _log(axes, axis)
     elif group.metric.share:
-        top = group.metric.times
         for ax in axes:
-            ax.set(**{f"{axis}lim": (-0.04 * top, 1.04 * top)})
-
-
-def _from_second(axes: list[Axes]) -> None:
-    """The same y axis for each, without the loss of an untrained model, beside which all others would look alike."""
-    values = [value for ax in axes for line in ax.lines for value in line.get_ydata()[1:] if math.isfinite(value)]
-    room = 0.05 * (max(values) - min(values)) if len(set(values)) > 1 else 0
-    if room:
-        for ax in axes:
-            ax.set_ylim(min(values) - room, max(values) + room)
+            ax.set(**{f"{axis}lim": (-0.04 * group.metric.times, 1.04 * group.metric.times)})
 
 
 def _log(axes: list[Axes], axis: str) -> None:
@@ -248,27 +261,25 @@ def _look(group: Group, scheme: str) -> tuple[str, str]:
     return group.published.color(scheme, group.schemes), one_line(group.published.title(scheme), LABEL)
 
 
-def _panels(n: int, columns: int, height: float, shared: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure with `n` panels in so many columns, each so many inches high; `shared`: all have the same axes."""
-    columns = min(n, columns)
-    rows = math.ceil(n / columns)
+def _panels(n: int, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure with `n` panels in at most two columns, each so many inches high."""
+    columns, rows = min(n, 2), math.ceil(n / 2)
     figure = Figure(figsize=(WIDTH, height * rows), layout="constrained")
-    axes = list(figure.subplots(rows, columns, squeeze=False, sharey=shared, sharex=shared).flat)
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for ax in axes[n:]:
         ax.set_axis_off()
     return figure, axes[:n]
 
 
-def _finished(figure: Figure, group: Group, legend: bool = True, chosen: str = "", dotted: bool = False) -> Figure:
-    """With a title, and a legend below the panels, which keep their height.
-
-    chosen: which schemes are shown, where not all are; dotted: whether the baseline is a dotted line
-    """
-    named = {label: handle for ax in figure.axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    if legend and named:
-        columns = min(len(named), max(1, int(WIDTH / (0.45 + 0.06 * max(map(len, named))))))
-        figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(named) / columns))
-        figure.legend(list(named.values())[::-1], list(named)[::-1], loc="outside lower center", ncols=columns)
-    line = f"; dotted: {group.published.title(group.published.baseline)}" if dotted else ""
-    figure.suptitle(f"{group.title}, {group.scale}{chosen}{line}", fontsize=9)
+def _finished(figure: Figure, group: Group, schemes: list[str], title: str = "") -> Figure:
+    """With a title, which says how many of all schemes are shown, and a legend below the panels."""
+    labels = {
+        label: handle for ax in figure.axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
+    if labels:
+        columns = min(len(labels), max(1, int(WIDTH / (0.45 + 0.06 * max(map(len, labels))))))
+        figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(labels) / columns))
+        figure.legend(list(labels.values())[::-1], list(labels)[::-1], loc="outside lower center", ncols=columns)
+    chosen = f": {len(schemes)} of {len(group.schemes)} schemes" if len(schemes) < len(group.schemes) else ""
+    figure.suptitle(one_line(title or f"{group.title}, {group.scale}{chosen}", 2 * LABEL), fontsize=9)
     return figure

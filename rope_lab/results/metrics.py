@@ -1,4 +1,4 @@
-"""What the metrics are: the one table that says how each is read, shown and compared."""
+"""The registry of metrics: how each is read, shown, compared and charted."""
 
 import functools
 from dataclasses import dataclass
@@ -10,10 +10,11 @@ class Metric:
 
     name:     in a record; without a folder, what other metrics' names end with (`accuracy` is of `eval/sum_accuracy`)
     unit:     of a value that was multiplied by `times`
-    share:    whether it is a share of problems or tokens, between 0 and 1
+    share:    whether it is a share of problems or tokens, between 0 and 1; charts then span all of it
     wilson:   whether it is a share of independent problems, so that Wilson's interval holds of one run's value
-    baseline: what the Bayes-optimal predictor's value is called, which records give as `floor`; empty: there is none
-    times, digits: how a value is shown
+    baseline: what the Bayes-optimal predictor's value is called, which records give as `floor`; charts then show the
+              excess over it on a logarithmic axis; empty: there is none
+    times, digits: how a value is shown; a task's report in published.yaml may replace them and `unit`
     """
 
     name: str
@@ -25,8 +26,17 @@ class Metric:
     times: float = 1
     digits: int = 4
 
+    @property
+    def better(self) -> str:
+        return "higher" if self.higher_is_better else "lower"
 
-METRICS = (  # a task that was not published is compared by the first of them that its runs have
+    @property
+    def sign(self) -> int:
+        """That turns a difference into a gain."""
+        return 1 if self.higher_is_better else -1
+
+
+METRICS = (  # a task without a report is compared by the first of them that its runs recorded
     Metric("eval/accuracy", "share of problems right", higher_is_better=True, share=True, wilson=True, digits=3),
     Metric("accuracy", "share right", higher_is_better=True, share=True, digits=3),
     Metric("eval/bits_per_byte", "bits per byte", higher_is_better=False),
@@ -39,7 +49,7 @@ LOSS_ATTRIBUTES = {POSITION, LENGTH_LOSS}  # others: shares of problems
 
 
 def declared(name: str) -> Metric | None:
-    """The line of `METRICS` that a metric has; None of one that is only recorded, such as `train/lr`."""
+    """The registry's entry for a metric; None for one that is only recorded, such as `train/lr`."""
     return next((metric for metric in METRICS if name.endswith(metric.name)), None)
 
 

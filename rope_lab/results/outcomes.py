@@ -1,4 +1,4 @@
-"""What came of a planned study: its tests, computed once the last of its runs has ended."""
+"""The outcome of a planned study: its tests, computed once the last of its runs has ended."""
 
 import json
 import math
@@ -15,19 +15,17 @@ from rope_lab.results.frame import full_settings
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import Run
 from rope_lab.results.stats import ALPHA, Interval, holm, paired_difference, sign_p
-from rope_lab.results.studies import Comparison, Runs, Study, find, load
+from rope_lab.results.studies import NAME, Comparison, Runs, Study, find, load
 
 NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a comparison found.
+    """The result of a comparison.
 
-    p:          of its test
-    text:       what was found, in words
-    difference: of t and sign_flip: schemes[0] − schemes[1], in the comparison's unit
-    means:      of t and sign_flip: of each of the two schemes
+    text:       in words
+    difference: of t and sign_flip: schemes[0] − schemes[1], in the comparison's unit; means: of each of the two
     ahead:      whether schemes[0] is ahead: in value, in seeds that solve the task alone, or in being there first
     p_family:   of a primary comparison, p corrected for its family (Holm)
     verdict:    of a primary comparison: `confirmed`, `reversed`, `refuted at the published size` or `undecided`
@@ -45,10 +43,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A study, its runs that have ended, and its results; as long as there are none, `untested` says why.
-
-    Raises studies.PlanError, from `of`, where two runs fit one cell of the study.
-    """
+    """A study, its runs that have ended, and its results; without results, `untested` says why."""
 
     study: Study
     found: Runs
@@ -63,48 +58,33 @@ class Outcome:
 
     @property
     def diverged(self) -> list[tuple[str, int]]:
-        """Scheme and seed of the runs that diverged."""
         return [cell for cell, run in self.found.items() if run.status == "diverged"]
 
 
 def of(study: Study, runs: list[Run]) -> Outcome:
-    """The outcome of a study, from the runs kept in its folder."""
+    """The outcome of a study, from the runs kept in its folder. Raises PlanError for two runs of one cell."""
     found = find(study, runs)
-    outcome = Outcome(study, found)
-    if outcome.open:
-        left = f"{len(found)} of {len(study.cells)} runs have ended. Nothing is tested before the last one has."
-        return replace(outcome, untested=left)
-    if len(codes := {numbers_of(run.code, run.precision) for run in found.values()}) > 1:
-        return replace(outcome, untested=f"The runs are of {len(codes)} codes and cannot be paired.")
-    if edited := _unlike({(run.position, own_part(run.code)) for run in found.values()}):
-        return replace(
-            outcome, untested=f"Not all runs of {' and of '.join(edited)} are of one code of that scheme's own."
-        )
-    if differing := _unlike(_settings(study, found)):
-        return replace(
-            outcome, untested=f"The runs differ in settings of which the plan says nothing: {', '.join(differing)}."
-        )
-    if impure := [cell for cell, run in found.items() if run.mixed]:
-        return replace(outcome, untested=f"Of mixed origin, so not to be paired: {named(impure)}.")
-    if lacking := {cell: what for cell, run in found.items() if (what := _lacking(study, cell[0], run))}:
-        what = ", ".join(sorted(set.union(*lacking.values())))
-        return replace(outcome, untested=f"Not recorded, so nothing can be tested: {what} of {named(list(lacking))}.")
+    if untested := _untested(study, found):
+        return Outcome(study, found, untested)
     primary, secondary = ([_test(study, found, c) for c in family] for family in (study.primary, study.secondary))
     corrected = zip(primary, holm([result.p for result in primary]), strict=True)
     judged = [replace(result, p_family=p, verdict=verdict(study, result, p)) for result, p in corrected]
-    return replace(outcome, primary=judged, secondary=secondary)
+    return Outcome(study, found, "", judged, secondary)
 
 
 def read(plan: Path) -> tuple[list[Outcome], list[str]]:
-    """The outcomes of a plan, and what cannot be read of the runs that are kept. Raises PlanError, OSError."""
-    runs: dict[str, list[Run]] = {}
-    problems: list[str] = []
-    studies = load(plan)
+    """The outcomes of a plan, and what cannot be read of the kept runs. Raises PlanError, OSError."""
+    studies, runs, problems = load(plan), {}, []
     for name in dict.fromkeys(study.rows for study in studies):
         folder = plan.parent / name
         runs[name], wrong = read_kept(folder) if folder.is_dir() else ([], [])
         problems += wrong
     return [of(study, runs[study.rows]) for study in studies], problems
+
+
+def of_folder(folder: Path) -> tuple[list[Outcome], list[str]]:
+    """The same of the plan in a folder of kept records; nothing without one."""
+    return read(folder / NAME) if (folder / NAME).exists() else ([], [])
 
 
 def named(cells: list[tuple[str, int]]) -> str:
@@ -113,19 +93,17 @@ def named(cells: list[tuple[str, int]]) -> str:
 
 
 def verdict(study: Study, result: Result, p: float) -> str:
-    """Of a primary comparison, by its p corrected for the family; the head of plan.md says what the words mean."""
+    """The verdict of a primary comparison by its p corrected for the family; the head of plan.md explains the words."""
     if p < ALPHA:
         return "confirmed" if result.ahead else "reversed"
     sign = 1 if study.prefers_high(result.comparison) else -1
     most = max(sign * result.difference.low, sign * result.difference.high)
     published = result.comparison.published
-    if published is not None and most < sign * published:
-        return "refuted at the published size"
-    return "undecided"
+    return "refuted at the published size" if published is not None and most < sign * published else "undecided"
 
 
 def counted(study: Study, found: Runs, comparison: Comparison) -> pd.DataFrame:
-    """What each run counts with in a comparison, by seed and scheme; nan where a scheme has no such seed."""
+    """The value of each run in a comparison, by seed and scheme; nan if a scheme lacks the seed."""
     count = _value if comparison.of_values else {"mcnemar": _solves, "sign": _first_step}[comparison.test]
     return pd.DataFrame(
         {
@@ -136,8 +114,26 @@ def counted(study: Study, found: Runs, comparison: Comparison) -> pd.DataFrame:
 
 
 def step_text(step: float) -> str:
-    """A step; `never` of one that did not come."""
+    """A step, or `never`."""
     return f"{step:,.0f}" if math.isfinite(step) else "never"
+
+
+def _untested(study: Study, found: Runs) -> str:
+    """Why nothing is tested yet; empty if it is."""
+    if len(found) < len(study.cells):
+        return f"{len(found)} of {len(study.cells)} runs have ended. Nothing is tested before the last one has."
+    if len(codes := {numbers_of(run.code, run.precision) for run in found.values()}) > 1:
+        return f"The runs are of {len(codes)} codes and cannot be paired."
+    if edited := _several({(run.position, own_part(run.code)) for run in found.values()}):
+        return f"Not all runs of {' and of '.join(edited)} are of one code of that scheme's own."
+    if differing := _several(_settings(study, found)):
+        return f"The runs differ in settings of which the plan says nothing: {', '.join(differing)}."
+    if impure := [cell for cell, run in found.items() if run.mixed]:
+        return f"Of mixed origin, so not to be paired: {named(impure)}."
+    if lacking := {cell: names for cell, run in found.items() if (names := _lacking(study, cell[0], run))}:
+        names = ", ".join(sorted(set.union(*lacking.values())))
+        return f"Not recorded, so nothing can be tested: {names} of {named(list(lacking))}."
+    return ""
 
 
 def _settings(study: Study, found: Runs) -> set[tuple[str, str]]:
@@ -145,28 +141,28 @@ def _settings(study: Study, found: Runs) -> set[tuple[str, str]]:
     given = {setting.partition("=")[0] for scheme in study.seeds for setting in scheme.split()[1:]}
     settings = {cell: full_settings(run) for cell, run in found.items()}
     before = {key: BACKFILLED.get(general(key)) for each in settings.values() for key in each}
-    told = set()
+    pairs = set()
     for (scheme, _), each in settings.items():
         for key in before:
             own = key in given or key.startswith("position.")
-            told.add((f"{key} of {scheme}" if own else key, json.dumps(each.get(key, before[key]))))
-    return told
+            pairs.add((f"{key} of {scheme}" if own else key, json.dumps(each.get(key, before[key]))))
+    return pairs
 
 
-def _unlike(pairs: set[tuple[str, str]]) -> list[str]:
-    """What stands first in more than one of the pairs."""
+def _several(pairs: set[tuple[str, str]]) -> list[str]:
+    """The names that have more than one value."""
     return sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
 
 
 def _lacking(study: Study, scheme: str, run: Run) -> set[str]:
-    """What the comparisons count and a run has no record of; nothing of one that diverged, which counts as planned."""
+    """The metrics and curves that comparisons use and a run has no record of, unless it diverged."""
     curves = {f"the curve of {name}" for name, (steps, _) in run.curves.items() if steps[-1] > 0}
-    counted = {
+    used = {
         f"the curve of {c.metric}" if c.test == "sign" or (c.of_values and c.value != "last") else c.metric
         for c in study.comparisons
         if scheme in c.schemes
     }
-    return set() if run.status == "diverged" else counted - curves - set(run.metrics)
+    return set() if run.status == "diverged" else used - curves - set(run.metrics)
 
 
 def _value(study: Study, run: Run, comparison: Comparison) -> float:
@@ -187,29 +183,17 @@ def _solves(study: Study, run: Run, comparison: Comparison) -> float:
 
 
 def _first_step(study: Study, run: Run, comparison: Comparison) -> float:
-    """The first evaluated step at which a run is there; infinite where it never is, or diverged."""
+    """The first evaluated step at which a run is there; infinite if it never is, or diverged."""
     curve = [] if run.status == "diverged" else zip(*run.curves[comparison.metric], strict=True)
     return next((float(step) for step, value in curve if study.reaches(value, comparison)), math.inf)
 
 
 def _test(study: Study, found: Runs, comparison: Comparison) -> Result:
-    """Runs the test that a comparison names, over the seeds that both its schemes have."""
+    """Runs the test of a comparison over the seeds that both schemes have."""
     pairs = counted(study, found, comparison).dropna()
     a, b = (pairs[scheme] for scheme in comparison.schemes)
     if comparison.of_values:
-        result = paired_difference(a, b)
-        d = result.difference
-        text = f"{d.mean:+.4g} [{d.low:+.4g}, {d.high:+.4g}] {comparison.unit}, {d.n} pairs".replace("  ", " ")
-        if comparison.value == "log_steps":
-            text += f": {math.exp(d.mean):.2f} times the steps [{math.exp(d.low):.2f}, {math.exp(d.high):.2f}]"
-        higher = study.prefers_high(comparison)
-        if comparison.margin is not None and d.n > 1:
-            text += f": {_standing(d.low if higher else -d.high, comparison.margin)}"
-        ahead = d.mean > 0 if higher else d.mean < 0
-        p = result.p_signs if comparison.test == "sign_flip" else result.p
-        if math.isnan(p):  # t has no spread to go by where differences are all alike; of one pair there is no test
-            p = result.p_signs
-        return Result(comparison, p, text, d, (a.mean(), b.mean()), ahead)
+        return _test_of_values(study, comparison, a, b)
     less, more = int((a < b).sum()), int((a > b).sum())
     if comparison.test == "mcnemar":
         text = f"{a.sum():.0f} against {b.sum():.0f} of {len(pairs)}; alone {more} against {less}"
@@ -218,8 +202,17 @@ def _test(study: Study, found: Runs, comparison: Comparison) -> Result:
     return Result(comparison, sign_p(less, more), f"{medians}; first {less} times against {more}", ahead=less > more)
 
 
-def _standing(least: float, margin: float) -> str:
-    """What a margin says of an interval whose least favourable end is `least`."""
-    if least > 0:
-        return "beats it"
-    return f"{'matches it' if least > -margin else 'is not shown to match it'} to within {margin:g}"
+def _test_of_values(study: Study, comparison: Comparison, a: pd.Series, b: pd.Series) -> Result:
+    result, higher = paired_difference(a, b), study.prefers_high(comparison)
+    d = result.difference
+    text = f"{d.mean:+.4g} [{d.low:+.4g}, {d.high:+.4g}] {comparison.unit}, {d.n} pairs".replace("  ", " ")
+    if comparison.value == "log_steps":
+        text += f": {math.exp(d.mean):.2f} times the steps [{math.exp(d.low):.2f}, {math.exp(d.high):.2f}]"
+    if comparison.margin is not None and d.n > 1:
+        least = d.low if higher else -d.high  # the least favourable end
+        matches = "matches it" if least > -comparison.margin else "is not shown to match it"
+        text += ": beats it" if least > 0 else f": {matches} to within {comparison.margin:g}"
+    p = result.p_signs if comparison.test == "sign_flip" else result.p
+    if math.isnan(p):  # t has no spread to go by if differences are all alike; of one pair there is no test
+        p = result.p_signs
+    return Result(comparison, p, text, d, (a.mean(), b.mean()), d.mean > 0 if higher else d.mean < 0)

@@ -1,7 +1,7 @@
 """Planned comparisons and their outcome: `python -m rope_lab.results.plan [PLAN.yaml]` (default: results/plan.yaml).
 
-A plan is a list of studies, written before their first run. Its outcome is written beside it, PLAN.md, from what is
-kept in the folders that the studies name. Nothing of a study is tested before its last run has ended.
+A plan is a list of studies, written before their first run. Its outcome is written beside it, PLAN.md, from the kept
+runs in the folders that the studies name. Nothing of a study is tested before its last run has ended.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from rope_lab.results.outcomes import Outcome, Result, step_text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import MIXED
 from rope_lab.results.studies import PLAN, Comparison, PlanError, Study, called, parsed
-from rope_lab.results.tables import as_markdown, bullets, escaped
+from rope_lab.results.tables import NONE, Strong, Table, bullets, escaped, markdown
 from rope_lab.text import say
 
 TESTS = {
@@ -26,39 +26,53 @@ TESTS = {
     "mcnemar": "McNemar's exact test of the seeds that only one of the two solves",
     "sign": "exact sign test of which of a pair is there first; a run that never is, is later than any that is",
 }
+TITLE = "# Planned comparisons and their outcome"
+HEAD = f"""{TITLE}
+
+Written by `python -m rope_lab.results.plan` from [plan.yaml](plan.yaml) and the kept runs that it names. Nothing is
+tested before the last run of a study has ended.
+
+- **confirmed**: p of the family (Holm-corrected over a study's primary tests) below 0.05, and the first scheme ahead;
+- **reversed**: that p below 0.05, and the second ahead;
+- **refuted at the published size**: neither, and the 95% interval excludes the published difference;
+- **undecided**: none of these;
+- **open**: runs are to come.
+"""
 
 
 def section(outcome: Outcome, published: Published) -> str:
-    """What came of a study, as Markdown; how many runs are there, as long as not all are."""
+    """The outcome of a study as Markdown; how many runs have ended, as long as not all have."""
     study = outcome.study
     settings = " ".join(f"{key}={value}" for key, value in study.settings.items())
     seeds = "; ".join(f"{_title(published, scheme)} seeds {numbers(seeds)}" for scheme, seeds in study.seeds.items())
     parts = [
         f"## {study.name}",
         f"Hypothesis: {study.hypothesis}",
-        f"Runs: `task={study.task} scale={study.scale} {settings}`; {seeds}.",
+        f"Runs: `task={study.task} scale={study.scale} {settings}`; {escaped(seeds)}.",
     ]
     if outcome.untested:
         return "\n\n".join([*parts, f"**Outcome: {'open' if outcome.open else 'none'}.** {outcome.untested}"])
     diverged = outcome.diverged
     which = f" ({outcomes.named(diverged)}; counted as {study.diverged:g})" if diverged else ""
     better = "Higher" if study.higher_is_better else "Lower"
-    ended = f"All {len(outcome.found)} runs have ended, {len(diverged)} of them diverged{which}."
-    parts.append(f"{ended} {better} is better.")
-    for family, describe in ((outcome.primary, _primary), (outcome.secondary, _secondary)):
-        if family:
-            parts += describe(family, published)
-    return "\n\n".join([*parts, _every_seed(outcome, published)])
+    parts.append(
+        f"All {len(outcome.found)} runs have ended, {len(diverged)} of them diverged{which}. {better} is better."
+    )
+    if outcome.primary:
+        lines = [
+            f"- **{r.verdict.capitalize()}**: {escaped(_versus(r.comparison, published))}, {r.comparison.name}: "
+            f"{r.text} (p = {r.p_family:.2g})."
+            for r in outcome.primary
+        ]
+        parts += ["\n".join(lines), markdown(_primary(outcome.primary, published)), f"Test: {_tests(outcome.primary)}."]
+    if outcome.secondary:
+        table = markdown(_secondary(outcome.secondary, published))
+        parts += [table, f"Secondary tests decide nothing: {_tests(outcome.secondary)}."]
+    return "\n\n".join([*parts, markdown(_every_seed(outcome, published))])
 
 
-def _primary(family: list[Result], published: Published) -> list[str]:
-    """A sentence on each of the primary comparisons, and their table."""
+def _primary(family: list[Result], published: Published) -> Table:
     corrected = f"p corrected for {len(family)} (Holm)" if len(family) > 1 else "p of the family (one test)"
-    lines = [
-        f"- **{r.verdict.capitalize()}**: {_versus(r.comparison, published)}, {r.comparison.name}: "
-        f"{r.text} (p = {r.p_family:.2g})."
-        for r in family
-    ]
     rows = [
         {
             "primary comparison": r.comparison.name,
@@ -70,10 +84,10 @@ def _primary(family: list[Result], published: Published) -> list[str]:
         }
         for r in family
     ]
-    return ["\n".join(lines), as_markdown(rows), f"Test: {_tests(family)}."]
+    return Table(rows, "Primary comparisons")
 
 
-def _secondary(family: list[Result], published: Published) -> list[str]:
+def _secondary(family: list[Result], published: Published) -> Table:
     rows = [
         {
             "secondary comparison": r.comparison.name,
@@ -83,36 +97,38 @@ def _secondary(family: list[Result], published: Published) -> list[str]:
         }
         for r in family
     ]
-    return [as_markdown(rows), f"Secondary tests decide nothing: {_tests(family)}."]
+    return Table(rows, "Secondary comparisons")
 
 
 def _tests(family: list[Result]) -> str:
     return "; ".join(sorted({TESTS[result.comparison.test] for result in family}))
 
 
-def _every_seed(outcome: Outcome, published: Published) -> str:
-    """Every run, seed by seed: what it counts with in each comparison of values, and its steps.
+def _every_seed(outcome: Outcome, published: Published) -> Table:
+    """The value of every run in each comparison of values, and its steps, seed by seed.
 
-    Comparisons that count the same share their columns, which have the first one's name.
+    Comparisons of the same values share their columns, under the first one's name.
     """
-    columns, shown = {}, set()
-    for comparison in outcome.study.comparisons:
-        if comparison.test != "mcnemar":
-            show = step_text if comparison.test == "sign" else "{:.4g}".format
-            if comparison.value == "log_steps":
-                show = lambda logarithm: step_text(math.exp(logarithm))  # noqa: E731
-            for scheme, values in outcomes.counted(outcome.study, outcome.found, comparison).items():
-                counts = (scheme, comparison.metric, comparison.value, comparison.times, comparison.reaches)
-                if counts not in shown:
-                    shown.add(counts)
-                    name = f"{_title(published, scheme)}: {comparison.name.partition(' (')[0]}"
-                    columns[name] = {seed: show(value) for seed, value in values.dropna().items()}
-    every = sorted({seed for _, seed in outcome.study.cells})
-    return as_markdown([{"seed": str(seed)} | {n: c.get(seed, "–") for n, c in columns.items()} for seed in every])
+    columns = {}
+    for c in outcome.study.comparisons:
+        if c.test == "mcnemar":
+            continue
+        for scheme, values in outcomes.counted(outcome.study, outcome.found, c).items():
+            if c.value == "log_steps":
+                values = values.map(math.exp)
+            steps = c.test == "sign" or c.value == "log_steps"
+            key = (scheme, c.metric, c.value, c.times, c.reaches)
+            name = f"{_title(published, scheme)}: {c.name.partition(' (')[0]}"
+            columns.setdefault(key, (name, values.dropna().map(step_text if steps else "{:.4g}".format)))
+    named = dict(columns.values())
+    seeds = sorted({seed for _, seed in outcome.study.cells})
+    return Table(
+        [{"seed": str(seed)} | {n: c.get(seed, NONE) for n, c in named.items()} for seed in seeds], "Every seed"
+    )
 
 
 def _title(published: Published, scheme: str) -> str:
-    return escaped(published.title(called(scheme)))
+    return published.title(called(scheme))
 
 
 def _versus(comparison: Comparison, published: Published) -> str:
@@ -120,41 +136,27 @@ def _versus(comparison: Comparison, published: Published) -> str:
 
 
 def unplanned(path: Path, found: list[Outcome]) -> list[str]:
-    """The commits of runs that do not hold their study as the plan has it now, so that it may have come after them."""
+    """The commits of runs that do not hold their study word for word, so that it may be younger than they are."""
     problems = []
     for outcome in found:
         study = outcome.study
         for commit in sorted({commit for run in outcome.found.values() for commit in run.commit.split(MIXED)}):
             held = _at(path, commit)
             if held is None:
-                problems.append(f"{study.name}: git does not tell what the plan was at commit {commit}")
+                problems.append(f"{study.name}: git cannot show the plan at commit {commit}")
             elif commit.endswith(("+", "?")) or study not in held:
                 problems.append(f"{study.name}: commit {commit} of its runs does not hold the study as it stands now")
     return problems
 
 
 def _at(path: Path, commit: str) -> list[Study] | None:
-    """The studies of a plan as a commit has them; None where git does not tell."""
+    """The studies of a plan as a commit has them; None if git cannot show it."""
     show = ["git", "show", f"{commit.rstrip('+?')}:./{path.name}"]
     try:
         done = subprocess.run(show, cwd=path.resolve().parent, capture_output=True, text=True, timeout=10)
         return parsed(done.stdout, path.name) if done.returncode == 0 else None
     except (OSError, subprocess.TimeoutExpired, PlanError):
         return None
-
-
-TITLE = "# Planned comparisons and their outcome"
-HEAD = f"""{TITLE}
-
-Written by `python -m rope_lab.results.plan` from [plan.yaml](plan.yaml) and the rows that it names. Nothing is tested
-before the last run of a study has ended.
-
-- **confirmed**: p of the family (Holm-corrected over a study's primary tests) below 0.05, and the first scheme ahead;
-- **reversed**: that p below 0.05, and the second ahead;
-- **refuted at the published size**: neither, and the 95% interval excludes the published difference;
-- **undecided**: none of these;
-- **open**: runs are to come.
-"""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -173,7 +175,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         sys.exit(f"{error.filename or path}: cannot be read ({error.strerror})")
     if problems:
-        parts.append("## Problems\n\n" + bullets(f"**{escaped(problem)}**" for problem in problems))
+        parts.append("## Problems\n\n" + bullets(map(Strong, problems)))
     text = "\n\n".join([HEAD.rstrip(), *parts]) + "\n"
     write_whole(page, text.encode())
     say(text)

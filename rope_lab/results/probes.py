@@ -1,16 +1,25 @@
-"""What `python -m rope_lab.probe` found of a run, as it is kept in a .json."""
+"""Reports of `python -m rope_lab.probe`: read from a .json, and as tables and figures, a page a run."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 from pydantic import TypeAdapter
 
-from rope_lab import compat
-from rope_lab.files import read_file
+from rope_lab.files import read_file, write_whole
+from rope_lab.results.figures import WIDTH, rendered, styled
+from rope_lab.results.published import Published
+from rope_lab.results.runs import DAMAGE
+from rope_lab.results.tables import NONE, Table, bullets, escaped, markdown
+from rope_lab.text import ConfigError, plain
 
-MOST_BYTES = 2**26  # of what probes found
+MOST_BYTES = 2**26
+OVERLAY = "overlay.svg"  # all runs of a folder
+LINEAR = 0.01  # nats: below that the axis of costs is linear
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class Outcome:
 
     @property
     def label(self) -> str:
-        """The probe, with its wavelengths."""
+        """The probe with its wavelengths."""
         if self.wavelengths is None:
             return self.probe
         first, last = (f"{length:,.3g}" if length < 1000 else f"{length:,.0f}" for length in self.wavelengths)
@@ -37,7 +46,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Probed:
-    """A run and its outcomes, that of the run as it is first."""
+    """A run and its outcomes, that without a probe first."""
 
     task: str
     position: str
@@ -52,21 +61,113 @@ class Probed:
 
 
 def read(path: Path) -> Probed:
-    """What a .json holds. Raises OSError, or a ValueError, LookupError, TypeError or AttributeError."""
-    found = json.loads(read_file(path, MOST_BYTES))
-    probed = TypeAdapter(Probed).validate_python(found | {"outcomes": [outcome(o) for o in found["outcomes"]]})
+    """The report in a .json. Raises OSError, or one of runs.DAMAGE."""
+    probed = TypeAdapter(Probed).validate_python(json.loads(read_file(path, MOST_BYTES)))
     whole, *others = probed.outcomes
     if whole.loss is None or any(o.loss is None and not o.cannot for o in others):
         raise ValueError("holds outcomes without a loss")
     return probed
 
 
-def outcome(recorded: dict[str, Any]) -> Outcome:
-    """An outcome of a report, also of one written under old names."""
-    found = Outcome(**{compat.OUTCOMES.get(key, key): value for key, value in recorded.items()})
-    return replace(found, probe=renamed(found.probe))
+def table(outcomes: list[Outcome]) -> Table:
+    """The outcomes, that without a probe first, the others with their costs."""
+    whole, rows = outcomes[0], []
+    for o in outcomes:
+        name = o.label if o is not whole else "as it is"
+        row = {"probe (positions)": name, "nats per answer token": NONE, "change": o.cannot, "problems right": NONE}
+        row["change "] = ""
+        if not o.cannot:
+            row |= {"nats per answer token": f"{o.loss:.4f}", "problems right": f"{o.accuracy:.1%}"}
+        if not o.cannot and o is not whole:
+            points = f"{100 * (o.accuracy - whole.accuracy):+.1f} points"
+            row |= {"change": f"{o.loss - whole.loss:+.4f}", "change ": points}
+        rows.append(row)
+    return Table(rows, "Probes")
 
 
-def renamed(probe: str) -> str:
-    """A probe by the name that it has now."""
-    return next((new + probe.removeprefix(old) for old, new in compat.PROBES.items() if probe.startswith(old)), probe)
+def figure(outcomes: list[Outcome], title: str) -> Figure:
+    """Loss and accuracy under each probe, beside those without (dashed)."""
+    shown = [o for o in outcomes[1:] if not o.cannot]
+    plot = Figure(figsize=(WIDTH, 0.19 * len(shown) + 1), layout="constrained")
+    panels = {"loss": "nats per answer token", "accuracy": "share of problems right"}
+    for ax, (key, label) in zip(plot.subplots(1, 2, sharey=True), panels.items(), strict=True):
+        ax.axvline(getattr(outcomes[0], key), color="black", lw=0.8, ls="--")
+        for row, o in enumerate(shown):
+            ax.plot([getattr(outcomes[0], key), getattr(o, key)], [row, row], color="#0072B2", lw=1.2)
+            ax.plot(getattr(o, key), row, "o", ms=3, color="#0072B2")
+        ax.set(xlabel=label, yticks=range(len(shown)), yticklabels=[plain(o.label) for o in shown])
+        ax.set_ylim(len(shown) - 0.5, -0.5)
+    plot.suptitle(plain(title), fontsize=8)
+    return plot
+
+
+def write(found: dict[str, Any], stem: Path) -> list[Path]:
+    """Writes a report as `stem`.json, .md and .svg."""
+    outcomes = [Outcome(**outcome) for outcome in found["outcomes"]]
+    title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
+    if found.get("status", "finished") != "finished":
+        title += f", {found['status']}, weights of step {found['steps']:,}"
+    origins = [f"{name}: {', '.join(f'{k} {v}' for k, v in found[name].items())}" for name in ("run", "probe")]
+    page = f"# {escaped(title)}\n\n{markdown(table(outcomes))}\n\n{bullets(origins)}\n"
+    written = {"json": (json.dumps(found, indent=1) + "\n").encode(), "md": page.encode()}
+    if not all(o.cannot for o in outcomes[1:]):
+        with styled():
+            written["svg"] = rendered(figure(outcomes, title))
+    paths = {stem.with_name(f"{stem.name}.{kind}"): content for kind, content in written.items()}
+    for path, content in paths.items():
+        write_whole(path, content)
+    return list(paths)
+
+
+def costs(probed: list[Probed]) -> dict[str, list[dict[str, float]]]:
+    """The costs of the runs of each scheme."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for run in sorted(probed, key=lambda run: run.position):
+        found.setdefault(run.position, []).append(run.costs)
+    return found
+
+
+def overlay(probed: list[Probed]) -> bytes:
+    """`costs` of runs of one task and scale as SVG, in nats per answer token: a dot a run, a bar a scheme's mean."""
+    known, found = Published(), costs(probed)
+    labels = list(dict.fromkeys(label for runs in found.values() for run in runs for label in run))
+    lowest = min(cost for runs in found.values() for run in runs for cost in run.values())
+    with styled():
+        plot = Figure(figsize=(WIDTH, 0.19 * len(labels) + 1), layout="constrained")
+        ax = plot.subplots()
+        for row in range(0, len(labels), 2):
+            ax.axhspan(row - 0.5, row + 0.5, color="black", alpha=0.04, lw=0)
+        for rank, (scheme, runs) in enumerate(found.items()):
+            color, beside = known.color(scheme, found), 0.7 * ((rank + 0.5) / len(found) - 0.5)
+            ax.plot([], [], color=color, lw=2, label=plain(f"{known.title(scheme)} (n = {len(runs)})"))
+            for at, label in enumerate(labels):
+                if values := [run[label] for run in runs if label in run]:
+                    ax.plot(values, [at + beside] * len(values), "o", ms=3, mew=0, alpha=0.7, color=color)
+                    ax.plot([fmean(values)] * 2, [at + beside - 0.18, at + beside + 0.18], color=color, lw=2)
+        ax.axvline(0, color="black", lw=0.6)
+        ax.set_xscale("symlog", linthresh=LINEAR)
+        ax.set_xlim(min(-LINEAR / 2, lowest), None)
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.set(yticks=range(len(labels)), yticklabels=map(plain, labels), ylim=(len(labels) - 0.5, -0.5))
+        ax.set(xlabel="increase of the held-out loss, nats per answer token")
+        ax.legend(loc="upper right")
+        plot.suptitle(f"cost of one change at a time: {plain(probed[0].task)}, {plain(probed[0].scale)}", fontsize=9)
+        return rendered(plot)
+
+
+def rebuild(paths: list[Path]) -> None:
+    """Makes the tables and figures of reports again, and of two or more of one task and scale OVERLAY beside them.
+
+    Raises ConfigError for a path without a report.
+    """
+    found = []
+    for path in paths:
+        try:
+            write(json.loads(read_file(path)), path.with_suffix(""))
+            found.append(read(path))
+        except OSError as error:
+            raise ConfigError(f"{path}: holds no probes ({error.strerror})") from None
+        except DAMAGE as error:
+            raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {error})") from None
+    if len(found) > 1 and len({(run.task, run.scale) for run in found}) == 1 and any(map(any, costs(found).values())):
+        write_whole(paths[0].with_name(OVERLAY), overlay(found))

@@ -1,4 +1,4 @@
-"""results/published.yaml: what was published, beside which the measured is put; names and colours."""
+"""results/published.yaml: titles and colours, how tasks are shown, and published results to show beside ours."""
 
 import copy
 import operator
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+import yaml
 
 from rope_lab.places import ROOT
 from rope_lab.results.metrics import METRICS, Metric, declared
@@ -15,12 +15,12 @@ from rope_lab.results.runs import Run, one_line
 
 PUBLISHED = ROOT / "results" / "published.yaml"
 SPARE_COLORS = ("#F0E442", "#6A3D9A", "#B15928", "#1B9E77", "#E7298A", "#A6761D", "#66C2A5", "#FB9A99")
-LONGEST = 160  # characters of a title: what it says is all in the records
+LONGEST = 160  # characters of a title
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A value of a metric that runs reach, or do not; `since`: schemes are also compared as long after it."""
+    """A value of a metric that runs reach or do not; `since`: schemes are also compared as long after it."""
 
     name: str
     metric: str
@@ -28,17 +28,17 @@ class Threshold:
     since: bool = False
 
     def first_step(self, run: Run) -> float:
-        """The first evaluated step at which a run is there, infinite where it never is; nan without its curve."""
+        """The first evaluated step at which a run is there, infinite if it never is; nan without its curve."""
         if self.metric not in run.curves:
             return float("nan")
-        there = operator.ge if declared(self.metric).higher_is_better else operator.le
+        reached = operator.ge if declared(self.metric).higher_is_better else operator.le
         curve = zip(*run.curves[self.metric], strict=True)
-        return next((float(step) for step, value in curve if there(value, self.value)), float("inf"))
+        return next((float(step) for step, value in curve if reached(value, self.value)), float("inf"))
 
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What the write-up says of a task, and how it is shown; each key is explained in results/published.yaml."""
+    """How a task is shown, and its published results; results/published.yaml explains each key."""
 
     title: str
     metric: Metric
@@ -57,58 +57,59 @@ class Published:
     """The content of published.yaml."""
 
     def __init__(self, path: Path = PUBLISHED):
-        content = OmegaConf.to_container(OmegaConf.load(path))
+        content = yaml.safe_load(path.read_text("utf-8"))
         self.baseline, self.contender = content["baseline"], content["contender"]
         self.schemes, self.tasks, self.scales = content["schemes"], content["tasks"], content["scales"]
         self.attributes, self.rotations = content["attributes"], content["rotations"]
         self.untested = content["untested"]
 
     def against(self, baseline: str, contender: str = "") -> "Published":
-        """The same with another baseline and contender; where the baseline is the contender, they change places."""
+        """The same with another baseline and contender; a contender that becomes the baseline changes places."""
         other = copy.copy(self)
         other.contender = contender or (self.baseline if baseline == self.contender else self.contender)
         other.baseline = baseline
         return other
 
     def tests(self, scale: str, pairs: int) -> bool:
-        """Whether a difference of so many pairs is tested; else it is an estimate, with its interval alone."""
+        """Whether a difference of so many pairs is tested; otherwise it is an estimate with its interval alone."""
         return pairs > self.untested.get(scale, 0)
 
     def report(self, task: str, metrics: set[str], settings: Mapping[str, Any]) -> TaskReport:
-        """Of a task, its title with those of its runs' `settings` that belong there.
+        """The report of a task, with those of its runs' `settings` in its title that `named` lists.
 
-        A task that was not published is compared by the first of `METRICS` that its runs recorded.
+        A task without one is compared by the first of `METRICS` that its runs recorded.
         """
         if task not in self.tasks:
             metric = next((m for m in METRICS if m.name in metrics), METRICS[0])
-            return TaskReport(
-                task, metric, thresholds=[Threshold("95% right", metric.name, 0.95)] if metric.share else []
-            )
+            thresholds = [Threshold("95% right", metric.name, 0.95)] if metric.share else []
+            return TaskReport(task, metric, thresholds=thresholds)
         report = dict(self.tasks[task])
         shown = report.pop("shown")
-        metric = _metric(report.pop("metric"), shown)
+        metric = replace(declared(report["metric"]), name=report.pop("metric"), **shown)
         values = [(names, settings.get(setting)) for setting, names in report.pop("named", {}).items()]
-        if told := [one_line(str(names.get(value, value)), LONGEST) for names, value in values if value is not None]:
-            report["title"] += f" ({', '.join(told)})"
+        names = [one_line(str(names.get(value, value)), LONGEST) for names, value in values if value is not None]
+        if names:
+            report["title"] += f" ({', '.join(names)})"
         beside = {
-            title: _metric(name, shown if declared(name).share else {}) for title, name in report.pop("beside").items()
+            title: replace(declared(name), name=name, **(shown if declared(name).share else {}))
+            for title, name in report.pop("beside").items()
         }
         thresholds = [Threshold(**threshold) for threshold in report.pop("thresholds")]
         return TaskReport(metric=metric, thresholds=thresholds, beside=beside, **report)
 
     def title(self, scheme: str) -> str:
-        """How a scheme is called in tables and figures."""
+        """The name of a scheme in tables and figures."""
         if scheme in self.schemes:
             return self.schemes[scheme]["title"]
         name, _, variant = scheme.partition(" ")
         return one_line(" ".join(filter(None, [self.schemes.get(name, {}).get("title", name), variant])), LONGEST)
 
     def rank(self, scheme: str) -> int:
-        """Where a scheme stands in published.yaml, a variant where its scheme does; after the last if nowhere."""
+        """The place of a scheme in published.yaml, for a variant that of its scheme; after the last if unknown."""
         return rank(self.schemes, scheme if scheme in self.schemes else scheme.partition(" ")[0])
 
     def color(self, scheme: str, beside: Iterable[str] = ()) -> str:
-        """A known scheme's colour, the same wherever it is plotted; an unknown one's differs from those `beside` it."""
+        """A known scheme's colour, the same in every figure; an unknown one's differs from those `beside` it."""
         if scheme in self.schemes:
             return self.schemes[scheme]["color"]
         unknown = sorted({scheme, *beside} - self.schemes.keys())
@@ -116,10 +117,5 @@ class Published:
 
 
 def rank(order: Iterable[str], name: str) -> int:
-    """Where a name stands in an order; after the last where it does not."""
+    """The index of a name in an order; a large number if it is not there."""
     return next((i for i, each in enumerate(order) if each == name), 10**6)
-
-
-def _metric(name: str, shown: dict[str, Any]) -> Metric:
-    """A metric as the write-up prints it."""
-    return replace(declared(name), name=name, **shown)

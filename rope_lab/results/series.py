@@ -1,4 +1,4 @@
-"""What is plotted of a group: losses above their floor, slices by value or in bins, bands of means."""
+"""Plotted quantities of a group: losses above their floor, slices by value or in bins, bands of means."""
 
 import numpy as np
 import pandas as pd
@@ -8,28 +8,28 @@ from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES, POSIT
 from rope_lab.results.stats import t_intervals
 
 MANY, BINS = 24, 8  # an attribute with more than so many values is plotted in so many bins
-PANELS = 8  # more schemes than these get a panel each
-FEW = 6  # schemes: more than these are drawn without intervals; of more than PANELS, so many share a panel
+PANEL = 8  # schemes that one panel takes; of more, FEW are shown
+FEW = 6  # schemes: more than these are drawn without intervals
 FEWEST = 3  # seeds of which an interval is plotted
 
 
 def score_label(group: Group) -> str:
-    """What counts, as an axis names it."""
+    """The axis label of the metric."""
     return group.metric.unit + (f" above the Bayes-optimal {group.optimum:.3g}" if group.optimum else "")
 
 
 def published(group: Group, scheme: str) -> float | None:
-    """What was published of a scheme, as it is plotted; None where nothing was, or of another set-up."""
+    """The published value of a scheme as it is plotted; None without one, or of another set-up."""
     versions = [] if group.deviations() or group.variant else group.report.published.get(scheme, [])
     return float(versions[0].split()[0]) - group.optimum if versions else None
 
 
 def best(group: Group, length: str = "") -> list[str]:
-    """All schemes, or where they are too many for one panel, baseline and contender and those that ended best.
+    """All schemes, or, if they are too many for one panel, baseline, contender and those that ended best.
 
-    length: LENGTH or LENGTH_LOSS: not those that ended best, but those that are best at the greatest length
+    length: LENGTH or LENGTH_LOSS: those that are best at the greatest length instead
     """
-    if len(group.schemes) <= PANELS:
+    if len(group.schemes) <= PANEL:
         return group.schemes
     means, higher = group.finished.groupby("scheme").value.mean(), group.metric.higher_is_better
     if length:
@@ -42,19 +42,16 @@ def best(group: Group, length: str = "") -> list[str]:
 
 
 def sliced(group: Group) -> list[str]:
-    """The attributes of the problems that there is something of to plot.
-
-    Answer position only where there is a floor, or where a loss is what counts.
-    """
+    """The attributes of the problems to plot; answer position only of losses or above a floor."""
     attributes = next((list(run.slices) for run in group.finished.run if run.slices), [])
-    left_out = {LENGTH, LENGTH_LOSS, *group.report.mirrors}
-    return [a for a in attributes if a not in left_out and (a != POSITION or group.floor > 0 or not group.metric.share)]
+    omitted = {LENGTH, LENGTH_LOSS, *group.report.mirrors}
+    return [a for a in attributes if a not in omitted and (a != POSITION or group.floor > 0 or not group.metric.share)]
 
 
 def by_value(group: Group, attribute: str) -> dict[str, pd.DataFrame]:
-    """For each scheme what its runs say of the values of an attribute, or of bins of them: a row each, a column a seed.
+    """By scheme, the means by value of an attribute or by bins of it: a row each, a column a seed.
 
-    Shares of problems; losses, above the floor where that is known.
+    Shares of problems; losses, above the floor if that is known.
     """
     slices, some = group.slices(attribute), next(run for run in group.finished.run if attribute in run.slices)
     counts = pd.Series({int(value): count for value, (count, _) in some.slices[attribute].items()})
@@ -70,7 +67,7 @@ def by_value(group: Group, attribute: str) -> dict[str, pd.DataFrame]:
 
 
 def above_floor(group: Group, attribute: str) -> bool:
-    """Whether what `by_value` gives of an attribute is a loss above its floor."""
+    """Whether `by_value` gives a loss above its floor."""
     if attribute == LENGTH_LOSS:
         return group.metric.share or group.floor > 0
     some = next(run for run in group.finished.run if attribute in run.slices)
@@ -78,12 +75,10 @@ def above_floor(group: Group, attribute: str) -> bool:
 
 
 def band(table: pd.DataFrame) -> pd.DataFrame:
-    """The mean over the seeds of each row of `table`, and the ends of its 95% interval: `mean low high`.
-
-    The ends are nan of fewer than FEWEST seeds.
-    """
+    """The mean over the seeds of each row and its 95% interval: `mean low high`, ends nan of fewer than FEWEST."""
+    ends = t_intervals(table)
     few = table.count(axis=1) < FEWEST
-    return t_intervals(table).assign(**{end: lambda found, end=end: found[end].mask(few) for end in ("low", "high")})
+    return ends.assign(low=ends.low.mask(few), high=ends.high.mask(few))
 
 
 def edges(counts: pd.Series) -> np.ndarray:
@@ -96,10 +91,9 @@ def edges(counts: pd.Series) -> np.ndarray:
 
 
 def binned(run: pd.DataFrame, edges: np.ndarray) -> pd.Series:
-    """The mean over what falls into each bin, by the bin's centre; `run`, with `value count mean`."""
+    """The mean of the problems in each bin, by the bin's centre; `run`, with `value count mean`."""
     ends = np.append(edges[1:] - 1, max(run.value.max(), edges[-1]))
     bins = np.maximum(np.searchsorted(edges, run.value, side="right") - 1, 0)  # below the first edge: in its bin
-    counts = run["count"].to_numpy(dtype=float)
-    number = np.bincount(bins, counts, len(edges))
-    mean = np.bincount(bins, counts * run["mean"], len(edges)) / np.where(number, number, np.nan)
-    return pd.Series(mean, index=(edges + ends) / 2).dropna()
+    sums = pd.DataFrame({"count": run["count"], "sum": run["count"] * run["mean"]}).groupby(bins).sum()
+    centres = (edges + ends)[sums.index] / 2
+    return pd.Series((sums["sum"] / sums["count"]).to_numpy(), index=centres)

@@ -1,4 +1,4 @@
-"""Planned studies: what plan.yaml says, checked, and which runs are theirs."""
+"""Planned studies: plan.yaml, checked, and the runs of each study."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -18,23 +18,24 @@ from rope_lab.text import first_line, flat
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
+STRICT = ConfigDict(extra="forbid")
 
 
 class PlanError(ValueError):
     """A plan that cannot be read: the message names the study, the key and the remedy."""
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=STRICT)
 class Comparison:
     """One planned comparison of two schemes over the same seeds, schemes[0] − schemes[1].
 
     test:    see plan.TESTS
-    metric:  a metric of the run records; its values are multiplied by `times` and then in `unit`
-    value:   of t and sign_flip: `last`, the value after the last step; `mean`, over all evaluations after step 0; or
-             `log_steps`, the logarithm of the first evaluated step that is at `reaches`, lower is better; a run that
-             never is counts with train.steps + eval.every
-    margin:  of secondary comparisons of values, in `unit`: schemes[0] matches schemes[1] where the interval excludes
-             that it is worse by so much, and beats it where the interval excludes 0
+    metric:  of the run records; values are multiplied by `times` and then in `unit`
+    value:   of t and sign_flip: `last`, after the last step; `mean`, over all evaluations after step 0; `log_steps`,
+             the logarithm of the first evaluated step that is at `reaches`, lower is better; a run that never is there
+             counts with train.steps + eval.every
+    margin:  of secondary comparisons of values, in `unit`: schemes[0] matches schemes[1] if the interval excludes that
+             it is worse by so much, and beats it if the interval excludes 0
     reaches: of mcnemar, the value that solves the task after the last step; of sign, the value to reach in training
     published: the published difference in the same unit, if there is one
     """
@@ -62,13 +63,13 @@ class Comparison:
         return self.test in ("t", "sign_flip")
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=STRICT)
 class Study:
     """One question: its runs, and the comparisons that answer it.
 
-    rows:     the folder, beside the plan, where its runs are kept
-    settings: what all runs share besides task and scale, as overrides of the training command
-    seeds:    scheme → its seeds; behind it may stand settings, as in tables: `rope position.base=100`
+    rows:     the folder, beside the plan, of its kept runs
+    settings: of all runs, besides task and scale, as overrides of the training command
+    seeds:    scheme → its seeds; settings may follow the scheme, as in tables: `rope position.base=100`
     diverged: the value that a run counts with which diverged, in the metric's own unit
     primary:  one family, corrected by Holm; these decide
     secondary: described and not corrected; these decide nothing
@@ -103,7 +104,6 @@ class Study:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """All of them, those that decide first."""
         return self.primary + self.secondary
 
     @property
@@ -113,11 +113,10 @@ class Study:
         return [(scheme, seed) for seed in every for scheme, seeds in self.seeds.items() if seed in seeds]
 
     def prefers_high(self, comparison: Comparison) -> bool:
-        """Whether a higher value is better in a comparison."""
         return self.higher_is_better and comparison.value != "log_steps"
 
     def reaches(self, value: float, comparison: Comparison) -> bool:
-        """Whether a value is at least as good as the one that a comparison says is to be reached."""
+        """Whether a value is at least as good as the one that the comparison asks for."""
         return value >= comparison.reaches if self.higher_is_better else value <= comparison.reaches
 
 
@@ -125,7 +124,7 @@ Runs = dict[tuple[str, int], Run]  # scheme and seed → the run
 
 
 def load(path: Path = PLAN) -> list[Study]:
-    """The studies of a plan. Raises PlanError, and OSError where there is no such file."""
+    """The studies of a plan. Raises PlanError, and OSError if the file cannot be read."""
     try:
         return parsed(read_file(path).decode(), path.name)
     except UnicodeDecodeError as error:
@@ -162,11 +161,11 @@ def parsed(text: str, name: str) -> list[Study]:
 
 
 def find(study: Study, runs: list[Run]) -> Runs:
-    """The runs of a study that have ended. Raises PlanError where two fit one cell: they differ in another setting."""
+    """The runs of a study that have ended. Raises PlanError for two of one cell, which differ in another setting."""
     found: Runs = {}
     for run in runs:
-        fitting = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
-        scheme = max(fitting, key=lambda scheme: len(scheme.split()), default="")
+        of = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
+        scheme = max(of, key=lambda scheme: len(scheme.split()), default="")
         if not scheme or run.seed not in study.seeds[scheme] or run.status not in ("finished", "diverged"):
             continue
         if (cell := (scheme, run.seed)) in found:
@@ -176,13 +175,13 @@ def find(study: Study, runs: list[Run]) -> Runs:
 
 
 def called(scheme: str) -> str:
-    """A scheme of a plan as the tables of results call it: `rope (base=100)` for `rope position.base=100`."""
+    """A scheme of a plan as tables call it: `rope (base=100)` for `rope position.base=100`."""
     name, *settings = scheme.split()
     return name + (f" ({', '.join(setting.removeprefix('position.') for setting in settings)})" if settings else "")
 
 
 def _fits(scheme: str, study: Study, run: Run) -> bool:
-    """Whether a run is one of a scheme of a study: with its settings, and those of its yaml where it names none."""
+    """Whether a run is of a scheme of a study: with its settings, and otherwise those of the scheme's yaml."""
     name, *settings = scheme.split()
     given = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
     own = {f"position.{key}": value for key, value in run.position_settings.items()}

@@ -1,40 +1,48 @@
-"""Sweeps: recipes of one task and scale that differ in one setting or two, and what comes of each of its values."""
+"""Sweeps: recipes of one task and scale that differ in one setting, and the scores at each of its values."""
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, groupby, permutations
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.groups import Group, is_number, ordered
+from rope_lab.results import sections
+from rope_lab.results.groups import Group
 from rope_lab.results.published import LONGEST, TaskReport
 from rope_lab.results.runs import one_line
 from rope_lab.results.stats import PairedDifference, expected_best, paired_difference
+from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, signed, strong_if
+from rope_lab.text import show
 
-Line = tuple[str, Any]  # a scheme, and the value of the second setting; None where one setting alone varies
 FEWEST_WORDS = 3  # values of a setting that is no number: two are a comparison of two recipes
+BUDGETS = 6  # columns of the expected best
+GAIN = "− at the recipe's"
+TUNED = (
+    "What tuning gains. Best of n: the expected best of n values drawn at random, with replacement, from those above, "
+    "on one seed (Dodge et al., 2019); mean over the seeds that a scheme has at every value. A best value is chosen by "
+    "the scores that it is shown with, which flatters each."
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """Recipes that differ in one setting or two, and the runs of all of them.
+    """Recipes that differ in one setting, and their runs.
 
-    settings: the setting that is the axis; where two vary, then the one that tells lines apart
-    groups:   the values of these settings → the runs that have them, in the order of the values
-    variant:  the settings that all of them share and the usual recipe of that task and scale has not
+    groups:  each value of the setting, in order → the runs that have it
+    variant: the settings that all of them share and that the usual recipe does not have
     """
 
-    settings: tuple[str, ...]
-    groups: dict[tuple[Any, ...], Group]
+    setting: str
+    groups: dict[Any, Group]
     variant: str = ""
 
     @property
     def title(self) -> str:
-        """The task, and what the recipes share that is unusual."""
         return ", ".join(filter(None, [self.group.report.title, self.variant]))
 
     @property
@@ -44,188 +52,242 @@ class Sweep:
 
     @property
     def report(self) -> TaskReport:
-        """What published.yaml says of the task."""
         return self.group.report
 
     @property
     def recipe_id(self) -> str:
-        """Its own, as each recipe has one: of its settings and one of the recipes."""
-        return "-".join([*self.settings, self.group.recipe_id]).replace(".", "_")
+        return f"{self.setting}-{self.group.recipe_id}".replace(".", "_")
 
     @property
-    def others(self) -> dict[tuple[Any, ...], Group]:
-        """Those that are not the recipe's own and have no section of their own."""
-        return {values: group for values, group in self.groups.items() if group.variant}
+    def others(self) -> dict[Any, Group]:
+        """Those that are not of the usual recipe, which has a section of its own."""
+        return {value: group for value, group in self.groups.items() if group.variant}
 
-    @cached_property
+    @property
     def values(self) -> list[Any]:
-        """Those of the axis, in order."""
-        return ordered(values[0] for values in self.groups)
+        return list(self.groups)
 
     @property
-    def recipe(self) -> tuple[Any, ...] | None:
-        """The values that the recipe has; None where none of the groups is of it."""
-        return next((values for values, group in self.groups.items() if not group.variant), None)
+    def recipe(self) -> int | None:
+        """The index of the usual recipe's value; None if no group is of it."""
+        return next((i for i, group in enumerate(self.groups.values()) if not group.variant), None)
 
     @property
     def on_log_axis(self) -> bool:
         """Whether the values are numbers of different magnitude, as learning rates are."""
-        return all(map(is_number, self.values)) and 3 * max(self.values[0], 0) <= self.values[-1] and self.values[0] > 0
+        return all(map(is_number, self.values)) and 0 < 3 * self.values[0] <= self.values[-1]
 
     @property
     def optimum(self) -> float:
-        """The Bayes-optimal value, where it is the same for all; else 0."""
+        """The Bayes-optimal value if it is the same for all, otherwise 0."""
         found = {group.optimum for group in self.groups.values()}
         return found.pop() if len(found) == 1 else 0.0
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """A row a run that ended: `line at seed value diverged pair_as`; `at` counts the values of the axis.
+        """A row a run that ended: `scheme at seed value diverged pair_as`; `at` is the index of the setting's value.
 
-        A run that diverged counts with the worst value of all that finished. Runs are paired where `pair_as` is the
-        same: the numbers of their code; of a run of mixed origin, its own.
+        A run that diverged counts with the worst value of all that finished. Runs of equal `pair_as` may be paired: it
+        is the numerics of their code, and of a run of mixed origin its own id.
         """
         parts = []
-        for values, group in self.groups.items():
+        for at, group in enumerate(self.groups.values()):
             ended = group.runs[(group.runs.status == "diverged") | group.runs.run_id.isin(group.finished.run_id)]
-            lines = [(scheme, values[1] if len(values) > 1 else None) for scheme in ended.scheme]
-            ended = ended.assign(value=group.finished.value, at=self.values.index(values[0]))
-            parts.append(ended.assign(line=pd.Series(lines, index=ended.index, dtype=object)))
+            parts.append(ended.assign(value=group.finished.value, at=at))
         runs = pd.concat(parts, ignore_index=True)
         diverged = runs.status == "diverged"
         worst = runs.value.min() if self.group.metric.higher_is_better else runs.value.max()
         pair_as = runs.numbers_of.mask(runs.mixed.astype(bool), runs.run_id)
         runs = runs.assign(value=runs.value.mask(diverged, worst), diverged=diverged, pair_as=pair_as)
-        return runs.dropna(subset="value")[["line", "at", "seed", "value", "diverged", "pair_as"]]
+        return runs.dropna(subset="value")[["scheme", "at", "seed", "value", "diverged", "pair_as"]]
 
     @cached_property
-    def lines(self) -> list[Line]:
+    def schemes(self) -> list[str]:
         """Those that have runs at two values or more, in the order of published.yaml; if none has, all with a run."""
-        rank = self.group.published.rank
-        seconds = ordered({second for _, second in self._by_line})
-        varied = [line for line, runs in self._by_line.items() if runs["at"].nunique() > 1] or self._by_line
-        return sorted(varied, key=lambda line: (rank(line[0]), line[0], seconds.index(line[1])))
+        counts = self.runs.groupby("scheme")["at"].nunique()
+        varied = counts[counts > 1] if (counts > 1).any() else counts
+        return sorted(varied.index, key=lambda scheme: (self.group.published.rank(scheme), scheme))
 
     @cached_property
-    def _by_line(self) -> dict[Line, pd.DataFrame]:
-        return dict(list(self.runs.groupby("line", sort=False)))
+    def scores(self) -> dict[str, pd.DataFrame]:
+        """The final scores of a scheme: a row a seed, a column a value's index; nan where there is no run."""
+        return self._pivot(["seed"])
 
     @cached_property
-    def scores(self) -> dict[Line, pd.DataFrame]:
-        """What the runs of a line ended with: a row a seed, a column a value of the axis; nan where there is no run."""
-        return {line: self._pivoted(runs, "seed") for line, runs in self._by_line.items()}
+    def _pairable(self) -> dict[str, pd.DataFrame]:
+        return self._pivot(["seed", "pair_as"])
 
-    def _pivoted(self, runs: pd.DataFrame, index: str | list[str]) -> pd.DataFrame:
-        return runs.pivot(index=index, columns="at", values="value").reindex(columns=range(len(self.values)))
+    def _pivot(self, rows: list[str]) -> dict[str, pd.DataFrame]:
+        table = self.runs.pivot(index=["scheme", *rows], columns="at", values="value")
+        table = table.reindex(columns=range(len(self.groups)))
+        return {scheme: each.droplevel("scheme") for scheme, each in table.groupby("scheme")}
 
-    def diverged(self, line: Line, at: int) -> int:
-        """How many of its runs diverged there."""
-        runs = self._by_line[line]
-        return int(runs.diverged[runs["at"] == at].sum())
-
-    def best(self, line: Line) -> int | None:
-        """Which value is best in the mean over its seeds; None where all are alike, or the line has not every value."""
-        means = self.scores[line].mean()
+    def best(self, scheme: str) -> int | None:
+        """The index of the value with the best mean; None if all are alike or the scheme lacks one."""
+        means = self.scores[scheme].mean()
         if means.isna().any() or means.nunique() == 1:
             return None
         return int(means.idxmax() if self.group.metric.higher_is_better else means.idxmin())
 
-    @cached_property
-    def tuned(self) -> dict[Line, pd.DataFrame]:
-        """The expected best against budget: a row a seed that a line has at every value, a column a trial."""
-        return {line: self._expected(table.dropna()) for line, table in self.scores.items()}
-
-    def paired(self, line: Line, at: int, other: Line, other_at: int) -> PairedDifference | None:
-        """A line at one value against a line at a value, seed by seed; None where they share no seed."""
-        return _paired(*(self._pairable[each].get(i) for each, i in ((line, at), (other, other_at))))
-
-    def tuned_difference(self, line: Line, other: Line, budget: int) -> PairedDifference | None:
-        """The expected best of `line` against that of `other`, after so many trials each, seed by seed."""
-        return _paired(*(self._tuned_pairable[each][budget] for each in (line, other)))
-
-    @cached_property
-    def _pairable(self) -> dict[Line, pd.DataFrame]:
-        return {line: self._pivoted(runs, ["seed", "pair_as"]) for line, runs in self._by_line.items()}
-
-    @cached_property
-    def _tuned_pairable(self) -> dict[Line, pd.DataFrame]:
-        return {line: self._expected(table.dropna()) for line, table in self._pairable.items()}
-
-    def _expected(self, table: pd.DataFrame) -> pd.DataFrame:
-        sign = 1 if self.group.metric.higher_is_better else -1
-        budgets = range(1, len(self.values) + 1)
+    def tuned(self, scheme: str, pairable: bool = False) -> pd.DataFrame:
+        """The expected best against budget: a row a seed that a scheme has at every value, a column a budget."""
+        table = (self._pairable if pairable else self.scores)[scheme].dropna()
+        sign, budgets = self.group.metric.sign, range(1, len(self.groups) + 1)
         rows = [[sign * expected_best(sign * row, n) for n in budgets] for row in table.to_numpy()]
         return pd.DataFrame(np.reshape(rows, (-1, len(budgets))), index=table.index, columns=budgets)
 
+    def difference(self, scheme: str, at: int, other: str, other_at: int) -> PairedDifference | None:
+        """A scheme at one value against a scheme at a value, seed by seed; None without a shared seed."""
+        return _difference(self._pairable[scheme][at], self._pairable[other][other_at])
+
 
 def find(groups: list[Group]) -> list[Sweep]:
-    """The sweeps among these groups, so that each recipe which is not the usual one is in at most one of them.
-
-    Those of most recipes come first; of as many, those in which one setting varies, and not two.
-    """
+    """The sweeps among these groups, the longest first; each unusual recipe is in at most one of them."""
     found: list[Sweep] = []
     for alike in (list(same) for _, same in groupby(groups, key=lambda group: (group.task, group.scale))):
         left = {group for group in alike if group.variant}
-        candidates = sorted(_candidates(alike), key=lambda sweep: (-len(sweep.groups), len(sweep.settings)))
-        for sweep in candidates:
+        for sweep in sorted(_candidates(alike), key=lambda sweep: -len(sweep.groups)):
             here = left & {*sweep.groups.values()}
             if here and len(sweep.runs):
-                found.append(replace(sweep, variant=_unlike(sweep, alike)))
+                usual = next((group.settings for group in alike if not group.variant), sweep.group.settings)
+                shared = {k: v for k, v in sweep.group.settings.items() if k != sweep.setting and usual.get(k) != v}
+                variant = ", ".join(f"{key}={shared[key]}" for key in sorted(shared))
+                found.append(replace(sweep, variant=one_line(variant, LONGEST)))
                 left -= here
     return found
 
 
-def _unlike(sweep: Sweep, alike: list[Group]) -> str:
-    """What all recipes of a sweep share that the usual one of these groups has not."""
-    usual = next((group.settings for group in alike if not group.variant), sweep.group.settings)
-    unlike = [k for k, v in sweep.group.settings.items() if k not in sweep.settings and usual.get(k) != v]
-    return one_line(", ".join(f"{key}={sweep.group.settings[key]}" for key in sorted(unlike)), LONGEST)
+def _candidates(groups: list[Group]) -> list[Sweep]:
+    """Every sweep of one setting that these groups of one task and scale hold."""
+    settings = pd.DataFrame([{k: json.dumps(v, sort_keys=True) for k, v in g.settings.items()} for g in groups])
+    varied = [key for key in settings if settings[key].nunique(dropna=False) > 1]
+    found = []
+    for setting in sorted(varied, reverse=True):
+        rest = [str([g.settings.get(key) for key in varied if key != setting]) for g in groups]
+        for same in settings.groupby(rest, sort=False).groups.values():
+            values = {_hashable(groups[i].settings.get(setting)): groups[i] for i in same}
+            if len(values) >= (2 if all(map(is_number, values)) else FEWEST_WORDS):
+                found.append(Sweep(setting, {value: values[value] for value in ordered(values)}))
+    return found
 
 
-def _candidates(groups: list[Group]) -> Iterator[Sweep]:
-    """Every sweep of one setting or two that these groups of one task and scale hold."""
-    for axes in _axes(groups):
-        same: dict[str, dict[tuple[Any, ...], Group]] = {}
-        for group in groups:
-            rest = {key: value for key, value in group.settings.items() if key not in axes}
-            alike = same.setdefault(_word(rest), {})
-            alike[tuple(_plain(group.settings.get(key)) for key in axes)] = group
-        for found in same.values():
-            on_axis, *other = [ordered({values[i] for values in found}) for i in range(len(axes))]
-            if not _varies(on_axis) or (other and not _is_grid(list(found), on_axis, other[0])):
-                continue
-            yield Sweep(axes, {values: found[values] for values in ordered(found)})
+def section(sweep: Sweep, compared: bool = True) -> Section:
+    """A sweep's tables and sentences; `compared`: with paired differences to the baseline."""
+    metric = sweep.group.metric
+    sentences = [
+        f"{metric.unit}, mean over seeds; {metric.better} is better. Emphasized: the best value of a scheme that has "
+        "them all."
+    ]
+    if sweep.runs.diverged.any():
+        sentences.append("A run that diverged counts with the worst value of those that finished.")
+    warnings = _said_once(sweep, {value: group.warnings(diverged_count=True) for value, group in sweep.others.items()})
+    details = {value: sections.details(group, compared) for value, group in sweep.others.items()}
+    return Section(
+        f"{sweep.title}, by {sweep.setting}, scale {sweep.group.scale}",
+        [scores(sweep, compared)],
+        [*sentences, *map(Strong, warnings)],
+        [tuned(sweep, compared)],
+        [every_seed(sweep, compared)],
+        _said_once(sweep, details),
+    )
 
 
-def _axes(groups: list[Group]) -> list[tuple[str, ...]]:
-    """The one or two settings in which some two of the groups differ, and no more."""
-    found = set()
-    for first, second in combinations([{k: _word(v) for k, v in group.settings.items()} for group in groups], 2):
-        differ = [key for key in {**first, **second} if first.get(key) != second.get(key)]
-        found |= set(permutations(differ)) if len(differ) <= 2 else set()
-    return sorted(found, reverse=True)
+def scores(sweep: Sweep, compared: bool = True) -> Table:
+    """A row a scheme and a column a value: mean and interval; then, if `compared`, the differences to the baseline."""
+    digits, title = sweep.group.metric.digits, sweep.group.published.title
+    heads = [show(value) + (" (recipe)" if at == sweep.recipe else "") for at, value in enumerate(sweep.values)]
+    rows = []
+    for scheme in sweep.schemes:
+        row, best = {f"{sweep.setting} =": title(scheme)}, sweep.best(scheme)
+        for at, head in enumerate(heads):
+            here = sweep.runs[(sweep.runs.scheme == scheme) & (sweep.runs["at"] == at)]
+            diverged = f", {here.diverged.sum()} diverged" if here.diverged.any() else ""
+            row[head] = strong_if(at == best, mean_of(here.sort_values("seed").value, digits) + diverged)
+        rows.append(row)
+    for scheme, other in _versus(sweep) if compared else []:
+        found = [sweep.difference(scheme, at, other, at) for at in range(len(heads))]
+        cells = [signed(d.difference, digits) if d else NONE for d in found]
+        rows.append({f"{sweep.setting} =": f"{title(scheme)} − {title(other)}"} | dict(zip(heads, cells, strict=True)))
+    return Table(rows, "Scores")
 
 
-def _varies(values: list[Any]) -> bool:
-    return len(values) >= (2 if all(map(is_number, values)) else FEWEST_WORDS)
+def tuned(sweep: Sweep, compared: bool = True) -> Table:
+    """What tuning gains each scheme that has a seed at every value: its best value, and the expected best by budget."""
+    rows, digits, title = [], sweep.group.metric.digits, sweep.group.published.title
+    schemes = [scheme for scheme in sweep.schemes if len(sweep.tuned(scheme))]
+    budgets = list(range(1, len(sweep.groups) + 1))
+    if len(budgets) > BUDGETS:
+        budgets = [2**i for i in range(len(budgets).bit_length()) if 2**i < len(budgets)] + [len(budgets)]
+    for scheme in schemes:
+        best, recipe, table = sweep.best(scheme), sweep.recipe, sweep.tuned(scheme)
+        row = {
+            "scheme": title(scheme),
+            f"best {sweep.setting}": "all alike" if best is None else show(sweep.values[best]),
+            "there": mean_of(sweep.scores[scheme][best or 0].dropna(), digits),
+        }
+        if recipe is not None and compared:
+            gained = None if best in (None, recipe) else sweep.difference(scheme, best, scheme, recipe)
+            row[GAIN] = "0" if best in (None, recipe) else signed(gained.difference, digits) if gained else NONE
+        expected = {f"best of {n}": _without_count(mean_of(table[n], digits)) for n in budgets}
+        rows.append(row | expected | {"seeds": str(len(table))})
+    for scheme, other in _versus(sweep) if compared else []:
+        at, other_at = (sweep.best(each) or 0 for each in (scheme, other))  # the first if all values are alike
+        if scheme in schemes and other in schemes and (d := sweep.difference(scheme, at, other, other_at)):
+            tables = [sweep.tuned(each, pairable=True) for each in (scheme, other)]
+            found = {n: _difference(*(table[n] for table in tables)) for n in budgets}
+            row = {"scheme": f"{title(scheme)} − {title(other)}", f"best {sweep.setting}": "each at its own"}
+            row |= {"there": signed(d.difference, digits)} | ({GAIN: NONE} if sweep.recipe is not None else {})
+            row |= {
+                f"best of {n}": _without_count(signed(d.difference, digits)) if d else NONE for n, d in found.items()
+            }
+            rows.append(row | {"seeds": str(found[1].difference.n) if found[1] else "0"})
+    return Table(rows, "Tuning", TUNED)
 
 
-def _is_grid(cells: list[tuple[Any, Any]], on_axis: list[Any], others: list[Any]) -> bool:
-    """Whether two lines or more have two values or more, on the longer axis; of equal ones, on the one of numbers."""
-    long = sum(sum(second == other for _, second in cells) > 1 for other in others) > 1
-    return long and (len(on_axis), all(map(is_number, on_axis))) >= (len(others), all(map(is_number, others)))
+def every_seed(sweep: Sweep, compared: bool = True) -> Table:
+    """Every seed of every recipe but the usual one."""
+    rows = [
+        {sweep.setting: show(value)} | row
+        for value, group in sweep.others.items()
+        for row in sections.every_seed(group, compared).rows
+    ]
+    return Table(rows, "Every seed")
 
 
-def _paired(first: pd.Series, second: pd.Series) -> PairedDifference | None:
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def ordered(values: Iterable[Any]) -> list[Any]:
+    """Distinct values: numbers by size, before words."""
+    return sorted(set(values), key=lambda value: (0, value, "") if is_number(value) else (1, 0, str(value)))
+
+
+def _said_once(sweep: Sweep, lines: dict[Any, list[str]]) -> list[str]:
+    """Lines of each value's recipe, each once behind the values that it is of; alone if it is of all."""
+    values: dict[str, list[str]] = {}
+    for value, each in lines.items():
+        for line in each:
+            values.setdefault(line, []).append(f"{sweep.setting}={show(value)}")
+    return [line if len(of) == len(lines) else f"{'; '.join(of)}: {line}" for line, of in values.items()]
+
+
+def _versus(sweep: Sweep) -> list[tuple[str, str]]:
+    """Each scheme with the baseline, if that is there."""
+    baseline = sweep.group.published.baseline
+    return [(scheme, baseline) for scheme in sweep.schemes if baseline in sweep.schemes and scheme != baseline]
+
+
+def _difference(first: pd.Series, second: pd.Series) -> PairedDifference | None:
     first, second = first.dropna(), second.dropna()
     shared = first.index.intersection(second.index)
     return None if shared.empty else paired_difference(first[shared].to_numpy(), second[shared].to_numpy())
 
 
-def _plain(value: Any) -> Any:
-    """A value that can be a key."""
-    return value if value is None or isinstance(value, bool | int | float | str) else _word(value)
+def _without_count(cell: str) -> str:
+    """A cell without its number of seeds, which has a column of its own."""
+    return cell.split(" n=")[0].removesuffix(" (one seed)")
 
 
-def _word(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+def _hashable(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value, sort_keys=True)

@@ -1,36 +1,37 @@
-"""Does the contender beat the baseline? One line for each task and scale, and one for each planned comparison."""
+"""Does the contender beat the baseline? One verdict for each task and scale, and one for each planned comparison."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from rope_lab.results import outcomes
 from rope_lab.results.groups import Group
 from rope_lab.results.metrics import Metric, declared
 from rope_lab.results.outcomes import Outcome, Result
 from rope_lab.results.published import Published, TaskReport, rank
 from rope_lab.results.stats import ALPHA, Interval, holm
-from rope_lab.results.studies import NAME, Comparison
+from rope_lab.results.studies import Comparison
+from rope_lab.results.tables import NONE, Strong, Table, number, signed
 
-LAST, MEAN, STEPS = "last step", "mean over training", "logarithm of steps"
+LAST, MEAN = "last step", "mean over training"
 YES, NO, AHEAD, BEHIND, CEILING, UNSURE, OPEN = "yes", "no", "ahead", "behind", "ceiling", "unsure", "open"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of contender − baseline on one task. Differences are gains: positive where the contender is ahead.
+    """Contender − baseline on one task. Differences are gains: positive if the contender is ahead.
 
-    value:     what was compared: `last step`, or `mean over training`; before it a metric that is not the task's own
+    value:     what was compared: `last step`, `mean over training` or steps to a value
     planned:   whether its plan was committed before its first run
-    published: the gains of the write-up's versions, in the unit of `report.metric`; empty where it has none
-    means:     of baseline and contender over the seeds that both have; nan as long as runs are to come
+    published: the gains of the write-up's versions, in the unit of `report.metric`; empty without any
+    means:     of baseline and contender over the seeds that both have; nan while runs are to come
     gain:      measured, with Student's t interval over paired seeds
-    p:         corrected for `family`: of the paired t test, or of the test that was planned; nan without one
+    p:         corrected for `family`: of the paired t test, or of the planned test; nan without one
     word:      `yes`: a planned test is significant in the contender's favour; `no`: it is so in the baseline's, or the
                whole 95% interval lies below half of the published gain; `ahead`, `behind`: p is significant, but not
-               planned; `ceiling`: the baseline leaves no room for half of the published gain, and the contender is not
-               shown to be behind; `open`: runs are to come; else `unsure`
-    runs:      how many of the runs have ended, and how many there are to be
+               planned; `ceiling`: the baseline leaves no room for half of the published gain, and a loss of that size
+               is excluded; `open`: runs are to come; else `unsure`
+    runs:      how many of the runs have ended, and how many are planned
+    logarithm: whether gain and means are logarithms of steps
     """
 
     task: str
@@ -45,28 +46,44 @@ class Verdict:
     family: str
     word: str
     runs: tuple[int, int]
+    logarithm: bool = False
 
     @property
     def label(self) -> str:
-        """What it is of, in a few words: `paper scale, 5 seeds`."""
-        what = f"{self.scale} scale" + (f", {self.value}" if self.planned else "")
-        return what + (f", {self.gain.n} seed{'s' if self.gain.n > 1 else ''}" if self.gain.n else "")
+        """`paper scale, 5 seeds`"""
+        label = f"{self.scale} scale" + (f", {self.value}" if self.planned else "")
+        return label + (f", {self.gain.n} seed{'s' if self.gain.n > 1 else ''}" if self.gain.n else "")
+
+    @property
+    def gain_text(self) -> str:
+        """The gain with its interval; of logarithms, as a ratio of steps."""
+        if not self.logarithm or math.isnan(self.gain.mean):
+            return signed(self.gain, self.report.metric.digits)
+        ratio, low, high = (math.exp(-end) for end in (self.gain.mean, self.gain.high, self.gain.low))
+        return f"{ratio:.2f} times the steps" + (f" [{low:.2f}, {high:.2f}]" if self.gain.n > 1 else "")
+
+    @property
+    def means_text(self) -> str:
+        if math.isnan(self.gain.mean):
+            return NONE
+        shown = [f"{math.exp(m):,.0f}" if self.logarithm else number(m, self.report.metric.digits) for m in self.means]
+        return " → ".join(shown)
 
     def is_of(self, group: Group) -> bool:
-        """Whether it is of the group's task, as it is titled (each corpus has a title of its own), and scale."""
+        """Whether it is of the group's scale and task, by title: each corpus has a title of its own."""
         return (self.report.title, self.scale) == (group.report.title, group.scale)
 
 
 def verdicts(groups: list[Group], studies: list[Outcome], published: Published) -> list[Verdict]:
-    """Those of the planned comparisons, and of the groups under their own recipe, by task and scale."""
+    """Of the planned comparisons, then of the groups under their usual recipe; each by task and scale."""
     found = [verdict for outcome in studies for verdict in _planned(outcome, published)]
     for scale in dict.fromkeys(group.scale for group in groups):
         found += _exploratory([group for group in groups if group.scale == scale])
-    return sorted(found, key=lambda v: (rank(published.tasks, v.task), rank(published.scales, v.scale), not v.planned))
+    return sorted(found, key=lambda v: (not v.planned, rank(published.tasks, v.task), rank(published.scales, v.scale)))
 
 
 def _exploratory(groups: list[Group]) -> list[Verdict]:
-    """Of the groups of one scale: p is corrected for the tasks there. What was tried besides is left out."""
+    """Of the groups of one scale under their usual recipe; p is corrected for their number."""
     found = []
     for g in groups:
         pair = g.published.contender, g.published.baseline
@@ -74,9 +91,8 @@ def _exploratory(groups: list[Group]) -> list[Verdict]:
         if g.variant or pairs.empty:
             continue
         difference, means = g.difference(*pair), (pairs.value_other.mean(), pairs.value.mean())
-        sign = 1 if g.metric.higher_is_better else -1
-        gain, runs = _gain(difference.difference, sign), int(g.runs.scheme.isin(pair).sum())
-        gains = _published(g.report, pair, sign)
+        gain, runs = _gain(difference.difference, g.metric.sign), int(g.runs.scheme.isin(pair).sum())
+        gains = _published(g.report, pair, g.metric.sign)
         word = _word(gain, gains, means[0], g.metric)
         same = (g.task, g.scale, g.report, LAST, False, gains, means, gain, difference.p)
         found.append(Verdict(*same, "", word, (runs, runs)))
@@ -85,8 +101,10 @@ def _exploratory(groups: list[Group]) -> list[Verdict]:
 
 
 def _not_planned(v: Verdict, p: float) -> str:
-    """What a corrected p says that no plan asked for: never yes or no."""
-    return (AHEAD if v.gain.mean > 0 else BEHIND) if v.word == UNSURE and p < ALPHA else v.word
+    """The word for a corrected p without a plan."""
+    if v.word == UNSURE and p < ALPHA:
+        return AHEAD if v.gain.mean > 0 else BEHIND
+    return v.word
 
 
 def family_of(p: list[float], several: str, one: str) -> tuple[list[float], str]:
@@ -103,60 +121,131 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
         c = result.comparison
         if set(c.schemes) != set(pair):
             continue
-        first = c.schemes == pair  # whether the contender is
-        higher = study.prefers_high(c)
+        first = c.schemes == pair  # the contender is the first of the comparison
+        higher, logarithm = study.prefers_high(c), c.value == "log_steps"
         sign = 1 if higher == first else -1
         gain, gains = _gain(result.difference, sign), [sign * c.published] if c.published is not None else []
-        significant = result.p_family < ALPHA
         task = published.report(study.task, {c.metric}, study.settings)
         report, value = _compared(task, c)
         means, runs = result.means[::-1] if first else result.means, (len(outcome.found), len(study.cells))
-        asked = YES if result.ahead == first else NO
-        word = asked if significant else _word(gain, gains, means[0], report.metric)
-        if gains and report is task and value == LAST:  # in the plan they may be rounded
+        if outcome.open:
+            word = OPEN
+        elif result.p_family < ALPHA:
+            word = YES if result.ahead == first else NO
+        else:
+            word = _word(gain, gains, means[0], report.metric)
+        if gains and report is task and value == LAST:  # the plan may round them
             gains = _published(report, pair, 1 if higher else -1) or gains
         same = (study.task, study.scale, report, value, True, gains, means, gain, result.p_family, family)
-        found.append(Verdict(*same, OPEN if outcome.open else word, runs))
+        found.append(Verdict(*same, word, runs, logarithm))
     return found
 
 
 def _compared(report: TaskReport, c: Comparison) -> tuple[TaskReport, str]:
     """A task's report with the metric of a comparison, in its unit, and in words what is compared."""
-    value = f"{STEPS} to {c.reaches:g}" if c.value == "log_steps" else {"last": LAST, "mean": MEAN}[c.value]
-    if c.value != "log_steps" and (c.metric, c.times) == (report.metric.name, report.metric.times):
+    if c.value == "log_steps":  # of steps, neither a share nor above a floor
+        metric = Metric(c.metric, c.unit or "logarithm of steps", higher_is_better=False, digits=2)
+        return replace(report, metric=metric), c.name
+    value = {"last": LAST, "mean": MEAN}[c.value]
+    if (c.metric, c.times) == (report.metric.name, report.metric.times):
         return report, value
     metric = replace(declared(c.metric) or report.metric, name=c.metric, times=c.times, unit=c.unit or c.metric)
     return replace(report, metric=metric), f"{c.metric}, {value}"
 
 
-def read_outcomes(folder: Path) -> tuple[list[Outcome], list[str]]:
-    """The outcomes of the plan in a folder of kept records, and what cannot be read. Raises PlanError, OSError."""
-    return outcomes.read(folder / NAME) if (folder / NAME).exists() else ([], [])
-
-
 def _gain(difference: Interval, sign: int) -> Interval:
-    """A difference as a gain."""
     low, high = sorted((sign * difference.low, sign * difference.high))
     return Interval(sign * difference.mean, low, high, difference.n)
 
 
 def _word(gain: Interval, published: list[float], baseline: float, metric: Metric) -> str:
-    """`no` only where seeds differ: runs that all got none right, or all every one, show no spread and no evidence.
+    """`ceiling` only if a loss of half the published gain is excluded too, and `no` only if seeds differ.
 
-    `ceiling` only where the interval does not say that the contender is behind; of one seed there is none.
+    Runs that all got none right, or all every one, show no spread and no evidence.
     """
-    half = published[0] / 2 if published and published[0] > 0 else math.nan  # of a loss: with the schemes exchanged
+    half = published[0] / 2 if published and published[0] > 0 else math.nan
+    least = gain.mean if math.isnan(gain.low) else gain.low
     if metric.share and metric.times - baseline < half and gain.high >= 0:
-        return CEILING
+        return CEILING if least > -half else UNSURE
     return NO if gain.low < gain.high < half else UNSURE
 
 
 def _published(report: TaskReport, pair: tuple[str, str], sign: int) -> list[float]:
-    """The gains of those versions of the write-up that have both schemes."""
+    """The gains of those versions of the write-up that have both schemes; a figure may be followed by words."""
     versions = zip(*(report.published.get(scheme, []) for scheme in pair), strict=False)
-    return [sign * (_number(ours) - _number(theirs)) for ours, theirs in versions]
+    return [sign * (float(ours.split()[0]) - float(theirs.split()[0])) for ours, theirs in versions]
 
 
-def _number(published: str) -> float:
-    """The number that a published figure begins with: `0.3269 in the later version`."""
-    return float(published.split()[0])
+def table(found: list[Verdict], published: Published, short: bool = False) -> Table:
+    """A row for each verdict whose runs have ended; `short`: without means and p."""
+    baseline, contender = (published.title(scheme) for scheme in (published.baseline, published.contender))
+    ended, rows = [v for v in found if v.word != OPEN], []
+    for v in ended:
+        gains = [_published_gain(v, gain) for gain in v.published]
+        row = {"task": v.report.title, "scale": v.scale + ("" if v.value == LAST else f", {v.value}")}
+        if any(each.published for each in ended):
+            row["published gain"] = " / ".join(gains) or NONE
+        if not short:
+            row[f"measured {baseline} → {contender}"] = v.means_text
+        row |= {"measured gain [95% interval]": v.gain_text, "seeds": f"{v.gain.n}"}
+        if not short:
+            row["p (corrected for)"] = NONE if math.isnan(v.p) else f"{v.p:.2g} ({v.family})"
+        row |= {f"{contender} ahead?": Strong(v.word), "comparison": "planned" if v.planned else "exploratory"}
+        rows.append(row)
+    return Table(rows, "Verdicts")
+
+
+def _published_gain(v: Verdict, gain: float) -> str:
+    """A published gain, with as many digits as the plan gave it."""
+    return f"{gain:+.{0 if v.planned and gain == round(gain) else v.report.metric.digits}f}"
+
+
+def legend(found: list[Verdict], published: Published) -> list[str]:
+    """The words and units of `table`, and planned tests whose runs are to come: a sentence each."""
+    baseline, contender = (published.title(scheme) for scheme in (published.baseline, published.contender))
+    units = dict.fromkeys(f"{v.report.title}: {v.report.metric.unit}" for v in found if v.word != OPEN)
+    had = any(gain > 0 for v in found for gain in v.published)
+    lines = []
+    if units:
+        lines = [
+            f"Gains of {contender} over {baseline}, positive if it is ahead, paired by seed ({'; '.join(units)}).",
+            f"{YES}: a planned test is significant in its favour; {NO}: a planned test says the reverse"
+            + (", or the whole interval lies below half of the published gain" if had else ""),
+            f"{AHEAD}, {BEHIND}: significant, but no test was planned; {UNSURE}: none of these",
+        ]
+        if had:
+            room = f"{baseline} leaves no room for half of the published gain, and a loss of that size is excluded"
+            lines.append(f"{CEILING}: {room}")
+    waiting = [v for v in found if v.word == OPEN]
+    return lines + [
+        f"{OPEN}: {v.report.title}, {v.scale}, {v.value}: {v.runs[0]} of {v.runs[1]} runs have ended" for v in waiting
+    ]
+
+
+def headline(found: list[Verdict]) -> list[tuple[str, str]]:
+    """The verdicts in sentences, a claim and what it rests on: by the same words as in `table`, worse before better."""
+    lines = []
+    for planned, how in ((True, "by planned tests"), (False, "not planned beforehand")):
+        for word in (NO, BEHIND, YES, AHEAD, CEILING, UNSURE):
+            here = [v for v in found if (v.planned, v.word) == (planned, word)]
+            if not here:
+                continue
+            worse, better = [v for v in here if v.gain.mean < 0], [v for v in here if v.gain.mean >= 0]
+            names = _named(here)
+            if word == UNSURE and worse:
+                names = f"worse in the mean on {_named(worse)}" + (f"; better on {_named(better)}" if better else "")
+            lines.append((word.capitalize(), f"{how}: {names}."))
+    waiting = [v for v in found if v.word == OPEN]
+    runs = {(v.report.title, v.scale): v.runs for v in waiting}.values()
+    if waiting:
+        ended, wanted = (sum(each) for each in zip(*runs, strict=True))
+        lines.append(("Open", f"planned, {ended} of {wanted} runs have ended: {_named(waiting)}."))
+    return lines
+
+
+def _named(found: Iterable[Verdict]) -> str:
+    """`Substring by Prefix, paper and quick; Addition, quick`"""
+    scales: dict[str, list[str]] = {}
+    for verdict in found:
+        scales.setdefault(verdict.report.title, []).append(verdict.scale)
+    return "; ".join(f"{title}, {' and '.join(dict.fromkeys(each))}" for title, each in scales.items())

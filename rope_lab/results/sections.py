@@ -1,0 +1,248 @@
+"""What is shown of a group: its schemes, lengths, rotations and every seed as tables, and sentences on them."""
+
+import math
+from dataclasses import dataclass
+
+from rope_lab.results import series
+from rope_lab.results.groups import Group, numbers
+from rope_lab.results.metrics import LENGTH, LENGTH_LOSS
+from rope_lab.results.stats import ALPHA, PairedDifference, sign_p, wilson, without_worst
+from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, number, signed, strong_if
+from rope_lab.results.verdicts import Verdict, family_of
+
+RANGE = "[…]: 95% interval over seeds; (…): the range, of two runs or if that interval would reach below 0"
+
+
+def section(group: Group, verdict: Verdict | None, compared: bool = True) -> Section:
+    """A group's tables and sentences.
+
+    verdict: that of contender and baseline here, whose p the schemes' table shows too
+    compared: whether schemes are compared here; those of planned studies are compared in plan.md alone
+    """
+    against = against_baseline(group, verdict) if compared else AgainstBaseline({}, {}, {})
+    sentences = notes(group, against)
+    if compared:
+        sentences += [*_reached_thresholds(group), *_since_thresholds(group)]
+    return Section(
+        f"{group.title}, scale {group.scale}",
+        [schemes(group, against)],
+        [*sentences, *map(Strong, group.warnings())],
+        [rotations(group), lengths(group)],
+        [every_seed(group, compared)],
+        details(group, compared),
+    )
+
+
+@dataclass(frozen=True)
+class AgainstBaseline:
+    """By scheme, the difference to the baseline and its p; by scheme or `others`, the tests p is corrected for."""
+
+    differences: dict[str, PairedDifference | None]
+    p: dict[str, float]
+    families: dict[str, str]
+
+
+def against_baseline(group: Group, verdict: Verdict | None) -> AgainstBaseline:
+    """Every scheme against the baseline, p corrected for all but the contender's, which is the verdict's."""
+    baseline, contender = group.published.baseline, group.published.contender
+    others = [scheme for scheme in group.schemes if scheme != baseline and baseline in group.schemes]
+    differences = {scheme: group.difference(scheme, baseline) for scheme in others}
+    here = [scheme for scheme in others if differences[scheme] and not (verdict and scheme == contender)]
+    corrected, family = family_of([differences[scheme].p for scheme in here], "schemes here", "this comparison")
+    p, families = dict(zip(here, corrected, strict=True)), {"others": family} if here else {}
+    if verdict:
+        p[contender], families = verdict.p, {contender: verdict.family} | families
+    return AgainstBaseline(differences, p, families)
+
+
+def schemes(group: Group, against: AgainstBaseline) -> Table:
+    """Every scheme: published beside measured, against the baseline, and when it reaches the thresholds."""
+    digits = group.metric.digits
+    published = group.report.published if group.is_published and not group.variant else {}
+    rows = []
+    for scheme in group.schemes:
+        runs = group.of(scheme)
+        row = {"scheme": group.published.title(scheme)}
+        if published:
+            row["published"] = " / ".join(published.get(scheme, [NONE]))
+        row[f"mean, {group.metric.unit}"] = mean_of(runs.value, digits)
+        if against.differences:
+            found, p = against.differences.get(scheme), against.p.get(scheme, math.nan)
+            difference = signed(found.difference, digits) if found else NONE
+            row[f"− {group.published.title(group.published.baseline)}"] = strong_if(p < ALPHA, difference)
+            row["p"] = number(p, None)
+        row |= _thresholds(group, scheme)
+        if group.optimum:
+            row["above the floor"] = number(runs.value.mean() - group.optimum, digits)
+        rows.append(row)
+    return Table(rows, "Schemes")
+
+
+def notes(group: Group, against: AgainstBaseline) -> list[str]:
+    """A sentence on each kind of column of `schemes`."""
+    title, found = group.published.title, [each for each in against.differences.values() if each]
+    lines = []
+    if any(not each.tested for each in found):
+        lines.append(f"with {group.published.untested[group.scale]} pairs or fewer: estimate and 95% interval, no test")
+    if any(each.tested for each in found):
+        families = [
+            f"{family} ({title(scheme)})" if len(against.families) > 1 else family
+            for scheme, family in against.families.items()
+        ]
+        test = f"paired t test against {title(group.published.baseline)}, corrected (Holm, 1979)"
+        lines.append(f"p: {test} for {' and '.join(families)}")
+    if thresholds := [threshold.name for threshold in group.report.thresholds]:
+        lines.append(f"{', '.join(thresholds)}: how many seeds get there, and at which step in the median")
+    return lines
+
+
+def _reached_thresholds(group: Group) -> list[str]:
+    """For each threshold that some seed reaches under one of contender and baseline alone: how many do under each."""
+    lines, (baseline, contender) = [], (group.published.baseline, group.published.contender)
+    ours, theirs = group.published.title(contender), group.published.title(baseline)
+    for threshold in group.report.thresholds:
+        steps = {scheme: group.first_steps(scheme, threshold) for scheme in (baseline, contender)}
+        pairs = group.pairs(contender, baseline).index.intersection(steps[baseline].index)
+        pairs = pairs.intersection(steps[contender].index)
+        base, other = (steps[scheme].loc[pairs] < math.inf for scheme in (baseline, contender))
+        alone = int((base & ~other).sum()), int((other & ~base).sum())
+        if any(alone):
+            tested = group.published.tests(group.scale, len(pairs))
+            test = f" (McNemar's exact p {sign_p(*alone):.2g})" if tested else ""
+            lines.append(
+                f"{threshold.name}: {base.sum()} of {len(pairs)} seeds under {theirs}, {other.sum()} under "
+                f"{ours}; under {ours} alone {alone[1]}, under {theirs} alone {alone[0]}{test}."
+            )
+    return lines
+
+
+def _since_thresholds(group: Group) -> list[str]:
+    """What is left of the difference as long after a threshold, which one scheme may reach first.
+
+    Only under a constant learning rate, which would otherwise have fallen less for the scheme that was first.
+    """
+    pair, lines = (group.published.contender, group.published.baseline), []
+    for threshold in group.report.thresholds:
+        constant = threshold.since and group.settings.get("train.decay") == "none"
+        if constant and (found := group.difference_since(*pair, threshold)):
+            d, digits = found.difference, group.metric.digits
+            interval = f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})" if d.n > 1 else ""
+            lines.append(
+                f"At the same number of steps after each run {threshold.name}, "
+                f"{' − '.join(map(group.published.title, pair))} is {d.mean:+.{digits}f}{interval} over {d.n} "
+                f"pair{'s' if d.n > 1 else ''}."
+            )
+    return lines
+
+
+def every_seed(group: Group, compared: bool = True) -> Table:
+    """Every seed of every scheme, the write-up's protocol and, where `compared`, the sign-flip test."""
+    baseline, metric = group.published.baseline, group.metric
+    rows = []
+    for scheme in group.schemes:
+        runs = group.of(scheme)
+        row = {
+            "scheme": group.published.title(scheme),
+            f"every seed, {metric.unit}": " ".join(number(v, metric.digits) for v in runs.value) or NONE,
+            "worst removed": number(without_worst(runs.value, metric.higher_is_better), metric.digits),
+        }
+        for threshold in group.report.thresholds:
+            steps = group.first_steps(scheme, threshold).reindex(runs.index)
+            shown = ("?" if math.isnan(s) else f"{s:.0f}" if s < math.inf else NONE for s in steps)
+            row[f"{threshold.name} at step"] = " ".join(shown) or NONE
+        for title, other in group.report.beside.items():
+            values = [run.metrics.get(other.name, math.nan) for run in runs.run]
+            row[title] = number(other.times * sum(values) / len(values) if values else math.nan, other.digits)
+        if compared:
+            found = group.difference(scheme, baseline) if scheme != baseline else None
+            is_tested = found and found.difference.n > 1 and not math.isnan(found.p_signs)
+            row["pairs"] = str(found.difference.n) if found else NONE
+            row["sign-flip p (least)"] = f"{found.p_signs:.2g} ({found.p_signs_least:.2g})" if is_tested else NONE
+        rows.append(row)
+    return Table(rows, "Every seed")
+
+
+def rotations(group: Group) -> Table:
+    """The score by which of q, k, v and the output o are rotated, beside what was published; empty without all runs."""
+    source, losses = group.published.rotations["source"], group.published.rotations["loss"]
+    rows = [
+        {
+            "rotated": row["rotated"],
+            "published": f"{row['loss']:.3f}",
+            f"mean, {group.metric.unit}": mean_of(group.of(scheme).value, group.metric.digits),
+        }
+        | _thresholds(group, scheme)
+        for scheme, row in losses.items()
+    ]
+    complete = set(losses) <= {*group.finished.scheme}
+    return Table(rows if complete else [], "What is rotated", f"What is rotated; published: {source}.")
+
+
+def lengths(group: Group) -> Table:
+    """By length, problems right in percent, or the loss: the mean over seeds, the least and the most."""
+    shortest, longest = group.trained_lengths or (0, math.inf)
+    beyond = {n: "shorter" if n < shortest else "longer" for n in group.lengths if not shortest <= n <= longest}
+    graded = group.length_kind == LENGTH
+    times, digits, spread = (100, 1, 0) if graded else (1, 3, 3)
+    rows = []
+    slices = group.slices(group.length_kind)
+    means = {key: times * values for key, values in slices.groupby(["scheme", "value"])["mean"]}
+    for scheme in group.schemes if group.lengths else []:
+        row = {group.report.length["title"]: group.published.title(scheme)}
+        for n in group.lengths:
+            values = means.get((scheme, n), [])
+            several = f" ({min(values):.{spread}f}–{max(values):.{spread}f})" if len(values) > 1 else ""
+            cell = f"{values.mean():.{digits}f}{several}" if len(values) else NONE
+            row[f"{n} ({beyond[n]})" if n in beyond else f"{n}"] = cell
+        rows.append(row)
+    if graded:
+        words = "Problems of given lengths whose whole completion is right, in percent"
+    else:
+        above = " above the Bayes-optimal loss" if group.lengths and series.above_floor(group, LENGTH_LOSS) else ""
+        words = f"Loss up to given lengths, from the one before, in nats per token{above}"
+    unlike = f"; {', '.join(sorted(set(beyond.values())))}: than any of training" if beyond else ""
+    return Table(rows, "By length", f"{words}: mean over seeds (least–most){unlike}.")
+
+
+def details(group: Group, compared: bool = True) -> list[str]:
+    """Recipe, seeds, deviations from the write-up, and where the runs come from: a line each."""
+    s, metric = group.settings, group.metric
+    n = s.get("eval.problems_at_end") or s["eval.problems"]
+    sequences = s["train.steps"] * s["train.batch_size"]
+    graded = any("eval/accuracy" in run.metrics for run in group.runs.run)
+    held_out = f"{n:,} held-out problems" if graded else "the held-out text"
+    seeds = group.runs.groupby("scheme", sort=False).seed
+    columns = [RANGE, "worst removed: the mean without a scheme's worst seed"]
+    columns += [f"{title}: {other.unit}" for title, other in group.report.beside.items() if title != other.unit]
+    columns += ["least: the smallest p of so many pairs"] if compared else []
+    lines = [
+        f"recipe {group.recipe_id}: {s['train.steps']:,} optimizer steps = {sequences:,} sequences = "
+        f"{sequences * s['train.seq_len']:,} tokens; {held_out}",
+        "seeds: " + "; ".join(f"{group.published.title(name)} {numbers(each)}" for name, each in seeds),
+        "; ".join(columns),
+    ]
+    if group.is_published and (deviations := group.deviations()):
+        lines.append("differs from the write-up in " + "; ".join(deviations))
+    elif group.is_published and group.report.setup:
+        lines.append("the write-up's own set-up" + (f", but for {group.variant}" if group.variant else ""))
+    if group.report.elsewhere:
+        lines.append(f"in another set-up: {group.report.elsewhere}")
+    if group.floor:
+        lines.append(f"Bayes-optimal loss on the held-out text: {group.floor:.4f} nats per counted letter")
+    if metric.wilson and len(group.finished):
+        intervals = [wilson(round(run.metrics[metric.name] * n), n) for run in group.finished.run]
+        half = 100 * max(high - low for low, high in intervals) / 2
+        lines.append(f"one model's accuracy on {n} problems is known to ±{half:.1f} points at most (Wilson, 95%)")
+    for name in ("code", "commit", "torch", "hardware", "threads"):
+        lines.append(f"{name}: {', '.join(sorted(group.runs[name].astype(str).unique()))}")
+    return lines
+
+
+def _thresholds(group: Group, scheme: str) -> dict[str, str]:
+    """A cell for each threshold: how many seeds reach it, and the median step."""
+    cells = {}
+    for threshold in group.report.thresholds:
+        steps = group.first_steps(scheme, threshold)
+        when = f", {steps.median():,.0f}" if math.isfinite(steps.median()) else ""
+        cells[threshold.name] = f"{(steps < math.inf).sum()} of {len(steps)}{when}" if len(steps) else NONE
+    return cells
