@@ -33,15 +33,14 @@ from rope_lab.results import studies
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import one_line
 from rope_lab.results.studies import PlanError, Study
-from rope_lab.text import ConfigError, say
-from rope_lab.train import config, plugins
-from rope_lab.train.instantiate import SWAPPED
-from rope_lab.train.overrides import told
+from rope_lab.text import ConfigError, first_line, say
+from rope_lab.train import config
 from rope_lab.train.run import is_whole, out_folder, read
 from rope_lab.train.trainer import resolve
 
 JOBS = "", "joblib", "submitit_local"  # launchers to which --jobs says how many runs go side by side
 ENDS = "finished", "diverged"
+OWN: list[Path] = []  # the folder of --config-dir
 TIME_IS_UP = 128 + signal.SIGALRM  # the exit status of a run, and of a sweep in this process
 
 
@@ -71,7 +70,7 @@ def settings_of(cell: Cell, extra: Sequence[str]) -> config.Config:
 
 @functools.cache  # a tenth of a second each
 def _composed(cell: Cell, *extra: str) -> config.Config:
-    return resolve(config.load(*cell.overrides(), *extra))
+    return resolve(config.load(*cell.overrides(), *extra, config_dir=OWN[0] if OWN else None))
 
 
 def content_of(cell: Cell, extra: Sequence[str]) -> dict | None:
@@ -126,35 +125,28 @@ def is_hydra(word: str) -> bool:
     return word.lstrip("+~").startswith(("hydra.", "hydra/"))
 
 
-def readable(table: Sequence[Cell], extra: Sequence[str]) -> tuple[list[list[str]], list[str]]:
-    """The overrides of each cell, and those of all, with names that Hydra finds for tasks and schemes of the user's."""
-    chosen = {group: list(dict.fromkeys(getattr(cell, group) for cell in table)) for group in SWAPPED}
-    words, _ = plugins.read([*(f"{group}={','.join(names)}" for group, names in chosen.items()), *extra], config.CONF)
-    found = {
-        group: dict(zip(chosen[group], word.partition("=")[2].split(","), strict=True))
-        for group, word in zip(chosen, words, strict=False)
-    }
-    runs = [replace(cell, **{group: found[group][getattr(cell, group)] for group in found}) for cell in table]
-    return [run.overrides() for run in runs], words[len(chosen) :]
-
-
-def run_all(table: Sequence[Cell], extra: Sequence[str], hydra: Sequence[str], jobs: int, minutes: float) -> None:
+def run_all(
+    table: Sequence[Cell],
+    extra: Sequence[str],
+    hydra: Sequence[str],
+    jobs: int,
+    minutes: float,
+    own: Path | None = None,
+) -> None:
     """Has what has not finished run by the launcher, until the time is up: then running runs save themselves."""
     at_once = jobs if launcher_of(hydra) == "submitit_local" else None  # it begins all that it is given
     waiting = [cell for cell in table if not is_finished(cell, extra)]
     until = [] if minutes == float("inf") else [f"stop_at={time.time() + 60 * minutes}"]
     if not waiting:
         return
-    runs, common = readable(waiting, extra)
-    sweeps_own = [*hydra, *runs[0], *common]  # the first run is among them: a task may have settings that others lack
     try:
-        launch([[*run, *common, *until] for run in runs], sweeps_own, main_module.work, at_once)
+        launch([[*cell.overrides(), *extra, *until] for cell in waiting], hydra, main_module.work, at_once, own)
     except SystemExit as end:
         if end.code != TIME_IS_UP:
             raise
     except Exception as error:
         sweep.end_workers(signal.SIGTERM)
-        print(one_line(told(error, hydra)), file=sys.stderr)  # submitit adds the output of the job
+        print(f"{one_line(first_line(error))}; look at {' '.join(hydra)}", file=sys.stderr)
         sys.exit(sweep.EXIT_BAD_CONFIG if isinstance(error, HydraException) else EXIT_FAILED)
 
 
@@ -198,10 +190,9 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     given = arguments()
     intact.cache_clear()
-    own = [given.config_dir.resolve()] if given.config_dir else []
+    own = OWN[:] = [given.config_dir.resolve()] if given.config_dir else []
     extra = [word for word in given.overrides if not is_hydra(word)]
-    search = [f"hydra.searchpath=['file://{own[0]}']"] if own else []
-    hydra = [*launcher_words(given.overrides, given.jobs or config.CORES), *search]
+    hydra = launcher_words(given.overrides, given.jobs or config.CORES)
     try:
         table = cells_of(given.table, [*own, config.CONF])
         chosen = {setting.partition("=")[0] for cell in table for setting in cell.overrides()}
@@ -213,7 +204,6 @@ def main() -> None:
         for word in extra:
             if key_of(word) in chosen:
                 raise ConfigError(f"{word}: the table says which runs there are")
-        extra += search
         if given.unkept:
             whole, table = table, unkept(table, extra, given.kept)
             print(f"{len(whole) - len(table)} of {len(whole)} runs are kept in {given.kept.name}/ and left out")
@@ -233,7 +223,7 @@ def main() -> None:
         say(f"{len(table) - len(lines)} of {len(table)} runs have finished{rest}")
 
     def act() -> None:
-        run_all(table, extra, hydra, given.jobs or config.CORES, given.minutes)
+        run_all(table, extra, hydra, given.jobs or config.CORES, given.minutes, *own)
 
     if given.list:
         conclude()

@@ -6,14 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
+from rope_lab import shipped as settings
 from rope_lab.identity import identify
 from rope_lab.results import __main__ as results
-from rope_lab.results.frame import CONF
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run
-from rope_lab.text import flat
+from rope_lab.text import flat, nested
 
 PUBLISHED = Published()
 STEPS = [0, 50, 100]
@@ -22,8 +20,7 @@ ROPE, ROPER = [0.50, 0.60, 0.55, 0.40], [0.80, 0.97, 0.75, 0.75]
 
 def shipped(scheme: str) -> dict[str, Any]:
     """The settings of conf/position/, or some where there are none."""
-    path = CONF / "position" / f"{scheme}.yaml"
-    return OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {"_target_": "Mine", "q": 1}
+    return nested(settings.shipped(f"position/{scheme}")) or {"_target_": "Mine", "q": 1}
 
 
 def make_run(out: Path, scheme: str, seed: int, last: float, **changes: Any) -> Path:

@@ -18,6 +18,8 @@ from omegaconf import OmegaConf
 from rope_lab.files import as_json, digest, sealed
 from rope_lab.identity import identify
 from rope_lab.places import ROOT
+from rope_lab.shipped import shipped
+from rope_lab.text import nested
 
 CONF = ROOT / "conf"
 SCHEMES = sorted(
@@ -76,7 +78,7 @@ def _record(step: int, chance: float, steps: int, is_evaluated: bool) -> dict[st
 
 @functools.cache
 def _yaml(group: str, name: str) -> dict[str, Any]:
-    return OmegaConf.to_container(OmegaConf.load(CONF / group / f"{name}.yaml"))
+    return nested(shipped(f"{group}/{name}"))
 
 
 _config = OmegaConf.to_container(OmegaConf.load(CONF / "config.yaml"))

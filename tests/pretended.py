@@ -144,7 +144,7 @@ def pretending() -> Iterator[list[str]]:
 def resolved(cfg: Config) -> Config:
     """`trainer.resolve`, which then names this device."""
     cfg = trainer.resolve(cfg)
-    cfg.device = NAME
+    object.__setattr__(cfg, "device", NAME)  # no value that the command line would take
     return cfg
 
 

@@ -1,5 +1,6 @@
 """Nothing that is shown, nor that it cannot be shown, stops a command."""
 
+import dataclasses
 import io
 import json
 import os
@@ -83,9 +84,7 @@ def test_nothing_shown_stops_a_run(tiny, tmp_path):
 @pytest.mark.parametrize("name", ['it\'s a "run" of $HOME', "-n"])
 def test_the_line_to_try_a_run_can_be_pasted(tiny, tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)
-    cfg = load(*tiny)
-    cfg.out = name
-    train.train(cfg)
+    train.train(dataclasses.replace(load(*tiny), out=name))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "rope_lab.sample" in line]
     pasted = line.split("try it")[1].replace(
         "-m rope_lab.sample", f"-c {shlex.quote('import sys; print(sys.argv[1])')}"

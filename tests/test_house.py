@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import ROOT, SCHEMES, TASKS
 
-BASE = {"rope_lab", "places", "text", "files", "command", "compat", "identity"}
+BASE = {"rope_lab", "places", "text", "shipped", "files", "command", "compat", "identity"}
 # What each package may import besides itself and BASE.
 PACKAGES = {
     "model": set(),
@@ -97,19 +97,3 @@ def test_rope_lab_names_no_task_and_no_scheme(module):
 def test_results_report_and_tasks_load_no_torch():
     code = "import sys, rope_lab.report.__main__, rope_lab.report.page, tasks.base; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
-
-
-def test_every_setting_of_a_task_or_scheme_stands_in_its_yaml():
-    """So that it can be overridden without a +, and is seen without reading code."""
-    import inspect
-
-    import yaml
-
-    from rope_lab.train import config
-
-    for group, names in (("task", TASKS), ("position", SCHEMES)):
-        for name in names:
-            node = yaml.safe_load((config.CONF / group / f"{name}.yaml").read_text())
-            module, _, cls = node["_target_"].rpartition(".")
-            parameters = inspect.signature(getattr(__import__(module, fromlist=[cls]), cls)).parameters
-            assert set(node) - {"_target_", "_partial_"} == set(parameters) - {"dims"}

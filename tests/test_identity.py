@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import only_folder
+from conftest import SCHEMES, only_folder
 from trained import load
 
 from rope_lab import compat, files, probe, sample
@@ -105,11 +105,8 @@ def test_a_name_of_before_is_todays_name(monkeypatch):
 
 
 def test_every_renamed_setting_and_class_leads_to_one_that_there_is():
-    known = {key for path in config.CONF.glob("position/*.yaml") for key in path.read_text().split()}
-    for new in compat.SETTINGS.values():
-        assert f"{new.rpartition('.')[2]}:" in known
-    for new in compat.CLASSES.values():
-        assert new in known
+    known = {key for scheme in SCHEMES for key in load(f"position={scheme}").position}
+    assert {new.rpartition(".")[2] for new in compat.SETTINGS.values()} <= known
 
 
 def test_differences_name_each_setting_with_both_values():

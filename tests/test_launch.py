@@ -7,20 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-import hydra
 import pytest
 from conftest import TINY
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 from trained import command
 
 from rope_lab.launch import clusters, sweep
 from rope_lab.launch.signals import Stop
-from rope_lab.results.folders import read
 from rope_lab.text import ConfigError
-from rope_lab.train import config
 
 SLURM, LOCAL = "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher", "x.y.LocalLauncher"
 
@@ -42,12 +38,6 @@ def test_a_launcher_that_is_not_installed_is_one_line_with_the_remedy(tmp_path, 
     assert "is not installed" in done.stderr
     assert remedy in done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_hydra_that_composes_no_recipe_is_named(monkeypatch):
-    monkeypatch.setattr(hydra, "__version__", "1.4.0")
-    with pytest.raises(ConfigError, match=r"Hydra 1\.4\.0 composes none.*hydra-core<1\.4"):
-        config._chosen({"task": "text", "position": "none", "scale": "quick", "recipe": None})
 
 
 def test_a_machine_without_slurm_is_named(monkeypatch):
@@ -141,20 +131,3 @@ def test_what_slurm_wants_of_a_job_it_gets_once_its_run_is_saved(job, number):
         signal.signal(signal.SIGUSR2, before)
     assert exit.value.code == 128 + number
     assert heard == ([1] if number == signal.SIGUSR2 else [])
-
-
-def test_the_folder_of_a_sweep_elsewhere_lies_beside_its_runs_and_is_none_of_them(tmp_path, monkeypatch):
-    """Every machine sees it there; each job finds it by an override, whatever letters its path has."""
-    monkeypatch.setattr(clusters, "begin", lambda launcher: None)
-    monkeypatch.setattr(sweep, "about", lambda config: {"runs": 0, "differ": []})
-    out = tmp_path / "it's, a=[run]"
-    hydra = {"launcher": {"_target_": LOCAL}, "sweep": {"dir": "/tmp/rope_lab-sweep-1"}, "overrides": {"hydra": []}}
-    composed = OmegaConf.create({"hydra": hydra, "out": str(out)})
-    sweep.Report("outcomes.jsonl").on_multirun_start(composed)
-    folder = out / "sweeps" / "rope_lab-sweep-1"
-    assert (folder / "outcomes.jsonl").exists()
-    (override,) = OverridesParser.create().parse_overrides(list(composed.hydra.overrides.hydra))
-    assert override.value() == composed.hydra.sweep.dir == str(folder)
-    assert read(out) == ([], [f"{out}: there are no runs"])
-    sweep.report()
-    assert list(out.iterdir()) == []

@@ -13,11 +13,11 @@ from scipy import stats as scipy_stats
 
 from rope_lab.results import __main__ as results
 from rope_lab.results import outcomes, plan, studies
-from rope_lab.results.frame import shipped
 from rope_lab.results.outcomes import Result
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run
 from rope_lab.results.stats import Interval
+from rope_lab.shipped import shipped
 
 PLAN = """
 studies:

@@ -10,7 +10,7 @@ from trained import command
 
 from rope_lab.results import __main__ as results
 from rope_lab.sample import main as sample
-from rope_lab.train import config, plugins
+from rope_lab.train import config, provenance
 from rope_lab.train.config import ConfigError
 
 SCHEME = """
@@ -93,8 +93,6 @@ def test_the_same_command_resumes_and_says_where_the_file_has_changed(write, tmp
     returned = command(words, tmp_path)
     assert "already finished" in returned.stdout
     assert returned.stdout.splitlines()[-1].endswith("--allow own_slope.py")
-    from rope_lab.train import provenance
-
     sys.modules.pop("own_slope")
     provenance._tree_of.cache_clear()
     write("own_slope.py", SCHEME.replace("-self.slope", "-2 * self.slope"))
@@ -108,7 +106,7 @@ def test_a_run_is_read_with_the_file_that_is_allowed(write, tmp_path, capsys):
     file = write("own_slope.py", SCHEME)
     assert command([f"position={file.name}", *TINY, "out=runs"], tmp_path).returncode == 0
     folder = only_folder(tmp_path / "runs")
-    with pytest.raises(SystemExit, match="is not of rope_lab or tasks; if you trust its code"):
+    with pytest.raises(SystemExit, match="is not in rope_lab or tasks; if you trust its code"):
         sample([str(folder)])
     sample([str(folder), "--allow", str(file)])
     assert "of 8 right" in capsys.readouterr().out
@@ -120,11 +118,11 @@ def test_settings_are_the_arguments_of_the_class(write, tmp_path, monkeypatch):
     assert config.load("position=own_slope.py", "position.power=2").position["slope"] == 1.0
     with pytest.raises(ConfigError, match=r"position\.power: not set"):
         config.load("position=own_slope.py")
-    with pytest.raises(ConfigError, match=r"position\.slpe=2: position=own_slope has no such setting; did you mean"):
+    with pytest.raises(ConfigError, match=r"position\.slpe=2: no such setting; did you mean position\.slope"):
         config.load("position=own_slope.py", "position.slpe=2", "position.power=2")
     with pytest.raises(ConfigError, match=r"position\.slope=steep: must be a valid number"):
         config.load("position=own_slope.py", "position.slope=steep", "position.power=2")
-    with pytest.raises(ConfigError, match=r"did you mean position=own_slope\.py\?"):
+    with pytest.raises(ConfigError, match=r"did you mean position=\./own_slope\.py\?"):
         config.load("position=own_slope")
 
 
@@ -132,9 +130,18 @@ def test_one_of_several_classes_is_named_by_both(write, tmp_path, monkeypatch):
     write("own_two.py", SCHEME + "\nclass Steep(Slope):\n    pass\n")
     monkeypatch.chdir(tmp_path)
     assert config.load("position=own_two.py:Steep").names.position == "own_two-Steep"
-    assert plugins.as_typed(["position=own_two-Steep"], ["/x/own_two.py"]) == ["position=own_two.py:Steep"]
+    typed = provenance.typed(config.load(f"position={tmp_path / 'own_two.py:Steep'}", "seed=3", "out=x"))
+    assert typed == ["position=own_two.py:Steep", "seed=3"]
     with pytest.raises(ConfigError, match=r"several .* position=own_two\.py:Slope or position=own_two\.py:Steep"):
         config.load("position=own_two.py")
+
+
+def test_a_folder_may_have_any_name(write, tmp_path):
+    path = write("a, b's [1]/own_slope.py", SCHEME)
+    for line in ([f"position={path}"], ["-m", f"position={path}", "seed=0,1"]):
+        done = command([*line, *TINY, "out=runs"], tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert [each["position"] for each in contents(tmp_path / "runs")] == ["own_slope"] * 2
 
 
 def test_a_scheme_beside_a_yaml_file_of_its_own_is_the_same_run(write, tmp_path, monkeypatch):
@@ -163,8 +170,6 @@ def test_an_installed_package_names_its_schemes_and_tasks(write, tmp_path, monke
         assert command(["position=slopes", *TINY, "out=runs"], tmp_path).returncode == 0
         (content,) = contents(tmp_path / "runs")
         assert content["position"] == "slopes"
-        from rope_lab.train import provenance
-
         own = provenance.digest_of(["ownlib.schemes", "ownlib.more"])
         assert content["provenance"]["code"].endswith(f"+{own}")
         with pytest.raises(ConfigError, match=r"position=lost: ownlib\.nowhere:Lost cannot be imported, .*No module"):
@@ -191,8 +196,8 @@ def test_an_installed_package_names_its_schemes_and_tasks(write, tmp_path, monke
         ("own_d.py", "import sys\nsys.exit(3)", r"own_d\.py: cannot be imported, own_d\.py:2: SystemExit: 3"),
         ("own_e.py", "class Slope:\n    pass", r"position=own_e\.py: has no class that is a PositionScheme"),
         ("json.py", SCHEME, r"position=json\.py: there is a module json already; give the file another name"),
-        ("own-f.py", SCHEME, r"position=own-f\.py: cannot be imported by that name; call it own_f\.py"),
-        ("roper.py", SCHEME, r"position=roper\.py: there is a roper in conf/position/; give the file another name"),
+        ("own-f.py", SCHEME, r"position=own-f\.py: is not a module's name; call it my_own_f\.py"),
+        ("roper.py", SCHEME, r"position=roper\.py: conf/position/ has a roper; give the file another name"),
         (
             "own_g.py",
             SCHEME.replace("def bias", "def heads(self, qkv, at):\n        a, b = 1, 2, 3\n\n    def bias"),

@@ -13,14 +13,13 @@ from random import Random
 import pandas as pd
 import pytest
 from builders import PUBLISHED, ROPE, ROPER, STEPS, make_pairs, make_run, row, shipped, shown, table_rows
-from conftest import ROOT, fuzz, walk
+from conftest import CONF, ROOT, fuzz, walk
 from omegaconf import OmegaConf
 
 from rope_lab.files import as_json, digest, sealed
 from rope_lab.results import __main__ as results
 from rope_lab.results import load
 from rope_lab.results.folders import read
-from rope_lab.results.frame import CONF
 from rope_lab.results.groups import group, numbers
 from rope_lab.results.kept import keep
 from rope_lab.results.metrics import declared, is_share

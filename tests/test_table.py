@@ -153,7 +153,7 @@ def test_a_table_that_is_wrong_is_one_line(run, tmp_path, content):
         (["mine.yaml", "fresh=true"], "out=FOLDER runs all of it anew"),
         (["linear", "model.attention=softmax"], "model.attention=softmax: the table says which runs there are"),
         (["mine.yaml", "train.stepz=3"], "train.steps"),
-        (["mine.yaml", "hydra/launcher=slurm"], "submitit_slurm; look at hydra/launcher=slurm"),
+        (["mine.yaml", "hydra/launcher=slurm"], "Could not find 'hydra/launcher/slurm'; look at hydra/launcher=slurm"),
         (["mine.yaml", "hydra/launcher=joblib", "hydra.launcher.n_jbos=3"], "hydra.launcher.n_jbos"),
     ],
 )

@@ -5,7 +5,6 @@ and is what a test should use that does not look at signals, kills or descriptor
 """
 
 import contextlib
-import copy
 import functools
 import io
 import json
@@ -15,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +23,7 @@ import torch
 from conftest import only_folder
 from hydra.core.hydra_config import HydraConfig
 
-from rope_lab.launch import signals
+from rope_lab.launch import signals, sweep
 from rope_lab.launch.main import command_line
 from rope_lab.model.positions import Dims, PositionScheme
 from rope_lab.train import checkpoint, config
@@ -32,11 +32,9 @@ from rope_lab.train import loop as train
 
 def load(*overrides: str) -> config.Config:
     """A copy of what config.load gives; it composes once for all calls that differ in `out` alone."""
-    cfg = copy.deepcopy(_composed(config.CONF, *(o for o in overrides if not o.startswith("out="))))
-    for override in overrides:
-        if override.startswith("out="):
-            cfg.out = override.partition("=")[2]
-    return cfg
+    cfg = _composed(config.CONF, *(o for o in overrides if not o.startswith("out=")))
+    out = [override.partition("=")[2] for override in overrides if override.startswith("out=")]
+    return replace(cfg, out=out[-1]) if out else cfg
 
 
 @functools.cache
@@ -103,6 +101,7 @@ def command(overrides: list[str], folder: Path, main: Callable[[], None] = comma
     with pytest.MonkeyPatch.context() as patch, same_process(), contextlib.chdir(folder):
         patch.setattr(sys, "argv", ["rope_lab.train", *overrides])
         patch.setattr(signals, "_asked", 0)
+        patch.setattr(sweep, "_words", [])
         patch.setenv(signals.LAUNCHER, "0")  # lest it stays, where a sweep with workers makes this process one
         patch.setattr(HydraConfig.instance(), "cfg", None)  # a sweep leaves its last job's there
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.util import Finalize
+from pathlib import Path
 from typing import Any
 
 from hydra import initialize_config_dir
@@ -82,7 +83,8 @@ def launch(
     common: Sequence[str],
     work: Callable[[DictConfig], None],
     at_once: int | None = None,
-) -> None:
+    config_dir: Path | None = None,
+) -> list[Any]:
     """Has a launcher do `work` for each of `runs`, which are overrides, and returns when all of them have ended.
 
     `common` are overrides that configure Hydra and its launcher, and say where runs lie; the launcher gets so many runs
@@ -98,6 +100,9 @@ def launch(
         sweep.expect(runs)
         context = HydraContext(config_loader=hydra.config_loader, callbacks=callbacks)
         launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=work, config=config)
+        done = []
         for first in range(0, len(runs), at_once or len(runs)):
-            launcher.launch([list(words) for words in runs[first:][:at_once]], initial_job_idx=first)
+            jobs = [sweep.as_job(words, config_dir) for words in runs[first:][:at_once]]
+            done += launcher.launch(jobs, initial_job_idx=first) or []
         callbacks.on_multirun_end(config=config, config_name="config")
+    return done

@@ -1,54 +1,48 @@
 """The command line of a run and of a sweep: `python -m rope_lab.train [overrides]`."""
 
-import os
 import shutil
 import sys
 import traceback
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-import hydra
-from hydra.core.utils import env_override
 from hydra.errors import CompactHydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from rope_lab.launch import signals, sweep
-from rope_lab.launch.guard import EXIT_FAILED, guarded
+from rope_lab.launch.guard import EXIT_FAILED, guarded, launch
 from rope_lab.launch.signals import Stop
 from rope_lab.launch.sweep import EXIT_BAD_CONFIG
-from rope_lab.text import ConfigError, say
-from rope_lab.train import config, console, distributed, help, memory, plugins, provenance
+from rope_lab.text import ConfigError, first_line, say
+from rope_lab.train import config, console, distributed, help, memory, provenance
 from rope_lab.train import run as runs
-from rope_lab.train.config import CONF
 from rope_lab.train.loop import Unusable, train
-from rope_lab.train.overrides import check_overrides, read_arguments, told
+from rope_lab.train.overrides import expand, read_arguments
 
 EXIT_DIVERGED = 3
-FULL_ERROR = "HYDRA_FULL_ERROR"  # the environment variable with which Hydra shows a traceback of any error
 
 
 def work(cfg: DictConfig) -> None:
-    """What Hydra calls for each run, in whatever process."""
+    """What Hydra calls for each run of a sweep, in whatever process."""
+    run = partial(job, *sweep.from_job(cfg))
     if sweep.in_worker():
-        sweep.run_in_worker(partial(job, cfg))
+        sweep.run_in_worker(run)
     elif sweep.is_elsewhere():
-        sweep.run_elsewhere(partial(job, cfg))
+        sweep.run_elsewhere(run)
     else:
-        job(cfg)
+        run()
 
 
-main = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(work)
-
-
-def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
+def job(words: list[str], config_dir: Path | None, stopping: Stop | None = None) -> None:
     """A run from the command line, or one of a sweep's, which then notes how it ended."""
     place, began = sweep.place(), provenance.now()
     try:
-        checked = config.from_hydra(cfg)
+        checked = config.load(*words, config_dir=config_dir)
         if sweep.is_sweep() and signals.time_is_up(checked.stop_at):
             return
         sweep.note("started and not heard of since", began=began)
-        checked.threads = checked.threads or sweep.threads_each()
+        checked = replace(checked, threads=checked.threads or sweep.threads_each())
         with distributed.joined(checked.device):
             content = train(checked, stopping or Stop(), place, sweep.first_begun())
     except (ConfigError, Unusable, memory.OutOfMemory, distributed.Lost) as error:
@@ -63,6 +57,10 @@ def job(cfg: DictConfig, stopping: Stop | None = None) -> None:
         sys.exit(EXIT_BAD_CONFIG if is_bad else EXIT_FAILED)
     except Exception as error:
         sweep.note(f"failed, {type(error).__name__}: {error}")
+        if own := [f"{word.partition('=')[0]}=…" for word in words if ".py" in word]:
+            traceback.print_exc()
+            print(f"what is wrong with your own: python -m rope_lab.check {' '.join(own)}", file=sys.stderr)
+            sys.exit(EXIT_FAILED)
         raise
     except SystemExit:
         sweep.note("interrupted")
@@ -86,47 +84,41 @@ def command_line() -> None:
         guarded(lambda: answer(sys.argv[1:]))
 
 
-def answer(arguments: list[str]) -> None:
+def answer(words: list[str]) -> None:
     """Does what the command line asks for. What is wrong with it is said in one line, and the process exits."""
-    settings, debugging = config.described(), os.environ.get(FULL_ERROR) == "1"
+    settings = config.described()
     try:
-        given, words = read_arguments(arguments, settings)
+        given = read_arguments(words, settings)
+        overrides, config_dir = given.overrides, given.config_dir
         if given.help:
-            folder = Path(given.config_dir) if given.config_dir else None
-            overrides = [] if given.multirun else given.overrides
-            say(help.text(min(shutil.get_terminal_size().columns, 100), overrides, folder))
-            return
-        options = words[: len(words) - len(given.overrides)]
-        given.overrides, made = plugins.read(given.overrides, CONF)
-        sys.argv[1:] = [*options, *given.overrides]
-        folders = [Path(folder) for folder in (given.config_path or CONF, given.config_dir) if folder]
-        if not given.shell_completion:
-            check_overrides(given.overrides, folders, settings, given.multirun, made)
-        if given.multirun and distributed.launched() > 1:
-            raise ConfigError("torchrun trains one run: leave -m out, or train a sweep's runs one to a process")
+            width = min(shutil.get_terminal_size().columns, 100)
+            say(help.text(width, [] if given.multirun else overrides, config_dir))
+        elif given.cfg:
+            say(OmegaConf.to_yaml(asdict(config.load(*overrides, config_dir=config_dir))))
+        elif given.multirun:
+            sweep_over(overrides, config_dir)
+        else:
+            job(overrides, config_dir)
     except ConfigError as error:
         print(error, file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIG)
+
+
+def sweep_over(words: list[str], config_dir: Path | None) -> None:
+    """Has each run of a sweep done by the launcher that is configured. Raises ConfigError before the first begins."""
+    if distributed.launched() > 1:
+        raise ConfigError("torchrun trains one run: leave -m out, or train a sweep's runs one to a process")
+    own = [word for word in words if word.lstrip("+~").startswith(("hydra.", "hydra/"))]
+    runs = expand([word for word in words if word not in own], config.folders_with(config_dir), config.described())
+    for run in runs:
+        config.load(*run, config_dir=config_dir)
     try:
-        with env_override({FULL_ERROR: "1"}):  # Hydra then raises what it would otherwise show itself
-            main()
-    except Exception as error:
-        if debugging:
-            raise
-        show_error(error, given.overrides)
-        if own := [f"{group}=…" for group, found in made.items() if found]:
-            print(f"what is wrong with your own: python -m rope_lab.check {' '.join(own)}", file=sys.stderr)
-        sys.exit(EXIT_FAILED)
-
-
-def show_error(error: Exception, overrides: list[str]) -> None:
-    """Shows what Hydra raised: a traceback where a run of ours failed, otherwise one line."""
-    trace = error.__traceback__
-    while trace and trace.tb_frame.f_code is not job.__code__:
-        trace = trace.tb_next
-    if type(error) is CompactHydraException:  # by `job`
+        done = launch(runs, own, work, config_dir=config_dir)
+    except Exception as error:  # of the launcher
+        raise ConfigError(f"{first_line(error)}; look at {' '.join(own)}" if own else first_line(error)) from None
+    try:
+        for each in done:
+            each.return_value  # noqa: B018 - raises what the run has raised
+    except CompactHydraException as error:
         print(error, file=sys.stderr)
-    elif trace:
-        traceback.print_exception(type(error), error, trace)
-    else:
-        print(told(error, overrides), file=sys.stderr)
+        sys.exit(EXIT_FAILED)

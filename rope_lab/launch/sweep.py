@@ -14,12 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
-from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 
 from rope_lab.files import append_line
@@ -36,6 +33,7 @@ FILLED = 2**16  # bytes that a sweep's folder has to take: Hydra's multirun.yaml
 OWN_FOLDER = "rope_lab-sweep-"  # how the folder of a sweep begins, unless the user has named another
 SHARED = "sweeps"  # beside the runs, the folder of those whose jobs are elsewhere
 
+_words: list[str] = []  # the overrides of the present job of a sweep
 _sweeps: list[tuple[Path, DictConfig]] = []  # the outcomes of which `report` has not spoken, and their launchers
 
 
@@ -49,9 +47,6 @@ class Report(Callback):
     def __init__(self, outcomes: str):
         self.outcomes = outcomes
 
-    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        check_writable("hydra.run.dir", Path(config.hydra.run.dir))
-
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         launcher = config.hydra.launcher
         try:
@@ -64,7 +59,6 @@ class Report(Callback):
         folder = Path(config.hydra.sweep.dir).absolute()
         check_writable("hydra.sweep.dir", folder, FILLED)
         _sweeps.append((folder / self.outcomes, launcher))
-        _append(folder / self.outcomes, about(config))
         if clusters.has_queue(launcher) or clusters.is_local(launcher):  # of submitit's, which shows none of it
             say(f"the output of the runs is in {as_typed(folder)}")
 
@@ -131,8 +125,8 @@ def report() -> None:
 
 
 def is_sweep() -> bool:
-    """Whether the job that Hydra is running belongs to a sweep."""
-    return HydraConfig.get().mode == RunMode.MULTIRUN
+    """Whether the present job belongs to a sweep."""
+    return bool(_words)
 
 
 def in_worker() -> bool:
@@ -189,25 +183,26 @@ def run_in_worker(job: Callable[[Stop], None]) -> None:
         signals.await_end(stopping.caught)
 
 
-def about(config: DictConfig) -> dict[str, Any]:
-    """How many runs a sweep has, the keys of the overrides in which they differ, and the process that has begun it."""
-    words = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
-    parser = OverridesParser.create(GlobalHydra.instance().config_loader())
-    values = {
-        override.get_key_element(): len(list(override.sweep_string_iterator())) if override.is_sweep_override() else 1
-        for override in parser.parse_overrides([*words, *config.hydra.overrides.task])
-    }
-    differ = [key for key, count in values.items() if count > 1]
-    fresh = "fresh" in values
-    return {"runs": math.prod(values.values()), "differ": differ, "launcher": os.getpid(), "fresh": fresh}
-
-
 def expect(runs: Sequence[Sequence[str]]) -> None:
     """Notes that the sweep has these runs, each said by its overrides, whatever its own overrides say."""
     words = [dict(word.split("=", 1) for word in overrides) for overrides in runs]
     keys = dict.fromkeys(key for each in words for key in each)
     differ = [key for key in keys if len({each.get(key) for each in words}) > 1]
-    _append(_sweeps[-1][0], {"runs": len(runs), "differ": differ, "launcher": os.getpid()})
+    fresh = any(each.get("fresh") for each in words)
+    _append(_sweeps[-1][0], {"runs": len(runs), "differ": differ, "launcher": os.getpid(), "fresh": fresh})
+
+
+def as_job(words: Sequence[str], config_dir: Path | None) -> list[str]:
+    """The override by which a launcher of Hydra carries a run: its own overrides, in letters that need no quotes."""
+    payload = json.dumps([list(words), str(config_dir.resolve()) if config_dir else None])
+    return [f"+run='{payload.encode().hex()}'"]
+
+
+def from_job(cfg: DictConfig) -> tuple[list[str], Path | None]:
+    """The overrides of the job at hand, and the folder with more of conf/."""
+    words, config_dir = json.loads(bytes.fromhex(cfg.run))
+    _words[:] = words
+    return words, Path(config_dir) if config_dir else None
 
 
 def place() -> Place | None:
@@ -234,8 +229,10 @@ def note(outcome: str, **found: Any) -> None:
         return
     job = HydraConfig.get()
     differing = _differing(_read(_outcomes())[0])
-    scheme = _label(word for word in differing if _key(word) != "seed") or job.runtime.choices["position"]
-    line = {"job": job.job.num, "overrides": " ".join(differing or job.overrides.task), "outcome": outcome}
+    scheme = _label(word for word in differing if _key(word) != "seed") or next(
+        (w.partition("=")[2] for w in _words if _key(w) == "position"), "all"
+    )
+    line = {"job": job.job.num, "overrides": " ".join(differing or _words), "outcome": outcome}
     _append(_outcomes(), line | {"scheme": scheme} | found)
 
 
@@ -255,7 +252,7 @@ def _append(outcomes: Path, line: dict[str, Any]) -> None:
 
 def _differing(sweep: dict[str, Any]) -> list[str]:
     """The overrides of the present job that other jobs of its sweep have otherwise."""
-    return [word for word in HydraConfig.get().overrides.task if _key(word) in sweep.get("differ", [])]
+    return [word for word in _words if _key(word) in sweep.get("differ", [])]
 
 
 def _key(word: str) -> str:

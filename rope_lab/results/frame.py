@@ -1,6 +1,5 @@
 """Runs as pandas frames: the tidy one that `rope_lab.results.load` gives, and the one that tables are made of."""
 
-import functools
 import json
 import logging
 from collections import Counter, defaultdict
@@ -9,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from omegaconf import OmegaConf
 
 from rope_lab.compat import BACKFILLED, general
-from rope_lab.places import ROOT
 from rope_lab.results.codes import numbers_of
 from rope_lab.results.folders import read
 from rope_lab.results.runs import COLUMNS, Run
-from rope_lab.text import flat, show
+from rope_lab.shipped import shipped
+from rope_lab.text import show
 
 log = logging.getLogger(__name__)
 
-CONF = ROOT / "conf"
 # defaults backfilled for old runs, of a recipe and of a scheme
 RECIPE_DEFAULTS = {key: value for key, value in BACKFILLED.items() if not key.startswith("position.")}
 SCHEME_DEFAULTS = {key.removeprefix("position."): v for key, v in BACKFILLED.items() if key.startswith("position.")}
@@ -103,10 +100,3 @@ def scheme_names(runs: list[Run]) -> list[str]:
         unlike = [f"{key}={show(own[key])}" if key in own else f"without {key}" for key in unlike]
         names.append(run.position + (f" ({', '.join(unlike)})" if unlike else ""))
     return names
-
-
-@functools.cache
-def shipped(name: str) -> dict[str, Any]:
-    """The settings of conf/<name>.yaml, flat; none where there is no such file."""
-    path = CONF / f"{name}.yaml"
-    return flat(OmegaConf.to_container(OmegaConf.load(path))) if path.exists() else {}

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 
 from rope_lab.results.codes import own_part
-from rope_lab.results.frame import curve, recipe, runs_frame, shipped
+from rope_lab.results.frame import curve, recipe, runs_frame
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, Metric
 from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold, rank
 from rope_lab.results.runs import Run, one_line
 from rope_lab.results.stats import PairedDifference, paired_difference
+from rope_lab.shipped import shipped
 from rope_lab.text import LEAKS, show
 
 PAIRED = ["value", "run", "numbers_of", "mixed"]  # columns that comparing two runs takes

@@ -12,8 +12,9 @@ from yaml import YAMLError
 from rope_lab.files import read_file
 from rope_lab.launch.cells import Seeds
 from rope_lab.places import ROOT
-from rope_lab.results.frame import SCHEME_DEFAULTS, shipped
+from rope_lab.results.frame import SCHEME_DEFAULTS
 from rope_lab.results.runs import Run, reason
+from rope_lab.shipped import shipped
 from rope_lab.text import first_line, flat
 
 NAME = "plan.yaml"

@@ -4,7 +4,6 @@ What is swapped (task, position) is instantiated from its yaml; what is tuned is
 """
 
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -14,40 +13,30 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import hydra
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from rope_lab import compat
 from rope_lab.identity import Identity, identify
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.places import ROOT
-from rope_lab.text import ConfigError, flat, nearest, nested, show
-from rope_lab.train import instantiate, plugins
+from rope_lab.text import ConfigError, first_line, flat, nearest, nested, show
+from rope_lab.train import instantiate, overrides, plugins
 from rope_lab.train.instantiate import SWAPPED
-from rope_lab.train.overrides import check_overrides
 from tasks.base import Task
 
 CONF = ROOT / "conf"
 CORES = os.cpu_count() or 1
-TOO_DEEP = "task or position: settings are nested too deeply"
 RANGE = re.compile(r"([0-9]+)(?:-|:|\.\.\.?)([0-9]+)")  # as people write one, but not Hydra
-NAME = re.compile(r"\w[\w-]{0,99}")  # of a file in conf/task/, conf/position/ and conf/scale/, without .yaml
 
-# Settings that say where and how a run is made here, and change none of its numbers: a record does not hold them. At
-# these values a run is read from one.
-LOCAL: dict[str, Any] = {
-    "threads": None,
-    "out": None,
-    "fresh": False,
-    "other_code": False,
-    "stop_at": None,
-    "allowed_packages": [],
-    "wandb": {"mode": "disabled", "project": "rope_lab", "entity": None},
-}
+# Settings that say where and how a run is made here, and change none of its numbers: a record does not hold them.
+LOCAL = ("threads", "out", "fresh", "other_code", "stop_at", "allowed_packages", "wandb")
 
 
 def _number(value: Any) -> Any:
@@ -79,7 +68,8 @@ def _not_blank(value: str) -> str:
 
 Int, Float = Annotated[int, BeforeValidator(_number)], Annotated[float, BeforeValidator(_number)]
 Text = Annotated[str, AfterValidator(_not_blank)]
-group = dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True), kw_only=True)
+CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+group = dataclass(config=CHECKED, kw_only=True, frozen=True)
 
 
 def several(help: str, most: int = 10**6, least: int = 1, **rest: Any) -> Any:
@@ -186,9 +176,10 @@ class Names:
 
 @group
 class Config(Settings):
-    """Checked settings, and the names under which task, position and scale were chosen."""
+    """Checked settings, the names chosen from the groups of conf/, and the overrides as they were typed."""
 
     names: Names
+    overrides: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
 
 def declared(schema: type = Settings, prefix: str = "") -> dict[str, dataclasses.Field]:
@@ -205,115 +196,113 @@ def described() -> dict[str, str]:
     return {name: field.default.description for name, field in declared().items()}
 
 
-def from_hydra(cfg: DictConfig) -> Config:
-    """The checked configuration of the job that Hydra is running. Raises ConfigError."""
-    return _checked(_plain(cfg), _chosen(HydraConfig.get().runtime.choices))
-
-
-def load(*overrides: str, config_dir: Path | None = None) -> Config:
-    """The checked configuration that command line `overrides` give, outside of a Hydra job.
+def load(*words: str, config_dir: Path | None = None) -> Config:
+    """The checked configuration that the overrides of a command line give. Raises ConfigError.
 
     config_dir: another folder like conf/, as `--config-dir` names one
-
-    Raises ConfigError.
     """
-    words, made = plugins.read(overrides, CONF)
-    check_overrides(words, [CONF, *filter(None, [config_dir])], described(), made=made)
-    if config_dir:
-        words.append(f"hydra.searchpath=['file://{config_dir.resolve()}']")
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("config", words, return_hydra_config=True)
-    choices = cfg.hydra.runtime.choices
-    with read_write(cfg), open_dict(cfg):
-        del cfg["hydra"]
-    return _checked(_plain(cfg), _chosen(choices))
+    folders, known = folders_with(config_dir), described()
+    parsed = overrides.parse(words, folders, known)
+    chosen = overrides.check(parsed, folders, known)
+    words_of, store = {plugin.group: f"{plugin.group}={plugin.name}" for plugin in chosen}, ConfigStore.instance()
+    for plugin in chosen:
+        store.store(group=plugin.group, name=plugin.name, node=plugin.node)
+    cfg = compose([words_of.get(each.key_or_group) or _for_hydra(each) for each in parsed], config_dir)
+    for plugin in chosen:
+        store.repo[plugin.group].pop(f"{plugin.name}.yaml")
+    names = Names(**{key: cfg.hydra.runtime.choices[key] for key in overrides.GROUPS})
+    settings = _resolved(cfg)
+    scales = {*plugins.names(f"recipe/{names.task}", folders), "quick"}
+    if names.scale not in scales:
+        raise ConfigError(f"scale={names.scale}: task={names.task} has {', '.join(sorted(scales))}")
+    settings["allowed_packages"] += [plugin.allowed for plugin in chosen]
+    return _checked(settings, names, words)
+
+
+def folders_with(config_dir: Path | None) -> list[Path]:
+    """conf/, and another folder like it if there is one. Raises ConfigError if that is not a directory."""
+    if config_dir and not config_dir.is_dir():
+        raise ConfigError(f"--config-dir {config_dir}: is not a directory")
+    return [CONF, *([config_dir] if config_dir else [])]
+
+
+def _for_hydra(override: Override) -> str:
+    """An override of a task or scheme may name a setting that its yaml leaves to the class."""
+    text, is_swapped = override.input_line, override.key_or_group.startswith(tuple(f"{key}." for key in SWAPPED))
+    return "++" + text.lstrip("+") if is_swapped and not override.is_delete() else text
+
+
+def compose(words: Iterable[str], config_dir: Path | None = None) -> DictConfig:
+    """What Hydra makes of conf/ and overrides, with its own settings as `hydra`. Raises ConfigError.
+
+    A program of Hydra's that calls this, a user's for example, stays as it is.
+    """
+    search = [f"hydra.searchpath=['file://{config_dir.resolve()}']"] if config_dir else []
+    outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
+    try:
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            return hydra.compose("config", [*words, *search], return_hydra_config=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(" ".join(str(error).partition("Config search path")[0].split())) from None
+    finally:
+        GlobalHydra.instance().hydra = outer
+
+
+def _resolved(cfg: DictConfig) -> dict[str, Any]:
+    """The settings in a configuration of Hydra's, without interpolations. Raises ConfigError."""
+    try:
+        ours = OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"])
+        return OmegaConf.to_container(ours, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{error.full_key}: {first_line(error)}") from None
 
 
 def from_record(recorded: dict[str, Any], allowed_packages: Iterable[str] = ()) -> Config:
-    """The configuration that a run.json holds. Raises ConfigError where its settings are not today's.
-
-    What packages are allowed is for the reader to say, and so is everything else that is LOCAL; no interpolation in a
-    record is resolved.
-    """
-    try:
-        leaves = compat.renamed(flat({key: value for key, value in recorded.items() if key not in (*LOCAL, "names")}))
-    except RecursionError:
-        raise ConfigError(TOO_DEEP) from None
-    for key, value in leaves.items():
-        if "${" in json.dumps(value):
-            raise ConfigError(f"{key}={show(value)}: a record holds plain values, and ${{…}} in it is not resolved")
+    """The configuration that a run.json holds; what is LOCAL is for the reader to say. Raises ConfigError."""
+    local = {key: value for key, value in defaults().items() if key in LOCAL}
+    local |= {"allowed_packages": list(allowed_packages), "wandb": local["wandb"] | {"mode": "disabled"}}
+    leaves = compat.renamed(flat({key: value for key, value in recorded.items() if key not in (*LOCAL, "names")}))
     before = {key: value for key, value in compat.BACKFILLED.items() if key.partition(".")[0] not in SWAPPED}
-    names = TypeAdapter(Names)
-    with _one_line("names."):
-        chosen = names.validate_python(recorded.get("names"))
-    return _checked(nested(before | leaves) | LOCAL | {"allowed_packages": list(allowed_packages)}, chosen)
-
-
-def _chosen(choices: dict[str, str]) -> Names:
-    """What was chosen from the groups of conf/. Raises ConfigError where there is no recipe for it."""
-    names = Names(**{key: choices[key] for key in ("task", "position", "scale")})
-    if choices.get("recipe") != f"{names.task}/{names.scale}":
-        hint = "follows from task and scale and cannot be chosen; set scale=…"
-        if hydra.__version__ >= "1.4":
-            hint = f"Hydra {hydra.__version__} composes none; pip install -c constraints.txt 'hydra-core<1.4'"
-        raise ConfigError(f"recipe={choices.get('recipe')}: {hint}")
-    recipes = {path.stem for path in (CONF / "recipe" / names.task).glob("*.yaml")} | {"quick"}
-    if names.scale not in recipes:
-        there = f"task={names.task} has {', '.join(sorted(recipes))}"
-        raise ConfigError(f"scale={names.scale}: there is no conf/recipe/{names.task}/{names.scale}.yaml; {there}")
-    return names
-
-
-def _plain(cfg: DictConfig) -> dict[str, Any]:
-    """The settings without interpolations. Raises ConfigError."""
-    try:
-        return OmegaConf.to_container(cfg, resolve=True)
-    except OmegaConfBaseException as error:
-        key = f"{error.full_key}: " if error.full_key else ""
-        raise ConfigError(key + str(error).splitlines()[0]) from None
-    except RecursionError:
-        raise ConfigError(TOO_DEEP) from None
-
-
-def _checked(settings: dict[str, Any], names: Names) -> Config:
-    """Typed and checked settings. Raises ConfigError."""
-    for key, name in vars(names).items():
-        if not NAME.fullmatch(name):
-            raise ConfigError(f"{key}={show(name)}: must name a file in conf/{key}/, of letters, digits, _ and -")
     with _one_line():
-        config = Config(**settings, names=names)
-    for key, kind in SWAPPED.items():
-        setattr(config, key, instantiate.check_arguments(key, settings[key], kind, config.allowed_packages))
+        names = Names(**recorded.get("names", {}))
+    return _checked(nested(before | leaves) | local, names)
+
+
+def defaults() -> dict[str, Any]:
+    """The default of every setting, as conf/config.yaml has it."""
+    return OmegaConf.to_container(OmegaConf.load(CONF / "config.yaml"))
+
+
+def _checked(settings: dict[str, Any], names: Names, words: Iterable[str] = ()) -> Config:
+    """Typed and checked settings. Raises ConfigError."""
+    with _one_line():
+        config = Config(**settings, names=names, overrides=tuple(words))
+    swapped = {key: instantiate.check_arguments(key, getattr(config, key), config.allowed_packages) for key in SWAPPED}
     if config.model.d_model % config.model.n_heads:
         raise ConfigError(
             f"model.d_model={config.model.d_model}: must be divisible by model.n_heads={config.model.n_heads}"
         )
-    return config
+    return dataclasses.replace(config, **swapped)
 
 
 @contextmanager
-def _one_line(prefix: str = "") -> Iterator[None]:
-    """Raises what pydantic has against a setting as a ConfigError of one line."""
+def _one_line() -> Iterator[None]:
+    """Raises pydantic's first error as a ConfigError of one line."""
     try:
         yield
     except ValidationError as error:
-        raise ConfigError(_reason(error, prefix)) from None
+        raise ConfigError(_reason(error)) from None
 
 
-def _reason(error: ValidationError, prefix: str) -> str:
+def _reason(error: ValidationError) -> str:
     first = error.errors()[0]
-    *groups, name = path = [part for part in first["loc"] if isinstance(part, str)] or ["names"]
-    key, value = prefix + ".".join(path), first["input"]
+    key, value = ".".join(part for part in first["loc"] if isinstance(part, str)), first["input"]
     if first["type"] == "missing":
         return f"{key}: not set; see conf/config.yaml"
     if first["type"] == "unexpected_keyword_argument":
-        schema = Config
-        for part in groups:
-            schema = schema.__dataclass_fields__[part].type
-        known = [field.name for field in fields(schema) if field.name != "names"]
-        return f"{key}={show(value)}: there is no such setting; {nearest(name, known, '.'.join(groups))}"
-    several = RANGE.fullmatch(str(value))
-    hint = f"; for a sweep: -m '{key}=range({several[1]},{int(several[2]) + 1})'" if several else ""
+        return f"{key}={show(value)}: there is no such setting; {nearest(key, declared(), '')}"
+    between = RANGE.fullmatch(str(value))
+    hint = f"; for a sweep: -m '{key}=range({between[1]},{int(between[2]) + 1})'" if between else ""
     of_it = [each for each in error.errors() if each["loc"] == first["loc"]]
     return f"{key}={show(value)}: {instantiate.reasons(of_it)}{hint or instantiate.as_sweep(key, value)}"
 
@@ -342,7 +331,7 @@ def build_position(config: Config, dims: Dims) -> PositionScheme:
 
 def recorded(config: Config) -> dict[str, Any]:
     """The settings that a run's record holds: what repeats the run, and nothing of where and by whom it was made."""
-    return {key: value for key, value in dataclasses.asdict(config).items() if key not in LOCAL}
+    return {key: value for key, value in dataclasses.asdict(config).items() if key not in (*LOCAL, "overrides")}
 
 
 def identity(config: Config) -> Identity:

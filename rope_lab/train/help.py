@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from rope_lab.text import flat, show
-from rope_lab.train.config import CONF, declared, load
+from rope_lab.train.config import declared, folders_with, load
 from rope_lab.train.instantiate import SWAPPED, classes
+from rope_lab.train.plugins import names
 
 BEGIN = """\
 python -m rope_lab.train [SETTING=VALUE …]
@@ -28,42 +29,36 @@ COLUMN = 30  # where explanations begin
 def text(width: int, overrides: list[str], config_dir: Path | None = None) -> str:
     """The help, in lines of at most `width` characters, with the values that `overrides` give. Raises ConfigError."""
     lines, cfg = [], load(*overrides, config_dir=config_dir)
-    folders = [CONF, *filter(None, [config_dir])]
     for group, name in vars(cfg.names).items():
-        files = f"recipe/{cfg.names.task}" if group == "scale" else group
-        names = {name} | {path.stem for folder in folders for path in (folder / files).glob("*.yaml")}
-        lines += _line(f"{group}={name}", " | ".join(sorted(names)), width)
+        files = names(f"recipe/{cfg.names.task}" if group == "scale" else group, folders_with(config_dir))
+        lines += _line(f"{group}={name}", " | ".join(sorted({name, *files})), width)
     for group in SWAPPED:
         lines += ["", f"{group}={getattr(cfg.names, group)}", *_class(group, getattr(cfg, group), width)]
     lines.append("")
     for name, field in declared().items():
-        value = attrgetter(name)(cfg)
         if name not in SWAPPED:
             choices = " | ".join(map(show, get_args(field.type))) if get_origin(field.type) is Literal else ""
-            told = ": ".join(filter(None, [field.default.description, choices]))
-            lines += _line(f"{name}={show(value)}", told, width)
+            meaning = ": ".join(filter(None, [field.default.description, choices]))
+            lines += _line(f"{name}={show(attrgetter(name)(cfg))}", meaning, width)
     return "\n".join([BEGIN, *lines])
 
 
 def _class(group: str, node: dict[str, Any], width: int) -> list[str]:
     """The settings of a task or scheme, explained by the docstring of its class, and the rest of that."""
     items = re.split(r"\n(?=\n|- |\w[\w, ]*: )", inspect.getdoc(next(classes(node))) or "")
-    items = [text for item in items if (text := " ".join(item.split())) and not text.startswith("Raises ")]
-    told = {}
-    for item in list(items):
+    rest, meanings = [], {}
+    for item in (" ".join(item.split()) for item in items):
         names, colon, meaning = item.partition(": ")
         if colon and set(names.split(", ")) <= set(node):
-            items.remove(item)
-            told |= dict.fromkeys(names.split(", "), meaning.replace("None", show(None)))
-    around = {"initial_indent": "  ", "subsequent_indent": "  "}
-    lines = [line for item in items for line in textwrap.wrap(item, width, **around)]
-    for name, value in flat(node).items():
-        if not name.rpartition(".")[2].startswith("_"):
-            lines += _line(f"{group}.{name}={show(value)}", told.get(name, ""), width)
-    return lines
+            meanings |= dict.fromkeys(names.split(", "), meaning.replace("None", show(None)))
+        elif item and not item.startswith("Raises "):
+            rest += textwrap.wrap(item, width, initial_indent="  ", subsequent_indent="  ")
+    values = {name: value for name, value in flat(node).items() if not name.endswith("_target_")}
+    own = [_line(f"{group}.{name}={show(value)}", meanings.get(name, ""), width) for name, value in values.items()]
+    return [*rest, *(line for lines in own for line in lines)]
 
 
-def _line(setting: str, told: str, width: int) -> list[str]:
+def _line(setting: str, meaning: str, width: int) -> list[str]:
     """A setting and what it means beside it."""
     begin = setting.ljust(COLUMN - 1) + " "
-    return textwrap.wrap(told, width, initial_indent=begin, subsequent_indent=" " * COLUMN) or [setting]
+    return textwrap.wrap(meaning, width, initial_indent=begin, subsequent_indent=" " * COLUMN) or [setting]

@@ -1,123 +1,84 @@
 """Schemes and tasks of the user's own: `position=mine.py`, or by a name that an installed package gives them.
 
-Such a name is an entry point of the group `rope_lab.positions` or `rope_lab.tasks`. Neither needs a yaml file: its
-settings are the arguments of the class, with their defaults.
+Such a name is an entry point of the group `rope_lab.positions` or `rope_lab.tasks`. Neither needs a yaml file. A file
+that the user names, or a package that they installed and name, is one whose code may run.
 """
 
 import inspect
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
-
 from rope_lab.text import ConfigError
-from rope_lab.train.instantiate import SWAPPED, import_file, told
+from rope_lab.train.instantiate import SWAPPED, error_line, import_file
 
-FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")  # mine.py, or mine.py:MyScheme where it has several
-ALLOWED = "allowed_packages="
+FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")  # mine.py, or mine.py:MyScheme if it has several
 SEE = "docs/extending.md has an example of each"
-PLAIN = (str, int, float, bool, type(None), list)
 
 
 @dataclass(frozen=True)
 class Plugin:
     """A class of the user's own.
 
+    group:   task or position
     name:    what its runs are called
-    node:    its settings, as a yaml file of conf/ has them
+    cls:     the class
     allowed: what `allowed_packages` must hold for it: a package, or the path of a file
     """
 
+    group: str
     name: str
-    node: dict[str, Any]
+    cls: type
     allowed: str
 
-
-def read(overrides: Iterable[str], conf: Path) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """Overrides in which a plug-in has a name that Hydra finds, and of each group the settings of these plug-ins.
-
-    A file that the user names, or a package that they installed and name, is one whose code may run. Raises
-    ConfigError.
-    """
-    words, found = [], {group: {} for group in SWAPPED}
-    for word in overrides:
-        group, equals, value = word.partition("=")
-        if group in SWAPPED and equals:
-            pieces = value.split(",")
-            for i, piece in enumerate(pieces):
-                if plugin := _plugin(group, piece.strip(), conf):
-                    found[group][plugin.name], pieces[i] = plugin, plugin.name
-            word = f"{group}={','.join(pieces)}"
-        words.append(word)
-    store = ConfigStore.instance()
-    for group in SWAPPED:  # what was named before in this process
-        store.repo.pop(group, None)
-    plugins = [(group, plugin) for group, each in found.items() for plugin in each.values()]
-    for group, plugin in plugins:
-        store.store(group=group, name=plugin.name, node=plugin.node)
-    if plugins:
-        words = _allowing(words, dict.fromkeys(plugin.allowed for _, plugin in plugins))
-    return words, {group: {name: plugin.node for name, plugin in each.items()} for group, each in found.items()}
+    @property
+    def node(self) -> dict[str, Any]:
+        return {"_target_": f"{self.cls.__module__}.{self.cls.__qualname__}"}
 
 
-def as_typed(words: list[str], allowed_packages: list[str]) -> list[str]:
-    """Overrides as they name a plug-in's file again, without its folder, which is this machine's own."""
-    files = {Path(each).stem for each in allowed_packages if each.endswith(".py")}
-    found = []
-    for word in words:
-        group, _, value = word.partition("=")
-        stem, _, name = value.partition("-")
-        if group in SWAPPED and stem in files:
-            word = f"{group}={stem}.py" + (f":{name}" if name else "")
-        if not (files and word.startswith(ALLOWED)):
-            found.append(word)
-    return found
-
-
-def _plugin(group: str, value: str, conf: Path) -> Plugin | None:
-    """The plug-in that a value of `task` or `position` names. Raises ConfigError."""
+def find(group: str, value: str, folders: Sequence[Path]) -> Plugin | None:
+    """The plug-in that a value of `task` or `position` names, if it names one. Raises ConfigError."""
     if match := FILE.fullmatch(value):
-        path = Path(match["path"])
+        path, name = Path(match["path"]), match["name"]
         try:
             module = sys.modules[import_file(path)]
         except ConfigError as error:
             raise ConfigError(f"{group}={error}") from None
-        cls = _class(group, value, vars(module), match["name"])
-        name = "-".join(filter(None, [path.stem, match["name"]]))
-        if (conf / group / f"{name}.yaml").exists():
-            raise ConfigError(f"{group}={value}: there is a {name} in conf/{group}/; give the file another name")
-        return Plugin(name, node(cls), str(path.expanduser().resolve()))
-    if (conf / group / f"{value}.yaml").exists():
-        return None
-    *_, entry = [None, *entry_points(group=f"rope_lab.{group}s", name=value)]
-    if entry is None:
-        return None
-    try:
-        cls = entry.load()
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"{group}={value}: {entry.value} cannot be imported, {told(error)}") from None
-    return Plugin(value, node(_checked(group, value, cls)), cls.__module__.partition(".")[0])
+        cls = _class(group, value, vars(module), name)
+        plugin = Plugin(group, f"{path.stem}-{name}" if name else path.stem, cls, str(path.expanduser().resolve()))
+        if plugin.name in names(group, folders):
+            raise ConfigError(f"{group}={value}: conf/{group}/ has a {plugin.name}; give the file another name")
+        return plugin
+    entries = () if value in names(group, folders) else entry_points(group=f"rope_lab.{group}s", name=value)
+    for entry in entries:
+        try:
+            cls = entry.load()
+        except (Exception, SystemExit) as error:
+            raise ConfigError(f"{group}={value}: {entry.value} cannot be imported, {error_line(error)}") from None
+        return Plugin(group, value, _checked(group, value, cls), cls.__module__.partition(".")[0])
+    return None
+
+
+def names(group: str, folders: Sequence[Path]) -> list[str]:
+    """The names of the yaml files of a group in folders like conf/."""
+    return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
 
 
 def _class(group: str, value: str, there: dict[str, Any], name: str | None) -> type:
     """The class of that name in a module, or the only one that the module has. Raises ConfigError."""
     kind = SWAPPED[group]
     if name:
-        if name not in there:
-            raise ConfigError(f"{group}={value}: there is no {name} in that file")
-        return _checked(group, value, there[name])
+        return _checked(group, value, there.get(name))
     own = [each for each in there.values() if inspect.isclass(each) and each.__module__ == there["__name__"]]
-    fit = [each for each in own if issubclass(each, kind) and not inspect.isabstract(each)]
+    own = [each for each in own if issubclass(each, kind)]
+    fit = [each for each in own if not inspect.isabstract(each)]
     if not fit:
-        half = [
-            f"{each.__name__} lacks {', '.join(each.__abstractmethods__)}" for each in own if issubclass(each, kind)
-        ]
-        raise ConfigError(f"{group}={value}: has no class that is a {kind.__name__}; {'; '.join(half) or SEE}")
+        lacking = "; ".join(f"{each.__name__} lacks {', '.join(each.__abstractmethods__)}" for each in own)
+        raise ConfigError(f"{group}={value}: has no class that is a {kind.__name__}; {lacking or SEE}")
     if len(fit) > 1:
         classes = " or ".join(f"{group}={value}:{each.__name__}" for each in fit)
         raise ConfigError(f"{group}={value}: has several classes that are a {kind.__name__}, write {classes}")
@@ -128,24 +89,3 @@ def _checked(group: str, value: str, cls: Any) -> type:
     if not (inspect.isclass(cls) and issubclass(cls, SWAPPED[group])):
         raise ConfigError(f"{group}={value}: must be a {SWAPPED[group].__name__}; {SEE}")
     return cls
-
-
-def node(cls: type) -> dict[str, Any]:
-    """The settings of a class as a yaml file would hold them: `???` where an argument has no default."""
-    parameters = dict(inspect.signature(cls).parameters)
-    settings = {"_target_": f"{cls.__module__}.{cls.__qualname__}"}
-    if parameters.pop("dims", None) is not None:
-        settings["_partial_"] = True
-    for name, parameter in parameters.items():
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            default = "???" if parameter.default is parameter.empty else parameter.default
-            settings |= {name: default} if isinstance(default, PLAIN) else {}
-    return settings
-
-
-def _allowing(words: list[str], more: Iterable[str]) -> list[str]:
-    """Overrides whose `allowed_packages` also holds `more`."""
-    typed = [word.removeprefix(ALLOWED).strip("[]") for word in words if word.startswith(ALLOWED)]
-    quoted = ("'" + re.sub(r"(['\\\\])", r"\\\1", each) + "'" for each in more)
-    others = [word for word in words if not word.startswith(ALLOWED)]
-    return [*others, f"{ALLOWED}[{','.join(filter(None, [*typed, *quoted]))}]"]

@@ -19,11 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import OmegaConf
 
 from rope_lab.places import IN_CHECKOUT, ROOT
-from rope_lab.train import instantiate, plugins
+from rope_lab.train import instantiate
 from rope_lab.train.config import Config
 
 MODEL = ("attention", "cpu_attention", "cpu_linear", "hooks", "transformer", "positions", "rotation", "device")
@@ -48,7 +46,7 @@ def provenance(cfg: Config, device: torch.device, before: dict[str, Any] | None)
     return {
         "code": code_digest(cfg),
         "git": git_state(),
-        "command": shlex.join([*started, "-m", "rope_lab.train", *plugins.as_typed(typed(), cfg.allowed_packages)]),
+        "command": shlex.join([*started, "-m", "rope_lab.train", *typed(cfg)]),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": hardware(device),
@@ -157,16 +155,15 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def typed() -> list[str]:
-    """The overrides that were typed for the job at hand, as they were typed.
+def typed(cfg: Config) -> list[str]:
+    """The overrides that repeat a run, as they were typed; none of a run that is not of overrides.
 
     Not those of `out`, `wandb`, Hydra and `task.path`, which say where things lie, nor how long it may take, nor
-    `fresh`, which deletes what was there.
+    `fresh`, which deletes what was there. The file of a plug-in is named without its folder.
     """
-    overrides = HydraConfig.get().overrides if HydraConfig.initialized() else None
-    words = OmegaConf.to_container(overrides.task, resolve=False) if overrides else sys.argv[1:]
-    told = re.compile(r"[~+]*(?!(?:out|stop_at|fresh|wandb|hydra|task\.path)\b)\w[\w./@]*=")
-    return [word for word in words if told.match(word)]
+    repeats = re.compile(r"[~+]*(?!(?:out|stop_at|fresh|wandb|hydra|task\.path|allowed_packages=.*\.py)\b)\w[\w./@]*=")
+    words = [word for word in cfg.overrides if repeats.match(word)]
+    return [re.sub(r"^((?:task|position)=).*/(?=.*\.py)", r"\1", word) for word in words]
 
 
 def git_state() -> dict[str, Any]:
