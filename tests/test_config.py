@@ -40,7 +40,7 @@ BAD = {
     "model.d_model=12": "model.d_model=12, model.n_heads=4: 3 of 3 features",
     "position.fraction=0.3": "position.fraction=0.3",
     "position=sinusoidal position.base=0": "position.base=0",
-    "position=randomized_rope position.longest=5": "position.longest=5: must be at least train.seq_len",
+    "position=randomized_rope position.longest=5": "position.longest=5: must be ",
     "position=randomized_rope position.scheme=rope": "position.scheme=rope: must be a scheme",
     "train.seq_len=10": "train.seq_len=10: too short",
     "task.string_length=six": "task.string_length=six: must be a valid integer",
