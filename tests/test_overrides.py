@@ -14,7 +14,7 @@ MISTAKES = {
     # names
     "positon=rope": "did you mean position?",
     "lr=1e-3": "did you mean train.lr?",
-    "learning_rate=1": "did you mean train.lr?",
+    "learning_rate=1": "did you mean train.lr ",
     "warmup_steps=5": "did you mean train.warmup?",
     "size=3": "did you mean train.batch_size?",
     "train/lr=1e-3": "did you mean train.lr?",
