@@ -7,8 +7,7 @@ import pytest
 from builders import ROPE, ROPER, make_pairs, make_run, table_rows
 
 from rope_lab.results import __main__ as results
-from rope_lab.results import figures, forest, pages
-from rope_lab.results.folders import read
+from rope_lab.results import figures, pages
 
 MARKS = f"{pages.BEGIN}\nof before\n{pages.END}"
 CURVES = "quick-substring_by_index-curves.svg"
@@ -17,8 +16,7 @@ CURVES = "quick-substring_by_index-curves.svg"
 @pytest.fixture(autouse=True)
 def drawn_in_no_time(monkeypatch):
     """What the figures show is test_figures' matter."""
-    for module in (figures, forest):
-        monkeypatch.setattr(module, "rendered", lambda figure: b"a figure")
+    monkeypatch.setattr(figures, "rendered", lambda figure: b"a figure")
 
 
 @pytest.fixture
@@ -51,10 +49,8 @@ def test_a_task_stands_on_its_page_where_there_is_one_and_else_in_the_readme(out
     assert headings(readme) == ["[Substring by Index](index.md)", "mine, scale quick"]
     assert headings(page) == ["Substring by Index, scale quick"]
     assert "of before" not in page
-    kinds = ("curves", "scores", "slices")
-    assert figures_of(page) == [f"quick-substring_by_index-{kind}.svg" for kind in kinds]
-    assert figures_of(readme) == ["verdicts.svg", CURVES, *(f"quick-mine-{kind}.svg" for kind in kinds)]
-    assert figures_of(alone) == ["verdicts.svg", *figures_of(page), *figures_of(readme)[2:]]
+    assert figures_of(page) == [CURVES]
+    assert figures_of(readme) == figures_of(alone) == [CURVES, "quick-mine-curves.svg"]
     assert all((out / "figures" / name).exists() for name in figures_of(alone))
     assert "| Substring by Index" in readme.partition("## ")[0]  # the verdicts
 
@@ -128,7 +124,7 @@ def test_a_page_that_cannot_be_written_costs_no_figure(out, name, text, said):
 def test_where_drawing_fails_all_stays_as_it_was(out, monkeypatch):
     results.main([str(out)])
     before = content(out)
-    monkeypatch.setattr(figures, "_scores", lambda *_: 1 / 0)
+    monkeypatch.setattr(figures, "_curves", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         results.main([str(out)])
     assert content(out) == before
@@ -143,7 +139,7 @@ def test_a_disk_that_is_full_is_said_in_one_line(out, monkeypatch):
         results.main([str(out)])
 
 
-@pytest.mark.parametrize("name", ["README.md", "index.md", "figures", f"figures/{CURVES}", "figures/verdicts.svg"])
+@pytest.mark.parametrize("name", ["README.md", "index.md", "figures", f"figures/{CURVES}"])
 def test_no_link_is_followed_out_of_a_folder_from_elsewhere(out, tmp_path_factory, name):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "mine").write_text(MARKS)
@@ -163,21 +159,6 @@ def test_a_folder_in_the_place_of_a_page_is_named(out):
     assert not (out / "README.md").exists()
 
 
-def test_each_recipe_has_its_own_figures_wherever_rows_are_kept(tmp_path):
-    """Two seeds of another one; the plain names are those of the usual recipe."""
-    make_pairs(tmp_path / "runs", ROPE, ROPER)
-    make_pairs(tmp_path / "runs", ROPE[:2], ROPER[:2], recipe="other", name="o")
-    found = {run.settings.get("task.letters"): run.recipe_id for run in read(tmp_path / "runs")[0]}
-    kept = tmp_path / "elsewhere" / "precision"
-    results.main([str(tmp_path / "runs"), "--keep", "--into", str(kept)])
-    sections = (kept / "README.md").read_text().split("\n## ")
-    for letters, infix in ((None, ""), ("other", f"{found['other']}-")):
-        (section,) = (text for text in sections if f"recipe `{found[letters]}`" in text)
-        expected = [f"quick-substring_by_index-{infix}{kind}.svg" for kind in ("curves", "scores", "slices")]
-        assert figures_of(section) == expected
-        assert all((kept / "figures" / name).exists() for name in expected)
-
-
 def test_the_verdicts_of_our_results_stand_in_the_readme_beside_them_too(out, tmp_path, monkeypatch):
     """Those that have ended, without means and p."""
     root = tmp_path / "checkout"
@@ -188,8 +169,6 @@ def test_the_verdicts_of_our_results_stand_in_the_readme_beside_them_too(out, tm
     text = (root / "README.md").read_text()
     assert text.startswith(f"before\n{pages.BEGIN}\n")
     assert text.endswith(f"{pages.END}\nafter\n")
-    (figure,) = re.findall(r"\]\((.*?\.svg)\)", text)
-    assert (root / figure).exists()
     assert [each["task"] for each in table_rows(text)] == ["Substring by Index", "mine"]
     assert not [name for name in table_rows(text)[0] if name.startswith(("p (", "measured RoPE"))]
     (root / "README.md").write_text("no marks\n")

@@ -1,5 +1,7 @@
 """How many seeds: from the spread of paired differences, and only of runs that may be compared."""
 
+from argparse import Namespace
+
 import numpy as np
 import pytest
 from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_run, table_rows
@@ -55,7 +57,8 @@ def test_any_scheme_is_the_baseline_and_pairs_need_the_same_code(out, capsys):
 
 def test_runs_that_reach_a_threshold_or_not_are_called_bimodal(out):
     (found,) = group(read(out)[0], PUBLISHED)
-    assert any("bimodal" in line and "RoPE 3 of 4" in line for line in power.notes(found, ["roper"], 0.8, 0.05, 1.0))
+    given = Namespace(difference=1.0, power=0.8, alpha=0.05)
+    assert any("bimodal" in line and "RoPE 3 of 4" in line for line in power.notes(found, ["roper"], given))
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from itertools import product
 import numpy as np
 import pytest
 from builders import PUBLISHED, make_row, make_run, table_rows
-from scipy import stats as scipy_stats
 
 from rope_lab.results import __main__ as results
-from rope_lab.results import sweep_figure, sweep_tables, sweeps
+from rope_lab.results import figures, sweeps
 from rope_lab.results.groups import group
 from rope_lab.results.runs import Run
+from rope_lab.results.tables import Strong
 
 RATES = (0.001, 0.002, 0.004)
 
@@ -46,7 +46,7 @@ def only(runs: list[Run]) -> sweeps.Sweep:
 
 def held(runs: list[Run]) -> list[tuple]:
     """Of each sweep its settings and how many recipes it holds."""
-    return [(*sweep.settings, len(sweep.groups)) for sweep in sweeps.find(group(runs, PUBLISHED))]
+    return [(sweep.setting, len(sweep.groups)) for sweep in sweeps.find(group(runs, PUBLISHED))]
 
 
 def of(*settings: dict) -> list[Run]:
@@ -62,12 +62,9 @@ def test_recipes_that_differ_in_a_number_are_a_sweep_and_two_words_are_not():
     assert held(of({"train.lr": 0.001})) == []
 
 
-def test_two_settings_are_one_sweep_where_they_are_a_grid():
-    """And otherwise one of each; the numbers are the axis, the longer ones first."""
+def test_a_grid_of_two_settings_is_a_sweep_for_each_value_of_the_shorter_one():
     grid = [{"train.lr": rate, "model.norm": norm} for rate, norm in product(RATES, ("pre", "post"))]
-    assert held(of(*grid)) == [("train.lr", "model.norm", 6)]
-    grid = [{"train.lr": rate, "model.n_layers": layers} for rate, layers in product(RATES[:2], (1, 2, 3))]
-    assert held(of(*grid)) == [("model.n_layers", "train.lr", 6)]
+    assert held(of(*grid)) == [("train.lr", 3), ("train.lr", 3)]
     star = [{"train.lr": 0.001, "train.batch_size": 4}, {"train.lr": 0.002, "train.batch_size": 4}]
     star += [{"train.lr": 0.001, "train.batch_size": 8}, {"train.lr": 0.004, "train.batch_size": 4}]
     assert sorted(held([*of(*star), cell("roper", 0, 0.5, star[0])])) == [("train.batch_size", 2), ("train.lr", 3)]
@@ -82,39 +79,31 @@ def test_every_pair_of_recipes_that_is_shown_in_a_sweep_shares_all_else():
 
 def test_the_best_value_and_what_it_gains_are_paired_by_seed():
     found = only(rates(ENDS))
-    rope, roper = ("rope", None), ("roper", None)
-    assert found.lines == [rope, roper]
-    assert [found.values[found.best(line)] for line in found.lines] == [0.004, 0.002]
-    d = found.paired(roper, 1, rope, 2).difference
+    assert found.schemes == ["rope", "roper"]
+    assert [found.values[found.best(scheme)] for scheme in found.schemes] == [0.004, 0.002]
+    d = found.difference("roper", 1, "rope", 2).difference
     assert (d.mean, d.n) == (pytest.approx(128 * np.mean([0.4, 0.0, 0.0])), 3)
 
 
 def test_the_expected_best_is_that_of_all_choices_of_values_seed_by_seed():
     found = only(rates(ENDS))
-    tuned = found.tuned[("rope", None)]
+    tuned = found.tuned("rope")
     for seed, budget in product(range(3), (1, 2, 3)):
         values = [128 * each[seed] for each in ENDS["rope"]]
         brute = np.mean([max(choice) for choice in product(values, repeat=budget)])
         assert tuned.loc[seed, budget] == pytest.approx(brute)
-    difference = found.tuned_difference(("roper", None), ("rope", None), 2).difference
-    means = [found.tuned[(scheme, None)][2].mean() for scheme in ("roper", "rope")]
-    assert difference.mean == pytest.approx(means[0] - means[1])
+    means = [found.tuned(scheme)[2].mean() for scheme in ("roper", "rope")]
+    versus = next(row for row in sweeps.tuned(found).rows if row["scheme"] == "RoPER − RoPE")
+    assert versus["best of 2"].startswith(f"{means[0] - means[1]:+.1f} [")
 
 
 def test_where_all_values_are_alike_none_is_best():
     found = only(rates({"rope": [[0.5], [0.5], [0.5]], "roper": [[0.5], [0.6], [0.5]]}))
-    assert [found.best(line) for line in found.lines] == [None, 1]
-    tuned = {row["scheme"]: row for row in table_rows(sweep_tables.tuned(found))}
+    assert [found.best(scheme) for scheme in found.schemes] == [None, 1]
+    tuned = {row["scheme"]: row for row in sweeps.tuned(found).rows}
     assert (tuned["RoPE"]["best train.lr"], tuned["RoPE"]["there"]) == ("all alike", "64.0 (one seed)")
     assert tuned["RoPER − RoPE"]["there"].startswith("+12.8")
-    assert "**" not in next(line for line in sweep_tables.scores(found).splitlines() if line.startswith("| RoPE "))
-
-
-def test_a_legend_names_no_best_value_where_there_is_none():
-    ends = [[0.5], [0.5], [0.5]]
-    for last, named in ((0.5, False), (0.6, True)):
-        legend = sweep_figure.figure(only(rates({"rope": ends, "roper": [*ends[:2], [last]]}))).legends[0]
-        assert ("its best value" in [text.get_text() for text in legend.get_texts()]) is named
+    assert not [cell for cell in sweeps.scores(found).rows[0].values() if isinstance(cell, Strong)]
 
 
 def test_of_a_loss_the_best_is_the_least():
@@ -124,17 +113,17 @@ def test_of_a_loss_the_best_is_the_least():
         for i, (rate, loss) in enumerate(zip(RATES, (0.5, 0.3, 0.9), strict=True))
     ]  # fmt: skip
     found = only(runs)
-    assert found.values[found.best(("rope", None))] == 0.002
+    assert found.values[found.best("rope")] == 0.002
     brute = np.mean([min(choice) for choice in product((0.5, 0.3, 0.9), repeat=2)])
-    assert found.tuned[("rope", None)].loc[0, 2] == pytest.approx(brute)
+    assert found.tuned("rope").loc[0, 2] == pytest.approx(brute)
 
 
 def test_a_run_that_diverged_counts_with_the_worst_value_and_is_named():
     runs = [*rates(ENDS), cell("rope", 3, 0.9, {"train.lr": 0.004}, status="diverged")]
     found = only(runs)
-    assert found.scores[("rope", None)].loc[3].tolist()[2] == pytest.approx(12.8)
-    assert found.diverged(("rope", None), 2) == 1
-    assert 3 not in found.tuned[("rope", None)].index  # it has not every value
+    assert found.scores["rope"].loc[3].tolist()[2] == pytest.approx(12.8)
+    assert list(sweeps.scores(found).rows[0].values())[3].endswith(", 1 diverged")
+    assert 3 not in found.tuned("rope").index  # it has not every value
 
 
 def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
@@ -143,7 +132,7 @@ def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
     runs += [cell("roper", 0, 0.5, {"train.lr": 0.002}, torch="1 → 2")]
     runs += [cell("roper", 0, 0.5, {"train.lr": 0.004})]
     found = only(runs)
-    paired = [found.paired(("roper", None), at, ("rope", None), at) for at in range(3)]
+    paired = [found.difference("roper", at, "rope", at) for at in range(3)]
     assert [d and d.difference.n for d in paired] == [None, None, 1]
 
 
@@ -161,36 +150,24 @@ def test_recipes_of_which_one_has_too_few_pairs_for_a_test_are_one_table(capsys)
         for scheme in ("rope", "roper")
         for seed in range(n)
     ]
-    rows = table_rows(sweep_tables.every_seed(only(runs)))
+    rows = sweeps.every_seed(only(runs)).rows
     signs = {row["train.lr"]: row["sign-flip p (least)"] for row in rows if row["scheme"] == "RoPER"}
     assert len(signs) == 2
     assert (signs.pop("0.002") == "–", [each == "–" for each in signs.values()]) == (True, [False])
 
 
-def test_the_figure_has_a_line_a_scheme_its_intervals_and_a_ring_at_the_best():
+def test_the_figure_has_a_line_a_scheme_and_a_ring_at_the_best():
     found = only(rates(ENDS))
-    left, right = sweep_figure.figure(found).axes
-    assert left.get_xscale() == "log"
-    assert [tick.get_text() for tick in left.get_xticklabels()] == ["0.001", "0.002", "0.004"]
-    bold = {line.get_label(): line for line in left.lines if line.get_label() in ("RoPE", "RoPER")}
+    (ax,) = figures._sweep(found).axes
+    assert ax.get_xscale() == "log"
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0.001", "0.002", "0.004"]
+    bold = {line.get_label(): line for line in ax.lines if line.get_label() in ("RoPE", "RoPER")}
     assert bold["RoPE"].get_ydata() == pytest.approx([128 * np.mean(each) for each in ENDS["rope"]])
-    rings = [line for line in left.lines if line.get_marker() == "o" and line.get_markersize() == 10]
+    rings = [line for line in ax.lines if line.get_marker() == "o" and line.get_markersize() == 10]
     assert [line.get_xdata()[0] for line in rings if len(line.get_xdata())] == [0.004, 0.002]
-    bars = [bar.get_segments()[0][:, 1] for bar in left.collections]
-    ends = scipy_stats.ttest_1samp(128 * np.array(ENDS["rope"][0]), 0).confidence_interval()
-    assert len(bars) == 6
-    assert bars[0] == pytest.approx([ends.low, ends.high])
-    assert list(right.lines[0].get_ydata()) == pytest.approx(found.tuned[("rope", None)].mean().tolist())
-    low, high = left.get_xlim()
-    assert 0.0005 < low < 0.001 < 0.004 < high < 0.008
-
-
-def test_words_have_a_place_each_and_near_numbers_a_linear_axis():
     words = only(of(*({"model.init": word} for word in ("xavier", "pytorch", "mine"))))
-    ax = sweep_figure.figure(words).axes[0]
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["mine", "pytorch", "xavier"]
-    numbers = only(of({"train.beta1": 0.8}, {"train.beta1": 0.9}))
-    assert sweep_figure.figure(numbers).axes[0].get_xscale() == "linear"
+    ticks = figures._sweep(words).axes[0].get_xticklabels()
+    assert [tick.get_text() for tick in ticks] == ["mine", "pytorch", "xavier"]
 
 
 def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path, capsys):

@@ -11,8 +11,8 @@ from rope_lab.results.groups import group
 from rope_lab.results.outcomes import Outcome
 from rope_lab.results.runs import Run
 from rope_lab.results.studies import Comparison, Study
-from rope_lab.results.tables import verdicts as verdict_table
-from rope_lab.results.verdicts import Verdict, verdicts
+from rope_lab.results.tables import markdown
+from rope_lab.results.verdicts import Verdict, headline, legend, table, verdicts
 
 INDEX, PREFIX = "substring_by_index", "substring_by_prefix"  # gains of 34.11 of 128, and of 0.0124 nats, published
 SPREAD = [0.001, 0.0, -0.001, 0.0, 0.001, 0.0, -0.001, 0.0]
@@ -59,6 +59,7 @@ def planned(made: list[Run], higher: bool = True, **changes) -> Outcome:
         (runs([0.5, 0.5], [0.5, 0.51]), "no"),
         (runs([0.86, 0.87], [0.86, 0.871]), "no"),  # 17.3 problems of room
         (runs([0.87, 0.88], [0.87, 0.881]), "ceiling"),  # 16
+        (runs([0.95, 0.95, 0.96], [0.99, 0.7, 0.4]), "unsure"),  # worse by much: no room for more is no excuse
         (runs([0.9], [0.9]), "unsure"),
         (runs([0.9, 0.9], [0.4, 0.41]), "no"),  # behind, whatever room there was
         (gaining(-0.3, PREFIX), "ahead"),  # a loss
@@ -108,9 +109,10 @@ def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
     assert untested.word == "unsure"  # all have ended, and cannot be paired
     for each in (verdict, untested):
         assert all(map(math.isnan, (each.p, each.gain.mean, *each.means)))
-    first, second = table_rows(verdict_table([verdict, untested], "RoPE", "RoPER"))
-    assert (first["seeds"], second["seeds"]) == ("15 of 16 runs", "0")
-    assert {first["p (corrected for)"], first["measured gain [95% interval]"], second["p (corrected for)"]} == {"–"}
+    (row,) = table([verdict, untested], PUBLISHED).rows  # nothing of what is open
+    assert (row["seeds"], row["p (corrected for)"], row["measured gain [95% interval]"]) == ("0", "–", "–")
+    said = "open: Substring by Index, reduced, last step: 15 of 16 runs have ended"
+    assert said in legend([verdict, untested], PUBLISHED)
 
 
 # Gains
@@ -145,10 +147,49 @@ def test_another_metric_than_the_tasks_own_is_named_and_keeps_its_unit():
     made = [replace(run, metrics=run.metrics | {"eval/loss": 1 - run.metrics["eval/accuracy"]}) for run in gaining(0.3)]
     (verdict,) = found(studies=(planned(made, False, metric="eval/loss", times=1.0, unit="nats"),))
     assert (verdict.word, verdict.gain.mean) == ("yes", pytest.approx(0.3))
-    (shown_as,) = table_rows(verdict_table([verdict], "RoPE", "RoPER"))
+    (shown_as,) = table([verdict], PUBLISHED).rows
     assert shown_as["scale"] == "reduced, eval/loss, last step"
     assert shown_as["measured gain [95% interval]"].startswith("+0.3000 [")
-    assert "Substring by Index: nats" in verdict_table([verdict], "RoPE", "RoPER")
+    assert "Substring by Index: nats" in legend([verdict], PUBLISHED)[0]
+
+
+def test_steps_are_shown_as_a_ratio_and_never_on_the_scale_of_the_metric():
+    """RoPER is half right at step 100, RoPE at 200."""
+    ends = {"rope": [0.0, 0.1, 0.6], "roper": [0.0, 0.6, 0.6]}
+    made = [make_row(s, seed, curve, settings={"eval.every": 100}) for s, curve in ends.items() for seed in range(8)]
+    (verdict,) = found(studies=(planned(made, value="log_steps", name="steps to half right"),))
+    (row,) = table([verdict], PUBLISHED).rows
+    assert (verdict.word, row["scale"], row["measured RoPE → RoPER"]) == (
+        "yes",
+        "reduced, steps to half right",
+        "200 → 100",
+    )
+    assert row["measured gain [95% interval]"] == "0.50 times the steps [0.50, 0.50]"
+
+
+@pytest.mark.parametrize(
+    ("made", "claims"),
+    [
+        (runs([0.5, 0.6], [0.52, 0.59], task="mine"), [("Unsure", "not planned beforehand: mine, reduced.")]),
+        (gaining(0.3), [("Ahead", "not planned beforehand: Substring by Index, reduced.")]),
+        (
+            gaining(-0.01, spread=200, task="mine"),
+            [("Unsure", "not planned beforehand: worse in the mean on mine, reduced.")],
+        ),
+    ],
+)
+def test_the_headline_says_what_the_verdicts_say_and_worse_first(made, claims):
+    assert headline(found(*made)) == claims
+    open_ = found(studies=(planned(gaining(0.3)[:-1]),))
+    assert headline(open_) == [("Open", "planned, 15 of 16 runs have ended: Substring by Index, reduced.")]
+    both = headline(found(*gaining(0.3), *gaining(-0.3, task="mine")))
+    assert [claim for claim, _ in both] == ["Behind", "Ahead"]
+
+
+def test_planned_rows_stand_before_exploratory_ones():
+    prefix = planned(gaining(0.3))
+    rows = table(found(*gaining(-0.3, PREFIX), studies=(prefix,)), PUBLISHED).rows
+    assert [row["comparison"] for row in rows] == ["planned", "exploratory"]
 
 
 # One p value
@@ -266,7 +307,7 @@ def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
             ("2", False),
         ]
         assert ("McNemar" in text, "t test" in text) == (tested, tested)
-        assert f"of up to {few} pairs differences are estimates" in text
+        assert f"with {few} pairs or fewer: estimate and 95% interval, no test" in text
 
 
 def test_differences_that_are_all_alike_are_no_certainty(tmp_path, capsys):
@@ -284,11 +325,10 @@ def test_one_seed_alone_has_no_interval_and_no_p(tmp_path, capsys):
 
 
 def test_a_plan_can_write_nothing_into_a_page():
-    made = [replace(run, task="mine") for run in gaining(0.3)]
-    study = planned(made, metric="eval/accuracy", times=1.0)
+    study = planned([replace(run, task="mine") for run in gaining(0.3)], metric="eval/accuracy", times=1.0)
     crafted = {"task": "<b>a|b", "scale": "c|d\n<i>"}
-    (verdict,) = found(studies=(replace(study, study=replace(study.study, **crafted), found={}),))
-    text = verdict_table([verdict], "RoPE", "RoPER")
+    (verdict,) = found(studies=(replace(study, study=replace(study.study, **crafted)),))
+    text = markdown(table([replace(verdict, word="no")], PUBLISHED))
     (cells,) = table_rows(text)
     assert (cells["task"], cells["scale"]) == (r"&lt;b&gt;a\|b", r"c\|d\\n&lt;i&gt;")
     assert "<" not in text

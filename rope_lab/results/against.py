@@ -1,10 +1,7 @@
 """`--against`: every run beside the run of another scheme, of another value of a setting, or of another recipe."""
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from rope_lab.results.frame import full_settings
 from rope_lab.results.groups import Group, paired
@@ -22,24 +19,13 @@ class NothingToCompare(ValueError):
     """The reference has no runs: the message says which references have."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """The runs of a scheme under a recipe."""
+class Cell(NamedTuple):
+    """The runs of a scheme under a recipe, and all their settings, the scheme's own as `position.…`."""
 
     group: Group
     scheme: str
-
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        """All settings of the first run, the scheme's own as `position.…`."""
-        runs = self.group.runs
-        return full_settings(runs.run[runs.scheme == self.scheme].iloc[0])
-
-    @cached_property
-    def key(self) -> tuple[str, str, str]:
-        """Task, scale and position encoding."""
-        runs = self.group.runs
-        return self.group.task, self.group.scale, runs.position[runs.scheme == self.scheme].iloc[0]
+    position: str
+    settings: dict[str, Any]
 
 
 def question(published: Published, groups: list[Group], contender: str | None, against: str | None) -> Published:
@@ -88,34 +74,25 @@ def _schemes(groups: list[Group]) -> set[str]:
 
 def section(asked: str, groups: list[Group]) -> Section:
     """Every scheme and recipe beside the reference, paired by seed. Raises NothingToCompare."""
-    cells = [Cell(group, scheme) for group in groups for scheme in group.schemes]
-    is_reference = _has_value(asked, cells) if "=" in asked else _has_recipe(asked)
+    cells = []
+    for group in groups:
+        for scheme, run in group.runs.drop_duplicates("scheme")[["scheme", "run"]].itertuples(index=False):
+            cells.append(Cell(group, scheme, run.position, full_settings(run)))
+    key, is_setting, text = asked.partition("=")
+    value = _word(_parsed(text))
+    if is_setting:
+        _check_setting(asked, key, value, cells)
     rows, p_values = [], []
     for cell in cells:
-        other = next((each for each in cells if is_reference(each, cell)), None)
-        if other is None:
-            continue
-        metric, published = cell.group.metric, cell.group.published
-        pairs = paired(*(each.group.of(each.scheme) for each in (cell, other)))
-        tested = published.tests(cell.group.scale, len(pairs))
-        d = None if pairs.empty else paired_difference(pairs.value, pairs.value_other, tested)
-        means = (number(values.mean(), metric.digits) for values in (pairs.value_other, pairs.value))
-        p_values.append(d.p if d else float("nan"))
-        rows.append(
-            {
-                "task": cell.group.report.title,
-                "scale": cell.group.scale,
-                "scheme": published.title(cell.scheme),
-                "here": _unlike(cell, other),
-                "there → here": " → ".join(means) if d else NONE,
-                "here − there": signed(d.difference, metric.digits) if d else NONE,
-                "pairs": str(len(pairs)),
-                "unit": f"{metric.unit}, {metric.better} is better",
-            }
-        )
-    there = f"runs with {asked}" if "=" in asked else "its own recipe" if asked == OWN else f"recipe {asked}"
+        for other in cells:
+            if _has_value(other, cell, key, value) if is_setting else _has_recipe(other, cell, asked):
+                row, p = _row(cell, other)
+                rows.append(row)
+                p_values.append(p)
+                break
+    there = f"runs with {asked}" if is_setting else "its own recipe" if asked == OWN else f"recipe {asked}"
     if not rows:
-        lacking = "no recipe differs from it in that alone" if "=" in asked else f"no run is beside one of {there}"
+        lacking = "no recipe differs from it in that alone" if is_setting else f"no scheme has runs beside {there}"
         raise NothingToCompare(f"--against {asked}: {lacking}")
     corrected, family = family_of(p_values, "comparisons here", "this comparison")
     for row, p in zip(rows, corrected, strict=True):
@@ -129,46 +106,59 @@ def section(asked: str, groups: list[Group]) -> Section:
     return Section(f"Against {there}", [Table(rows, "Against", note)])
 
 
-def _has_value(asked: str, cells: list[Cell]) -> Callable[[Cell, Cell], bool]:
-    """Whether a cell differs from another in having this value of a setting alone. Raises NothingToCompare."""
-    key, _, text = asked.partition("=")
+def _row(cell: Cell, other: Cell) -> tuple[dict[str, str], float]:
+    """A row of the table, and its p."""
+    metric, published = cell.group.metric, cell.group.published
+    pairs = paired(*(each.group.of(each.scheme) for each in (cell, other)))
+    d = None
+    if len(pairs):
+        d = paired_difference(pairs.value, pairs.value_other, published.tests(cell.group.scale, len(pairs)))
+    keys = [key for key in _differing(cell, other) if key in cell.settings]
+    more = f" and {len(keys) - 4} more" if len(keys) > 4 else ""
+    row = {
+        "task": cell.group.report.title,
+        "scale": cell.group.scale,
+        "scheme": published.title(cell.scheme),
+        "here": ", ".join(f"{key}={show(cell.settings[key])}" for key in keys[:4]) + more,
+        "there → here": " → ".join(number(pairs[name].mean(), metric.digits) for name in ("value_other", "value")),
+        "here − there": signed(d.difference, metric.digits) if d else NONE,
+        "pairs": str(len(pairs)),
+        "unit": f"{metric.unit}, {metric.better} is better",
+    }
+    return row, d.p if d else float("nan")
+
+
+def _check_setting(asked: str, key: str, value: str, cells: list[Cell]) -> None:
     known = {name for cell in cells for name in cell.settings}
     if key not in known:
         raise NothingToCompare(f"--against {asked}: no run has a setting {key}; {nearest(key, sorted(known), '')}")
-    value, values = _word(_parsed(text)), {_word(cell.settings.get(key)): cell.settings.get(key) for cell in cells}
+    values = {_word(cell.settings.get(key)): cell.settings.get(key) for cell in cells}
     if value not in values:
         there = ", ".join(map(show, ordered(values.values())))
         raise NothingToCompare(f"--against {asked}: no run has this value; there are {there}")
 
-    def is_reference(other: Cell, cell: Cell) -> bool:
-        return (
-            cell.key == other.key
-            and _word(other.settings.get(key)) == value
-            and _differing(cell.settings, other.settings) == [key]
-        )
 
-    return is_reference
-
-
-def _has_recipe(asked: str) -> Callable[[Cell, Cell], bool]:
-    """Whether a cell is another one of the same scheme, under that recipe."""
-
-    def is_reference(other: Cell, cell: Cell) -> bool:
-        same = (other.group.task, other.scheme) == (cell.group.task, cell.scheme) and other.group is not cell.group
-        own = not other.group.variant and other.key == cell.key
-        return same and (own if asked == OWN else other.group.recipe_id.startswith(asked))
-
-    return is_reference
+def _has_value(other: Cell, cell: Cell, key: str, value: str) -> bool:
+    """Whether `other` has this value of a setting and otherwise the settings of `cell`."""
+    same = other.position == cell.position and (other.group.task, other.group.scale) == (
+        cell.group.task,
+        cell.group.scale,
+    )
+    return same and _word(other.settings.get(key)) == value and _differing(cell, other) == [key]
 
 
-def _unlike(cell: Cell, other: Cell) -> str:
-    """The settings of a cell that are not those of the other; at most four of them."""
-    keys = [key for key in _differing(cell.settings, other.settings) if key in cell.settings]
-    more = f" and {len(keys) - 4} more" if len(keys) > 4 else ""
-    return ", ".join(f"{key}={show(cell.settings[key])}" for key in keys[:4]) + more
+def _has_recipe(other: Cell, cell: Cell, asked: str) -> bool:
+    """Whether `other` is the scheme of `cell` under the recipe that is asked for."""
+    if (other.group.task, other.scheme) != (cell.group.task, cell.scheme) or other.group is cell.group:
+        return False
+    if asked == OWN:
+        return not other.group.variant and other.group.scale == cell.group.scale
+    return other.group.recipe_id.startswith(asked)
 
 
-def _differing(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
+def _differing(cell: Cell, other: Cell) -> list[str]:
+    """The settings in which two cells differ."""
+    first, second = cell.settings, other.settings
     return sorted(key for key in {*first, *second} if _word(first.get(key)) != _word(second.get(key)))
 
 

@@ -7,7 +7,7 @@ scheme has the same colour in all of them, and files are the same to the byte fo
 import io
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import matplotlib as mpl
@@ -21,7 +21,6 @@ from rope_lab.results import series
 from rope_lab.results.groups import Group
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS
 from rope_lab.results.runs import one_line
-from rope_lab.results.stats import t_interval
 from rope_lab.results.sweeps import Sweep, is_number
 from rope_lab.results.verdicts import OPEN, Verdict
 from rope_lab.text import show
@@ -49,7 +48,6 @@ RING = {"marker": "o", "ms": 10, "mfc": "none", "mew": 1.2, "ls": ""}
 LOOKS = {True: {"marker": "s", "ms": 6, "color": "#D55E00"}, False: {"marker": "o", "ms": 6, "color": "#777777"}}
 LABEL = 70  # characters of a label
 TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and stands on no logarithmic axis
-APART = 3.5  # points between schemes at the same value
 FOREST = "verdicts.svg"
 
 
@@ -105,16 +103,16 @@ def rendered(figure: Figure) -> bytes:
 
 def _curves(group: Group) -> Figure:
     """The metric against steps; of many schemes, of the best."""
-    figure, (ax,) = _panels(1, height=3.4)
+    figure, (ax,) = _panels(1)
     schemes = [scheme for scheme in series.best(group) if len(group.curves(scheme))]
-    for scheme in schemes[::-1]:  # the first in the table ends on top
-        _lines(ax, group.curves(scheme) - group.optimum, *_look(group, scheme), len(schemes) <= series.FEW)
+    tables = {scheme: group.curves(scheme) - group.optimum for scheme in schemes}
+    _plot(ax, group, tables, marker="")
     for scheme in schemes:
         if (number := series.published(group, scheme)) is not None:
-            color, label = _look(group, scheme)
-            ax.axhline(number, color=color, lw=1, ls="--", label=f"{label}, published")
+            label = f"{_label(group, scheme)}, published"
+            ax.axhline(number, color=_color(group, scheme), lw=1, ls="--", label=label)
     ax.set(xlabel="optimizer steps", ylabel=series.score_label(group))
-    _score_axis([ax], group, "y", group.optimum)
+    _score_axis(ax, group, group.optimum)
     if not group.metric.share and not group.optimum:  # without the untrained model, beside which all look alike
         values = [value for line in ax.lines for value in line.get_ydata()[1:] if math.isfinite(value)]
         if len(set(values)) > 1:
@@ -126,18 +124,17 @@ def _curves(group: Group) -> Figure:
 def _lengths(group: Group) -> Figure:
     """Problems right, and losses, by length; lengths of training are shaded."""
     kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
-    figure, axes = _panels(len(kinds), height=2.8)
+    figure, axes = _panels(len(kinds))
     schemes = series.best(group, kinds[-1])
     for ax, kind in zip(axes, kinds, strict=True):
         tables = series.by_value(group, kind)
-        for scheme in reversed([scheme for scheme in schemes if scheme in tables]):
-            _lines(ax, tables[scheme], *_look(group, scheme), len(schemes) <= series.FEW, marker="o")
+        _plot(ax, group, {scheme: tables[scheme] for scheme in schemes if scheme in tables}, marker="o")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set(xlabel=group.report.length["title"], ylabel=group.metric.unit)
         if kind == LENGTH:
             ax.set(ylim=(-0.04, 1.04), ylabel="share of problems right")
         elif series.above_floor(group, kind):
-            _log([ax], "y")
+            _log(ax)
             ax.set_ylabel("nats above the Bayes-optimal loss")
         if group.trained_lengths:
             shortest, longest = group.trained_lengths
@@ -148,32 +145,23 @@ def _lengths(group: Group) -> Figure:
 
 def _sweep(sweep: Sweep) -> Figure:
     """Final scores against the setting: seeds thin, means bold, a ring around the best value of a scheme."""
-    figure, (ax,) = _panels(1, height=3.2)
+    figure, (ax,) = _panels(1)
     group, values = sweep.group, sweep.values
     places = np.array(values if all(map(is_number, values)) else range(len(values)), dtype=float)
-    for i, scheme in enumerate(sweep.schemes):
-        table, (color, label) = sweep.scores[scheme] - sweep.optimum, _look(group, scheme)
-        shift = {
-            "transform": ax.transData + mpl.transforms.ScaledTranslation(i * APART / 72, 0, figure.dpi_scale_trans)
-        }
-        few, means = len(sweep.schemes) <= series.FEW, table.mean().dropna()
-        for _, seed in table.iterrows() if few else []:
-            ax.plot(places, seed, color=color, lw=0.5, alpha=0.35, marker=".", ms=3, mew=0, **shift)
-        ax.plot(places[means.index], means, lw=1.8, marker="o", ms=4, label=label, color=color, **shift)
-        for at in table if few else []:
-            _interval(ax.vlines, places[at], table[at].dropna(), sweep.optimum, color, **shift)
+    tables = {scheme: (sweep.scores[scheme] - sweep.optimum).T.set_axis(places) for scheme in sweep.schemes}
+    _plot(ax, group, tables, marker="o")
+    for scheme, table in tables.items():
         if (best := sweep.best(scheme)) is not None:
-            ax.plot(places[best], means[best], **RING, mec=color, **shift)
+            ax.plot(places[best], table.iloc[best].mean(), **RING, mec=_color(group, scheme))
+    ax.plot([], [], label="best value", **RING, mec="grey")
     if sweep.recipe is not None:
         ax.axvline(places[sweep.recipe], color="black", lw=0.8, ls=":", label="the recipe")
-    ax.plot([], [], label="best value", **RING, mec="grey")
     if sweep.on_log_axis:
         ax.set_xscale("log")
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticks(places, [one_line(show(value), 16) for value in values])
-    ax.margins(x=0.08)
     ax.set(xlabel=one_line(sweep.setting, LABEL), ylabel=f"{group.metric.unit}\n{group.metric.better} is better")
-    _score_axis([ax], group, "y", sweep.optimum)
+    _score_axis(ax, group, sweep.optimum)
     return _finished(figure, group, group.schemes, f"{sweep.title}, {group.scale}, by {sweep.setting}")
 
 
@@ -210,76 +198,56 @@ def forest(verdicts: list[Verdict], contender: str) -> bytes:
         return rendered(figure)
 
 
-def _lines(ax: Axes, table: pd.DataFrame, color: str, label: str, bands: bool, marker: str = "") -> None:
-    """A column a seed, thin; bold the mean of each row, with `bands` its 95% interval from three seeds on."""
-    ax.plot(table.index, table, color=color, lw=0.5, alpha=0.35)
-    ax.plot(table.index, table.mean(axis=1), color=color, lw=1.8, label=label, marker=marker, ms=3)
-    if bands and len(table.columns) >= series.FEWEST:
-        ends = series.band(table)
-        ax.fill_between(table.index, ends.low, ends.high, color=color, alpha=0.15, lw=0)
+def _plot(ax: Axes, group: Group, tables: dict[str, pd.DataFrame], marker: str) -> None:
+    """By scheme, a column a seed, thin; bold the mean of each row, with its interval from three seeds on."""
+    for scheme, table in reversed(tables.items()):  # the first in the table ends on top
+        color = _color(group, scheme)
+        ax.plot(table.index, table, color=color, lw=0.5, alpha=0.35)
+        means = table.mean(axis=1).dropna()
+        ax.plot(means.index, means, color=color, lw=1.8, label=_label(group, scheme), marker=marker, ms=3)
+        if len(tables) <= series.FEW and len(table.columns) >= series.FEWEST:
+            ends = series.band(table)
+            ax.fill_between(table.index, ends.low, ends.high, color=color, alpha=0.15, lw=0)
 
 
-def _interval(draw: Callable, at: float, values: pd.Series, optimum: float, color: str, **look) -> None:
-    """The 95% interval of a mean, from three seeds on, beside `at`."""
-    if len(values) >= series.FEWEST:
-        interval = t_interval(values)
-        draw(
-            at,
-            max(interval.low, TINY) if optimum else interval.low,
-            interval.high,
-            color=color,
-            lw=4,
-            alpha=0.3,
-            **look,
-        )
-
-
-def _score_axis(axes: list[Axes], group: Group, axis: str, optimum: float) -> None:
+def _score_axis(ax: Axes, group: Group, optimum: float) -> None:
     """From none to all for shares; logarithmic for losses above the Bayes-optimal one."""
     if optimum:
-        _log(axes, axis)
+        _log(ax)
     elif group.metric.share:
-        for ax in axes:
-            ax.set(**{f"{axis}lim": (-0.04 * group.metric.times, 1.04 * group.metric.times)})
+        ax.set_ylim(-0.04 * group.metric.times, 1.04 * group.metric.times)
 
 
-def _log(axes: list[Axes], axis: str) -> None:
-    """The same logarithmic axis for each, as wide as seeds and means, with plain numbers."""
-    values = [value for ax in axes for line in ax.lines for value in getattr(line, f"get_{axis}data")()]
-    values = [value for value in values if TINY < value < math.inf] or [TINY, 1]
-    for ax in axes:
-        ax.set(**{f"{axis}lim": (min(values) / 1.15, max(values) * 1.15)})  # before the scale: data may be negative
-        ax.set(**{f"{axis}scale": "log"})
-        ticks = getattr(ax, f"{axis}axis")
-        ticks.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        ticks.set_minor_formatter(NullFormatter())
+def _log(ax: Axes) -> None:
+    """A logarithmic axis as wide as seeds and means, with plain numbers."""
+    values = [value for line in ax.lines for value in line.get_ydata() if TINY < value < math.inf] or [TINY, 1]
+    ax.set_ylim(min(values) / 1.15, max(values) * 1.15)  # before the scale: data may be negative
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _look(group: Group, scheme: str) -> tuple[str, str]:
-    """A scheme's colour and label."""
-    return group.published.color(scheme, group.schemes), one_line(group.published.title(scheme), LABEL)
+def _color(group: Group, scheme: str) -> str:
+    return group.published.color(scheme, group.schemes)
 
 
-def _panels(n: int, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure with `n` panels in at most two columns, each so many inches high."""
-    columns, rows = min(n, 2), math.ceil(n / 2)
-    figure = Figure(figsize=(WIDTH, height * rows), layout="constrained")
-    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for ax in axes[n:]:
-        ax.set_axis_off()
-    return figure, axes[:n]
+def _label(group: Group, scheme: str) -> str:
+    return one_line(group.published.title(scheme), LABEL)
+
+
+def _panels(n: int) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
+    return figure, list(figure.subplots(1, n, squeeze=False)[0])
 
 
 def _finished(figure: Figure, group: Group, schemes: list[str], title: str = "") -> Figure:
     """With a title, which says how many of all schemes are shown, and a legend below the panels."""
-    labels = {
-        label: handle for ax in figure.axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
-    }
+    handles, labels = figure.axes[-1].get_legend_handles_labels()
+    columns = min(len(labels), max(1, int(WIDTH / (0.45 + 0.06 * max(map(len, labels), default=0)))))
     if labels:
-        columns = min(len(labels), max(1, int(WIDTH / (0.45 + 0.06 * max(map(len, labels))))))
         figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(labels) / columns))
-        figure.legend(list(labels.values())[::-1], list(labels)[::-1], loc="outside lower center", ncols=columns)
+        figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=columns)
     chosen = f": {len(schemes)} of {len(group.schemes)} schemes" if len(schemes) < len(group.schemes) else ""
     figure.suptitle(one_line(title or f"{group.title}, {group.scale}{chosen}", 2 * LABEL), fontsize=9)
     return figure

@@ -14,7 +14,7 @@ from rope_lab.results.outcomes import Outcome
 from rope_lab.results.published import Published
 from rope_lab.results.sweeps import Sweep
 from rope_lab.results.tables import Section, Strong, bullets, escaped, markdown
-from rope_lab.results.verdicts import Verdict
+from rope_lab.results.verdicts import OPEN, Verdict
 
 INDEX = "README.md"
 BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
@@ -53,6 +53,11 @@ class Content:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         return [] if self.planned else verdicts_of.verdicts(self.groups, self.outcomes, self.published)
+
+    @property
+    def has_forest(self) -> bool:
+        """Whether there are verdicts enough for a figure."""
+        return sum(verdict.word != OPEN for verdict in self.verdicts) > 2
 
     @cached_property
     def shown(self) -> list[Group | Sweep]:
@@ -96,11 +101,11 @@ def publish(out: Path, content: Content) -> list[Path]:
         pages.setdefault(page if page and (out / page).exists() else INDEX, []).append(each)
     drawn = {each: figures.draw(each, name) for each, name in figures.names(content.shown).items()}
     files = {name: svg for each in drawn.values() for name, svg in each.items()}
-    if len(content.verdicts) > 2:
+    if content.has_forest:
         files[figures.FOREST] = figures.forest(content.verdicts, content.published.title(content.published.contender))
     links = {each: list(drawn[each]) for each in content.shown}
     made = {page: _sections(content, shown, links) for page, shown in pages.items() if page != INDEX}
-    made[INDEX] = _index(content, pages, links, figures.FOREST in files)
+    made[INDEX] = _index(content, pages, links)
 
     parts = {page: _parts(out / page) for page in made}
     if files:
@@ -117,12 +122,10 @@ def publish(out: Path, content: Content) -> list[Path]:
     return [out / page for page in made]
 
 
-def _index(
-    content: Content, pages: dict[str, list[Group | Sweep]], links: dict[Group | Sweep, list[str]], forest
-) -> str:
+def _index(content: Content, pages: dict[str, list[Group | Sweep]], links: Links) -> str:
     """README.md: the verdicts, a figure of each page, and the sections that are on no other page."""
     parts = [_section(content.asked)] if content.asked else []
-    parts += [_figure(figures.FOREST)] if forest else []
+    parts += [_figure(figures.FOREST)] if content.has_forest else []
     parts.append(PLANNED if content.planned else verdict_table(content))
     for page, shown in pages.items():
         if page != INDEX:
@@ -145,7 +148,8 @@ def put_verdicts(page: Path, content: Content, folder: str) -> None:
     Raises OSError, and ValueError if the page has no marks.
     """
     before, _, after = _parts(page)
-    generated = f"{_figure(figures.FOREST, folder)}\n\n{verdict_table(content, short=True)}"
+    parts = [_figure(figures.FOREST, folder)] if content.has_forest else []
+    generated = "\n\n".join([*parts, verdict_table(content, short=True)])
     write_whole(page, f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}".encode())
 
 

@@ -85,22 +85,6 @@ def table(outcomes: list[Outcome]) -> Table:
     return Table(rows, "Probes")
 
 
-def figure(outcomes: list[Outcome], title: str) -> Figure:
-    """Loss and accuracy under each probe, beside those without (dashed)."""
-    shown = [o for o in outcomes[1:] if not o.cannot]
-    plot = Figure(figsize=(WIDTH, 0.19 * len(shown) + 1), layout="constrained")
-    panels = {"loss": "nats per answer token", "accuracy": "share of problems right"}
-    for ax, (key, label) in zip(plot.subplots(1, 2, sharey=True), panels.items(), strict=True):
-        ax.axvline(getattr(outcomes[0], key), color="black", lw=0.8, ls="--")
-        for row, o in enumerate(shown):
-            ax.plot([getattr(outcomes[0], key), getattr(o, key)], [row, row], color="#0072B2", lw=1.2)
-            ax.plot(getattr(o, key), row, "o", ms=3, color="#0072B2")
-        ax.set(xlabel=label, yticks=range(len(shown)), yticklabels=[plain(o.label) for o in shown])
-        ax.set_ylim(len(shown) - 0.5, -0.5)
-    plot.suptitle(plain(title), fontsize=8)
-    return plot
-
-
 def write(found: dict[str, Any], stem: Path) -> list[Path]:
     """Writes a report as `stem`.json, .md and .svg."""
     outcomes = [Outcome(**outcome) for outcome in found["outcomes"]]
@@ -110,9 +94,9 @@ def write(found: dict[str, Any], stem: Path) -> list[Path]:
     origins = [f"{name}: {', '.join(f'{k} {v}' for k, v in found[name].items())}" for name in ("run", "probe")]
     page = f"# {escaped(title)}\n\n{markdown(table(outcomes))}\n\n{bullets(origins)}\n"
     written = {"json": (json.dumps(found, indent=1) + "\n").encode(), "md": page.encode()}
-    if not all(o.cannot for o in outcomes[1:]):
-        with styled():
-            written["svg"] = rendered(figure(outcomes, title))
+    probed = Probed(found["task"], found["position"], found["scale"], found["seed"], outcomes)
+    if probed.costs:
+        written["svg"] = overlay([probed])
     paths = {stem.with_name(f"{stem.name}.{kind}"): content for kind, content in written.items()}
     for path, content in paths.items():
         write_whole(path, content)
@@ -128,7 +112,7 @@ def costs(probed: list[Probed]) -> dict[str, list[dict[str, float]]]:
 
 
 def overlay(probed: list[Probed]) -> bytes:
-    """`costs` of runs of one task and scale as SVG, in nats per answer token: a dot a run, a bar a scheme's mean."""
+    """`costs` of runs of one task and scale as SVG: a dot a run, a bar a scheme's mean."""
     known, found = Published(), costs(probed)
     labels = list(dict.fromkeys(label for runs in found.values() for run in runs for label in run))
     lowest = min(cost for runs in found.values() for run in runs for cost in run.values())
