@@ -7,3 +7,12 @@ BUNDLE = HERE / "bundle"  # in a wheel: conf/, tasks/ and what the program reads
 IN_CHECKOUT = not BUNDLE.is_dir()
 ROOT = HERE.parent if IN_CHECKOUT else BUNDLE
 RESULTS = (ROOT if IN_CHECKOUT else Path()) / "results"
+
+
+def newest_run(folder: Path) -> Path | None:
+    """The run folder that may be meant by `folder`, which is not one: the one around it, or the newest near it."""
+    if (folder.parent / "run.json").is_file():
+        return folder.parent
+    places = [folder, folder / "runs", folder / "results" / "runs"] if folder.is_dir() else [folder.parent]
+    found = [path for place in places for path in place.glob("*/run.json") if path.is_file()]
+    return max(found, key=lambda path: path.stat().st_mtime).parent if found else None

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rope_lab.model import device
-from rope_lab.train import memory, trainer
+from rope_lab.train import trainer
 from rope_lab.train.config import Config
 
 NAME = "pretended"
@@ -137,7 +137,6 @@ def pretending() -> Iterator[list[str]]:
         patch.setattr(Tensor, "pin_memory", pin_memory)
         patch.setattr(torch, "tensor", tensor)  # torch's own makes it without asking what is dispatched in Python
         patch.setattr(torch, "inference_mode", torch.no_grad)  # within it torch views no tensor of a Python device
-        patch.setitem(memory.SPEED, NAME, 1e15)
         yield mode.seen
 
 

@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import SCHEMES, only_folder
+from conftest import SCHEMES
 from trained import load
 
-from rope_lab import compat, files, probe, sample
+from rope_lab import compat
 from rope_lab.identity import Identity, differences, identify
 from rope_lab.results import folders
-from rope_lab.train import checkpoint, config, provenance, run
-from rope_lab.train.loop import train
+from rope_lab.train import config, provenance
 from rope_lab.train.trainer import resolve
 
 
@@ -183,39 +182,6 @@ def test_every_version_of_python_gives_code_the_same_digest():
 OLD = Path(__file__).parent / "run_of_format_1"  # the record of a run that commit 993e7a2 made
 
 
-def in_old_words(folder: Path) -> Path:
-    """A run's folder of today as one of format 1: its names, ids, slices, and a checkpoint of format 2."""
-    content, old = json.loads((folder / "run.json").read_text()), json.loads((OLD / "run.json").read_text())
-    saved = checkpoint.load(folder)
-    for each in checkpoint.checkpoints(folder):
-        each.unlink()
-    state = {"step": saved["step"], "saved": saved["step"], "seconds": saved["seconds"], "losses": saved["losses"]}
-    origin = {key: old["config"][key] for key in ("task", "position", "model", "train", "eval", "seed", "device")}
-    origin |= {"names": {key: old["config"]["names"][key] for key in ("task", "position")}}
-    checkpoint.save(
-        folder,
-        saved["step"],
-        {
-            "model": saved["model"],
-            "optimizer": saved["optimizer"],
-            "state": state | {"rows": saved["metrics"]},
-            "origin": origin | {"task_version": saved["task_version"], "checkpoint_format": 2},
-            "provenance": saved["provenance"],
-        },
-    )
-    kept = {key: content[key] for key in ("metrics", "progress", "checkpoint", "status", "samples")}
-    old |= kept | {"digests": run.digests_of(folder)}
-    (folder / "run.json").write_bytes(files.as_json(files.sealed(old)))
-    return folder.rename(folder.with_name(f"substring_by_index-xpos-s0-{old['run_id']}"))
-
-
-@pytest.fixture
-def old(tmp_path) -> Path:
-    overrides = [f"{key}={value}" for key, value in OLD_SETTINGS.items()]
-    train(load("position=xpos", *overrides, "wandb.mode=disabled", "threads=1", f"out={tmp_path / 'runs'}"))
-    return in_old_words(only_folder(tmp_path / "runs"))
-
-
 OLD_SETTINGS = {
     "task.string_length": 4,
     "model.d_model": 8,
@@ -244,19 +210,3 @@ def test_a_run_folder_of_before_is_read_under_todays_names():
     assert "answer_position" in found.slices
     assert not problems
     assert checked
-
-
-def test_a_run_folder_of_before_is_sampled_and_probed(old, capsys):
-    sample.main([str(old), "-n", "2"])
-    probe.main([str(old), "ablate=qk"])
-    assert capsys.readouterr().out.count("ablate=qk") == 1
-
-
-def test_a_checkpoint_of_before_is_resumed(old, tmp_path):
-    """In the folder that the run has by today's name."""
-    overrides = [f"{key}={value}" for key, value in OLD_SETTINGS.items()]
-    cfg = load("position=xpos", *overrides, "wandb.mode=disabled", f"out={tmp_path / 'runs'}", "other_code=true")
-    today = old.rename(old.parent / config.identity(resolve(cfg)).run_name)
-    (today / "run.json").unlink()
-    assert train(cfg)["status"] == "finished"
-    assert json.loads((today / "run.json").read_text())["provenance"]["earlier"]

@@ -117,7 +117,7 @@ def test_the_path_of_a_file_that_fails_is_not_recorded(tiny, tmp_path, monkeypat
         raise OSError(28, "No space left on device", str(tmp_path / "weights.safetensors"))
 
     monkeypatch.setattr(train.Run, "export", fail)
-    with pytest.raises(train.Unusable):
+    with pytest.raises(train.RunFailed):
         run(tiny)
     assert runs.read(only_folder(tmp_path / "runs"))["error"] == "OSError: No space left on device"
 
@@ -134,7 +134,11 @@ def test_wandb_asks_the_network_for_nothing_of_its_own_unless_the_user_wants_it(
     def init(settings, **arguments):
         seen.update(settings, **arguments, reporting=os.environ["WANDB_ERROR_REPORTING"])
         return types.SimpleNamespace(
-            log=lambda *_, **__: None, finish=lambda **_: None, define_metric=lambda *_, **__: None, summary={}
+            offline=True,
+            log=lambda *_, **__: None,
+            finish=lambda **_: None,
+            define_metric=lambda *_, **__: None,
+            summary={},
         )
 
     fake = types.SimpleNamespace(

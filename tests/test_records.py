@@ -1,32 +1,40 @@
-"""Records and folders that were harmed, crafted or are the user's own: noticed, never written through or removed."""
+"""Records and folders that were damaged, locked, or are the user's own; atomic writes and checkpoints."""
 
 import json
+import multiprocessing
 import os
+import re
 import shutil
 import stat
-from concurrent.futures import ThreadPoolExecutor, wait
+import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
-import safetensors.torch
-import torch
 from conftest import TINY, only_folder
-from trained import command, load, run
+from trained import assert_same_end, command, run, stopped_run
 
 from rope_lab import files
-from rope_lab.results import __main__ as results
 from rope_lab.text import ConfigError
-from rope_lab.train import checkpoint, config, provenance, trainer
+from rope_lab.train import checkpoint, provenance
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
+from rope_lab.train.failures import RunFailed
+
+NAMES = ("run.json", "metrics.jsonl", "weights.safetensors")
+ELSEWHERE = "filelock/2\npid=1\nhost=elsewhere\nmode=lease\ntoken=00\nduration={}\n"
 
 
-def tree(folder: Path) -> dict[str, str]:
+def tree(folder: Path) -> dict[str, bytes]:
     """Every path below a folder, with the content of files and the targets of links."""
     return {
-        str(p.relative_to(folder)): os.readlink(p) if p.is_symlink() else p.read_text() if p.is_file() else ""
+        str(p.relative_to(folder)): os.readlink(p).encode()
+        if p.is_symlink()
+        else p.read_bytes()
+        if p.is_file()
+        else b""
         for p in sorted(folder.rglob("*"))
     }
 
@@ -35,276 +43,176 @@ def again(folder: Path, *overrides: str) -> dict:
     return run([*TINY, f"out={folder.parent}", *overrides])
 
 
+def seal(folder: Path, **changed) -> None:
+    content = json.loads((folder / "run.json").read_text()) | changed
+    (folder / "run.json").write_bytes(files.as_json(files.sealed(content)))
+
+
 @pytest.fixture
 def home(tmp_path) -> Path:
     """A folder of the user with a file in it that nobody may touch."""
-    home = tmp_path / "home"
-    (home / "deep").mkdir(parents=True)
-    for path in (home / "precious", home / "deep" / "outcomes.jsonl", home / "multirun.yaml"):
-        path.write_text("mine")
-    return home
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "precious").write_text("mine")
+    return tmp_path / "home"
 
 
-@pytest.mark.parametrize("named", ["absolute", "."])
-def test_a_sweep_leaves_the_users_own_folder_alone(home, tmp_path, named):
-    before = tree(home)
-    sweep = f"hydra.sweep.dir={home if named == 'absolute' else '.'}"
-    done = command(["-m", sweep, *TINY, f"out={tmp_path / 'runs'}", "seed=0,1"], home)
-    assert "2 of 2 runs finished" in done.stdout
-    after = tree(home)
-    assert after.pop("multirun.yaml") != before.pop("multirun.yaml")  # that is Hydra's own doing
-    assert after == before
+@pytest.fixture
+def stopped(tiny, tmp_path, monkeypatch) -> Path:
+    """The folder of a run that was interrupted after step 4: checkpoints of steps 3 and 4."""
+    return stopped_run(tiny, tmp_path / "runs", monkeypatch)
 
 
-def test_a_sweep_leaves_nothing_behind_where_it_chose_the_folder(tmp_path, monkeypatch):
-    (tmp_path / "scratch").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
-    done = command(["-m", *TINY, f"out={tmp_path / 'runs'}", "seed=0,1"], tmp_path)
-    assert "2 of 2 runs finished" in done.stdout
-    assert list((tmp_path / "scratch").iterdir()) == []
-
-
-NAMES = ("run.json", "metrics.jsonl", "weights.safetensors")
+# What is the user's own
 
 
 @pytest.mark.parametrize("name", [f"{name}{end}" for name in NAMES for end in ("", ".tmp")])
-def test_no_link_in_a_runs_folder_is_written_through(folder, home, name):
-    """A link under a name that is written, or that was once written on the way to it."""
+def test_no_link_in_a_run_folder_is_written_through(folder, home, name):
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(home / "precious")
     if name == "run.json":
         (folder / "metrics.jsonl").unlink()
-    with suppress(train.Unusable):
+    with suppress(RunFailed, ConfigError):
         again(folder, "fresh=true")
-    assert tree(home)["precious"] == "mine"
+    assert (home / "precious").read_text() == "mine"
 
 
-def test_a_folder_that_is_a_link_is_not_written_into(folder, home):
+def test_a_run_folder_that_is_a_link_is_not_written_into_and_out_may_be_one(folder, home, tmp_path):
     shutil.rmtree(folder)
     folder.symlink_to(home)
     before = tree(home)
     with pytest.raises(ConfigError, match="symbolic link"):
         again(folder)
     assert tree(home) == before
-
-
-def test_out_itself_may_be_a_link_to_scratch_space(tmp_path):
     (tmp_path / "scratch").mkdir()
-    (tmp_path / "runs").symlink_to(tmp_path / "scratch")
-    assert run([*TINY, f"out={tmp_path / 'runs'}"])["status"] == "finished"
+    (tmp_path / "linked").symlink_to(tmp_path / "scratch")
+    assert run([*TINY, f"out={tmp_path / 'linked'}"])["status"] == "finished"
     assert only_folder(tmp_path / "scratch")
 
 
 def test_starting_over_keeps_what_others_put_into_the_folder(folder):
-    for name in ("notes.md", "checkpoint-best.pt", "mine.tmp"):
+    for name in ("notes.md", "checkpoint-best.pt", "mine.tmp", ".run.json.mine.tmp"):
         (folder / name).write_text("mine")
     (folder / "plots").mkdir()
     (folder / "plots" / "mine.png").write_text("mine")
+    killed = folder / ".run.json.0123456789abcdef.tmp"  # left by a write that was killed
+    killed.write_text("half")
     again(folder, "fresh=true")
-    assert {name: text for name, text in tree_of_texts(folder).items() if text == "mine"}.keys() == {
-        *("notes.md", "checkpoint-best.pt", "mine.tmp", "plots/mine.png")
+    assert {name for name, content in tree(folder).items() if content == b"mine"} == {
+        *("notes.md", "checkpoint-best.pt", "mine.tmp", ".run.json.mine.tmp", "plots/mine.png")
     }
+    assert not killed.exists()
 
 
-def tree_of_texts(folder: Path) -> dict[str, str]:
-    paths = [p for p in folder.rglob("*") if p.is_file()]
-    return {str(p.relative_to(folder)): p.read_bytes().decode(errors="replace") for p in paths}
+def test_starting_over_forgets_first_that_there_was_a_run(tiny, tmp_path, monkeypatch):
+    """Wherever `fresh=true` is cut off, nothing is left that says that it has finished."""
+    run(tiny)
+    folder = only_folder(tmp_path / "runs")
+    (folder / "weights.safetensors").unlink()
+    (folder / "weights.safetensors").mkdir()
+    with pytest.raises(RunFailed, match="Is a directory"):
+        run([*tiny, "fresh=true"])
+    (folder / "weights.safetensors").rmdir()
+    assert not (folder / "run.json").exists()
+    assert run(tiny)["status"] == "finished"
 
 
-def test_what_a_killed_write_left_is_removed_and_nothing_else(folder):
-    stray, other = folder / ".run.json.0123456789abcdef.tmp", folder / ".run.json.mine.tmp"
-    for path in (stray, other):
-        path.write_text("half")
-    again(folder, "fresh=true")
-    assert (stray.exists(), other.exists()) == (False, True)
+def test_an_out_that_cannot_be_is_one_line(folder, tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    (tmp_path / "file").write_text("mine")
+    shutil.rmtree(folder)
+    folder.write_text("mine")
+    for out in (*(tmp_path / name for name in ("a", "a/runs", "file", "file/runs")), folder.parent):
+        with pytest.raises(ConfigError, match="out=") as refused:
+            run([*TINY, f"out={out}"])
+        assert "\n" not in str(refused.value)
+    assert folder.read_text() == (tmp_path / "file").read_text() == "mine"
 
 
-def flips(path: Path, count: int, seed: int = 0):
+# Damage
+
+
+def flips(path: Path, count: int):
     """The content of a file with one random bit changed, again and again."""
-    whole, random = path.read_bytes(), Random(seed)
+    whole, random = path.read_bytes(), Random(0)
     for bit in random.sample(range(8 * len(whole)), count):
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
         yield bytes(flipped)
 
 
-def notices(folder: Path) -> bool:
-    """Whether the record of a finished run is seen to be harmed."""
-    content = runs.read(folder)
-    return content is None or not runs.is_whole(folder, content)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_flipped_bit_in_a_finished_run_is_noticed(folder, name):
-    path = folder / name
-    assert not notices(folder)
-    for content in flips(path, 100):
-        path.write_bytes(content)
-        assert notices(folder)
+    whole = runs.read(folder)
+    for flipped in flips(folder / name, 100):
+        (folder / name).write_bytes(flipped)
+        with suppress(ConfigError):
+            content = runs.read(folder)
+            assert content is None or not runs.is_whole(folder, content) or (name == "run.json" and content == whole)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_was_harmed_or_lost_is_made_again(folder, finished, name):
-    for content in (next(flips(folder / name, 1)), None):
-        if content is None:
-            (folder / name).unlink()
-        else:
-            (folder / name).write_bytes(content)
-        assert again(folder)["status"] == "finished"
-        assert not notices(folder)
-    ours, theirs = (safetensors.torch.load_file(path / "weights.safetensors") for path in (folder, finished))
-    assert all(torch.equal(weight, theirs[key]) for key, weight in ours.items())
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\0" * 100, None])
+@pytest.mark.parametrize("name", ["run.json", "weights.safetensors"])
+def test_a_damaged_file_of_a_finished_run_is_made_again(folder, finished, name, damage):
+    (folder / name).unlink() if damage is None else (folder / name).write_bytes(damage)
+    content = again(folder)
+    assert content["status"] == "finished"
+    assert [earlier["command"] for earlier in content["provenance"]["earlier"]] == ["python -m rope_lab.train"]
+    assert_same_end(finished, folder)
+    assert runs.is_whole(folder, content)
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", "cut", None])
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+def test_a_curve_that_was_changed_is_refused_and_not_lost_in_silence(state, damage, request):
+    folder = request.getfixturevalue({"finished": "folder"}.get(state, state))
+    path, whole = folder / "metrics.jsonl", (folder / "metrics.jsonl").read_bytes()
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(whole[: len(whole) // 2] if damage == "cut" else damage)
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl was changed or is gone: restore it, or fresh=true"):
+        again(folder)
+    path.write_bytes(whole)
+    assert again(folder)["status"] == "finished"
 
 
 def test_an_edited_number_is_noticed(folder):
-    text = (folder / "run.json").read_text()
-    content = json.loads(text)
-    content["metrics"]["eval/accuracy"] = 0.99
-    (folder / "run.json").write_text(json.dumps(content, indent=2) + "\n")
-    assert runs.read(folder) is None
-    (folder / "run.json").write_text(text)
-    assert runs.read(folder)["metrics"]["eval/accuracy"] != 0.99
+    edited = json.loads((folder / "run.json").read_text())
+    edited["metrics"]["eval/accuracy"] = 0.99
+    (folder / "run.json").write_text(json.dumps(edited))
+    assert again(folder)["metrics"]["eval/accuracy"] != 0.99
 
 
-def test_a_folder_with_the_name_of_another_run_does_not_answer_for_it(folder):
-    other = load(*TINY, "position=rope", f"out={folder.parent}")
-    folder.rename(folder.parent / config.identity(trainer.resolve(other)).run_name)
-    with pytest.raises(ConfigError, match="is of another run"):
-        again(folder, "position=rope")
-    assert again(folder, "position=rope", "fresh=true")["position"] == "rope"
-
-
-def without_digests(folder: Path) -> None:
-    """Rewrites run.json as it was before it carried digests."""
-    content = json.loads((folder / "run.json").read_text())
-    for key in ("digest", "digests", "format"):
-        del content[key]
-    (folder / "run.json").write_text(json.dumps(content, indent=2) + "\n")
-
-
-def test_a_record_made_before_there_were_digests_is_accepted_and_said_to_be_unchecked(folder, capsys):
-    without_digests(folder)
-    before = (folder / "run.json").read_bytes()
-    assert again(folder)["status"] == "finished"
-    assert "cannot be checked" in capsys.readouterr().out
-    assert (folder / "run.json").read_bytes() == before
-    (folder / "metrics.jsonl").write_text("")
-    again(folder)
-    assert "cannot be checked" not in capsys.readouterr().out  # made again, with digests now
-    assert not notices(folder)
-
-
-@pytest.mark.parametrize("part", ["model", "optimizer", "step", "identity", "provenance"])
-@pytest.mark.parametrize("wrong", [None, {}, {"a": 1}, [1, 2], "text"])
-def test_a_checkpoint_with_a_right_digest_and_wrong_content_is_refused_in_a_line(folder, part, wrong):
-    (folder / "run.json").unlink()
-    saved = checkpoint.load(folder)
-    for path in checkpoint.checkpoints(folder):
-        path.unlink()
-    checkpoint.save(folder, 6, saved | {part: wrong})
-    with pytest.raises(ConfigError, match=r"checkpoint .*fresh=true") as refused:
+def test_a_folder_with_the_name_of_another_run_does_not_answer_for_it(folder, tmp_path):
+    other = run([*TINY, "seed=1", f"out={tmp_path / 'other'}"])
+    shutil.copy(only_folder(tmp_path / "other") / "run.json", folder)
+    with pytest.raises(ConfigError, match=f"its run.json is of another run.*{other['run_id']}"):
         again(folder)
-    assert "\n" not in str(refused.value)
-    if not wrong:
-        assert again(folder, "fresh=true")["status"] == "finished"
+    assert again(folder, "fresh=true")["status"] == "finished"
 
 
-WRONG_STATES = [
-    *({"step": step} for step in (-3, 2.5, "7", None, float("nan"), True, 10**9)),
-    *({"seconds": seconds} for seconds in ("x", None, -5.0, float("nan"), float("inf"))),
-    *({"losses": losses} for losses in ("x", [None], ["a"], 5, [float("nan")], [10**400])),
-    *({"metrics": found} for found in ([1], "abc", {"a": 1}, [{}], [{"step": "x"}], [{"step": 2}, {"step": 1}])),
-    *({"metrics": [{"step": 1, "eval/loss": value}]} for value in ("x", None, float("nan"))),
-]
+@pytest.mark.parametrize("main", ["train", "sample"])
+def test_a_record_of_another_format_is_one_line(folder, tmp_path, main):
+    from rope_lab import sample
 
-
-@pytest.mark.parametrize("wrong", WRONG_STATES, ids=str)
-def test_a_checkpoint_of_progress_that_cannot_be_is_refused_in_a_line(folder, wrong):
-    with_checkpoint(folder, lambda saved: saved.update(wrong))
-    for read in (again, lambda folder: runs.load_run(folder, [])):
-        with pytest.raises(ConfigError, match=r"checkpoint .*fresh=true") as refused:
-            read(folder)
-        assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("wrong", [{"earlier": 5}, {"git": torch.zeros(2)}, {"code": float("nan")}], ids=str)
-def test_a_checkpoint_whose_origin_no_record_can_hold_is_refused_in_a_line(folder, wrong):
-    with_checkpoint(folder, lambda saved: saved["provenance"].update(wrong))
-    (folder / "run.json").unlink()
-    with pytest.raises(ConfigError, match=r"checkpoint .*fresh=true"):
-        again(folder)
-
-
-@pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq", "step"])
-@pytest.mark.parametrize("harm", ["shape", "stride", "missing", "text"])
-def test_optimizer_state_that_does_not_fit_its_parameters_is_refused(folder, name, harm):
-    def edit(saved):
-        assert saved["optimizer"]["state"]
-        for state in saved["optimizer"]["state"].values():
-            whole = state.pop(name)
-            wrong = {"shape": torch.zeros(1), "stride": torch.zeros(1).expand(2, *whole.shape), "text": "x"}
-            state |= {name: wrong[harm]} if harm in wrong else {}
-
-    with_checkpoint(folder, edit)
-    with pytest.raises(ConfigError, match=r"checkpoint .*fresh=true"):
-        again(folder)
-
-
-def test_the_settings_of_the_optimizer_are_those_of_the_run_whatever_a_checkpoint_says(folder):
-    before = safetensors.torch.load_file(folder / "weights.safetensors")
-
-    def edit(saved):
-        saved["optimizer"]["param_groups"][0] |= {"betas": (0.5, 0.5), "eps": 1.0, "weight_decay": 0.5}
-
-    with_checkpoint(folder, edit, step=3)
-    assert again(folder)["status"] == "finished"
-    after = safetensors.torch.load_file(folder / "weights.safetensors")
-    assert all(torch.equal(after[name], weight) for name, weight in before.items())
-
-
-def with_checkpoint(folder: Path, edit, step: int = 6) -> None:
-    """Makes an edited checkpoint of `step` the only one of a run that was interrupted there."""
-    (path,) = folder.glob(f"checkpoint-{step:08d}-*.pt")
-    saved = torch.load(path, weights_only=True)
-    edit(saved)
-    for path in checkpoint.checkpoints(folder):
-        path.unlink()
-    checkpoint.save(folder, step, saved)
-    without_digests(folder)
-    content = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(content | {"status": "interrupted"}))
-
-
-@pytest.mark.parametrize("content", [b"", b"text", {"a": 1}, [torch.zeros(2)], 7])
-def test_a_checkpoint_that_is_none_is_refused_in_a_line(folder, content):
-    (folder / "run.json").unlink()
-    for path in checkpoint.checkpoints(folder):
-        path.unlink()
-    if isinstance(content, bytes):
-        (folder / f"checkpoint-00000006-{files.digest(content)}.pt").write_bytes(content)
+    content = json.loads((folder / "run.json").read_text()) | {"format": 99}
+    (folder / "run.json").write_text(json.dumps(content))
+    before = tree(folder)
+    if main == "train":
+        done = command([*TINY, f"out={folder.parent}"], tmp_path)
+        assert done.returncode == 2
+        said = done.stderr
     else:
-        checkpoint.save(folder, 6, content)
-    with pytest.raises(ConfigError, match="checkpoint") as refused:
-        again(folder)
-    assert "\n" not in str(refused.value)
+        with pytest.raises(SystemExit) as exit:
+            sample.main([str(folder)])
+        said = str(exit.value.code)
+    assert "run.json: has format 99, not 2" in said
+    assert said.strip().count("\n") == 0
+    assert tree(folder) == before
 
 
-def test_a_checkpoint_that_may_not_be_read_is_not_called_damaged(folder, monkeypatch):
-    real = Path.read_bytes
-
-    def deny(path):
-        if path.suffix == ".pt":
-            raise PermissionError(13, "Permission denied", str(path))
-        return real(path)
-
-    (folder / "run.json").unlink()
-    monkeypatch.setattr(Path, "read_bytes", deny)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        again(folder)
-
-
-@pytest.mark.parametrize("name", [*NAMES, "checkpoint"])
 @pytest.mark.parametrize("kind", ["pipe", "folder"])
+@pytest.mark.parametrize("name", [*NAMES, "checkpoint"])
 def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_a_line_and_does_not_hang(folder, name, kind):
     path = checkpoint.checkpoints(folder)[0] if name == "checkpoint" else folder / name
     path.unlink()
@@ -313,155 +221,215 @@ def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_a_line_and_does_not_hang(f
         (folder / "run.json").unlink()
         assert again(folder)["status"] == "finished"  # from the one before
         return
-    with pytest.raises(train.Unusable) as refused:
+    with pytest.raises(RunFailed) as refused:
         again(folder)
     assert "\n" not in str(refused.value)
     assert stat.S_ISFIFO(path.stat().st_mode) if kind == "pipe" else path.is_dir()
 
 
-def test_a_link_loop_in_out_is_a_line(tmp_path):
-    (tmp_path / "a").symlink_to(tmp_path / "b")
-    (tmp_path / "b").symlink_to(tmp_path / "a")
-    for out in (tmp_path / "a", tmp_path / "a" / "runs"):
-        with pytest.raises(ConfigError, match="out=") as refused:
-            run([*TINY, f"out={out}"])
-        assert "\n" not in str(refused.value)
+# Checkpoints
 
 
-def test_a_file_in_the_place_of_out_or_of_a_runs_folder_is_a_line(folder, tmp_path):
-    (tmp_path / "file").write_text("mine")
-    shutil.rmtree(folder)
-    folder.write_text("mine")
-    for out in (tmp_path / "file", tmp_path / "file" / "runs", folder.parent):
-        with pytest.raises(ConfigError, match="out="):
-            run([*TINY, f"out={out}"])
-    assert folder.read_text() == (tmp_path / "file").read_text() == "mine"
+def test_a_damaged_checkpoint_is_passed_over_and_the_one_before_resumes(stopped, finished, caplog):
+    """40 flipped bits and truncations, each noticed; then the run resumes from the checkpoint before."""
+    newest = checkpoint.checkpoints(stopped)[0]
+    whole = newest.read_bytes()
+    for content in [*flips(newest, 30), *(whole[: len(whole) * k // 10] for k in range(10))]:
+        newest.write_bytes(content)
+        caplog.clear()
+        assert checkpoint.load(stopped)["step"] == 3
+        assert f"{newest} is damaged and passed over" in caplog.text
+    assert again(stopped)["status"] == "finished"
+    assert_same_end(finished, stopped)
+    assert len(checkpoint.checkpoints(stopped)) == checkpoint.KEPT
 
 
-def test_a_file_system_that_syncs_no_folders_is_a_warning_once(tiny, monkeypatch, caplog):
-    real = os.fsync
+def test_without_a_whole_checkpoint_nothing_starts_from_zero_unless_asked(stopped):
+    for path in checkpoint.checkpoints(stopped):
+        path.write_bytes(path.read_bytes()[:-1])
+    before = tree(stopped)
+    with pytest.raises(ConfigError, match="all of its 2 checkpoints are damaged; fresh=true starts over"):
+        again(stopped)
+    assert tree(stopped) == before
+    for path in checkpoint.checkpoints(stopped):
+        path.unlink()
+    with pytest.raises(ConfigError, match="its checkpoints are gone: fresh=true starts over"):
+        again(stopped)
+    assert again(stopped, "fresh=true")["status"] == "finished"
 
-    def fsync(descriptor):
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(22, "Invalid argument")
-        real(descriptor)
 
-    files._warn_unsynced.cache_clear()
-    monkeypatch.setattr(os, "fsync", fsync)
-    assert run(tiny)["status"] == "finished"
-    assert caplog.text.count("cannot sync a folder") == 1
+def halved(saved: dict) -> dict:
+    return saved | {"model": {name: x.half() for name, x in saved["model"].items()}}
 
 
-def test_what_git_does_not_tell_is_not_called_clean(monkeypatch):
+def halved_state(saved: dict) -> dict:
+    state = {i: {k: x.half() for k, x in each.items()} for i, each in saved["optimizer"]["state"].items()}
+    return saved | {"optimizer": saved["optimizer"] | {"state": state}}
+
+
+def of_another_model(saved: dict) -> dict:
+    return saved | {"model": {name: x[:1] for name, x in saved["model"].items()}}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda saved: saved | {"format": 3}, "its checkpoint has format 3, not 4"),
+        (lambda saved: saved | {"run_id": "another"}, "its checkpoint has run_id another, not "),
+        (lambda saved: saved | {"task_version": 99}, "its checkpoint has task_version 99, not "),
+        (halved, r"its checkpoint has numbers in torch\.float16, not float32"),
+        (halved_state, r"its checkpoint has numbers in torch\.float16, not float32"),
+        (of_another_model, "does not fit this model"),
+    ],
+)
+def test_a_checkpoint_that_does_not_match_is_refused_in_a_line(stopped, change, message):
+    checkpoint.save(stopped, 5, change(checkpoint.load(stopped)))
+    with pytest.raises(ConfigError, match=f"{message}.*; fresh=true starts over") as refused:
+        again(stopped)
+    assert "\n" not in str(refused.value)
+
+
+class Malicious:
+    def __reduce__(self):
+        return (os.system, ("touch executed",))
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    checkpoint.save(tmp_path, 3, {"step": 3, "evil": Malicious()})
+    with pytest.raises(ConfigError, match="more than tensors and plain Python"):
+        checkpoint.load(tmp_path)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_checkpoint_that_may_not_be_read_is_not_called_damaged(stopped, monkeypatch):
+    def deny(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", deny)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        checkpoint.load(stopped)
+
+
+# Atomic writes
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failing_write_leaves_the_file_before_and_no_trace(tmp_path, monkeypatch, call):
+    files.write_whole(tmp_path / "file", b"before")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, call, fail)
+    with suppress(OSError):
+        files.write_whole(tmp_path / "file", b"after")
+    assert tree(tmp_path) == {"file": b"before"}
+
+
+def test_a_file_is_synced_before_it_is_seen(tmp_path, monkeypatch):
+    """The order of a safe write: the file's own sync, the rename, the folder's sync."""
+    done = []
+    for call, real in (("fsync", os.fsync), ("replace", os.replace)):
+        monkeypatch.setattr(os, call, lambda *a, call=call, real=real: done.append((call, tree(tmp_path))) or real(*a))
+    files.write_whole(tmp_path / "file", b"content")
+    (beside,) = done[0][1]
+    assert re.fullmatch(r"\.file\.[0-9a-f]{16}\.tmp", beside)
+    assert done == [("fsync", {beside: b"content"}), ("replace", {beside: b"content"}), ("fsync", {"file": b"content"})]
+
+
+@pytest.mark.parametrize("name", ["report.html", "[1].html"])
+def test_what_a_write_killed_at_its_rename_left_goes_with_a_later_write(tmp_path, name):
+    """Not at once: another process may be at it. What others left under similar names stays."""
+    left = [f".{name}.0123456789abcdef.tmp", f".{name}.fedcba9876543210.tmp", ".other.html.0123456789abcdef.tmp"]
+    left.append(f".{name}.mine.tmp")
+    for path in left:
+        (tmp_path / path).write_bytes(b"half")
+    for path in (left[0], *left[2:]):
+        os.utime(tmp_path / path, (time.time() - 2 * files.STALE,) * 2)
+    files.write_whole(tmp_path / name, b"content")
+    assert tree(tmp_path) == {name: b"content"} | dict.fromkeys(left[1:], b"half")
+
+
+def append(path: Path, process: int) -> None:
+    for number in range(200):
+        files.append_line(path, {"process": process, "number": number, "padding": "x" * (number % 97)})
+
+
+def test_processes_that_append_at_once_break_no_line(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        pool.starmap(append, [(path, process) for process in range(4)])
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for process in range(4):
+        assert [line["number"] for line in lines if line["process"] == process] == list(range(200))
+
+
+# One process at a time
+
+
+def test_a_run_in_use_on_this_machine_is_refused_at_once_and_freed_at_its_end(folder):
+    with runs.Run(folder), pytest.raises(ConfigError, match="in use: another process is training this run"):
+        again(folder, "fresh=true")
+    assert not (folder / ".lock").exists()
+    with runs.Run(folder):
+        pass
+
+
+def test_a_process_that_was_killed_is_followed_at_once(folder):
+    """The lock of a process id that nobody has any more."""
+    with runs.Run(folder) as held:
+        lock = (folder / ".lock").read_text()
+    assert held.lock.owner is None
+    (folder / ".lock").write_text(lock.replace(f"pid={os.getpid()}", f"pid={2**22 - 7}"))
+    with runs.Run(folder):
+        assert f"pid={os.getpid()}" in (folder / ".lock").read_text()
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_lock_of_another_machine_counts_while_it_beats(folder, monkeypatch, alive):
+    monkeypatch.setattr(runs, "PATIENCE", 1.0)
+    monkeypatch.setattr(runs, "BEAT", 0.2)
+    lock, over = folder / ".lock", threading.Event()
+    lock.write_text(ELSEWHERE.format(1.0))
+
+    def beat():
+        while not over.wait(0.1):
+            os.utime(lock)
+
+    beating = threading.Thread(target=beat)
+    if alive:
+        beating.start()
+    try:
+        if alive:
+            with pytest.raises(ConfigError, match="in use"):
+                runs.Run(folder)
+        else:
+            runs.Run(folder).lock.release()
+    finally:
+        over.set()
+        if alive:
+            beating.join()
+
+
+def test_a_run_that_is_taken_over_ends_in_one_line_and_writes_no_more(tiny, tmp_path, monkeypatch):
+    """As after a machine slept for longer than others wait."""
+    lost = {}
+
+    def taken_over(trainer, step, update=train.update):
+        if step == 4:
+            folder = only_folder(tmp_path / "runs")
+            (folder / ".lock").write_text(ELSEWHERE.format(60.0))
+            lost.update(tree(folder))
+        return update(trainer, step)
+
+    monkeypatch.setattr(train, "update", taken_over)
+    with pytest.raises(RunFailed, match="another process trains this run"):
+        run(tiny)
+    after = tree(only_folder(tmp_path / "runs"))
+    assert {name: content for name, content in after.items() if lost[name] != content}.keys() <= {"metrics.jsonl"}
+
+
+def test_an_unknown_state_of_git_is_not_called_clean(monkeypatch):
     monkeypatch.setattr(provenance, "_git", lambda *arguments: None)
     assert provenance.git_state() == {"commit": None, "dirty": None}
-
-
-def test_tables_say_which_records_carry_no_digests(folder, capsys, caplog):
-    results.main([str(folder.parent), "--print"])
-    assert "unchecked" not in caplog.text
-    without_digests(folder)
-    results.main([str(folder.parent), "--print"])
-    assert f"{folder.name}: recorded before records carried digests" in caplog.text
-
-
-def test_tables_leave_out_a_folder_with_the_name_of_another_run(folder, capsys):
-    moved = folder.rename(folder.parent / f"{folder.name[:-12]}{'0' * 12}")
-    results.main([str(folder.parent), "--print"])
-    assert f"{moved.name}: run.json: is of run" in capsys.readouterr().out
-    moved.rename(folder.parent / "my favourite")
-    results.main([str(folder.parent), "--print"])
-    assert "another run" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", ["weights.safetensors", "probes.md", "run.json"])
-def test_starting_over_forgets_nothing_where_a_folder_stands_in_the_place_of_a_file(folder, name):
-    (folder / name).unlink(missing_ok=True)
-    (folder / name).mkdir()
-    written = lambda: {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "alive"}  # noqa: E731
-    before = written()
-    with pytest.raises(train.Unusable):
-        again(folder, "fresh=true")
-    assert written() == before
-
-
-@pytest.mark.parametrize("number", ["NaN", "1e999", "-Infinity"])
-def test_a_record_with_a_number_that_is_none_is_made_again_from_the_checkpoint(folder, number):
-    without_digests(folder)
-    content = json.loads((folder / "run.json").read_text()) | {"status": "interrupted"}
-    content["provenance"]["earlier"] = [{"code": "NUMBER"}]
-    (folder / "run.json").write_text(json.dumps(content).replace('"NUMBER"', number))
-    assert runs.read(folder) is None
-    assert again(folder)["status"] == "finished"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_no_memory_holds_is_made_again_from_the_checkpoint(folder, name, monkeypatch):
-    real = files.read_file
-
-    def read_file(path):
-        if path.name == name and path.stat().st_size == 2**40:
-            raise MemoryError
-        return real(path)
-
-    monkeypatch.setattr(files, "read_file", read_file)
-    monkeypatch.setattr(runs, "read_file", read_file)
-    os.truncate(folder / name, 2**40)  # sparse
-    assert again(folder)["status"] == "finished"
-    assert (folder / name).stat().st_size < 2**20
-
-
-def test_a_checkpoint_that_no_memory_holds_is_passed_over(folder, monkeypatch):
-    newest = checkpoint.checkpoints(folder)[0]
-    real = Path.read_bytes
-
-    def read_bytes(path):
-        if path == newest:
-            raise MemoryError
-        return real(path)
-
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
-    assert checkpoint.load(folder)["step"] == 3
-
-
-def test_a_file_that_keeps_its_reader_waiting_is_not_waited_for(tmp_path, monkeypatch):
-    os.mkfifo(tmp_path / "pipe")  # stands for a file of /proc, which says that it is regular
-    monkeypatch.setattr(stat, "S_ISREG", lambda mode: True)
-    writer = os.open(tmp_path / "pipe", os.O_RDWR)
-    try:
-        with ThreadPoolExecutor(1) as reader:
-            found = reader.submit(files.read_file, tmp_path / "pipe")
-            waited = not wait([found], 5).done
-            os.write(writer, b"late") if waited else None
-            os.close(writer)
-            assert not waited
-            assert isinstance(found.exception(), OSError)
-    finally:
-        with suppress(OSError):
-            os.close(writer)
-
-
-def test_a_present_folder_that_is_removed_meanwhile_does_not_make_a_finished_run_fail(tmp_path, monkeypatch):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    cfg = load(*TINY, f"out={tmp_path / 'runs'}")
-    real = train.Run.export
-
-    def export(*arguments):
-        (tmp_path / "gone").rmdir()
-        return real(*arguments)
-
-    monkeypatch.setattr(train.Run, "export", export)
-    assert train.train(cfg)["status"] == "finished"
-
-
-@pytest.mark.parametrize("sweep", [False, True])
-def test_a_folder_of_hydras_that_cannot_be_written_is_one_line(tmp_path, sweep):
-    (tmp_path / "file").write_text("mine")
-    key = "hydra.sweep.dir" if sweep else "hydra.run.dir"
-    overrides = [*(["-m"] if sweep else []), f"{key}={tmp_path / 'file' / 'x'}", *TINY, f"out={tmp_path / 'runs'}"]
-    done = command(overrides, tmp_path)
-    assert done.returncode == train.EXIT_BAD_CONFIG
-    assert done.stderr.count("\n") == 1
-    assert key in done.stderr
-    assert (tmp_path / "file").read_text() == "mine"

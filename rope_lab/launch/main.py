@@ -15,9 +15,10 @@ from rope_lab.launch.guard import EXIT_FAILED, guarded, launch
 from rope_lab.launch.signals import Stop
 from rope_lab.launch.sweep import EXIT_BAD_CONFIG
 from rope_lab.text import ConfigError, first_line, say
-from rope_lab.train import config, console, distributed, help, memory, provenance
+from rope_lab.train import config, console, distributed, help, provenance
 from rope_lab.train import run as runs
-from rope_lab.train.loop import Unusable, train
+from rope_lab.train.failures import RunFailed
+from rope_lab.train.loop import train
 from rope_lab.train.overrides import expand, read_arguments
 
 EXIT_DIVERGED = 3
@@ -45,14 +46,12 @@ def job(words: list[str], config_dir: Path | None, stopping: Stop | None = None)
         checked = replace(checked, threads=checked.threads or sweep.threads_each())
         with distributed.joined(checked.device):
             content = train(checked, stopping or Stop(), place, sweep.first_begun())
-    except (ConfigError, Unusable, memory.OutOfMemory, distributed.Lost) as error:
+    except (ConfigError, RunFailed) as error:
         let_go(error)
         is_bad = isinstance(error, ConfigError)
         sweep.note(f"{'not run' if is_bad else 'failed'}, {error}")
         if sweep.is_sweep():  # Hydra goes on with the other runs and ends with this message
             raise CompactHydraException(str(error)) from None
-        if not is_bad:  # which each process finds by itself
-            distributed.speak()
         print(error, file=sys.stderr)
         sys.exit(EXIT_BAD_CONFIG if is_bad else EXIT_FAILED)
     except Exception as error:

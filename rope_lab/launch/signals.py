@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rope_lab import command
-from rope_lab.files import lock
 from rope_lab.train import signals
 from rope_lab.train.signals import SIGNALS, catch, time_is_up  # noqa: F401
 
@@ -88,6 +87,17 @@ class Stop(signals.Stop):
         if self._before and callable(signal.getsignal(signal.SIGUSR2)):  # submitit's, by which a job is queued again
             self._before[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, self.note)
         return self
+
+
+def lock(path: Path, kind: int) -> int:
+    """The descriptor of a file, which is made if need be, and locked while that is open. Raises OSError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        fcntl.flock(descriptor, kind)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def lead() -> None:

@@ -18,8 +18,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from rope_lab.files import newest_run
-from rope_lab.places import IN_CHECKOUT, RESULTS
+from rope_lab.places import IN_CHECKOUT, RESULTS, newest_run
 from rope_lab.results import against, outcomes, store, studies
 from rope_lab.results.folders import no_collection, read
 from rope_lab.results.groups import group

@@ -133,8 +133,10 @@ class Eval:
 
 @group
 class Wandb:
-    mode: Literal["offline", "online", "disabled"] = Field(description="where W&B records; the files come first")
-    project: Text = Field(description="W&B project")
+    mode: Literal["offline", "online", "disabled"] | None = Field(
+        default=None, description="where W&B records beside the files; null: WANDB_MODE, else offline"
+    )
+    project: Text | None = Field(default=None, description="W&B project; null: WANDB_PROJECT, else rope_lab")
     entity: str | None = Field(default=None, description="W&B user or team")
 
 

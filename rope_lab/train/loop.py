@@ -4,7 +4,6 @@ The same command resumes a run that was cut off, and returns at once from one th
 """
 
 import dataclasses
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -14,13 +13,14 @@ from typing import Any
 
 from rope_lab.identity import Identity
 from rope_lab.text import ConfigError, say
-from rope_lab.train import config, console, distributed, memory, provenance, signals
+from rope_lab.train import config, console, distributed, provenance, signals
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import Place, Progress
 from rope_lab.train.data import IGNORED
 from rope_lab.train.evaluate import Evaluation, floor
-from rope_lab.train.run import Run
+from rope_lab.train.failures import RunFailed, in_one_line
+from rope_lab.train.run import OVER, Run
 from rope_lab.train.signals import Stop
 from rope_lab.train.trainer import (
     Diverged,
@@ -28,18 +28,12 @@ from rope_lab.train.trainer import (
     build,
     evaluate_lengths,
     evaluate_now,
-    follow,
     resolve,
-    share_state,
     update,
     write_samples,
 )
 
 SAVE_SECONDS = 300  # a checkpoint is written at each evaluation, and whenever the last one is older than this
-
-
-class Unusable(Exception):
-    """The run's folder can no longer be written or read: the run stops, what was written before stays good."""
 
 
 @dataclasses.dataclass
@@ -50,93 +44,73 @@ class State:
     saved: int = 0  # of which the last checkpoint holds so many
     seconds: float = 0.0  # spent training and evaluating, over all the times that the run was resumed
     losses: list[float] = dataclasses.field(default_factory=list)  # of the steps since train/loss was last recorded
+    stopped: int = 0  # the signal that ended the loop
 
 
 def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None, since: str = "") -> dict[str, Any]:
-    """Trains the run that `cfg` describes, or what is left of it; returns the content of its run.json.
+    """Train the run that `cfg` describes, or what is left of it; returns the content of its run.json.
 
     `stopping` ends it early, without it a signal does; the process then exits with status 128 + the signal's number,
-    which is SIGALRM's where the time is up (`stop_at`).
-    `place` says how it is shown among others. `since`, when it was first asked for, if it may be asked for again, as by
+    that of SIGALRM if the time is up (`stop_at`).
+    `place` says how it is shown among others. `since`: when it was first asked for, if it may be asked for again, as by
     a queue: `fresh` deletes nothing that was begun later.
 
-    Raises ConfigError, before anything is written, where `cfg` cannot be run, Unusable where the disk gives out, and
-    OutOfMemory where memory does.
+    Raises ConfigError, before anything is written, if `cfg` cannot be run, and RunFailed if the run cannot continue.
     """
     cfg = resolve(cfg)
-    if distributed.rank() > 0:
-        with memory.enough(cfg):
-            sys.exit(follow(build(cfg)))
-    identity, code = config.identity(cfg), provenance.code_digest(cfg)
+    identity = config.identity(cfg)
     folder = runs.out_folder(cfg) / identity.run_name
     if place and place.heading:
         say(place.heading)
-    fresh = cfg.fresh and not (since and runs.begun_since(folder, since))
-    if not fresh and (content := runs.ended(folder, identity, code)):
-        say(console.returned(content, folder, place))
-        return content
-    with memory.enough(cfg):
+    with usable(folder, cfg.fresh), in_one_line(cfg):
+        fresh = cfg.fresh and not (since and runs.begun_since(folder, since))
+        ended = distributed.of_first(
+            lambda: None if fresh else runs.ended(folder, identity, provenance.code_digest(cfg))
+        )
+        if ended:
+            say(console.returned(ended, folder, place))
+            return ended
         trainer = build(cfg)
-    with Run(folder) as run, usable(folder, cfg.fresh), stopping or Stop() as stopping, memory.enough(cfg):
-        if fresh:
-            run.clear()
-        elif content := runs.ended(folder, identity, code):  # by another process while this one was building
-            say(console.returned(content, folder, place))
-            return content
-        state = begin(trainer, run, identity)
-        if begins := console.beginning(run.content, place):
-            say(begins)
-        try:
-            status, found = "interrupted", {}
-            with console.progress(cfg.train.steps, state.step, place) as progress:
-                evaluation = loop(trainer, state, run, identity, stopping, progress)
-                if state.step == cfg.train.steps:
-                    slices = (evaluation or evaluate_now(trainer, at_end=True)).slices | evaluate_lengths(trainer)
-                    run.export(trainer.model.state_dict(), trainer.task.alphabet)
-                    status, found = "finished", {"slices": slices, "samples": write_samples(trainer)}
-        except Diverged as error:
-            status, found = "diverged", {"error": str(error)}
-        except BaseException as error:
-            told = memory.told(error, cfg)
-            what = told.strerror if isinstance(told, OSError) else told  # without a path of this machine
-            with suppress(OSError):  # a full disk may have been the reason
-                run.end("failed", error=f"{type(told).__name__}: {what}", **how_far(cfg, state))
-            raise
-        run.end(status, **how_far(cfg, state), **found)
-        evaluated = max((record["step"] for record in run.metrics if "eval/loss" in record), default=None)
-        guess = console.guessing_loss(trainer.text.targets_BT[trainer.text.targets_BT != IGNORED].tolist())
-        say(console.summary(run.content, folder, place, evaluated, guess, cfg.fresh))
-    if stopped := stopping.caught or (status == "interrupted" and signal.SIGALRM):
+        with Run(folder, recorded=distributed.rank() == 0) as run, stopping or Stop() as stopping:
+            if fresh:
+                run.clear()
+            state = begin(trainer, run, identity)
+            finish(trainer, state, run, stopping, place)
+        distributed.agreed(0)  # at a first exit with an error torchrun ends all: the records are written by now
+    if stopped := stopping.caught or (run.content["status"] == "interrupted" and state.stopped):
         sys.exit(128 + stopped)
     return run.content
 
 
 def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
-    """Loads the run's last checkpoint, if there is one, and records what the run is; how far it was.
+    """Load the run's last checkpoint, if there is one, and record what the run is. Returns how far it was.
 
-    Raises ConfigError where no checkpoint can be trusted, where it is of other settings, or where other code wrote it
-    and `other_code` does not allow that.
+    Raises ConfigError if no checkpoint can be trusted, if it does not match, or if other code wrote it and `other_code`
+    does not allow that.
     """
-    cfg, state, metrics, before = trainer.cfg, State(), [], None
-    saved = runs.load_checkpoint(run.folder, identity, trainer.task.version, trainer.device)
-    if saved is None and run.content.get("checkpoint"):
-        raise ConfigError(f"{run.folder}: its checkpoints are gone: fresh=true starts over")
-    if saved is not None:
-        code, now = saved["provenance"]["code"], provenance.code_digest(cfg)
-        if code != now and not cfg.other_code:
+    cfg, code = trainer.cfg, provenance.code_digest(trainer.cfg)
+
+    def newest() -> dict[str, Any]:
+        before, saved = runs.read(run.folder), runs.load_checkpoint(run.folder, identity.run_id, trainer.task.version)
+        if saved is None and before and before["checkpoint"]:
+            raise ConfigError(f"{run.folder}: its checkpoints are gone: {OVER}")
+        if saved is None:
+            states = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
+            return states | {"step": 0, "seconds": 0.0, "losses": [], "records": [], "provenance": None}
+        wrote = saved["provenance"]["code"]
+        if wrote != code and not cfg.other_code:
             raise ConfigError(
-                f"{run.folder} was begun by other code ({code}, now {now}): "
-                "fresh=true starts over, other_code=true resumes all the same"
+                f"{run.folder} was begun by other code ({wrote}, now {code}): "
+                f"{OVER}, other_code=true resumes all the same"
             )
-        with runs.fitting(run.folder):
-            trainer.model.load_state_dict(saved["model"])
-            settings = trainer.optimizer.state_dict()["param_groups"]  # they are those of the run, whatever was saved
-            trainer.optimizer.load_state_dict(saved["optimizer"] | {"param_groups": settings})
-            state = State(saved["step"], saved["step"], saved["seconds"], saved["losses"])
-            metrics, before = saved["metrics"], run.content.get("provenance", saved["provenance"])
-    share_state(trainer)
+        latest = (before or saved)["provenance"]
+        return saved | {"records": runs.kept_metrics(run.folder, saved), "provenance": latest}
+
+    saved = distributed.of_first(newest)
+    runs.load_state(run.folder, saved, trainer.model, trainer.optimizer)
+    state = State(saved["step"], saved["step"], saved["seconds"], saved["losses"])
     run.begin(
-        metrics,
+        saved["records"],
         cfg.wandb,
         run_id=identity.run_id,
         recipe_id=identity.recipe_id,
@@ -147,23 +121,48 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
         floor=floor(trainer.text),
         parameters=sum(p.numel() for p in trainer.model.parameters()),
         **how_far(cfg, state),
-        provenance=provenance.provenance(cfg, trainer.device, before),
+        provenance=provenance.provenance(cfg, trainer.device, saved["provenance"]),
     )
     return state
 
 
-def loop(
-    trainer: Trainer, state: State, run: Run, identity: Identity, stopping: Stop, shown: Progress
-) -> Evaluation | None:
-    """Trains from `state` to the last step, or to the one in which a signal came; what the last evaluation found."""
+def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, place: Place | None) -> None:
+    """Train from `state` to the end, or to a signal, and record and show how it went. Raises what ends it otherwise."""
+    cfg = trainer.cfg
+    if begins := console.beginning(run.content, place):
+        say(begins)
+    status, found = "interrupted", {}
+    try:
+        with in_one_line(cfg), console.progress(cfg.train.steps, state.step, place) as progress:
+            evaluation = loop(trainer, state, run, stopping, progress)
+            if state.step == cfg.train.steps:
+                slices = (evaluation or evaluate_now(trainer, at_end=True)).slices | evaluate_lengths(trainer)
+                run.export(trainer.model.state_dict(), trainer.task.alphabet)
+                status, found = "finished", {"slices": slices, "samples": write_samples(trainer)}
+    except Diverged as error:
+        status, found = "diverged", {"error": str(error)}
+    except BaseException as error:
+        reason = error.strerror if isinstance(error, OSError) else error  # without a path of this machine
+        with suppress(OSError, RunFailed):  # a full disk, or a folder taken over, may have been the reason
+            run.end("failed", error=f"{type(error).__name__}: {reason}", **how_far(cfg, state))
+        raise
+    run.end(status, **how_far(cfg, state), **found)
+    evaluated = max((record["step"] for record in run.metrics if "eval/loss" in record), default=None)
+    guess = console.guessing_loss(trainer.text.targets_BT[trainer.text.targets_BT != IGNORED].tolist())
+    say(console.summary(run.content, run.folder, place, evaluated, guess, cfg.fresh))
+
+
+def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progress) -> Evaluation | None:
+    """Train from `state` to the last step, or to the one in which a signal came. Returns the last evaluation."""
     cfg, began = trainer.cfg, time.monotonic() - state.seconds
-    saved, evaluation, stopped = time.monotonic(), None, stopping.caught or signals.time_is_up(cfg.stop_at)
-    if state.step == 0 and not stopped:
+    saved, evaluation = time.monotonic(), None
+    state.stopped = has_to_stop(cfg, stopping)
+    if state.step == 0 and not state.stopped:
         evaluation = evaluate_now(trainer)
         state.seconds = time.monotonic() - began
         report(run, shown, cfg, state, evaluation.metrics)
 
-    while state.step < cfg.train.steps and not stopped:
+    while state.step < cfg.train.steps and not state.stopped:
         loss, norm, lr = update(trainer, state.step)
         state.step += 1
         state.losses.append(loss)
@@ -180,24 +179,29 @@ def loop(
         shown.step()
         if metrics:
             report(run, shown, cfg, state, metrics)
-        stopped = stopping.caught or signals.time_is_up(cfg.stop_at)
-        if due or stopped or time.monotonic() - saved > SAVE_SECONDS:
-            weights = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
-            version = trainer.task.version
-            run.save(state.step, identity, version, **weights, seconds=state.seconds, losses=state.losses)
+        state.stopped = has_to_stop(cfg, stopping)
+        if due or state.stopped or time.monotonic() - saved > SAVE_SECONDS:
+            states = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
+            kept = {"seconds": state.seconds, "losses": state.losses, "task_version": trainer.task.version}
+            run.save(state.step, **states, **kept)
             state.saved, saved = state.step, time.monotonic()
     return evaluation
 
 
+def has_to_stop(cfg: Config, stopping: Stop) -> int:
+    """The signal that came to any rank, SIGALRM if the time is up, else 0."""
+    return distributed.agreed(stopping.caught or signals.time_is_up(cfg.stop_at))
+
+
 @contextmanager
 def usable(folder: Path, fresh: bool) -> Iterator[None]:
-    """Raises what the file system has against a folder as one sentence that a user can act on."""
+    """Raises RunFailed if files cannot be written or read within it."""
     try:
         yield
     except OSError as error:
-        raise Unusable(
+        raise RunFailed(
             f"{folder} cannot be used any more ({error.strerror or error}): its last checkpoint stays good; "
-            f"mend the cause and run {console.same_command(fresh)} again"
+            f"fix the cause and run {console.same_command(fresh)} again"
         ) from error
 
 

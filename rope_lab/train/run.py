@@ -1,32 +1,29 @@
-"""A run's folder, the sole owner of what is recorded: run.json, metrics.jsonl, checkpoints and final weights.
+"""A run's folder: run.json, metrics.jsonl, checkpoints and final weights, written by one process at a time.
 
-run.json says what the run is and how it stands, with the digests of the other files; metrics.jsonl holds a metric
-record a line. A checkpoint holds all metric records too, so that the other files can be made again if they are harmed.
+run.json says what the run is and how it stands, with the digests of the other files once it has ended; metrics.jsonl
+has a line a metric record. A checkpoint says how much of metrics.jsonl belongs to it: the rest is cut off at a resume.
 """
 
-import errno
 import json
 import logging
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
-from itertools import pairwise
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
+from filelock import SoftFileLease, Timeout
 
 from rope_lab import files
 from rope_lab.files import digest, read_file
-from rope_lab.identity import Identity, differences, identify
+from rope_lab.identity import Identity
 from rope_lab.model.transformer import Transformer
-from rope_lab.places import RESULTS
-from rope_lab.text import ConfigError, show
-from rope_lab.train import checkpoint, config, memory, provenance
-from rope_lab.train.lease import Held, Lease
-from rope_lab.train.memory import is_out_of_memory
+from rope_lab.places import RESULTS, newest_run
+from rope_lab.text import ConfigError
+from rope_lab.train import checkpoint, config, provenance
+from rope_lab.train.checkpoint import OVER
+from rope_lab.train.failures import RunFailed
 from rope_lab.train.tracking import Wandb
 from rope_lab.train.trainer import build_model
 from tasks.base import Task
@@ -35,7 +32,8 @@ log = logging.getLogger(__name__)
 
 METRICS, WEIGHTS = "metrics.jsonl", "weights.safetensors"
 OURS = ("run.json", METRICS, WEIGHTS, "probes.json", "probes.md", "probes.svg")  # in a run's folder, beside checkpoints
-FORMAT = 3  # of checkpoints
+FORMAT = 4  # of checkpoints
+BEAT, PATIENCE = 10.0, 60.0  # seconds between two signs of life of a run, and without one until others take over
 
 
 def out_folder(cfg: config.Config) -> Path:
@@ -48,148 +46,156 @@ def out_folder(cfg: config.Config) -> Path:
         raise ConfigError(f"out={cfg.out}: {error}; set out=FOLDER") from None
 
 
-class Run:
-    """An open run folder, claimed by this process alone while it is open (see `rope_lab/train/lease.py`).
+def claim(folder: Path) -> SoftFileLease:
+    """Make a run folder and lock it for this process. Raises ConfigError if it cannot be written, or is in use."""
+    lock = SoftFileLease(folder / ".lock", lease_duration=PATIENCE, heartbeat_interval=BEAT, thread_local=False)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        files.make_folder(folder)
+        with suppress(Timeout):
+            return lock.acquire(timeout=0).lock
+        owner, since = lock.owner, _beat(lock)
+        elsewhere = owner is None or owner.hostname != socket.gethostname()
+        if elsewhere:
+            log.warning("%s: another machine has this run, or died with it; wait up to %g s to see", folder, PATIENCE)
+        patience = PATIENCE + BEAT if elsewhere else 0
+        return lock.acquire(timeout=patience, cancel_check=lambda: _beat(lock) != since).lock
+    except Timeout:
+        raise ConfigError(f"{folder} is in use: another process is training this run") from None
+    except OSError as error:
+        raise ConfigError(f"out={folder.parent}: cannot be written ({error.strerror}); set out=FOLDER") from None
 
-    content: what run.json says
-    metrics: every metric record so far, as metrics.jsonl has them
+
+class Run:
+    """The record of a run, and its folder.
+
+    content: of run.json
+    metrics: every metric record so far
     """
 
-    def __init__(self, folder: Path):
-        """Makes and claims `folder`. Raises ConfigError where it cannot be written or another process has it."""
+    def __init__(self, folder: Path, recorded: bool = True):
+        """Lock `folder`; unless `recorded`, nothing is written. Raises ConfigError."""
         self.folder = folder
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            files.make_folder(folder)
-            self.lease = Lease(folder)
-        except Held as error:
-            raise ConfigError(str(error)) from None
-        except OSError as error:
-            raise ConfigError(f"out={folder.parent}: cannot be written ({error.strerror}); set out=FOLDER") from None
-        self.content: dict[str, Any] = read(folder) or {}  # nobody else writes it from here on
+        self.lock = claim(folder) if recorded else None
+        self.content: dict[str, Any] = {}
         self.metrics: list[dict[str, Any]] = []
 
     def __enter__(self) -> "Run":
         return self
 
-    def __exit__(self, *_) -> None:
-        self.lease.release()
+    def __exit__(self, *_: object) -> None:
+        if self.lock:
+            with suppress(OSError):
+                self.lock.release()
 
     def clear(self) -> None:
-        """Deletes everything recorded so far, first of all that there was a run; files of others stay.
-
-        Raises OSError, and nothing is deleted then, where a folder stands in the place of a file.
-        """
-        ours = [*checkpoint.checkpoints(self.folder), *(self.folder / name for name in OURS)]
-        for path in ours:
-            if path.is_dir() and not path.is_symlink():
-                raise OSError(errno.EISDIR, f"{path.name} is a folder", str(path))
-        self.lease.remove(self.folder / "run.json")
-        files.sync_folder(self.folder)
-        for path in ours:
-            self.lease.remove(path)
-        self.content = {}
+        """Delete everything recorded so far, run.json first; files of others stay. Raises OSError."""
+        first, *others = (self.folder / name for name in OURS)
+        for path in [first, *checkpoint.checkpoints(self.folder), *others] if self.lock else ():
+            path.unlink(missing_ok=True)
 
     def begin(self, metrics: list[dict[str, Any]], wandb: config.Wandb, **content: Any) -> None:
-        """Records that the run is running and what it is; `metrics`: its records so far."""
-        files.remove_temporary(self.folder)
+        """Record that the run is running and what it is; `metrics`: its records so far."""
         self.metrics = list(metrics)
-        self._write_metrics()
         self.content = {"status": "running"} | content | {"metrics": {}}
         for record in metrics:
             self.content["metrics"] |= _latest(record)
-        self._write()
-        self.wandb = Wandb(wandb, self.folder, self.content)
-        if not getattr(self.wandb.run, "offline", True):
-            self.content["wandb"] = self.wandb.run.url
-            self._write()
+        if self.lock:
+            files.remove_temporary(self.folder)
+        self._write(METRICS, self._lines())
+        self._write_content()
+        self.wandb = Wandb(wandb if self.lock else None, self.folder, self.content)
+        if self.wandb.url:
+            self.content["wandb"] = self.wandb.url
+            self._write_content()
         for record in metrics:
             self.wandb.log(record)
 
     def log(self, record: dict[str, Any]) -> None:
-        """Adds a metric record: a line of metrics.jsonl, in one write, and a step of W&B."""
-        self.lease.append(self.folder / METRICS, record)
+        """Add a metric record: a line of metrics.jsonl, and a step of W&B."""
+        if self.lock:
+            files.append_line(self.folder / METRICS, record)
         self.metrics.append(record)
         self.content["metrics"] |= _latest(record)
         self.wandb.log(record)
 
-    def save(self, step: int, identity: Identity, version: int, **state: Any) -> None:
-        """Writes the checkpoint of `step`. Raises OSError; those before it then stay."""
-        told = {"format": FORMAT, "step": step, "identity": asdict(identity), "task_version": version}
-        whole = told | state | {"metrics": self.metrics, "provenance": self.content["provenance"]}
-        checkpoint.save(self.folder, step, whole, self.lease.write, self.lease.remove)
+    def save(self, step: int, **state: Any) -> None:
+        """Write the checkpoint of `step`. Raises OSError; those before it then stay."""
+        lines = self._lines()
+        self._write(METRICS, lines)  # synced before a checkpoint that needs it
+        about = {"format": FORMAT, "step": step, "metrics": {"size": len(lines), "digest": digest(lines)}}
+        about |= {name: self.content[name] for name in ("run_id", "provenance")}
+        if self.lock:
+            checkpoint.save(self.folder, step, about | state)
 
     def export(self, weights: dict[str, torch.Tensor], alphabet: str | list[str]) -> None:
-        """Writes the final weights as WEIGHTS, for other programs to load."""
+        """Write the final weights as WEIGHTS, for other programs to load."""
         about = {
             "run_id": self.content["run_id"],
             "config": json.dumps(self.content["config"]),
             "alphabet": alphabet if isinstance(alphabet, str) else json.dumps(alphabet),
         }
         weights = {name: weight.cpu().contiguous() for name, weight in weights.items()}
-        self.lease.write(self.folder / WEIGHTS, safetensors.torch.save(weights, about))
+        self._write(WEIGHTS, safetensors.torch.save(weights, about))
 
     def end(self, status: str, **content: Any) -> None:
-        """Records how the run ended."""
+        """Record how the run ended."""
         self.content |= {"status": status} | content
         self.content["provenance"]["end"] = provenance.now()
-        self._write_metrics()  # synced before run.json says that all is there
-        self.content["digests"] = digests_of(self.folder)
-        self._write()
+        self._write(METRICS, self._lines())  # synced before run.json says that all is there
+        self.content["digests"] = digests_of(self.folder) if self.lock else {}
+        self._write_content()
         self.wandb.finish(self.content)
 
-    def _write_metrics(self) -> None:
-        lines = "".join(json.dumps(record, allow_nan=False) + "\n" for record in self.metrics)
-        self.lease.write(self.folder / METRICS, lines.encode())
+    def _lines(self) -> bytes:
+        return "".join(json.dumps(record, allow_nan=False) + "\n" for record in self.metrics).encode()
 
-    def _write(self) -> None:
+    def _write_content(self) -> None:
         self.content = files.sealed(self.content)
-        self.lease.write(self.folder / "run.json", files.as_json(self.content))
+        self._write("run.json", files.as_json(self.content))
+
+    def _write(self, name: str, content: bytes) -> None:
+        """Write a file. Raises OSError, or RunFailed if another process has taken over."""
+        if not self.lock:
+            return
+        owner = self.lock.owner
+        if owner is not None and owner.token != self.lock.token:
+            raise RunFailed(f"{self.folder}: another process trains this run, after {PATIENCE:g} s without life here")
+        files.write_whole(self.folder / name, content)
 
 
 def _latest(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if "/" in name}
 
 
+def _beat(lock: SoftFileLease) -> float:
+    with suppress(OSError):
+        return Path(lock.lock_file).stat().st_mtime
+    return 0.0
+
+
 def read(folder: Path) -> dict[str, Any] | None:
-    """What a run's run.json says; None where there is none, or it is not as this program has written it."""
-    content = files.read_sealed(folder / "run.json") or {}
-    parts = {"status": str, "config": dict, "progress": dict, "metrics": dict, "provenance": dict}
-    if not all(isinstance(content.get(name), kind) for name, kind in parts.items()):
-        return None
-    within = {"code": str, "hardware": dict, "earlier": list}
-    return content if all(isinstance(content["provenance"].get(name), kind) for name, kind in within.items()) else None
-
-
-def identity_of(content: dict[str, Any]) -> Identity | None:
-    """The identity of the run that a run.json describes, of any age; None where it describes none."""
-    try:
-        settings, hardware = content["config"], content["provenance"]["hardware"]
-        names = settings["names"]
-        return identify(names["task"], names["position"], settings["seed"], settings | {"device": hardware["device"]})
-    except (LookupError, TypeError, AttributeError):
-        return None
+    """Content of a run's run.json; None if there is none, or it is damaged. Raises ConfigError at another format."""
+    content = files.read_sealed(folder / "run.json")
+    return content if content and "provenance" in content else None
 
 
 def ended(folder: Path, identity: Identity, code: str) -> dict[str, Any] | None:
-    """What run.json says of the run in `folder` if that has ended and its files are whole.
+    """Content of run.json if the run in `folder` has ended and its files are undamaged.
 
-    Raises ConfigError where the folder holds the record of another run.
+    Raises ConfigError if the folder holds the record of another run.
     """
     content = read(folder)
     if content is None:
         return None
-    found = identity_of(content)
-    if found != identity:
-        other = content.get("run_id") if found is None else found.run_name
+    if content["run_id"] != identity.run_id:
         raise ConfigError(
-            f"{folder}: its run.json is of another run ({other}): give the folder its name back, "
-            "or fresh=true starts over"
+            f"{folder}: its run.json is of another run ({content['run_id']}): give the folder its name back, or {OVER}"
         )
     if content["status"] not in ("finished", "diverged"):
         return None
     if not is_whole(folder, content):
-        log.warning("%s: its files are not what run.json says of them; they are made again", folder)
+        log.warning("%s: its files do not match the digests in run.json; they are made again", folder)
         return None
     before = content["provenance"]["code"]
     if before != code:
@@ -200,117 +206,77 @@ def ended(folder: Path, identity: Identity, code: str) -> dict[str, Any] | None:
 def begun_since(folder: Path, moment: str) -> bool:
     """Whether the run in `folder` was begun, or resumed, at this moment or later; both by one clock."""
     content = read(folder)
-    return content is not None and str(content["provenance"].get("start") or "") >= moment
+    return content is not None and content["provenance"]["start"] >= moment
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """The digest of each file that run.json answers for, of those that are there."""
+    """The digests of METRICS and WEIGHTS, of those that exist."""
     return {name: digest(read_file(folder / name)) for name in (METRICS, WEIGHTS) if (folder / name).exists()}
 
 
 def is_whole(folder: Path, content: dict[str, Any]) -> bool:
-    """Whether the files of a run that has ended, whose run.json says `content`, are what it says of them.
-
-    Of a record made before there were digests: whether its curve is there up to its last step, if it has finished.
-    """
-    try:
-        if files.is_sealed(content):
-            return content.get("digests") == digests_of(folder)
-        last = json.loads(read_file(folder / METRICS).splitlines()[-1])
-        return content["status"] != "finished" or last["step"] == content["progress"]["steps"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, MemoryError):
-        return False
+    """Whether the files of a run that has ended match the digests in its run.json."""
+    return content.get("digests") == digests_of(folder)
 
 
-def load_checkpoint(
-    folder: Path, identity: Identity, version: int, device: torch.device | str = "cpu"
-) -> dict[str, Any] | None:
-    """The newest whole checkpoint of the run, or None where there is none.
-
-    Raises ConfigError where there are checkpoints and none can be trusted, or it is of other settings.
-    """
-    saved = checkpoint.load(folder, device)
+def load_checkpoint(folder: Path, run_id: str, version: int) -> dict[str, Any] | None:
+    """The newest whole checkpoint of a run, or None if there are none. Raises ConfigError if it does not match."""
+    saved = checkpoint.load(folder)
     if saved is None:
         return None
-    with fitting(folder):
-        saved = _todays(saved)
-        for part in ("model", "optimizer", "provenance"):
-            saved[part].keys()
-        json.dumps(saved["provenance"], allow_nan=False)
-        saved["provenance"]["code"], list(saved["provenance"].get("earlier", []))
-        different = differences(Identity(**saved["identity"]), identity)
-        if saved["task_version"] != version:
-            different += f"task version {saved['task_version']} (now {version})"
-        if different:
-            raise ConfigError(f"{folder}: its checkpoint is of other settings: {different}; fresh=true starts over")
-        check_progress(saved, identity.settings["train.steps"])
+    asked = {"format": FORMAT, "run_id": run_id, "task_version": version}
+    for name, value in asked.items():
+        if saved.get(name) != value:
+            raise ConfigError(f"{folder}: its checkpoint has {name} {saved.get(name)}, not {value}; {OVER}")
     return saved
 
 
-def check_progress(saved: dict[str, Any], steps: int) -> None:
-    """Raises TypeError where a run of so many `steps` cannot be as far as a checkpoint says."""
-    step, seconds, metrics = saved["step"], saved["seconds"], saved["metrics"]
-    if type(step) is not int or not 0 <= step <= steps:
-        raise TypeError(f"step {show(step)} of {steps}")
-    numbers = [seconds, *saved["losses"], *(value for record in metrics for value in record.values())]
-    if not all(type(number) in (int, float) and abs(number) <= sys.float_info.max for number in numbers):
-        raise TypeError("a number that is none, or not finite")
-    logged = [-1, *(record["step"] for record in metrics), steps + 1]
-    if seconds < 0 or not all(before < after for before, after in pairwise(logged)):
-        raise TypeError("seconds or steps that go back")
+def kept_metrics(folder: Path, saved: dict[str, Any]) -> list[dict[str, Any]]:
+    """The metric records up to a checkpoint. Raises ConfigError if metrics.jsonl does not have them unchanged."""
+    content = b""
+    with suppress(OSError):
+        content = read_file(folder / METRICS)[: saved["metrics"]["size"]]
+    if digest(content) != saved["metrics"]["digest"]:
+        raise ConfigError(f"{folder}: {METRICS} was changed or is gone: restore it, or {OVER}")
+    return [json.loads(line) for line in content.splitlines()]
 
 
-def _todays(saved: dict[str, Any]) -> dict[str, Any]:
-    """A checkpoint of any format as one of today's."""
-    if saved.get("format", 2) not in (2, FORMAT):
-        raise LookupError(f"format {saved['format']} (now {FORMAT})")
-    if "format" in saved:
-        return saved
-    state, origin = saved["state"], saved["origin"]
-    identity = identify(origin["names"]["task"], origin["names"]["position"], origin["seed"], origin)
-    return saved | {
-        "identity": asdict(identity),
-        "task_version": origin["task_version"],
-        "step": state["step"],
-        "seconds": state["seconds"],
-        "losses": state["losses"],
-        "metrics": state["rows"],
-    }
+def load_state(
+    folder: Path, saved: dict[str, Any], model: Transformer, optimizer: torch.optim.Optimizer | None = None
+) -> None:
+    """Load a checkpoint into model and optimizer. Raises ConfigError if they are not those that it was written of."""
+    states = [saved["model"], *saved["optimizer"]["state"].values()]
+    dtypes = {x.dtype for state in states for x in state.values() if torch.is_tensor(x)}
+    if wrong := dtypes - {torch.float32, *(x.dtype for x in model.state_dict().values())}:  # torch would cast them
+        raise ConfigError(f"{folder}: its checkpoint has numbers in {', '.join(map(str, wrong))}, not float32; {OVER}")
+    try:
+        model.load_state_dict(saved["model"])
+        if optimizer:
+            optimizer.load_state_dict(saved["optimizer"])
+    except (RuntimeError, ValueError, LookupError) as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise ConfigError(f"{folder}: its checkpoint does not fit this model ({reason}); {OVER}") from None
 
 
 def load_run(folder: Path, allowed_packages: list[str]) -> tuple[config.Config, Task, Transformer, dict[str, Any]]:
     """A run's configuration, task, model with its last weights, and run.json. Raises ConfigError.
 
-    In place of what run.json says of `progress` stands that of these weights. Warns where the code has changed since.
-    No code of other packages than rope_lab, tasks and `allowed_packages` runs, whatever the folder says.
+    Its `progress` is that of these weights. Warns if the code has changed since. No code of other packages than
+    rope_lab, tasks and `allowed_packages` runs, whatever the folder says.
     """
     content = read(folder)
     if content is None:
-        near = files.newest_run(folder)
+        near = newest_run(folder)
         hint = f"did you mean {near}?" if near else "`python -m rope_lab.train` makes one, in results/runs"
-        raise ConfigError(f"{folder}: is no run's folder, it has no readable run.json; {hint}")
+        raise ConfigError(f"{folder}: is not a run folder, it has no readable run.json; {hint}")
     cfg = config.from_record(content["config"], allowed_packages)
     task = config.build_task(cfg)
-    memory.check_read(cfg, task)
     model = build_model(cfg, len(task.alphabet))
-    saved = load_checkpoint(folder, config.identity(cfg), task.version)
+    saved = load_checkpoint(folder, content["run_id"], task.version)
     if saved is None:
         raise ConfigError(f"{folder}: has no checkpoint yet")
     code, now = saved["provenance"]["code"], provenance.code_digest(cfg)
     if code != now:
-        log.warning("%s is of other code (%s, now %s), which may have computed otherwise", folder, code, now)
-    with fitting(folder):
-        model.load_state_dict(saved["model"])
-        return cfg, task, model, content | {"progress": {"steps": int(saved["step"])}}
-
-
-@contextmanager
-def fitting(folder: Path) -> Iterator[None]:
-    """Raises what a checkpoint lacks, or has of another shape, as a ConfigError."""
-    try:
-        yield
-    except (RuntimeError, LookupError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, ConfigError) or is_out_of_memory(error):
-            raise
-        what = f"{type(error).__name__}: {(str(error).splitlines() or [''])[-1].strip()}"
-        raise ConfigError(f"{folder}: its checkpoint holds no such run ({what}); fresh=true starts over") from None
+        log.warning("%s: was run by other code (%s, now %s), whose results may differ", folder, code, now)
+    load_state(folder, saved, model)
+    return cfg, task, model, content | {"progress": {"steps": saved["step"]}}

@@ -1,4 +1,4 @@
-"""W&B beside a run's folder: it gets a copy of what the files hold, and nothing that goes wrong there reaches a run."""
+"""W&B beside a run's folder: it gets a copy of what the files hold, and a failure there is a warning."""
 
 import logging
 import os
@@ -15,94 +15,127 @@ from rope_lab.train import config
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 60  # seconds that anything asked of W&B may take before training continues without it
+PATIENCE = 60  # seconds that W&B may take for anything before training continues without it
 
-# Charts come in alphabetical order, in the terminal viewer too: what is looked at less goes into a section behind
-# eval/ and train/. The web page hides the last three, which it offers as x axes all the same.
+# Charts are sorted by name, in the terminal viewer too: the less important go into a section behind eval/ and train/.
 SECTION = "various/"
-SECONDARY = ("eval/score", "eval/token_accuracy", "train/grad_norm", "train/lr", "seconds", "sequences", "tokens")
+AXES = ("seconds", "sequences", "tokens")  # which the web page offers as x axes
+SECONDARY = ("eval/score", "eval/token_accuracy", "train/grad_norm", "train/lr", *AXES)
 
 
 class Wandb:
-    """The W&B run beside a run folder. Not imported where it is disabled; whatever fails there is a warning.
+    """The W&B run beside a run folder; without settings, or disabled, a no-op that does not import W&B."""
 
-    `folder` holds the files of this W&B run and of all others beside it.
-    """
+    def __init__(self, settings: config.Wandb | None, folder: Path, content: dict[str, Any]):
+        self.run: Any = None
+        mode = settings.mode or mode_of_environment() if settings else "disabled"
+        if mode != "disabled":
+            self._try(lambda: self._start(settings, mode, folder, content), "could not start")
+        if mode == "online" and self.run is None:
+            self._try(lambda: self._start(settings, "offline", folder, content, again=True), "cannot record offline")
+            if self.run is not None:
+                beside = files_beside(folder)
+                log.warning("W&B records offline instead; upload it later with: wandb sync %s/offline-run-*", beside)
 
-    def __init__(self, settings: config.Wandb, folder: Path, content: dict[str, Any]):
-        self.run = None
-        self.folder = folder.parent / "wandb"
-        if settings.mode == "disabled":
-            return
-        try:
-            self.run = _within(PATIENCE, lambda: _init_wandb(settings, settings.mode, folder, content))
-        except Exception as error:
-            log.warning("W&B could not start: %s", first_line(error))
-        if self.run is None and settings.mode == "online":
-            self._start_offline(settings, folder, content)
+    @property
+    def url(self) -> str | None:
+        return None if self.run is None or self.run.offline else self.run.url
 
-    def _start_offline(self, settings: config.Wandb, folder: Path, content: dict[str, Any]) -> None:
-        try:
-            # what is left of the attempt still holds the run's id
-            _within(PATIENCE, lambda: sys.modules["wandb"].teardown(exit_code=1))
-            self.run = _within(PATIENCE, lambda: _init_wandb(settings, "offline", folder, content))
-        except Exception as error:
-            log.warning("W&B cannot record offline either: %s", first_line(error))
-        else:
-            log.warning("W&B records offline instead; upload it later with: wandb sync %s/offline-run-*", self.folder)
-
-    def log(self, row: dict[str, Any]) -> None:
-        charts = {chart(name): value for name, value in row.items() if name != "step"}
-        self._try(lambda: self.run.log(charts, step=row["step"]))
+    def log(self, record: dict[str, Any]) -> None:
+        if self.run is not None:
+            charts = {chart(name): value for name, value in record.items() if name != "step"}
+            self._try(lambda: self.run.log(charts, step=record["step"]), "failed and is left out")
 
     def finish(self, content: dict[str, Any]) -> None:
-        """Adds summary and tables to the W&B run and closes it with the run's status."""
-        self._try(lambda: self._tables(content))
-        found = content["metrics"] | content["progress"] | {"status": content["status"]}
-        self._try(lambda: self.run.summary.update(found))
-        self._try(lambda: self.run.finish(exit_code=0 if content["status"] == "finished" else 1))
+        """Add summary and tables to the W&B run and close it with the run's status."""
 
-    def _tables(self, content: dict[str, Any]) -> None:
-        import wandb
+        def end() -> None:
+            self.run.summary.update(content["metrics"] | content["progress"] | {"status": content["status"]})
+            self.run.summary.update(_tables(self.run, content))  # logged at a step, their sizes would become charts
+            self.run.finish(exit_code=0 if content["status"] == "finished" else 1)
 
-        tables = {}
-        if content.get("samples"):
-            rows = content["samples"]
-            tables["samples"] = wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
-        for name, values in content.get("slices", {}).items():
-            rows = [[int(value), *pair] for value, pair in values.items()]
-            mean = "loss" if name in ("answer_position", "length_loss") else "accuracy"
-            tables[f"slices/{name}"] = wandb.Table(columns=[name, "count", mean], data=rows)
-        for name, table in tables.items():
-            # bound to the run, or W&B puts a copy of each into the user's home, and says so
-            table.bind_to_run(self.run, name, "summary")
-        self.run.summary.update(tables)  # logged at a step, their sizes would become charts
+        if self.run is not None:
+            self._try(end, "failed and is left out")
 
-    def _try(self, action: Callable[[], None]) -> None:
-        if self.run is None:
-            return
+    def _start(
+        self, settings: config.Wandb, mode: str, folder: Path, content: dict[str, Any], again: bool = False
+    ) -> None:
+        if again:  # the attempt before still holds the run's id
+            sys.modules["wandb"].teardown(exit_code=1)
+        self.run = _init_wandb(settings, mode, folder, content)
+
+    def _try(self, action: Callable[[], Any], failure: str) -> None:
+        """Call `action`; at an error or after PATIENCE, warn and go on without W&B. A thread that hangs is left."""
+        done: Future = Future()
+
+        def work() -> None:
+            try:
+                done.set_result(action())
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
         try:
-            _within(PATIENCE, action)
+            done.result(PATIENCE)
         except Exception as error:
             self.run = None
-            log.warning("W&B failed and is left out; metrics.jsonl is still written: %s", first_line(error))
+            log.warning("W&B %s; metrics.jsonl is written all the same: %s", failure, reason(error))
+
+
+def mode_of_environment() -> str:
+    """The mode that W&B's own variables ask for, offline without them."""
+    if os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1", "yes"):
+        return "disabled"
+    mode = os.environ.get("WANDB_MODE") or "offline"
+    return {"dryrun": "offline", "run": "online"}.get(mode, mode)
+
+
+def files_beside(folder: Path) -> Path:
+    """The folder of W&B's files: in WANDB_DIR, or beside the run folders."""
+    return Path(os.environ.get("WANDB_DIR") or folder.parent) / "wandb"
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, in one line; of a setting that W&B refuses, with the variable that it comes from."""
+    if isinstance(error, TimeoutError):
+        return f"no answer within {PATIENCE} s"
+    if not hasattr(error, "errors"):
+        return first_line(error)
+    wrong = [(str(each["loc"][0]), each["msg"]) for each in error.errors()]
+    names = [[v for v in os.environ if v.startswith("WANDB_") and key.endswith(v[6:].lower())] for key, _ in wrong]
+    return "; ".join(f"{', '.join(v) or key}: {said}" for v, (key, said) in zip(names, wrong, strict=True))
 
 
 def chart(name: str) -> str:
-    """What a metric of a record is called in W&B's charts; its summary has all of them by their own names."""
+    """The name of a metric in W&B's charts; its summary has all of them by their own names."""
     return SECTION + name.replace("/", "_") if name in SECONDARY else name
 
 
-def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[str, Any]):
+def _tables(run: Any, content: dict[str, Any]) -> dict[str, Any]:
+    import wandb
+
+    tables = {}
+    if samples := content.get("samples"):
+        tables["samples"] = wandb.Table(columns=list(samples[0]), data=[list(each.values()) for each in samples])
+    for name, values in content.get("slices", {}).items():
+        mean = "loss" if name in ("answer_position", "length_loss") else "accuracy"
+        data = [[int(value), *pair] for value, pair in values.items()]
+        tables[f"slices/{name}"] = wandb.Table(columns=[name, "count", mean], data=data)
+    for name, table in tables.items():
+        table.bind_to_run(run, name, "summary")  # or W&B puts a copy of each into the user's home
+    return tables
+
+
+def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[str, Any]) -> Any:
     """The W&B run, grouped so that the seeds of one scheme can be averaged and the schemes of one task overlaid.
 
-    A run has one id for ever, which begins with what a list of runs in a terminal shows: scheme and seed. What W&B
-    holds of it from before is replaced, since all its rows are logged again.
+    What W&B's files hold of the run from before is replaced, since all its records are logged again.
     """
-    for old in (folder.parent / "wandb").glob(f"offline-run-*-{content['run_id']}"):
+    task, position = content["task"], content["position"]
+    for old in files_beside(folder).glob(f"offline-run-*-{content['run_id']}"):
         shutil.rmtree(old)
     os.environ.setdefault("WANDB_SILENT", "true")
-    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # its telemetry asks for an address, offline too
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # its telemetry looks an address up, offline too
     import wandb
 
     # nothing of the machine, its user or the checkout: run.json has what repeats the run
@@ -110,36 +143,19 @@ def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[s
     private |= {"x_disable_machine_info": True, "x_disable_stats": True, "x_save_requirements": False}
     run = wandb.init(
         mode=mode,
-        project=settings.project,
+        project=settings.project or os.environ.get("WANDB_PROJECT") or "rope_lab",
         entity=settings.entity,
-        dir=folder.parent,
-        id=f"{content['position'][:60]}-s{content['seed']}-{content['run_id']}",
+        dir=files_beside(folder).parent,
+        id=f"{position[:60]}-s{content['seed']}-{content['run_id']}",  # begins with what lists in a terminal show
         name=folder.name,
-        group=f"{content['task']}-{content['position']}-{content['scheme_id']}-{content['recipe_id']}",
+        group=f"{task[:40]}-{position[:50]}-{content['scheme_id']}-{content['recipe_id']}",
         job_type="train",
-        tags=[content["task"], content["position"], content["scale"]],
+        tags=[name[:64] for name in (task, position, content["scale"])],  # W&B takes no more
         config=content["config"] | {"run_id": content["run_id"], "recipe_id": content["recipe_id"]},
         settings=wandb.Settings(init_timeout=8, console="off", **private),
         reinit="finish_previous",
     )
     run.define_metric(f"{SECTION}*", summary="none")
-    for name in ("seconds", "sequences", "tokens"):
+    for name in AXES:
         run.define_metric(chart(name), summary="none", hidden=True)
     return run
-
-
-def _within(seconds: float, action: Callable[[], Any]) -> Any:
-    """What `action` returns. Raises TimeoutError where it takes longer: its thread is then left alone."""
-    done: Future = Future()
-
-    def work():
-        try:
-            done.set_result(action())
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        return done.result(seconds)
-    except TimeoutError:
-        raise TimeoutError(f"no answer within {seconds:g} s") from None

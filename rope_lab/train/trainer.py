@@ -5,7 +5,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from rope_lab.model.device import ahead, keep_freed_memory
 from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, show
-from rope_lab.train import config, data, distributed, memory
+from rope_lab.train import config, data, distributed
 from rope_lab.train.config import Config
 from rope_lab.train.evaluate import Evaluation, by_length, evaluate, evaluating, samples
 from rope_lab.train.instantiate import config_errors
@@ -26,7 +26,6 @@ from tasks.base import Problem, Task
 log = logging.getLogger(__name__)
 
 EXAMPLES = 8  # problems whose completions are kept with the record
-SHARE, UPDATE, EVALUATE, LENGTHS = range(1, 5)  # what all ranks do when rank 0 does
 
 
 class Diverged(Exception):
@@ -95,7 +94,6 @@ def build(cfg: Config) -> Trainer:
     if cfg.threads:
         torch.set_num_threads(cfg.threads)
     task = config.build_task(cfg)
-    memory.check(cfg, task, device)
     text, problems, longer = _held_out(cfg, task, device)
     keep_freed_memory()  # not before: making the tokens of a large corpus frees much that no step needs
     model = build_model(cfg, len(task.alphabet)).to(device)
@@ -165,7 +163,6 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
 
     Raises Diverged, with the weights as they were, where the loss, a gradient or a weight is not finite.
     """
-    distributed.ask(UPDATE, step)
     model, t = trainer.model, trainer.cfg.train
     batch = trainer.batches(step).to(trainer.device)
     model.position.draw(data.torch_seed(trainer.cfg.seed, data.POSITIONS, step), t.seq_len)
@@ -235,7 +232,6 @@ def as_evaluated(model: Transformer, cfg: Config, length: int = 0) -> Iterator[N
 
 def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
     """How good the model is now, or, `at_end`, has become. Raises Diverged where its loss or a weight is not finite."""
-    distributed.ask(EVALUATE, at_end)
     cfg, model = trainer.cfg, trainer.model
     weights = nn.utils.get_total_norm(model.parameters()).item()
     if not math.isfinite(weights):
@@ -248,12 +244,11 @@ def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
     return evaluation
 
 
-def evaluate_lengths(trainer: Trainer, _: int = 0) -> dict[str, dict[str, list[float]]]:
+def evaluate_lengths(trainer: Trainer) -> dict[str, dict[str, list[float]]]:
     """What the model makes of problems of eval.lengths, as slices."""
     cfg, model = trainer.cfg, trainer.model
     if not cfg.eval.lengths:
         return {}
-    distributed.ask(LENGTHS)
     return by_length(model, trainer.longer, lambda tokens: as_evaluated(model, cfg, tokens))
 
 
@@ -261,21 +256,3 @@ def write_samples(trainer: Trainer) -> list[dict[str, Any]]:
     """What the model writes now for the first few problems."""
     with as_evaluated(trainer.model, trainer.cfg):
         return samples(trainer.model, trainer.task, trainer.problems[:EXAMPLES], trainer.cfg.train.seq_len)
-
-
-def share_state(trainer: Trainer, _: int = 0) -> None:
-    """Gives every rank the weights and the optimizer state of rank 0."""
-    distributed.ask(SHARE)
-    distributed.share_state(trainer.model, trainer.optimizer)
-
-
-def follow(trainer: Trainer) -> int:
-    """What a rank other than 0 does: whatever rank 0 asks for, until the end; exit status 1 if a rank is lost."""
-    distributed.speak()
-    acts = {SHARE: share_state, UPDATE: update, EVALUATE: evaluate_now, LENGTHS: evaluate_lengths}
-    with suppress(distributed.Lost):  # which rank 0 says, if it is not the one
-        for act, n in distributed.asked():
-            with suppress(Diverged):  # of rank 0 too
-                acts[act](trainer, n)
-        return 0
-    return 1

@@ -1,0 +1,160 @@
+"""W&B beside a run: it changes no number, and W&B's own variables count."""
+
+import json
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+from conftest import TINY, only_folder
+from trained import metrics_of, run, spawn
+
+from rope_lab.train import tracking
+
+WANDB = [*TINY, "wandb.mode=null"]  # the default
+
+
+def nothing(*_, **__):
+    pass
+
+
+class Pretended(SimpleNamespace):
+    """A W&B that notes how it is begun, and does nothing else. What is in `calls` replaces a function of it."""
+
+    def __init__(self, **calls):
+        run = {"log": nothing, "finish": nothing, "define_metric": nothing, "summary": {}, "url": "https://wandb.ai/x"}
+        self.begun = []
+        super().__init__(
+            answer=SimpleNamespace(**(run | {name: call for name, call in calls.items() if name in run})),
+            init=calls.get("init", self.begin),
+            Settings=lambda **settings: settings,
+            Table=lambda **_: SimpleNamespace(bind_to_run=nothing),
+            teardown=nothing,
+        )
+
+    def begin(self, **settings):
+        self.begun.append(settings)
+        self.answer.offline = settings["mode"] == "offline"
+        return self.answer
+
+
+@pytest.fixture
+def begin(monkeypatch, tmp_path):
+    """Trains beside a pretended W&B; returns it and the metrics."""
+    monkeypatch.setattr(tracking, "PATIENCE", 0.2)
+
+    def begin(*overrides: str, **calls) -> tuple[Pretended, list[dict]]:
+        pretended = Pretended(**calls)
+        monkeypatch.setitem(sys.modules, "wandb", pretended)
+        run([*WANDB, f"out={tmp_path / 'runs'}", *overrides])
+        return pretended, metrics_of(only_folder(tmp_path / "runs"))
+
+    return begin
+
+
+@pytest.mark.parametrize(
+    ("variables", "overrides", "expected"),
+    [
+        ({}, [], ("offline", "rope_lab", None)),
+        ({"WANDB_MODE": "online"}, [], ("online", "rope_lab", None)),
+        ({"WANDB_MODE": "dryrun"}, [], ("offline", "rope_lab", None)),
+        ({"WANDB_MODE": "disabled"}, [], None),
+        ({"WANDB_DISABLED": "true"}, [], None),
+        ({"WANDB_DISABLED": "false"}, [], ("offline", "rope_lab", None)),
+        ({"WANDB_MODE": "disabled"}, ["wandb.mode=offline"], ("offline", "rope_lab", None)),
+        ({"WANDB_MODE": "online"}, ["wandb.mode=offline"], ("offline", "rope_lab", None)),
+        ({"WANDB_PROJECT": "mine"}, [], ("offline", "mine", None)),
+        ({"WANDB_PROJECT": "mine"}, ["wandb.project=thesis"], ("offline", "thesis", None)),
+        ({"WANDB_DIR": "elsewhere"}, [], ("offline", "rope_lab", "elsewhere")),
+    ],
+)
+def test_variables_of_wandb_count_unless_a_setting_says_otherwise(
+    begin, tmp_path, monkeypatch, variables, overrides, expected
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    begun = [(each["mode"], each["project"], str(each["dir"])) for each in begin(*overrides)[0].begun]
+    mode, project, folder = expected or (None, None, None)
+    assert begun == ([(mode, project, folder or str(tmp_path / "runs"))] if expected else [])
+
+
+def test_a_scheme_with_a_long_name_keeps_within_wandbs_limits():
+    from wandb import Settings
+
+    names = {"task": "t" * 100, "position": "p" * 100, "scale": "quick"}
+    ids = {"seed": 0, "run_id": 12 * "0", "recipe_id": 12 * "1", "scheme_id": 6 * "2"}
+    pretended = Pretended()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "wandb", pretended)
+        settings = SimpleNamespace(project=None, entity=None)
+        folder = tracking.Path("runs") / "name"
+        tracking._init_wandb(settings, "offline", folder, names | ids | {"config": {}})
+    (begun,) = pretended.begun
+    assert Settings(run_tags=begun["tags"], run_group=begun["group"], run_id=begun["id"])
+    assert max(len(begun["group"]), len(begun["id"])) <= 128
+
+
+def test_a_variable_that_wandb_refuses_is_named(tmp_path):
+    done = spawn([*WANDB, "out=runs"], tmp_path, WANDB_INIT_TIMEOUT="soon", WANDB_TAGS="x" * 65)
+    assert done.returncode == 0
+    (line,) = [line for line in done.stderr.splitlines() if "W&B" in line]
+    assert "WANDB_INIT_TIMEOUT: Input should be a valid number" in line or "WANDB_TAGS: " in line
+
+
+def test_a_mode_that_does_not_exist_is_a_warning(begin, monkeypatch, caplog):
+    def init(mode, **_):
+        raise ValueError(f"mode: {mode}")
+
+    monkeypatch.setenv("WANDB_MODE", "onlin")
+    begin(init=init)
+    assert "W&B could not start; metrics.jsonl is written all the same: mode: onlin" in caplog.text
+
+
+def test_a_run_is_one_offline_run_of_wandb_however_often_it_is_made(begin, tmp_path):
+    begin()
+    run_id = json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["run_id"]
+    folders = [tmp_path / "runs" / "wandb" / f"offline-run-2026-{name}" for name in (f"roper-s0-{run_id}", "0" * 12)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    begin("fresh=true")
+    assert [folder.exists() for folder in folders] == [False, True]
+
+
+def test_the_address_of_a_run_that_is_online_is_recorded(begin, tmp_path):
+    begin("wandb.mode=online")
+    record = only_folder(tmp_path / "runs") / "run.json"
+    assert json.loads(record.read_text())["wandb"] == "https://wandb.ai/x"
+    begin("fresh=true")
+    assert "wandb" not in json.loads(record.read_text())
+
+
+def fail(*_, **__):
+    raise RuntimeError("gone")
+
+
+def hang(*_, **__):
+    time.sleep(3600)
+
+
+@pytest.mark.parametrize("call", ["init", "log", "finish"])
+@pytest.mark.parametrize(("act", "said"), [(fail, "gone"), (hang, "no answer within 0.2 s")])
+def test_wandb_that_fails_or_hangs_is_one_warning_and_changes_no_number(begin, finished, caplog, call, act, said):
+    _, metrics = begin(**{call: act})
+    assert caplog.text.count(said) == 1
+    assert metrics == metrics_of(finished)
+
+
+def test_wandb_that_is_not_installed_is_a_warning(tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert run([*WANDB, f"out={tmp_path / 'runs'}"])["status"] == "finished"
+    assert "W&B could not start" in caplog.text
+
+
+def test_without_a_network_wandb_online_warns_and_records_offline(tmp_path):
+    environment = {"WANDB_BASE_URL": "http://127.0.0.1:9", "HOME": str(tmp_path / "home"), "WANDB_API_KEY": "a" * 40}
+    done = spawn([*WANDB, "out=runs", "wandb.mode=online"], tmp_path, **environment)
+    assert done.returncode == 0
+    assert "W&B could not start" in done.stderr
+    assert "W&B records offline instead" in done.stderr
+    assert json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["status"] == "finished"
+    assert len(list((tmp_path / "runs" / "wandb").glob("offline-run-*"))) == 1
