@@ -8,19 +8,12 @@ import torch
 from conftest import GENERATED, TASKS
 from trained import load
 
-from rope_lab.check.tasks import reproducible
 from rope_lab.train import config, data
 
 
 @pytest.fixture(params=TASKS)
 def task(request):
     return config.build_task(load(f"task={request.param}"))
-
-
-@pytest.mark.parametrize("name", sorted({name for name, _ in GENERATED}))
-def test_a_batch_depends_on_seed_and_number_alone(name):
-    cfg = load(f"task={name}")
-    reproducible(lambda: config.build_task(cfg), cfg)
 
 
 GOLDEN = {

@@ -17,7 +17,6 @@ PACKAGES = {
     "launch": {"train", "tasks"},
     "results": {"launch"},
     "report": {"results"},
-    "check": {"model", "tasks", "train"},
 }
 # The packages that may use a heavy library.
 USERS = {

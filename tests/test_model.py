@@ -8,7 +8,7 @@ from conftest import SCHEMES
 from trained import load, make_scheme
 
 from rope_lab import identity
-from rope_lab.check.schemes import cached, causality
+from rope_lab.check import cached, causality
 from rope_lab.model.positions import Dims, PositionScheme
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError

@@ -8,7 +8,7 @@ import torch
 from conftest import SCHEMES
 from trained import load, make_scheme
 
-from rope_lab.check.schemes import shift as change_by_shift
+from rope_lab.check import shift as change_by_shift
 from rope_lab.model.attention import softmax_attention, unpacked
 from rope_lab.model.positions import Dims, PositionScheme, Rotary
 from rope_lab.model.rotation import rotate

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trained import load
 
-from rope_lab.check.tasks import problems as check_problems
+from rope_lab.check import problems as check_problems
 from rope_lab.train import config, data
 from tasks.arithmetic_addition import ArithmeticAddition
 from tasks.base import PackedTask, Problem, Task, decimal, is_held_out, join

@@ -102,7 +102,7 @@ def test_every_command_works_where_it_is_installed(installed, tmp_path):
     assert "of 8 right" in call(tmp_path, program, "sample", rope).stdout
     call(tmp_path, program, "probe", rope, "shift=1")
     small = ["train.batch_size=2", "train.seq_len=64", "eval.problems=8"]
-    assert "all that has to hold holds" in call(tmp_path, program, "check", "position=mine.py", *small).stdout
+    assert "all checks passed" in call(tmp_path, program, "check", "position=mine.py", *small).stdout
     assert "evaluation problems" in call(tmp_path, program, "tasks.substring_by_index").stdout
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"tasks", "mine.py", "results"}
 
