@@ -307,7 +307,7 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
         (", reaches: 0.5", "", "needs reaches"),
         ("schemes: [roper, rope]", "schemes: [roper, alibi]", "must be two of rope, roper"),
         ("rope: 8-13", "rope: many", "seeds.rope is 'many'"),
-        ("rope: 8-13,", "rope: 1-3,", "no seed in common"),
+        ("rope: 8-13,", "rope: 1-3,", "with a seed in common"),
         ("rope: 8-13", "rope base: 8-13", "seeds: 'rope base' must be a scheme"),
         ("hypothesis: RoPER is ahead.", "", "mine: hypothesis is missing"),
         (

@@ -181,7 +181,7 @@ def test_steps_are_shown_as_a_ratio_and_never_on_the_scale_of_the_metric():
 def test_the_headline_says_what_the_verdicts_say_and_worse_first(made, claims):
     assert headline(found(*made)) == claims
     open_ = found(studies=(planned(gaining(0.3)[:-1]),))
-    assert headline(open_) == [("Open", "planned, 15 of 16 runs have ended: Substring by Index, reduced.")]
+    assert headline(open_) == [("Open", "by planned tests, 15 of 16 runs have ended: Substring by Index, reduced.")]
     both = headline(found(*gaining(0.3), *gaining(-0.3, task="mine")))
     assert [claim for claim, _ in both] == ["Behind", "Ahead"]
 

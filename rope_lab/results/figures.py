@@ -156,7 +156,7 @@ def _sweep(sweep: Sweep) -> Figure:
     ax.plot([], [], label="best value", **RING, mec="grey")
     if sweep.recipe is not None:
         ax.axvline(places[sweep.recipe], color="black", lw=0.8, ls=":", label="the recipe")
-    if sweep.on_log_axis:
+    if all(map(is_number, values)) and 0 < 3 * values[0] <= values[-1]:
         ax.set_xscale("log")
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticks(places, [one_line(show(value), 16) for value in values])

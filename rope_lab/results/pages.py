@@ -1,6 +1,5 @@
 """The pages of a folder of results: README.md with the verdicts, and a page a task if the folder has one."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,12 +22,9 @@ FOLDED = "<details><summary>Every seed, and where the runs come from</summary>"
 ALT = {
     "verdicts": "published and measured gains, with their intervals",
     "curves": "learning curves",
-    "scores": "scores after the last step",
-    "slices": "scores by kind of problem",
     "lengths": "scores by length of problem",
     "sweep": "final scores against the setting",
 }
-SHOWN = re.compile(rf"\(figures/({figures.FOREST}|[\w-]+-(?:{'|'.join(ALT)}|charts)\.svg)\)")  # a figure of ours
 
 Links = dict[Group | Sweep, list[str]]  # the names of the figures of each
 
@@ -92,8 +88,7 @@ def publish(out: Path, content: Content) -> list[Path]:
     """Writes figures and the generated parts of the pages in `out`; returns the pages.
 
     A task's groups are on the page that published.yaml names if `out` has it, else in README.md. Text around the marks
-    stays. Figures that a page showed between its marks and no longer shows are removed.
-    Raises OSError, and ValueError for a page without such marks.
+    stays. Raises OSError, and ValueError for a page without such marks.
     """
     pages: dict[str, list[Group | Sweep]] = {}
     for each in content.shown:
@@ -107,18 +102,14 @@ def publish(out: Path, content: Content) -> list[Path]:
     made = {page: _sections(content, shown, links) for page, shown in pages.items() if page != INDEX}
     made[INDEX] = _index(content, pages, links)
 
-    parts = {page: _parts(out / page) for page in made}
+    around = {page: _around(out / page) for page in made}
     if files:
         make_folder(out / "figures")
     for name, svg in files.items():
         write_whole(out / "figures" / name, svg)
     for page, generated in made.items():
-        before, _, after = parts[page]
+        before, after = around[page]
         write_whole(out / page, f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}".encode())
-    for name in {name for _, old, _ in parts.values() for name in SHOWN.findall(old)} - set(files):
-        stale = out / "figures" / name
-        if stale.is_file() and not stale.is_symlink():
-            stale.unlink()
     return [out / page for page in made]
 
 
@@ -147,7 +138,7 @@ def put_verdicts(page: Path, content: Content, folder: str) -> None:
 
     Raises OSError, and ValueError if the page has no marks.
     """
-    before, _, after = _parts(page)
+    before, after = _around(page)
     parts = [_figure(figures.FOREST, folder)] if content.has_forest else []
     generated = "\n\n".join([*parts, verdict_table(content, short=True)])
     write_whole(page, f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}".encode())
@@ -174,15 +165,15 @@ def _figure(name: str, folder: str = "figures") -> str:
     return f"![{ALT[Path(name).stem.rpartition('-')[2]]}]({folder}/{name})"
 
 
-def _parts(page: Path) -> tuple[str, str, str]:
-    """The text before the marks of a page, between them and after them."""
+def _around(page: Path) -> tuple[str, str]:
+    """The text before the marks of a page and after them."""
     check_regular(page)
     try:
         text = read_file(page).decode() if page.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
     except UnicodeDecodeError as error:
         raise ValueError(f"{page} holds a byte that is not UTF-8, at {error.start}") from None
     before, begin, rest = text.partition(BEGIN)
-    old, end, after = rest.partition(END)
+    _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{page} has no marks {BEGIN} and {END} to write between")
-    return before, old, after
+    return before, after

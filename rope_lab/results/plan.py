@@ -16,7 +16,7 @@ from rope_lab.results.groups import numbers
 from rope_lab.results.outcomes import Outcome, Result, step_text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import MIXED
-from rope_lab.results.studies import PLAN, Comparison, PlanError, Study, called, parsed
+from rope_lab.results.studies import PLAN, PlanError, Study, called, parsed
 from rope_lab.results.tables import NONE, Strong, Table, bullets, escaped, markdown
 from rope_lab.text import say
 
@@ -58,50 +58,27 @@ def section(outcome: Outcome, published: Published) -> str:
     parts.append(
         f"All {len(outcome.found)} runs have ended, {len(diverged)} of them diverged{which}. {better} is better."
     )
-    if outcome.primary:
-        lines = [
-            f"- **{r.verdict.capitalize()}**: {escaped(_versus(r.comparison, published))}, {r.comparison.name}: "
-            f"{r.text} (p = {r.p_family:.2g})."
-            for r in outcome.primary
-        ]
-        parts += ["\n".join(lines), markdown(_primary(outcome.primary, published)), f"Test: {_tests(outcome.primary)}."]
-    if outcome.secondary:
-        table = markdown(_secondary(outcome.secondary, published))
-        parts += [table, f"Secondary tests decide nothing: {_tests(outcome.secondary)}."]
+    for name, family in (("primary", outcome.primary), ("secondary", outcome.secondary)):
+        if family:
+            tests = "; ".join(sorted({TESTS[result.comparison.test] for result in family}))
+            note = "Test" if name == "primary" else "Secondary tests decide nothing"
+            parts += [markdown(_results(name, family, published)), f"{note}: {tests}."]
     return "\n\n".join([*parts, markdown(_every_seed(outcome, published))])
 
 
-def _primary(family: list[Result], published: Published) -> Table:
+def _results(name: str, family: list[Result], published: Published) -> Table:
+    """The results of the primary or of the secondary comparisons."""
+    primary, rows = name == "primary", []
     corrected = f"p corrected for {len(family)} (Holm)" if len(family) > 1 else "p of the family (one test)"
-    rows = [
-        {
-            "primary comparison": r.comparison.name,
-            "schemes": _versus(r.comparison, published),
-            "difference [95% interval]": r.text,
-            "p": f"{r.p:.2g}",
-            corrected: f"{r.p_family:.2g}",
-            "outcome": r.verdict,
-        }
-        for r in family
-    ]
-    return Table(rows, "Primary comparisons")
-
-
-def _secondary(family: list[Result], published: Published) -> Table:
-    rows = [
-        {
-            "secondary comparison": r.comparison.name,
-            "schemes": _versus(r.comparison, published),
-            "found": r.text,
-            "p (not corrected)": f"{r.p:.2g}",
-        }
-        for r in family
-    ]
-    return Table(rows, "Secondary comparisons")
-
-
-def _tests(family: list[Result]) -> str:
-    return "; ".join(sorted({TESTS[result.comparison.test] for result in family}))
+    for r in family:
+        schemes = " − ".join(_title(published, scheme) for scheme in r.comparison.schemes)
+        row = {f"{name} comparison": r.comparison.name, "schemes": schemes}
+        row |= {"difference [95% interval]" if primary else "found": r.text}
+        row |= {"p" if primary else "p (not corrected)": f"{r.p:.2g}"}
+        if primary:
+            row |= {corrected: f"{r.p_family:.2g}", "outcome": Strong(r.verdict)}
+        rows.append(row)
+    return Table(rows)
 
 
 def _every_seed(outcome: Outcome, published: Published) -> Table:
@@ -129,10 +106,6 @@ def _every_seed(outcome: Outcome, published: Published) -> Table:
 
 def _title(published: Published, scheme: str) -> str:
     return published.title(called(scheme))
-
-
-def _versus(comparison: Comparison, published: Published) -> str:
-    return " − ".join(_title(published, scheme) for scheme in comparison.schemes)
 
 
 def unplanned(path: Path, found: list[Outcome]) -> list[str]:

@@ -1,7 +1,8 @@
 """What is shown of a group: its schemes, lengths, rotations and every seed as tables, and sentences on them."""
 
 import math
-from dataclasses import dataclass
+
+import pandas as pd
 
 from rope_lab.results import series
 from rope_lab.results.groups import Group, numbers
@@ -10,6 +11,7 @@ from rope_lab.results.stats import ALPHA, PairedDifference, sign_p, wilson, with
 from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, number, signed, strong_if
 from rope_lab.results.verdicts import Verdict, family_of
 
+Differences = dict[str, PairedDifference | None]  # by scheme
 RANGE = "[…]: 95% interval over seeds; (…): the range, of two runs or if that interval would reach below 0"
 
 
@@ -19,13 +21,13 @@ def section(group: Group, verdict: Verdict | None, compared: bool = True) -> Sec
     verdict: that of contender and baseline here, whose p the schemes' table shows too
     compared: whether schemes are compared here; those of planned studies are compared in plan.md alone
     """
-    against = against_baseline(group, verdict) if compared else AgainstBaseline({}, {}, {})
-    sentences = notes(group, against)
+    differences, p, families = against_baseline(group, verdict) if compared else ({}, {}, "")
+    sentences = notes(group, differences, families)
     if compared:
         sentences += [*_reached_thresholds(group), *_since_thresholds(group)]
     return Section(
         f"{group.title}, scale {group.scale}",
-        [schemes(group, against)],
+        [schemes(group, differences, p)],
         [*sentences, *map(Strong, group.warnings())],
         [rotations(group), lengths(group)],
         [every_seed(group, compared)],
@@ -33,44 +35,39 @@ def section(group: Group, verdict: Verdict | None, compared: bool = True) -> Sec
     )
 
 
-@dataclass(frozen=True)
-class AgainstBaseline:
-    """By scheme, the difference to the baseline and its p; by scheme or `others`, the tests p is corrected for."""
+def against_baseline(group: Group, verdict: Verdict | None) -> tuple[Differences, dict[str, float], str]:
+    """By scheme the difference to the baseline and its p, and the tests that p is corrected for, in words.
 
-    differences: dict[str, PairedDifference | None]
-    p: dict[str, float]
-    families: dict[str, str]
-
-
-def against_baseline(group: Group, verdict: Verdict | None) -> AgainstBaseline:
-    """Every scheme against the baseline, p corrected for all but the contender's, which is the verdict's."""
+    The contender's p is that of the verdict; those of the others are corrected for their number.
+    """
     baseline, contender = group.published.baseline, group.published.contender
     others = [scheme for scheme in group.schemes if scheme != baseline and baseline in group.schemes]
     differences = {scheme: group.difference(scheme, baseline) for scheme in others}
     here = [scheme for scheme in others if differences[scheme] and not (verdict and scheme == contender)]
     corrected, family = family_of([differences[scheme].p for scheme in here], "schemes here", "this comparison")
-    p, families = dict(zip(here, corrected, strict=True)), {"others": family} if here else {}
-    if verdict:
-        p[contender], families = verdict.p, {contender: verdict.family} | families
-    return AgainstBaseline(differences, p, families)
+    p = dict(zip(here, corrected, strict=True))
+    if not verdict:
+        return differences, p, family
+    p[contender] = verdict.p
+    ours = f"{verdict.family} ({group.published.title(contender)}) and {family} (others)" if here else verdict.family
+    return differences, p, ours
 
 
-def schemes(group: Group, against: AgainstBaseline) -> Table:
+def schemes(group: Group, differences: Differences, p: dict[str, float]) -> Table:
     """Every scheme: published beside measured, against the baseline, and when it reaches the thresholds."""
-    digits = group.metric.digits
+    digits, title = group.metric.digits, group.published.title
     published = group.report.published if group.is_published and not group.variant else {}
     rows = []
     for scheme in group.schemes:
-        runs = group.of(scheme)
-        row = {"scheme": group.published.title(scheme)}
+        runs, row = group.of(scheme), {"scheme": title(scheme)}
         if published:
             row["published"] = " / ".join(published.get(scheme, [NONE]))
         row[f"mean, {group.metric.unit}"] = mean_of(runs.value, digits)
-        if against.differences:
-            found, p = against.differences.get(scheme), against.p.get(scheme, math.nan)
+        if differences:
+            found, p_here = differences.get(scheme), p.get(scheme, math.nan)
             difference = signed(found.difference, digits) if found else NONE
-            row[f"− {group.published.title(group.published.baseline)}"] = strong_if(p < ALPHA, difference)
-            row["p"] = number(p, None)
+            row |= {f"− {title(group.published.baseline)}": strong_if(p_here < ALPHA, difference)}
+            row |= {"p": number(p_here, None)}
         row |= _thresholds(group, scheme)
         if group.optimum:
             row["above the floor"] = number(runs.value.mean() - group.optimum, digits)
@@ -78,19 +75,14 @@ def schemes(group: Group, against: AgainstBaseline) -> Table:
     return Table(rows, "Schemes")
 
 
-def notes(group: Group, against: AgainstBaseline) -> list[str]:
+def notes(group: Group, differences: Differences, families: str) -> list[str]:
     """A sentence on each kind of column of `schemes`."""
-    title, found = group.published.title, [each for each in against.differences.values() if each]
-    lines = []
-    if any(not each.tested for each in found):
+    lines, tested = [], {found.tested for found in differences.values() if found}
+    if False in tested:
         lines.append(f"with {group.published.untested[group.scale]} pairs or fewer: estimate and 95% interval, no test")
-    if any(each.tested for each in found):
-        families = [
-            f"{family} ({title(scheme)})" if len(against.families) > 1 else family
-            for scheme, family in against.families.items()
-        ]
-        test = f"paired t test against {title(group.published.baseline)}, corrected (Holm, 1979)"
-        lines.append(f"p: {test} for {' and '.join(families)}")
+    if True in tested:
+        baseline = group.published.title(group.published.baseline)
+        lines.append(f"p: paired t test against {baseline}, corrected (Holm, 1979) for {families}")
     if thresholds := [threshold.name for threshold in group.report.thresholds]:
         lines.append(f"{', '.join(thresholds)}: how many seeds get there, and at which step in the median")
     return lines
@@ -98,19 +90,18 @@ def notes(group: Group, against: AgainstBaseline) -> list[str]:
 
 def _reached_thresholds(group: Group) -> list[str]:
     """For each threshold that some seed reaches under one of contender and baseline alone: how many do under each."""
-    lines, (baseline, contender) = [], (group.published.baseline, group.published.contender)
-    ours, theirs = group.published.title(contender), group.published.title(baseline)
+    lines, pair = [], (group.published.baseline, group.published.contender)
+    theirs, ours = map(group.published.title, pair)
     for threshold in group.report.thresholds:
-        steps = {scheme: group.first_steps(scheme, threshold) for scheme in (baseline, contender)}
-        pairs = group.pairs(contender, baseline).index.intersection(steps[baseline].index)
-        pairs = pairs.intersection(steps[contender].index)
-        base, other = (steps[scheme].loc[pairs] < math.inf for scheme in (baseline, contender))
+        steps = pd.DataFrame({scheme: group.first_steps(scheme, threshold) for scheme in pair}).dropna()
+        reached = steps[steps.index.isin(group.pairs(*pair[::-1]).index)] < math.inf
+        base, other = (reached[scheme] for scheme in pair)
         alone = int((base & ~other).sum()), int((other & ~base).sum())
         if any(alone):
-            tested = group.published.tests(group.scale, len(pairs))
+            tested = group.published.tests(group.scale, len(reached))
             test = f" (McNemar's exact p {sign_p(*alone):.2g})" if tested else ""
             lines.append(
-                f"{threshold.name}: {base.sum()} of {len(pairs)} seeds under {theirs}, {other.sum()} under "
+                f"{threshold.name}: {base.sum()} of {len(reached)} seeds under {theirs}, {other.sum()} under "
                 f"{ours}; under {ours} alone {alone[1]}, under {theirs} alone {alone[0]}{test}."
             )
     return lines

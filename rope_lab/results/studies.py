@@ -97,11 +97,10 @@ class Study:
             raise ValueError("has neither primary nor secondary comparisons")
         if any(comparison.margin is not None for comparison in self.primary):
             raise ValueError("primary: takes no margin, since its test decides; a margin is described under secondary")
-        for comparison in self.comparisons:
-            if not set(comparison.schemes) <= set(self.seeds):
-                raise ValueError(f"{comparison.name}: schemes: must be two of {', '.join(self.seeds)}")
-            if not set.intersection(*(set(self.seeds[scheme]) for scheme in comparison.schemes)):
-                raise ValueError(f"{comparison.name}: the two schemes have no seed in common")
+        for c in self.comparisons:
+            first, second = (set(self.seeds.get(scheme, [])) for scheme in c.schemes)
+            if not first & second:
+                raise ValueError(f"{c.name}: schemes: must be two of {', '.join(self.seeds)} with a seed in common")
 
     @property
     def comparisons(self) -> list[Comparison]:

@@ -73,11 +73,6 @@ class Sweep:
         return next((i for i, group in enumerate(self.groups.values()) if not group.variant), None)
 
     @property
-    def on_log_axis(self) -> bool:
-        """Whether the values are numbers of different magnitude, as learning rates are."""
-        return all(map(is_number, self.values)) and 0 < 3 * self.values[0] <= self.values[-1]
-
-    @property
     def optimum(self) -> float:
         """The Bayes-optimal value if it is the same for all, otherwise 0."""
         found = {group.optimum for group in self.groups.values()}

@@ -69,6 +69,10 @@ class Verdict:
         shown = [f"{math.exp(m):,.0f}" if self.logarithm else number(m, self.report.metric.digits) for m in self.means]
         return " → ".join(shown)
 
+    @property
+    def ended(self) -> str:
+        return f"{self.runs[0]} of {self.runs[1]} runs have ended"
+
     def is_of(self, group: Group) -> bool:
         """Whether it is of the group's scale and task, by title: each corpus has a title of its own."""
         return (self.report.title, self.scale) == (group.report.title, group.scale)
@@ -204,42 +208,31 @@ def legend(found: list[Verdict], published: Published) -> list[str]:
     """The words and units of `table`, and planned tests whose runs are to come: a sentence each."""
     baseline, contender = (published.title(scheme) for scheme in (published.baseline, published.contender))
     units = dict.fromkeys(f"{v.report.title}: {v.report.metric.unit}" for v in found if v.word != OPEN)
-    had = any(gain > 0 for v in found for gain in v.published)
-    lines = []
+    lines = [f"{OPEN}: {v.report.title}, {v.scale}, {v.value}: {v.ended}" for v in found if v.word == OPEN]
     if units:
         lines = [
             f"Gains of {contender} over {baseline}, positive if it is ahead, paired by seed ({'; '.join(units)}).",
-            f"{YES}: a planned test is significant in its favour; {NO}: a planned test says the reverse"
-            + (", or the whole interval lies below half of the published gain" if had else ""),
+            f"{YES}, {NO}: a planned test is significant in its favour, or says the reverse; {NO} also if the whole "
+            "interval lies below half of the published gain",
             f"{AHEAD}, {BEHIND}: significant, but no test was planned; {UNSURE}: none of these",
+            f"{CEILING}: no room for half of the published gain, and a loss of that size is excluded",
+            *lines,
         ]
-        if had:
-            room = f"{baseline} leaves no room for half of the published gain, and a loss of that size is excluded"
-            lines.append(f"{CEILING}: {room}")
-    waiting = [v for v in found if v.word == OPEN]
-    return lines + [
-        f"{OPEN}: {v.report.title}, {v.scale}, {v.value}: {v.runs[0]} of {v.runs[1]} runs have ended" for v in waiting
-    ]
+    return lines
 
 
 def headline(found: list[Verdict]) -> list[tuple[str, str]]:
     """The verdicts in sentences, a claim and what it rests on: by the same words as in `table`, worse before better."""
     lines = []
     for planned, how in ((True, "by planned tests"), (False, "not planned beforehand")):
-        for word in (NO, BEHIND, YES, AHEAD, CEILING, UNSURE):
+        for word in (NO, BEHIND, YES, AHEAD, CEILING, UNSURE, OPEN):
             here = [v for v in found if (v.planned, v.word) == (planned, word)]
-            if not here:
-                continue
-            worse, better = [v for v in here if v.gain.mean < 0], [v for v in here if v.gain.mean >= 0]
-            names = _named(here)
+            worse, better = _named(v for v in here if v.gain.mean < 0), _named(v for v in here if not v.gain.mean < 0)
             if word == UNSURE and worse:
-                names = f"worse in the mean on {_named(worse)}" + (f"; better on {_named(better)}" if better else "")
-            lines.append((word.capitalize(), f"{how}: {names}."))
-    waiting = [v for v in found if v.word == OPEN]
-    runs = {(v.report.title, v.scale): v.runs for v in waiting}.values()
-    if waiting:
-        ended, wanted = (sum(each) for each in zip(*runs, strict=True))
-        lines.append(("Open", f"planned, {ended} of {wanted} runs have ended: {_named(waiting)}."))
+                worse, better = f"worse in the mean on {worse}", better and f"better on {better}"
+            if here:
+                ended = f", {here[0].ended}" if word == OPEN else ""
+                lines.append((word.capitalize(), f"{how}{ended}: {'; '.join(filter(None, [worse, better]))}."))
     return lines
 
 
