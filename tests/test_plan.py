@@ -400,3 +400,10 @@ def test_kept_rows_of_a_plan_are_shown_without_tests_of_their_own(tmp_path, caps
         assert word in text["other"]
         assert word not in text["kept"]
     assert "plan.md" in text["kept"]
+
+
+def test_a_correction_of_a_studys_wording_stands_on_the_page_and_leaves_the_study_alone(tmp_path, capsys):
+    (tmp_path / "plan.yaml").write_text(f"corrections: {{mine: not all of it}}\n{PLAN}")
+    plan.main([str(tmp_path / "plan.yaml")])
+    assert "Correction: not all of it" in (tmp_path / "plan.md").read_text()
+    assert studies.load(tmp_path / "plan.yaml") == studies.parsed(PLAN, "plan.yaml")

@@ -16,7 +16,7 @@ from rope_lab.results.groups import numbers
 from rope_lab.results.outcomes import Outcome, Result, step_text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import MIXED
-from rope_lab.results.studies import PLAN, PlanError, Study, called, parsed
+from rope_lab.results.studies import PLAN, PlanError, Study, called, corrections, parsed
 from rope_lab.results.tables import NONE, Strong, Table, bullets, escaped, markdown
 from rope_lab.text import say
 
@@ -40,7 +40,7 @@ tested before the last run of a study has ended.
 """
 
 
-def section(outcome: Outcome, published: Published) -> str:
+def section(outcome: Outcome, published: Published, correction: str = "") -> str:
     """The outcome of a study as Markdown; how many runs have ended, as long as not all have."""
     study = outcome.study
     settings = " ".join(f"{key}={value}" for key, value in study.settings.items())
@@ -50,6 +50,8 @@ def section(outcome: Outcome, published: Published) -> str:
         f"Hypothesis: {study.hypothesis}",
         f"Runs: `task={study.task} scale={study.scale} {settings}`; {escaped(seeds)}.",
     ]
+    if correction:
+        parts.append(f"Correction: {correction}")
     if outcome.untested:
         return "\n\n".join([*parts, f"**Outcome: {'open' if outcome.open else 'none'}.** {outcome.untested}"])
     diverged = outcome.diverged
@@ -142,7 +144,8 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(f"{page}: was not written by this command, and stays; give it or the plan another name")
         found, problems = outcomes.read(path)
         problems += unplanned(path, found)
-        parts = [section(outcome, Published()) for outcome in found]
+        notes = corrections(path)
+        parts = [section(outcome, Published(), notes.get(outcome.study.name, "")) for outcome in found]
     except PlanError as error:
         sys.exit(str(error))
     except OSError as error:

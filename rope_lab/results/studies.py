@@ -131,6 +131,11 @@ def load(path: Path = PLAN) -> list[Study]:
         raise PlanError(f"{path.name}: is no plan ({error.reason} at byte {error.start})") from None
 
 
+def corrections(path: Path) -> dict[str, str]:
+    """Notes on the wording of studies, by their names, outside of them: a study's text must not change."""
+    return OmegaConf.to_container(OmegaConf.load(path)).get("corrections", {})
+
+
 def is_plan(path: Path) -> bool:
     """Whether a yaml file holds studies."""
     try:
