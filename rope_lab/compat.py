@@ -14,6 +14,7 @@ BACKFILLED: dict[str, Any] = {
     "eval.lengths": [],
     "eval.problems_at_end": None,
     "task.shortest": None,
+    "task.distinct": False,
     "position.value_fraction": 1.0,
     "position.value_base": None,
     "position.pairs": "neighbours",

@@ -32,6 +32,7 @@ from rope_lab.results.tables import markdown
 from rope_lab.text import ConfigError, argument_parser, plain, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import exact_matches, text_losses
+from rope_lab.train.instantiate import config_errors
 from rope_lab.train.provenance import provenance
 from rope_lab.train.run import load_run
 from rope_lab.train.trainer import as_evaluated
@@ -206,8 +207,9 @@ def main(arguments: list[str] | None = None) -> None:
             changed(probe, model)
         stem = given.into / given.folder.resolve().name if given.into else given.folder / "probes"
         stem.parent.mkdir(parents=True, exist_ok=True)
-        text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len)
-        problems = data.evaluation_problems(task, cfg.eval.problems_at_end or cfg.eval.problems)
+        with config_errors():
+            text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len)
+            problems = data.evaluation_problems(task, cfg.eval.problems_at_end or cfg.eval.problems)
         each = tqdm(["", *probes], unit="probe", leave=False, disable=None)
         outcomes = [evaluated(probe, model, cfg, task, text, problems) for probe in each]
         say(markdown(table(outcomes)))

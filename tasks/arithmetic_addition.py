@@ -6,7 +6,7 @@ lowest first, adds a digit of each number and the carry, as long as either numbe
 
 import numpy as np
 
-from tasks.base import BLANK, LossOn, PackedTask, Problem, check_between, check_range, decimal, join, show
+from tasks.base import BLANK, LossOn, PackedTask, Problem, check_between, decimal, join, show
 
 MOST_DIGITS = 999  # the steps of more would be longer than an answer may be
 
@@ -28,13 +28,13 @@ class ArithmeticAddition(PackedTask):
     def __init__(self, digits: int = 8, loss_on: LossOn = "answer", shortest: int | None = None):
         super().__init__(loss_on)
         check_between(1, MOST_DIGITS, digits=digits)
-        self.lengths = check_range(shortest, digits, least=1)
+        self.lengths = (1 if shortest is None else shortest, digits)
+        check_between(1, digits, shortest=self.lengths[0])
         self.digits = digits
 
     def of_length(self, n: int) -> "ArithmeticAddition":
         """Numbers of `n` digits, both."""
-        check_between(1, MOST_DIGITS, digits=n)
-        task = ArithmeticAddition(max(n, self.digits), self.loss_on)
+        task = ArithmeticAddition(max(n, self.digits), self.loss_on, n)
         task.lengths = (n, n)
         return task
 

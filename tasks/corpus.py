@@ -1,92 +1,338 @@
-"""A corpus of text as files of tokens: read in pieces, split once, and mapped into memory rather than loaded.
+"""A corpus of text as tokens: bytes, characters, or byte pairs, made once and mapped into memory.
 
-A corpus is known by a digest of its bytes. What is worked out of it lies in a folder of that name in the user's cache
-(`$XDG_CACHE_HOME/rope_lab`, `~/.cache/rope_lab` by default): where its files are, and its tokens, made once.
+A corpus is known by a digest of its bytes. A copy of it and its tokens lie in a folder of that name in the user's cache
+(`$XDG_CACHE_HOME/rope_lab`, `~/.cache/rope_lab` by default), out of reach of later changes of its files.
 """
 
 import codecs
-import fcntl
+import filecmp
 import glob
 import hashlib
-import json
 import logging
 import os
+import subprocess
+import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Literal
 
 import numpy as np
-
-from tasks import coders
-from tasks.coders import Kind
+from filelock import FileLock
 
 log = logging.getLogger(__name__)
 
-PIECE = 2**22  # bytes that are read at once
-LARGE = 2**26  # bytes that are not tokenized without a word
-HELD_OUT_SHARE, MOST_HELD_OUT = 10, 2**18  # the last tenth is held out, and at most so many bytes
-SIDES = ("training", "held_out")
-KNOWN = ("digest", "files", "state")  # what is noted of a corpus
-NOTHING = {"bytes": 0, "tokens": 0, "whole": False}  # what is tokenized of a part before it begins
+Kind = Literal["bytes", "characters", "bpe"]
+
+BLOCK, LONGEST_LINE = 2**16, 2**22  # bytes that are tokenized at once; longer lines are cut
+LARGE = 2**24  # bytes; a smaller corpus is read to its end each time, whatever the time of its files
+HELD_OUT_SHARE, MOST_HELD_OUT = 10, 2**18  # the last tenth is held out, at most so many bytes
+LEARNED = 2**28  # bytes from which byte pairs are learned, at most
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """The tokens of a corpus.
+class Coder:
+    """Tokens and text. A coder is made of what `learn` returns for the training part.
 
-    training, held_out: uint8, uint16 or uint32 [N], mapped into memory
-    alphabet:           what each token is written as; of bytes, latin-1 characters
-    held_out_bytes:     how many bytes the held-out tokens are
+    learned:     the text of which it was made
+    alphabet:    the text of each token, for display
+    token_bytes: bytes of each token
     """
 
-    training: np.ndarray
-    held_out: np.ndarray
-    alphabet: list[str]
-    held_out_bytes: int
+    def __init__(self, learned: str, alphabet: list[str], token_bytes: list[int]):
+        self.learned, self.alphabet, self.token_bytes = learned, alphabet, np.array(token_bytes)
+        self.dtype = np.min_scalar_type(len(alphabet) - 1)
+
+    def decode(self, tokens: np.ndarray) -> str:
+        return "".join(self.alphabet[t] for t in tokens)
+
+
+class Bytes(Coder):
+    """Tokens are bytes."""
+
+    def __init__(self, learned: str = ""):
+        super().__init__(learned, [chr(i) for i in range(256)], [1] * 256)
+
+    def encode(self, text: bytes) -> np.ndarray:
+        return np.frombuffer(text, np.uint8)
+
+    def decode(self, tokens: np.ndarray) -> str:
+        return bytes(int(t) for t in tokens).decode(errors="replace")
+
+
+class Characters(Coder):
+    """Tokens are the characters of the training part."""
+
+    def __init__(self, learned: str):
+        super().__init__(learned, list(learned), [len(character.encode()) for character in learned])
+        self.token_of = np.full(0x110000, -1)
+        self.token_of[[ord(character) for character in learned]] = np.arange(len(learned))
+
+    @staticmethod
+    def learn(blocks: Iterable[bytes], vocabulary: int) -> str:
+        seen = np.zeros(0x110000, bool)
+        for block in blocks:
+            seen[_code_points(block)] = True
+        return "".join(map(chr, np.flatnonzero(seen)))
+
+    def encode(self, text: bytes) -> np.ndarray:
+        codes = _code_points(text)
+        tokens = self.token_of[codes]
+        if (tokens < 0).any():
+            unknown = "".join(map(chr, np.unique(codes[tokens < 0])[:20]))
+            raise ValueError(
+                f"tokens=characters: {unknown!r} not in the training part; task.tokens=bytes reads any text"
+            )
+        return tokens.astype(self.dtype)
+
+
+class Pairs(Coder):
+    """Tokens are learned by byte-pair encoding (Sennrich et al., 2016) over bytes, line by line."""
+
+    def __init__(self, learned: str):
+        self.pairs = _tokenizers().Tokenizer.from_str(learned)
+        alphabet = [self.pairs.id_to_token(i) for i in range(self.pairs.get_vocab_size())]
+        super().__init__(learned, alphabet, [len(token) for token in alphabet])
+
+    @staticmethod
+    def learn(blocks: Iterable[bytes], vocabulary: int) -> str:
+        """Runs tasks/pairs.py, because a signal ends a process but not the package's Rust."""
+        _tokenizers()
+        if vocabulary < 257:
+            raise ValueError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
+        log.warning("learning %d byte pairs of the corpus, once", vocabulary)
+        command = [sys.executable, "-P", Path(__file__).with_name("pairs.py"), str(vocabulary)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command, **pipes, start_new_session=True) as child:
+            try:
+                for block in blocks:
+                    block.decode()  # raises UnicodeDecodeError here
+                    child.stdin.write(block)
+                learned, _ = child.communicate()
+            finally:
+                child.kill()
+                child.wait()
+        if child.returncode:
+            raise ValueError(f"tokens=bpe: the process that learns byte pairs ended with status {child.returncode}")
+        return learned.decode()
+
+    def encode(self, text: bytes) -> np.ndarray:
+        lines = self.pairs.encode_batch_fast(text.decode().splitlines(keepends=True))
+        return np.fromiter(chain.from_iterable(line.ids for line in lines), self.dtype)
+
+    def decode(self, tokens: np.ndarray) -> str:
+        return self.pairs.decode([int(t) for t in tokens])
+
+
+CODERS: dict[Kind, type[Coder]] = {"bytes": Bytes, "characters": Characters, "bpe": Pairs}
 
 
 def cache() -> Path:
-    """The folder of what is worked out of corpora."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rope_lab"
+    """The folder of copies and tokens of corpora."""
+    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if folder.startswith("~"):
+        raise ValueError("there is no home folder for a cache: set the environment variable XDG_CACHE_HOME")
+    return Path(folder) / "rope_lab"
 
 
 def locate(path: str | None) -> list[Path]:
-    """The files of a corpus: a file, all in a folder, or those that a pattern fits, by name; of None, Python's library.
+    """The files of a corpus, each once: a file, all in a folder, or those of a pattern; of None, Python's library.
 
-    Raises ValueError where there are none.
+    Hidden files, those of runs, and, with a warning, linked folders are left out. Raises ValueError if none are left.
     """
     if path is None:
         return _library()
     if not path:
         raise ValueError("path: is empty; leave it out for the sources of Python's standard library")
     given = Path(path).expanduser()
+    found = [given, *map(Path, glob.glob(str(given), recursive=True))]
     if given.is_dir():
-        found = [Path(folder) / name for folder, _, names in os.walk(given) for name in names]
-        found = [p for p in found if not any(part.startswith(".") for part in p.relative_to(given).parts)]
-    else:
-        found = [given] if given.is_file() else [Path(p) for p in glob.glob(str(given), recursive=True)]
-    files = sorted(p.resolve() for p in found if p.is_file())
+        found = [p for p in given.rglob("*") if not any(part.startswith(".") for part in p.relative_to(given).parts)]
+        runs = {p.parent for p in found if p.name == "run.json"}
+        found = [p for p in found if runs.isdisjoint(p.parents)]
+        for link in (p for p in found if p.is_dir() and p.is_symlink()):
+            log.warning("%s: a linked folder is left out; a pattern such as 'FOLDER/**/*.txt' reads it", link)
+    files = {(p.stat().st_dev, p.stat().st_ino): p.resolve() for p in sorted(found, reverse=True) if p.is_file()}
     if not files and given.exists():
         raise ValueError(f"path={path}: {'holds no file' if given.is_dir() else 'is not a regular file'}")
     if not files:
-        raise ValueError(
-            f"path={path}: there is no such file or folder, and no file fits it as a pattern; "
-            "python scripts/get_corpus.py downloads those of conf/corpus"
-        )
-    return files
+        hint = "python scripts/get_corpus.py downloads those of conf/corpus"
+        raise ValueError(f"path={path}: there is no such file or folder, and no file fits it as a pattern; {hint}")
+    return sorted(files.values())
 
 
-def place(digest: str) -> str:
-    """Where the first file of a registered corpus lies, and how many more there are."""
-    first, *more = _read(cache() / digest / "files.json", *KNOWN)["files"]
-    return f"{first} and {len(more)} more" if more else first
+def register(path: str | None) -> str:
+    """The digest of a corpus, 16 hexadecimal digits; copies it into the cache. Raises ValueError if that fails."""
+
+    def pieces() -> Iterator[bytes]:
+        return _pieces(p for p in files if path or _is_utf8(p))
+
+    try:
+        files = locate(path)
+        stats = [(str(p), p.stat()) for p in files]
+        if not any(s.st_size for _, s in stats):
+            raise ValueError(f"path={path}: the corpus is too small: it is empty")
+        state = _digest([repr([(p, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for p, s in stats]).encode()])
+        note = cache() / "known" / _digest([os.path.abspath(path or "").encode()])
+        before, _, state_before = note.read_text("latin-1").partition(" ") if note.exists() else ("", "", "")
+        digest = before
+        if state != state_before or sum(s.st_size for _, s in stats) < LARGE:
+            digest = _digest(pieces())
+        if path and state != state_before:
+            _warn(files)
+        if before not in ("", digest):
+            log.warning("path=%s has changed, and is another run's now: corpus %s, was %s", path, digest, before)
+        _once(cache() / digest / "text", pieces, digest)
+        with suppress(OSError):  # a read-only cache may have all that is needed
+            note.parent.mkdir(exist_ok=True)
+            note.write_text(f"{digest} {state}", "latin-1")
+            name = os.path.basename(os.path.abspath(path)) if path else "Python's standard library"
+            (cache() / digest / "name").write_text(name, "utf-8")
+    except (OSError, RuntimeError) as error:
+        raise ValueError(f"path={path}: {error}") from None
+    return digest
+
+
+def name(corpus: str) -> str:
+    """The name of the file, folder or pattern of a corpus; empty if it is not known here."""
+    with suppress(OSError, ValueError):
+        return (cache() / corpus / "name").read_text("utf-8")
+    return ""
+
+
+def read(corpus: str, kind: Kind, vocabulary: int, context: int, name: str) -> tuple[np.ndarray, np.ndarray, Coder]:
+    """The tokens of the training and of the held-out part, uint8, uint16 or uint32 [N], and their coder.
+
+    Raises ValueError if the corpus is not known here, too small for windows of `context` tokens, or of other text.
+    """
+
+    def check_size(unit: str) -> None:
+        for side, least in (("training", 2 * context + 1), ("held-out", context + 1)):
+            if len(parts[side]) < least:
+                has = f"its {side} part has {len(parts[side]):,} {unit}, context={context} needs {least:,}"
+                raise ValueError(f"path={name}: the corpus is too small: {has}")
+
+    folder, stem = cache() / corpus, f"bpe-{vocabulary}" if kind == "bpe" else kind
+    text = _kept(folder / "text")
+    if text is None:
+        hint = f"run its training command again with task.path=…/{name}" if name else "set task.path"
+        raise ValueError(f"corpus={corpus}: there is no copy of its text in {cache()}; {hint}")
+    split = _character(text, len(text) - min(len(text) // HELD_OUT_SHARE, MOST_HELD_OUT))
+    parts = {"training": text[:split], "held-out": text[split:]}
+    check_size("bytes")
+    if kind == "bytes":
+        return *parts.values(), Bytes()
+    if len(text) > LARGE and _kept(folder / f"{stem}-held-out") is None:
+        log.warning("tokenizing %d MB of text, once; another process that does so is waited for", len(text) // 10**6)
+    try:
+        source = text[: _character(text, min(split, LEARNED))] if kind == "bpe" else parts["training"]
+        learned = _once(folder / f"{stem}-coder", lambda: [CODERS[kind].learn(_blocks(source), vocabulary).encode()])
+        coder = CODERS[kind](learned.tobytes().decode())
+        for side, part in parts.items():
+            tokens = _once(folder / f"{stem}-{side}", lambda part=part: map(coder.encode, _blocks(part)))
+            parts[side] = tokens.view(coder.dtype)
+    except UnicodeDecodeError as error:
+        at = error.object[error.start :][:20]
+        raise ValueError(f"tokens={kind}: {name} is not UTF-8, at {at!r}; use task.tokens=bytes") from None
+    except OSError as error:
+        raise ValueError(f"corpus={corpus}: {error}") from None
+    check_size("tokens")
+    return *parts.values(), coder
+
+
+def _once(path: Path, make: Callable[[], Iterable[bytes | np.ndarray]], digest: str = "") -> np.ndarray:
+    """The bytes of a file in the cache, mapped; made first, by one process, if it is not there as it was made.
+
+    Raises ValueError if they have another digest.
+    """
+    if (found := _kept(path)) is not None:
+        return found
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        if (found := _kept(path)) is not None:
+            return found
+        part = path.with_suffix(".part")
+        with part.open("wb") as file:
+            for piece in make():
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        if digest and _digest(_pieces([part])) != digest:
+            raise ValueError("the corpus changed while it was read")
+        part.replace(path)
+        path.with_suffix(".state").write_text(_state(path))
+    return _kept(path)
+
+
+def _kept(path: Path) -> np.ndarray | None:
+    """The bytes of a file in the cache; None if it is not there as it was made."""
+    with suppress(OSError):
+        if path.with_suffix(".state").read_bytes() == _state(path).encode():
+            return np.memmap(path, np.uint8, "r")
+    return None
+
+
+def _state(path: Path) -> str:
+    return f"{path.stat().st_size} {path.stat().st_mtime_ns}"
+
+
+def _pieces(files: Iterable[Path]) -> Iterator[bytes]:
+    """The bytes of files, one after the other."""
+    for path in files:
+        with path.open("rb") as file:
+            while piece := file.read(BLOCK):
+                yield piece
+
+
+def _blocks(text: np.ndarray) -> Iterator[bytes]:
+    """Text in blocks of whole lines, so that tokens do not depend on the blocks; of very long lines, characters."""
+    at, size = 0, BLOCK
+    while at < len(text):
+        block = text[at : at + size].tobytes()
+        end = len(block) if at + size >= len(text) else block.rfind(b"\n") + 1
+        if not end and size < LONGEST_LINE:
+            size *= 2
+            continue
+        end = end or _character(text, at + size) - at
+        yield block[:end]
+        at, size = at + end, BLOCK
+
+
+def _character(text: np.ndarray, at: int) -> int:
+    """The last place at or before `at` where a character of UTF-8 begins."""
+    return next((at - back for back in range(4) if back <= at < len(text) and text[at - back] & 0xC0 != 0x80), at)
+
+
+def _warn(files: list[Path]) -> None:
+    """Warn of files that are not UTF-8 text, and of equal ones: one may be held out and the other trained on."""
+    first, odd, twins = {}, [], []
+    for path in files:
+        if not _is_utf8(path):
+            odd.append(path)
+        other = first.setdefault(path.stat().st_size, path)
+        if other != path and path.stat().st_size and filecmp.cmp(other, path, shallow=False):
+            twins.append(f"{path} and {other}")
+    for found, what in (
+        (odd, "is not UTF-8 text; it is read as bytes all the same: convert, unpack or leave it out"),
+        (twins, "are equal, so held-out text may be trained on: leave one out"),
+    ):
+        if found:
+            log.warning("%s%s %s", found[0], f" (and {len(found) - 1} more)" if found[1:] else "", what)
+
+
+def _is_utf8(path: Path) -> bool:
+    """Whether a file is text in UTF-8, without NUL bytes."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        return not any("\0" in decoder.decode(piece) for piece in _pieces([path])) and not decoder.getstate()[0]
+    except UnicodeDecodeError:
+        return False
 
 
 def _library() -> list[Path]:
-    """The sources of Python's standard library that are UTF-8, in an order that mixes its packages."""
+    """The sources of Python's standard library, in an order that mixes its packages."""
     root = Path(sysconfig.get_path("stdlib"))
     elsewhere = {"site-packages", "dist-packages", "__pycache__"}
     found = [p for p in root.rglob("*.py") if not elsewhere & set(p.relative_to(root).parts)]
@@ -95,210 +341,21 @@ def _library() -> list[Path]:
     return sorted(found, key=lambda p: hashlib.sha256(str(p.relative_to(root)).encode()).digest())
 
 
-def register(path: str | None) -> str:
-    """The digest of a corpus, 16 hexadecimal digits; notes where it lies. Raises ValueError where it cannot be read.
-
-    The bytes are read where a file is new here or its size or time has changed.
-    """
-    files = locate(path)
-    with _readable(path):
-        state = _state(files)
-        known = cache() / "known" / f"{hashlib.sha256(json.dumps([path, state]).encode()).hexdigest()[:32]}.json"
-        before = _read(cache() / "known" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}-last.json", *KNOWN)
-        content = _read(known, *KNOWN)
-        if content is None:
-            if path is None:
-                files = [p for p in files if _is_utf8(p)]
-                state = _state(files)
-            digest = hashlib.sha256()
-            for piece in pieces(files):
-                digest.update(piece)
-            content = {"digest": digest.hexdigest()[:16], "files": [str(p) for p in files], "state": state}
-            _write(known, content)
-        _write(known.with_name(f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}-last.json"), content)
-        _write(cache() / content["digest"] / "files.json", content)
-    if before is not None and before["digest"] != content["digest"]:
-        log.warning(
-            "path=%s has changed: corpus %s before, %s now; runs on the two are different runs",
-            *(path, before["digest"], content["digest"]),
-        )
-    return content["digest"]
+def _digest(parts: Iterable[bytes]) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of bytes."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()[:16]
 
 
-def tokens(digest: str, kind: Kind, vocabulary: int) -> Tokens:
-    """The tokens of a registered corpus, made first if they are not there; `vocabulary`: how many, of `bpe`.
-
-    Raises ValueError where the corpus is not known here, has changed, or cannot be read in this way.
-    """
-    folder = cache() / digest
-    known = _read(folder / "files.json", *KNOWN)
-    if known is None:
-        raise ValueError(f"corpus={digest}: is not known on this machine; train with task.path=… of it once")
-    files = [Path(p) for p in known["files"]]
-    with _readable(None):
-        state = _state(files)
-        if state != known["state"]:
-            now = hashlib.sha256()
-            for piece in pieces(files):
-                now.update(piece)
-            if now.hexdigest()[:16] != digest:
-                raise ValueError(f"corpus={digest}: its files have changed since, they are {now.hexdigest()[:16]} now")
-        total = sum(p.stat().st_size for p in files)
-        split = _boundary(files, total - min(total // HELD_OUT_SHARE, MOST_HELD_OUT))
-        parts = {"training": (0, split), "held_out": (split, total)}
-        if kind == "bytes" and len(files) == 1 and total:
-            whole = np.memmap(files[0], np.uint8, "r")
-            return Tokens(whole[:split], whole[split:], [chr(i) for i in range(256)], total - split)
-        name = _name(kind, vocabulary)
-        try:
-            with _alone(folder / f".{name}.lock"), _unchanged(files, state, folder, name):
-                coder = _coder(kind, folder / f"{name}.json", files, split, vocabulary)
-                found = [_token_file(folder / f"{name}-{side}", files, parts[side], coder, side) for side in SIDES]
-        except UnicodeDecodeError as error:
-            where = next((p for p in files if not _is_utf8(p)), files[0])
-            raise ValueError(f"tokens={kind}: {where} is not UTF-8 ({error.reason}): use task.tokens=bytes") from None
-    return Tokens(*found, coder.alphabet, total - split)
+def _code_points(text: bytes) -> np.ndarray:
+    return np.frombuffer(text.decode().encode("utf-32-le"), np.uint32)
 
 
-def pieces(files: Iterable[Path], begin: int = 0, end: float = np.inf, size: int = PIECE) -> Iterator[bytes]:
-    """The bytes `begin` to `end` of files one after the other, in pieces of at most `size`."""
-    at = 0
-    for path in files:
-        length = path.stat().st_size
-        if at + length > begin and at < end:
-            with path.open("rb") as file:
-                file.seek(max(0, begin - at))
-                left = min(end, at + length) - max(begin, at)
-                while left > 0 and (piece := file.read(int(min(size, left)))):
-                    left -= len(piece)
-                    yield piece
-        at += length
-
-
-def learned_pairs(digest: str, vocabulary: int) -> Any:
-    """The `tokenizers.Tokenizer` of a corpus whose tokens have been made."""
-    return coders.Pairs((cache() / digest / f"{_name('bpe', vocabulary)}.json").read_text("utf-8")).learned
-
-
-def _name(kind: Kind, vocabulary: int) -> str:
-    """What the files of tokens begin with; before, as `bpe-…`, lines were not tokenized one by one."""
-    return f"bpe-lines-{vocabulary}" if kind == "bpe" else kind
-
-
-def _coder(kind: Kind, path: Path, files: list[Path], split: int, vocabulary: int) -> coders.Coder:
-    """The coder of a corpus, from the file that keeps what it has learned; made again where that is damaged."""
-    make = coders.CODERS[kind]
-    with suppress(OSError, ValueError):
-        return make(path.read_text("utf-8"))
-    learned = make.learn(pieces(files, 0, min(split, make.learns_from)), vocabulary)
-    if learned:
-        _write_bytes(path, learned.encode())
-    return make(learned)
-
-
-def _token_file(stem: Path, files: list[Path], part: tuple[int, int], coder: coders.Coder, side: str) -> np.ndarray:
-    """The tokens of one part of a corpus, from STEM.bin; made, or made to its end, if that is not whole."""
-    whole, begun, told = stem.with_suffix(".bin"), stem.with_suffix(".part"), stem.with_suffix(".json")
-    size = np.dtype(coder.dtype).itemsize
-    done = _read(told, *NOTHING) or NOTHING
-    if not (done["whole"] and whole.exists() and whole.stat().st_size == done["tokens"] * size):
-        if done["whole"] or not begun.exists() or begun.stat().st_size < done["tokens"] * size:
-            done = NOTHING
-        begin, end = part
-        if end - begin > LARGE:
-            log.warning("tokenizing %d MB of text, once", (end - begin) // 10**6)
-        mode = "r+b" if done["bytes"] else "wb"
-        with begun.open(mode) as file:
-            file.truncate(done["tokens"] * size)
-            file.seek(0, os.SEEK_END)
-            rest, read = b"", begin + done["bytes"]
-            for piece in pieces(files, read, end):
-                read += len(piece)
-                found, used = coder.encode(rest + piece, read == end)
-                rest = (rest + piece)[used:]
-                file.write(found.tobytes())
-                file.flush()
-                os.fsync(file.fileno())
-                done = {"bytes": done["bytes"] + used, "tokens": done["tokens"] + len(found), "whole": False}
-                _write(told, done)
-        begun.replace(whole)
-        _write(told, done | {"whole": True})
-    return np.memmap(whole, coder.dtype, "r") if done["tokens"] else np.empty(0, coder.dtype)
-
-
-def _boundary(files: list[Path], at: int) -> int:
-    """The last place at or before `at` where a character of UTF-8 begins."""
-    before = b"".join(pieces(files, max(0, at - 3), at + 1))
-    back = next((i for i, byte in enumerate(reversed(before)) if byte & 0xC0 != 0x80), 0)
-    return at - back
-
-
-def _is_utf8(path: Path) -> bool:
-    decoder = codecs.getincrementaldecoder("utf-8")()
+def _tokenizers() -> ModuleType:
     try:
-        for piece in pieces([path]):
-            decoder.decode(piece)
-        decoder.decode(b"", True)
-    except (UnicodeDecodeError, OSError):
-        return False
-    return True
-
-
-def _state(files: list[Path]) -> list[list[Any]]:
-    return [[str(p), p.stat().st_size, p.stat().st_mtime_ns] for p in files]
-
-
-def _read(path: Path, *keys: str) -> Any:
-    """The content of a JSON file, an object of just these keys; None where it is anything else."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) and set(content) == set(keys) else None
-
-
-def _write(path: Path, content: Any) -> None:
-    _write_bytes(path, json.dumps(content).encode())
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file that is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_bytes(content)
-    part.replace(path)
-
-
-@contextmanager
-def _readable(path: str | None) -> Iterator[None]:
-    """Raises what the file system has against a corpus or the cache as a ValueError."""
-    try:
-        yield
-    except OSError as error:
-        raise ValueError(f"path={path}: {error.filename} cannot be used ({error.strerror})") from None
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Waits until no other process holds a lock on this file; not where the cache can be neither written nor locked."""
-    with ExitStack() as held:
-        with suppress(OSError):
-            file = held.enter_context(path.open("a"))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                log.warning("waiting for another process, which tokenizes this corpus")
-                fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def _unchanged(files: list[Path], state: list[list[Any]], folder: Path, name: str) -> Iterator[None]:
-    """Raises ValueError where files leave this state meanwhile, and removes what was made of them."""
-    try:
-        yield
-    finally:
-        if _state(files) != state:
-            for made in (path for pattern in (".*", "-*") for path in folder.glob(name + pattern)):
-                made.unlink()
-            raise ValueError(f"{files[0]}: the corpus changed while it was read") from None
+        import tokenizers
+    except ImportError:
+        raise ValueError("tokens=bpe: needs the package tokenizers: pip install -e '.[text]'") from None
+    return tokenizers

@@ -1,29 +1,31 @@
 """Indirect indexing: `?gkqzbnwe; q-2=g#` (after Gopalakrishnan et al., 2025, arXiv 2509.10534).
 
 The answer is the character at a signed distance from a source character, which has to be found in the string first: a
-match by content, then a step by position. The format, sizes and distances here are ours, not those of the paper.
+match by content, then a step by position. The format is ours. The sizes of the paper, strings of 20 to 40 different
+letters and shifts of up to 15: `shortest=20 string_length=40 max_distance=15 distinct=true`, with 52 letters.
 """
 
 from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import BLANK, LossOn, PackedTask, check_between, check_characters, check_range, decimal, join, show
+from tasks.base import BLANK, LossOn, PackedTask, check_between, check_letters, decimal, join, show
 
 MOST_LETTERS = 10_000
 
 
 class IndirectIndexing(PackedTask):
-    """Write the character that stands `shift` characters after the source (before it, where `shift` is negative).
+    """Write the character that stands `shift` characters after the source (before it, if `shift` is negative).
 
     string_length: letters in a string, at most
-    letters:       what a string is drawn from; the source is drawn uniformly, the rest uniformly from the others
+    letters:       a string's letters are drawn from these: the source uniformly, the rest uniformly from the others
     loss_on:       what training counts: `all` tokens, or those of the `answer` (the character and the `#` after it)
     shortest:      letters in the shortest strings, each length as often; None: all strings have string_length
     max_distance:  the largest absolute shift; less than the number of letters of the shortest string
+    distinct:      no letter of a string repeats; else the source alone is sure to occur once
 
-    The source occurs once in its string. The shift is uniform over −max_distance … −1, 1 … max_distance. The source's
-    index is uniform over those that keep the answer within the string. A string is wholly in training or in evaluation.
+    The shift is uniform over −max_distance … −1, 1 … max_distance. The source's index is uniform over those that keep
+    the answer within the string. A string is wholly in training or in evaluation.
     """
 
     def __init__(
@@ -33,26 +35,23 @@ class IndirectIndexing(PackedTask):
         loss_on: LossOn = "answer",
         shortest: int | None = 10,
         max_distance: int = 9,
+        distinct: bool = False,
     ):
         super().__init__(loss_on)
-        check_between(2, MOST_LETTERS, string_length=string_length)
-        self.lengths = check_range(shortest, string_length, least=string_length)
-        if type(max_distance) is not int or not 1 <= max_distance < self.lengths[0]:
-            raise ValueError(
-                f"max_distance={max_distance}: must be a whole number of at least 1 and less than the "
-                f"{self.lengths[0]} letters of the shortest string"
-            )
-        check_characters("letters", letters, reserved="?; +-=#0123456789", least=3)
-        self.string_length = string_length
-        self.letters = letters
-        self.max_distance = max_distance
+        check_letters(letters, reserved="?; +-=#0123456789", least=3)
+        check_between(2, len(letters) if distinct else MOST_LETTERS, string_length=string_length)
+        self.lengths = (string_length if shortest is None else shortest, string_length)
+        check_between(1, string_length, shortest=self.lengths[0])
+        check_between(1, self.lengths[0] - 1, max_distance=max_distance)
+        self.string_length, self.letters = string_length, letters
+        self.max_distance, self.distinct = max_distance, distinct
         self.alphabet = "?; +-=#0123456789" + letters
 
     def of_length(self, n: int) -> "IndirectIndexing":
         """Strings of `n` letters."""
         check_between(self.max_distance + 1, MOST_LETTERS, string_length=n)
         longest = max(n, self.string_length)
-        task = IndirectIndexing(longest, self.letters, self.loss_on, max_distance=self.max_distance, shortest=None)
+        task = IndirectIndexing(longest, self.letters, self.loss_on, n, self.max_distance, self.distinct)
         task.lengths = (n, n)
         return task
 
@@ -66,6 +65,9 @@ class IndirectIndexing(PackedTask):
         source = rng.integers(len(self.letters), size=(n, 1))
         others = rng.integers(len(self.letters) - 1, size=(n, self.string_length))
         others += others >= source
+        if self.distinct:
+            others = rng.random((n, len(self.letters))).argsort(axis=1)[:, : self.string_length]
+            source = np.take_along_axis(others, index, axis=1)
         column = np.arange(self.string_length)
         strings = np.where(column == index, source, np.where(column < length, others, -1))
         return np.concatenate([strings, index, shift], axis=1)

@@ -4,18 +4,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import (
-    BLANK,
-    LONGEST_ANSWER,
-    LossOn,
-    PackedTask,
-    check_between,
-    check_characters,
-    check_range,
-    decimal,
-    join,
-    show,
-)
+from tasks.base import BLANK, LONGEST_ANSWER, LossOn, PackedTask, check_between, check_letters, decimal, join, show
 
 MOST_LETTERS = LONGEST_ANSWER - 2  # `'#` stands after them in an answer
 
@@ -25,7 +14,7 @@ class SubstringByIndex(PackedTask):
 
     string_length: letters in a string, at most
     shortest:      letters in the shortest strings, each length as often; None: all strings have string_length
-    letters:       what a string is drawn from, uniformly
+    letters:       a string's letters are drawn from these, uniformly
     loss_on:       what training counts: `all` tokens, or those of the `answer` (the suffix and the `'#` after it)
 
     The index is uniform over the string's letters. A string belongs wholly to training or wholly to evaluation.
@@ -40,16 +29,15 @@ class SubstringByIndex(PackedTask):
     ):
         super().__init__(loss_on)
         check_between(1, MOST_LETTERS, string_length=string_length)
-        self.lengths = check_range(shortest, string_length, least=string_length)
-        check_characters("letters", letters, reserved="?'; [:]=#0123456789", least=2)
-        self.string_length = string_length
-        self.letters = letters
+        self.lengths = (string_length if shortest is None else shortest, string_length)
+        check_between(1, string_length, shortest=self.lengths[0])
+        check_letters(letters, reserved="?'; [:]=#0123456789", least=2)
+        self.string_length, self.letters = string_length, letters
         self.alphabet = "".join(dict.fromkeys("?s='; [:]=#0123456789" + letters))
 
     def of_length(self, n: int) -> "SubstringByIndex":
         """Strings of `n` letters."""
-        check_between(1, MOST_LETTERS, string_length=n)
-        task = SubstringByIndex(max(n, self.string_length), self.letters, self.loss_on)
+        task = SubstringByIndex(max(n, self.string_length), self.letters, self.loss_on, n)
         task.lengths = (n, n)
         return task
 

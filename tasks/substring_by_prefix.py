@@ -4,23 +4,25 @@ After each `>` stands a copy of something earlier. Its first letter cannot be kn
 copied so far is searched for in the text before, and the letter that followed there is the answer.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from tasks.base import (
-    LONGEST_ANSWER,
-    LossOn,
-    Problem,
-    Task,
-    Text,
-    check_at_least,
-    check_between,
-    check_characters,
-    check_new,
-    is_held_out,
-    show,
-)
+from tasks.base import LossOn, Problem, Task, Text, check_between, check_letters, different, is_held_out, show
+
+MOST, MOST_COPIED = 10**9, 2**15 - 1  # tokens; answer positions are int16
+
+
+class Documents(NamedTuple):
+    """Rows of random letters with copies among them; as tokens, with a `>` before each copy."""
+
+    letters: np.ndarray  # uint8 [rows, width]: everything but the `>`
+    begin: np.ndarray  # int [rows, rounds]: the first letter of each copy
+    source: np.ndarray  # int [rows, rounds]: the first letter of what it copies
+    column: np.ndarray  # int [rows, width]: the token of each letter
+    tokens: np.ndarray  # uint8 [rows, width + rounds]
+    answer_position: np.ndarray  # int16 [rows, width + rounds]
 
 
 class SubstringByPrefix(Task):
@@ -50,25 +52,18 @@ class SubstringByPrefix(Task):
         loss_on: LossOn = "answer",
     ):
         super().__init__(loss_on)
-        check_characters("letters", letters, reserved=">", least=2)
-        check_between(2, LONGEST_ANSWER, copy_length=copy_length)
-        check_at_least(1, first_length=first_length, gap_min=gap_min)
-        check_at_least(gap_min, gap_max=gap_max)
+        check_letters(letters, reserved=">", least=2)
+        check_between(2, MOST_COPIED, copy_length=copy_length)
+        check_between(1, MOST, first_length=first_length, gap_min=gap_min)
+        check_between(gap_min, MOST, gap_max=gap_max)
         if first_length + gap_min < copy_length:
-            raise ValueError(
-                f"copy_length={copy_length}: must be at most first_length + gap_min = {first_length + gap_min}, "
-                "or the first copy has nothing to be taken from"
-            )
-        self.letters = letters
-        self.alphabet = letters + ">"
-        self.first_length = first_length
-        self.copy_length = copy_length
-        self.gap_min = gap_min
-        self.gap_max = gap_max
-        self.context = context
-        self.max_length = context
-        self.last_copy = False  # problems ask for any of a text's copies, or for its last
-        check_at_least(first_length + gap_max + 1 + copy_length, context=context)
+            most = f"first_length + gap_min = {first_length + gap_min}, or there is nothing to copy first"
+            raise ValueError(f"copy_length={copy_length}: must be at most {most}")
+        check_between(first_length + gap_max + 1 + copy_length, MOST, context=context)
+        self.letters, self.alphabet = letters, letters + ">"
+        self.first_length, self.copy_length, self.gap_min, self.gap_max = first_length, copy_length, gap_min, gap_max
+        self.context = self.max_length = context
+        self.last_copy = False  # whether problems ask for the last copy of a text, or for any
 
     def of_length(self, n: int) -> "SubstringByPrefix":
         """Copies that end within the last few tokens of a context of `n`: the last ones that fit."""
@@ -89,17 +84,15 @@ class SubstringByPrefix(Task):
         Attributes: `copy` (how many copies stand before it), `known` (its letters in the prompt), `distance` (tokens
         from the first unknown letter back to its source).
         """
-        found: dict[bytes, Problem] = {}  # by prompt
-        while len(found) < n:
-            before = len(found)
+
+        def batch() -> Iterator[Problem]:
             d = self._documents(rng, 64, self.context, held_out=True)
             copies = (d.begin + np.arange(1, d.begin.shape[1] + 1) + self.copy_length <= self.context).sum(axis=1)
             for row, copy in enumerate(copies - 1 if self.last_copy else rng.integers(copies)):
-                problem = self._problem(d, row, copy)
-                if problem is not None:
-                    found.setdefault(problem.tokens[: problem.prompt_length].tobytes(), problem)
-            check_new(n, before, len(found), 64)
-        return list(found.values())[:n]
+                if (problem := self._problem(d, row, copy)) is not None:
+                    yield problem
+
+        return different(batch, n)
 
     def floor(self, tokens: np.ndarray) -> np.ndarray:
         """The Bayes-optimal loss: a predictor cannot know where a copy is taken from until it is unique.
@@ -119,7 +112,7 @@ class SubstringByPrefix(Task):
                 nats[row, arrow + 2 : arrow + 1 + len(copied)] = np.log(matching[:-1] / matching[1:])
         return nats
 
-    def _documents(self, rng: np.random.Generator, rows: int, length: int, held_out: bool) -> "_Documents":
+    def _documents(self, rng: np.random.Generator, rows: int, length: int, held_out: bool) -> Documents:
         """Rows of at least `length` tokens."""
         shortest_round = self.gap_min + 1 + self.copy_length
         rounds = max(1, -(-(length - self.first_length) // shortest_round))
@@ -141,7 +134,7 @@ class SubstringByPrefix(Task):
         position = np.zeros(tokens.shape, dtype=np.int16)
         for k in range(rounds):
             position[row, column[row, begin[:, k, None]] + copy] = copy
-        return _Documents(letters, begin, source, column, tokens, position)
+        return Documents(letters, begin, source, column, tokens, position)
 
     def _first_letters(self, rng: np.random.Generator, rows: int, held_out: bool) -> np.ndarray:
         kept = np.empty((0, self.first_length), dtype=np.uint8)
@@ -152,7 +145,7 @@ class SubstringByPrefix(Task):
                 return kept[:rows]
         raise ValueError("the first letters are too few to split training from evaluation by: raise first_length")
 
-    def _problem(self, d: "_Documents", row: int, copy: int) -> Problem | None:
+    def _problem(self, d: Documents, row: int, copy: int) -> Problem | None:
         begin, source = int(d.begin[row, copy]), int(d.source[row, copy])
         before, copied = d.letters[row, :begin], d.letters[row, begin : begin + self.copy_length]
         sources = np.lib.stride_tricks.sliding_window_view(before, self.copy_length)
@@ -165,18 +158,6 @@ class SubstringByPrefix(Task):
         unknown, from_source = first + known, int(d.column[row, source + known])
         attributes = {"copy": int(copy), "known": known, "distance": unknown - from_source}
         return Problem(d.tokens[row, : first + self.copy_length], unknown, attributes, self.decode)
-
-
-@dataclass(frozen=True)
-class _Documents:
-    """Rows of letters with copies among them, and the same as tokens, with a `>` before each copy."""
-
-    letters: np.ndarray  # uint8 [rows, width]: everything but the `>`
-    begin: np.ndarray  # int [rows, rounds]: where each copy begins, counted in letters
-    source: np.ndarray  # int [rows, rounds]: where what it copies begins, counted in letters
-    column: np.ndarray  # int [rows, width]: where each letter stands among the tokens
-    tokens: np.ndarray  # uint8 [rows, width + rounds]
-    answer_position: np.ndarray  # int16, likewise
 
 
 if __name__ == "__main__":

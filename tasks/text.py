@@ -1,16 +1,21 @@
 """Real text: the next token of a corpus, after the tokens before it in a window.
 
-The last tenth of the corpus, at most 262,144 bytes, is held out, a window apart from what is trained on. All of it is
-evaluated, in windows side by side, each token once.
+The last tenth of the corpus, at most 262,144 bytes, is held out, a window apart from the training part. Windows of it
+side by side are evaluated: each token once, but for the first one and a rest that is shorter than a window.
 """
 
+import functools
+import logging
 from typing import Any
 
 import numpy as np
 
-from tasks import coders
 from tasks import corpus as corpora
-from tasks.base import LONGEST_ANSWER, Problem, Task, Text, check_between
+from tasks.base import LONGEST_ANSWER, Problem, Task, Text, check_between, show
+
+log = logging.getLogger(__name__)
+
+OFTEN = 20  # tokens of training text for each of the vocabulary, at least
 
 
 class RealText(Task):
@@ -19,7 +24,7 @@ class RealText(Task):
     path:       a file, a folder or a pattern such as data/*.txt; null: the sources of Python's standard library
     corpus:     instead of a path, the digest of a corpus that was used before
     tokens:     bytes, characters, or bpe (byte pairs learned on the training part)
-    vocabulary: how many tokens, of bpe
+    vocabulary: number of tokens, of bpe
     context:    tokens of a window
     """
 
@@ -31,23 +36,16 @@ class RealText(Task):
         self,
         path: str | None = None,
         corpus: str | None = None,
-        tokens: coders.Kind = "bytes",
+        tokens: corpora.Kind = "bytes",
         vocabulary: int = 4096,
         context: int = 256,
     ):
         super().__init__("all")
         check_between(2, LONGEST_ANSWER, context=context)
         check_between(1, 2**20, vocabulary=vocabulary)
-        self.settings = {"corpus": corpus or corpora.register(path), "tokens": tokens, "vocabulary": vocabulary}
+        self.corpus, self.kind, self.vocabulary = corpus or corpora.register(path), tokens, vocabulary
         self.context = self.max_length = context
-        self.tokens = corpora.tokens(self.settings["corpus"], tokens, vocabulary)
-        self.alphabet = self.tokens.alphabet
-        self.bytes_per_token = self.tokens.held_out_bytes / max(1, len(self.tokens.held_out))
-        for part in ("training", "held_out"):
-            there, least = len(getattr(self.tokens, part)), context + 1 + (context if part == "training" else 0)
-            if there < least:
-                what = f"its {part.replace('_', '-')} part has {there:,} tokens, and context={context} needs {least:,}"
-                raise ValueError(f"path={corpora.place(self.settings['corpus'])}: the corpus is too small: {what}")
+        self.name, self.restored = corpora.name(self.corpus), None
 
     @classmethod
     def resolve(cls, settings: dict[str, Any]) -> dict[str, Any]:
@@ -59,50 +57,64 @@ class RealText(Task):
             raise ValueError(f"corpus={corpus}: path={path} is corpus {found}; give one of the two")
         return settings | {"path": None, "corpus": found}
 
+    @functools.cached_property
+    def parts(self) -> tuple[np.ndarray, np.ndarray, corpora.Coder]:
+        """Training and held-out tokens, and their coder. Raises ValueError if they cannot be read."""
+        found = corpora.read(self.corpus, self.kind, self.vocabulary, self.context, self.name)
+        each = len(found[0]) // len(found[2].alphabet)
+        if self.kind == "bpe" and each < OFTEN:
+            log.warning(
+                "vocabulary=%d: too large, a token occurs %d times; use tokens=characters", self.vocabulary, each
+            )
+        return found
+
+    @property
+    def coder(self) -> corpora.Coder:
+        return self.restored or self.parts[2]
+
+    @property
+    def kept(self) -> str:
+        return f"{self.name}\n{self.coder.learned}"
+
+    @kept.setter
+    def kept(self, kept: str) -> None:
+        self.name, _, learned = kept.partition("\n")
+        self.restored = corpora.CODERS[self.kind](learned)
+
+    @property
+    def alphabet(self) -> list[str]:
+        return self.coder.alphabet
+
+    @property
+    def token_bytes(self) -> np.ndarray:
+        return self.coder.token_bytes
+
     def of_length(self, n: int) -> "RealText":
         """The same corpus in windows of `n` tokens."""
-        return RealText(**self.settings, context=n)
+        return RealText(None, self.corpus, self.kind, self.vocabulary, n)
 
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
         """Random windows of the training part; of the held-out part `rows` windows at even distances, or all."""
+        part = self.parts[1 if held_out else 0]
         if held_out:
-            there = (len(self.tokens.held_out) - 1) // (length - 1)
+            there = (len(part) - 1) // (length - 1)
             begins = (length - 1) * np.unique(np.linspace(0, there - 1, min(rows, there)).astype(int))
         else:
-            begins = rng.integers(len(self.tokens.training) - self.context - length + 1, size=rows)
-        windows = (self.tokens.held_out if held_out else self.tokens.training)[begins[:, None] + np.arange(length)]
-        position = np.broadcast_to(np.arange(length, dtype=np.int16), windows.shape)
-        return self._text(windows, position)
+            begins = rng.integers(len(part) - self.context - length + 1, size=rows)
+        windows = part[begins[:, None] + np.arange(length)]
+        return self._text(windows, np.broadcast_to(np.arange(length, dtype=np.int16), windows.shape))
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
-        """Windows of the held-out part to be written on from their first half; nothing about it is right or wrong."""
+        """Windows of the held-out part to continue from their first half; no continuation is right or wrong."""
         windows = self.text(rng, n, self.context, held_out=True).tokens
         return [Problem(window, self.context // 2, {}, self.decode) for window in windows]
 
     def encode(self, text: str) -> np.ndarray:
-        kind = self.settings["tokens"]
-        if kind == "bytes":
-            return np.frombuffer(text.encode(), np.uint8)
-        if kind == "bpe":
-            return coders.pairs(self._pairs(), text)
-        token_of = {character: token for token, character in enumerate(self.alphabet)}
-        if unknown := sorted(set(text) - set(token_of)):
-            raise ValueError(f"characters {''.join(unknown)!r} are not in the corpus' training part")
-        return np.array([token_of[c] for c in text], np.uint32)
+        return self.coder.encode(text.encode())
 
     def decode(self, tokens: np.ndarray) -> str:
-        kind = self.settings["tokens"]
-        if kind == "bytes":
-            return bytes(int(t) for t in tokens).decode(errors="replace")
-        if kind == "bpe":
-            return self._pairs().decode([int(t) for t in tokens])
-        return super().decode(tokens)
-
-    def _pairs(self) -> Any:
-        return corpora.learned_pairs(self.settings["corpus"], self.settings["vocabulary"])
+        return self.coder.decode(tokens)
 
 
 if __name__ == "__main__":
-    from tasks.base import show
-
     show(RealText())

@@ -315,9 +315,16 @@ def resolve_task(config: Config) -> dict[str, Any]:
         return next(instantiate.classes(config.task)).resolve(config.task)
 
 
-def build_task(config: Config) -> Task:
-    """The task that `config` names, fit for its sequence length. Raises ConfigError."""
+def build_task(config: Config, kept: str | None = None) -> Task:
+    """The task that `config` names, fit for its sequence length. Raises ConfigError.
+
+    kept: `Task.kept` of a run, instead of the task's data
+    """
     task = instantiate.build("task", config.task)
+    with instantiate.config_errors("task."):
+        if kept is not None:
+            task.kept = kept
+        len(task.alphabet)  # reads a corpus
     if task.max_length > config.train.seq_len:
         raise ConfigError(
             f"train.seq_len={config.train.seq_len}: too short, one problem may take {task.max_length} tokens; "

@@ -58,8 +58,9 @@ def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[P
     """Evaluates the model, within `evaluating`; `max_len`: tokens that it reads at most where it generates."""
     nats_N, right_N, position_N = text_losses(model, text)
     metrics = {"loss": nats_N.mean().item(), "token_accuracy": right_N.double().mean().item()}
-    if task.bytes_per_token:
-        metrics["bits_per_byte"] = metrics["loss"] / math.log(2) / task.bytes_per_token
+    if task.token_bytes is not None:
+        targets_N = text.targets_BT[text.targets_BT != IGNORED].cpu()
+        metrics["bits_per_byte"] = metrics["loss"] / math.log(2) / float(task.token_bytes[targets_N].mean())
     grades = grade(model, task, problems, max_len) if task.grades else []
     for name in task.grades:
         metrics[name] = float(np.mean([g[name] for g in grades]))

@@ -109,6 +109,8 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
     saved = distributed.of_first(newest)
     runs.load_state(run.folder, saved, trainer.model, trainer.optimizer)
     state = State(saved["step"], saved["step"], saved["seconds"], saved["losses"])
+    if trainer.task.kept is not None:
+        run.keep(trainer.task.kept)
     run.begin(
         saved["records"],
         cfg.wandb,

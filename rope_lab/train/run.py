@@ -30,8 +30,9 @@ from tasks.base import Task
 
 log = logging.getLogger(__name__)
 
-METRICS, WEIGHTS = "metrics.jsonl", "weights.safetensors"
-OURS = ("run.json", METRICS, WEIGHTS, "probes.json", "probes.md", "probes.svg")  # in a run's folder, beside checkpoints
+METRICS, WEIGHTS, CODER = "metrics.jsonl", "weights.safetensors", "coder.txt"
+PROBES = ("probes.json", "probes.md", "probes.svg")
+OURS = ("run.json", METRICS, WEIGHTS, CODER, *PROBES)  # in a run's folder, beside checkpoints
 FORMAT = 4  # of checkpoints
 BEAT, PATIENCE = 10.0, 60.0  # seconds between two signs of life of a run, and without one until others take over
 
@@ -110,6 +111,10 @@ class Run:
             self._write_content()
         for record in metrics:
             self.wandb.log(record)
+
+    def keep(self, kept: str) -> None:
+        """Write `Task.kept`."""
+        self._write(CODER, kept.encode())
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a metric record: a line of metrics.jsonl, and a step of W&B."""
@@ -270,7 +275,8 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[config.Config, 
         hint = f"did you mean {near}?" if near else "`python -m rope_lab.train` makes one, in results/runs"
         raise ConfigError(f"{folder}: is not a run folder, it has no readable run.json; {hint}")
     cfg = config.from_record(content["config"], allowed_packages)
-    task = config.build_task(cfg)
+    kept = folder / CODER
+    task = config.build_task(cfg, kept.read_bytes().decode() if kept.exists() else None)
     model = build_model(cfg, len(task.alphabet))
     saved = load_checkpoint(folder, content["run_id"], task.version)
     if saved is None:
