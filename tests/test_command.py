@@ -1,116 +1,97 @@
-"""Nothing that is shown, nor that it cannot be shown, stops a command."""
+"""Commands: they are listed, run in each of three ways, and go on whatever becomes of the screen."""
 
-import dataclasses
-import io
 import json
 import os
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from conftest import TINY, only_folder
-from test_signals import StopAtLook
-from trained import load, run
+from conftest import ROOT, TINY, only_folder
+from trained import run
 
-from rope_lab import command
-from rope_lab.train import config
-from rope_lab.train import loop as train
+from rope_lab import __main__ as commands
 
 ASCII = "LANG=C LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
 SCREENS = {  # how a shell starts a command: {}
     "stderr closed": "{} 2>&-",
     "stdout closed": "{} >&-",
-    "all closed": "{} <&- >&- 2>&-",
     "nobody reads": "{} | true; exit ${PIPESTATUS[0]}",
     "nobody reads errors": "{ {} 2>&1 >&3 | true; exit ${PIPESTATUS[0]}; } 3>&1",
-    "stdout full": "{} >/dev/full",
     "all full": "{} >/dev/full 2>&1",
-    "not to be written": "{} 1</dev/null 2</dev/null",
     "ASCII": ASCII + " {}",
-    "encoding": "PYTHONIOENCODING=ascii:strict {}",
-    "all at once": ASCII + " {} <&- 2>&- | true; exit ${PIPESTATUS[0]}",
     "no terminal": "env -u TERM COLUMNS=10 {}",
 }
 SHOWING = """
 import sys; sys.argv = ["-m"]  # as Python has it when it begins a module's command
-import rope_lab, logging, os, subprocess, time, tqdm, warnings
-assert open(os.devnull).fileno() > 2
+import rope_lab, logging, time, tqdm, warnings
 for _ in range(3):
     print("rotate 1 · −2 → \\udcff", flush=True)
-    print("an error · −2 → \\udcff", file=sys.stderr, flush=True)
     logging.warning("a warning · −2 → \\udcff")
     warnings.warn("another · −2 → \\udcff")
     for _ in tqdm.tqdm(range(3), desc="·−→", mininterval=0): pass
     time.sleep(0.05)
 print("left in the buffer · " * 10_000, end="")
-subprocess.run([sys.executable, "-c", "import sys; sys.stdout.fileno(), sys.stderr.fileno()"], check=True)
-open("done", "w").write(str(sys.stdout.encoding))
+open("done", "w").close()
 """
 
 
-def in_shell(how: str, command: list[str], folder: Path) -> subprocess.CompletedProcess:
-    line = SCREENS[how].replace("{}", shlex.join(command), 1)
-    environment = os.environ | {"PYTHONPATH": str(config.ROOT), "PYTHONWARNINGS": "default"}
+def in_shell(line: str, folder) -> subprocess.CompletedProcess:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
     return subprocess.run(["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("how", SCREENS)
 def test_nothing_shown_stops_a_command(tmp_path, how):
     (tmp_path / "showing.py").write_text(SHOWING)
-    done = in_shell(how, [sys.executable, "showing.py"], tmp_path)
+    done = in_shell(SCREENS[how].replace("{}", f"{sys.executable} showing.py", 1), tmp_path)
     assert done.returncode == 0
     assert (tmp_path / "done").exists()
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
-    if how == "stdout full":
-        assert "nothing more is shown here: No space left on device" in done.stderr
-    if how in ("ASCII", "encoding"):
-        assert (tmp_path / "done").read_text() != "utf-8"
+    if how == "ASCII":
         assert done.stdout.startswith("rotate 1 ? ?2 ? ?\n")
 
 
-def test_nothing_shown_stops_a_run(tiny, tmp_path):
-    """One that warns, too, where all that may fail does at once."""
-    settings = ["train.warmup=10", f"out={tmp_path / 'runs'}"]
-    done = in_shell("all at once", [sys.executable, "-m", "rope_lab.train", *TINY, *settings], tmp_path)
+def test_a_run_goes_on_where_nobody_reads(tmp_path):
+    """By `python -m rope_lab train`, too."""
+    call = shlex.join([sys.executable, "-m", "rope_lab", "train", *TINY, "out=runs"])
+    done = in_shell(f"{call} 2>&1 | true; exit ${{PIPESTATUS[0]}}", tmp_path)
     assert done.returncode == 0
     content = json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())
     assert content["status"] == "finished"
-    assert content["metrics"] == run([*tiny, *settings, f"out={tmp_path / 'plain'}"])["metrics"]
+    assert content["metrics"] == run([*TINY, f"out={tmp_path / 'again'}"])["metrics"]
 
 
-@pytest.mark.parametrize("name", ['it\'s a "run" of $HOME', "-n"])
-def test_the_line_to_try_a_run_can_be_pasted(tiny, tmp_path, monkeypatch, capsys, name):
-    monkeypatch.chdir(tmp_path)
-    train.train(dataclasses.replace(load(*tiny), out=name))
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "rope_lab.sample" in line]
-    pasted = line.split("try it")[1].replace(
-        "-m rope_lab.sample", f"-c {shlex.quote('import sys; print(sys.argv[1])')}"
-    )
-    shown = subprocess.run(["bash", "-c", pasted], capture_output=True, text=True)
-    assert (tmp_path / shown.stdout.rstrip("\n")).resolve() == only_folder(tmp_path / name)
-    assert not shown.stdout.startswith("-")
-
-
-def test_a_run_without_a_checkpoint_is_not_one_to_try(tiny, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        train.train(load(*tiny), StopAtLook(1))
+def test_the_commands_are_listed_and_each_can_be_called(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["rope-lab"])
+    commands.main()
     shown = capsys.readouterr().out
-    assert "interrupted after 0 steps" in shown
-    assert "rope_lab.sample" not in shown
+    assert {"train", "results", "report", "sample", "probe", "check"} <= commands.sources().keys()
+    for name, path in commands.sources().items():
+        assert f"rope-lab {name} " in shown
+        assert 'if __name__ == "__main__":' in path.read_text() or name == "train"
+    monkeypatch.setattr(sys, "argv", ["rope-lab", "trian"])
+    with pytest.raises(SystemExit) as ended:
+        commands.main()
+    assert ended.value.code == 2
+    assert "did you mean train?" in capsys.readouterr().err
 
 
-def test_what_is_unbuffered_is_written_by_the_line():
-    """Of PYTHONUNBUFFERED=1 too; or what clears a progress bar would come after the line that takes its place."""
-    reader, writer = os.pipe()
-    os.set_blocking(reader, False)
-    stream = command._safe(writer, io.TextIOWrapper(io.BytesIO(), write_through=True))
-    stream.write("\r")
-    assert os.read(reader, 9) == b"\r"
-    stream.write("a line\n")
-    assert os.read(reader, 9) == b"a line\n"
-    stream.detach()
-    os.close(reader)
-    os.close(writer)
+WITHOUT = "import sys; sys.argv = ['-m']; {before}; import rope_lab; import {module}"
+
+
+@pytest.mark.parametrize(
+    ("before", "module", "said"),
+    [
+        ("sys.modules['hydra'] = None", "rope_lab.train.config", "hydra is not installed for"),
+        ("sys.modules['pandas'] = None", "rope_lab.results.frame", "pandas is not installed for"),
+        ("sys.version_info = (3, 10)", "rope_lab.train", "needs Python 3.11 or newer"),
+    ],
+)
+def test_another_python_than_that_of_the_checkout_is_two_lines(before, module, said, tmp_path):
+    done = in_shell(shlex.join([sys.executable, "-c", WITHOUT.format(before=before, module=module)]), tmp_path)
+    assert done.returncode == 1
+    first, second = done.stderr.splitlines()
+    assert said in first
+    assert "make setup" in second

@@ -1,0 +1,67 @@
+"""Training from Python, in a notebook or a program: `rope_lab.fit("task=…", "position=…")`."""
+
+import functools
+import json
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rope_lab.model.transformer import Transformer
+from rope_lab.train import config
+from rope_lab.train.loop import train
+from rope_lab.train.run import load_run, out_folder
+from rope_lab.train.trainer import resolve
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has ended.
+
+    folder: where its records lie
+    record: what its run.json says
+    config: its settings
+    """
+
+    folder: Path
+    record: dict[str, Any]
+    config: config.Config
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The last value of each metric."""
+        return self.record["metrics"]
+
+    @property
+    def score(self) -> float | None:
+        """The share of held-out problems that are right, 0 to 1; None if the task grades nothing, as text."""
+        return self.metrics.get("eval/accuracy")
+
+    @property
+    def curve(self) -> pd.DataFrame:
+        """Every metric by step, a column each; NaN if a metric was not recorded at a step."""
+        lines = (self.folder / "metrics.jsonl").read_text("utf-8").splitlines()
+        return pd.DataFrame(map(json.loads, lines)).set_index("step")
+
+    @functools.cached_property
+    def model(self) -> Transformer:
+        """The trained model, in evaluation mode on the CPU."""
+        _, _, model, _ = load_run(self.folder, self.config.allowed_packages)
+        return model.eval()
+
+
+def fit(*overrides: str) -> Run:
+    """Trains a run, or resumes or returns it, as the command line with these overrides does.
+
+    Raises ConfigError if they cannot be run, and KeyboardInterrupt if it was interrupted; it then resumes.
+    """
+    cfg = config.load(*overrides)
+    try:
+        record = train(cfg)
+    except SystemExit as end:
+        if end.code == 128 + signal.SIGINT:
+            raise KeyboardInterrupt from None
+        raise
+    return Run(out_folder(cfg) / config.identity(resolve(cfg)).run_name, record, cfg)

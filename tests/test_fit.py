@@ -1,0 +1,86 @@
+"""Training from Python: `rope_lab.fit`, in a program, a notebook, or another program of Hydra's."""
+
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+from conftest import TINY
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from test_readme import block
+from trained import command
+
+import rope_lab
+from rope_lab.text import ConfigError
+from rope_lab.train import config
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """The working directory of a program whose runs are small."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["/home/alice/private.py", "position=hers"])
+    load = config.load
+    monkeypatch.setattr(config, "load", lambda *words, **more: load(*words, *TINY, "out=runs", **more))
+    return tmp_path
+
+
+def run_example() -> dict:
+    """What the example of docs/extending.md has defined once it has run."""
+    found: dict = {}
+    exec(block("From Python", "python"), found)
+    return found
+
+
+def test_the_example_in_the_docs_runs(small, capsys):
+    found = run_example()
+    run = found["run"]
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"{run.score:.0%} of held-out")
+    assert found["loss"].index.tolist() == [0, 3, 6]
+    assert run.curve.loc[6, "eval/loss"] == run.metrics["eval/loss"]
+    assert not run.model.training
+    typed = shlex.split(run.record["provenance"]["command"])
+    assert typed[:6] == ["python", "-m", "rope_lab.train", "position=roper", "train.steps=300", "model.d_model=16"]
+    assert "already finished" in command([*typed[3:], "wandb.mode=disabled", "out=runs"], small).stdout
+
+
+def test_it_runs_inside_another_program_of_hydras(small):
+    (small / "theirs").mkdir()
+    with initialize_config_dir(str(small / "theirs"), version_base="1.3"):
+        before = GlobalHydra.instance().hydra
+        assert run_example()["run"].record["status"] == "finished"
+        assert GlobalHydra.instance().hydra is before
+
+
+HYDRAS = """
+import hydra, rope_lab
+@hydra.main(version_base=None, config_path=None)
+def main(cfg):
+    print(rope_lab.fit("position=rope", *cfg.words.split()).score)
+main()
+"""
+
+
+def test_it_runs_in_a_job_of_a_program_of_hydras(tmp_path):
+    (tmp_path / "theirs.py").write_text(HYDRAS)
+    words = " ".join([*TINY, f"out={tmp_path / 'runs'}"])
+    environment = os.environ | {"PYTHONPATH": str(config.ROOT), "PYTHONWARNINGS": ""}
+    call = [sys.executable, "theirs.py", f"+words='{words}'"]
+    done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.splitlines()[-1]) >= 0
+
+
+def test_it_runs_in_a_notebooks_shell(small):
+    shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell.instance()
+    assert shell.run_cell(block("From Python", "python")).success
+    assert shell.user_ns["run"].record["status"] == "finished"
+
+
+def test_what_is_wrong_is_raised(small):
+    with pytest.raises(ConfigError, match="did you mean rope"):
+        rope_lab.fit("position=rop")
+    with pytest.raises(AttributeError, match="no attribute 'fitt'"):
+        rope_lab.fitt  # noqa: B018
