@@ -1,11 +1,11 @@
 """The commands: `rope-lab X …` and `python -m rope_lab X …` are `python -m rope_lab.X …`."""
 
 import ast
-import importlib.util
 import runpy
 import sys
 from pathlib import Path
 
+from rope_lab.places import HERE
 from rope_lab.text import nearest
 
 COMMANDS = {name: f"rope_lab.{name}" for name in ("train", "results", "report", "sample", "probe", "check", "table")}
@@ -14,13 +14,9 @@ COMMANDS |= {"plan": "rope_lab.results.plan", "power": "rope_lab.results.power",
 
 def sources() -> dict[str, Path]:
     """The source of each command that is there, by its name."""
-    found = {}
-    for name, module in COMMANDS.items():
-        spec = importlib.util.find_spec(module)
-        if spec and spec.origin:
-            main = Path(spec.origin).with_name("__main__.py")
-            found[name] = main if spec.submodule_search_locations else Path(spec.origin)
-    return found
+    bases = {name: HERE.parent / module.replace(".", "/") for name, module in COMMANDS.items()}
+    found = [(name, path) for name, base in bases.items() for path in (base.with_suffix(".py"), base / "__main__.py")]
+    return {name: path for name, path in found if path.is_file()}
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ def installed(wheel, tmp_path_factory) -> Path:
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
     site = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
-    (Path(site) / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    (Path(site) / "libraries.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
     subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", *INSTALL, wheel], check=True)
     return folder / "bin"
 
