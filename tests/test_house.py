@@ -22,7 +22,7 @@ PACKAGES = {
 USERS = {
     "torch": "model train check probe repeat bench",
     "scipy": "results",
-    "pandas": "results report",
+    "pandas": "results report notebook",
     "matplotlib": "results",
     "altair": "report",
     "jinja2": "report",
