@@ -40,7 +40,7 @@ paper-table: $(READY) ## run the comparison at the write-up's own scale, for a G
 	.venv/bin/python scripts/table.py paper wandb.mode=disabled $(ARGS) ; $(RUN) rope_lab.results
 
 figures: $(READY) ## rebuild the tables and figures in results/ from the rows kept there
-	for kept in results/rows.csv results/*/rows.csv; do $(RUN) rope_lab.results "$$(dirname "$$kept")" || exit; done
+	for kept in results/runs.jsonl results/*/runs.jsonl; do $(RUN) rope_lab.results "$$(dirname "$$kept")" || exit; done
 	$(RUN) rope_lab.results.plan
 	$(RUN) rope_lab.probe results/probes/*.json
 

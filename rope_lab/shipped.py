@@ -14,7 +14,12 @@ from rope_lab.text import flat
 def shipped(name: str) -> dict[str, Any]:
     """The settings of conf/<name>.yaml and the defaults of its class, flat; none if there is no such file."""
     path = ROOT / "conf" / f"{name}.yaml"
-    return flat(_filled(OmegaConf.to_container(OmegaConf.load(path)))) if path.exists() else {}
+    return with_class_names(flat(_filled(OmegaConf.to_container(OmegaConf.load(path))))) if path.exists() else {}
+
+
+def with_class_names(settings: dict[str, Any]) -> dict[str, Any]:
+    """Flat settings in which `_target_` is the name of a class, whatever module it stands in."""
+    return {key: value.rpartition(".")[2] if key.endswith("_target_") else value for key, value in settings.items()}
 
 
 def _filled(node: Any) -> Any:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rope_lab import shipped as settings
-from rope_lab.identity import identify
+from rope_lab.files import as_json, sealed
+from rope_lab.identity import NUMERICS, identify
 from rope_lab.results import __main__ as results
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run
@@ -47,7 +48,8 @@ def make_run(out: Path, scheme: str, seed: int, last: float, **changes: Any) -> 
         "slices": {"index": {"0": [200, last], "1": [312, last]}, "answer_position": {"1": [10, 0.5]}},
         "floor": {"loss": 0.0, "answer_position": {"1": [10, 0.0]}},
         "provenance": {
-            "code": "c0de",
+            "numerics": NUMERICS,
+            "plugin": {},
             "git": {"commit": "0123456789abcdef", "dirty": False},
             "versions": {"torch": "2.13.0"},
             "hardware": {"device": "cpu", "name": "CPU", "threads": 1},
@@ -65,7 +67,7 @@ def make_run(out: Path, scheme: str, seed: int, last: float, **changes: Any) -> 
     content |= {"run_id": identity.run_id, "recipe_id": identity.recipe_id}
     folder = out / f"{scheme}-s{seed}-{name}"
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(content))
+    (folder / "run.json").write_bytes(as_json(sealed(content)))
     lines = [{"step": s, "eval/accuracy": last * s / 100, "eval/loss": 1 - last * s / 100} for s in STEPS]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
@@ -95,7 +97,8 @@ def make_row(scheme: str, seed: int, curve: list[float], metric: str = "eval/acc
         tokens=5000,
         seconds=1.0,
         parameters=10,
-        code="c0de",
+        numerics=NUMERICS,
+        plugin={},
         commit="0123456789ab",
         torch="2.13",
         hardware="CPU",

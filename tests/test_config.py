@@ -16,7 +16,7 @@ from trained import load, run
 
 from rope_lab import files, sample
 from rope_lab.model.positions import Dims
-from rope_lab.shipped import shipped
+from rope_lab.shipped import shipped, with_class_names
 from rope_lab.text import ConfigError, flat
 from rope_lab.train import config, instantiate
 from rope_lab.train import run as runs
@@ -109,7 +109,7 @@ def test_a_yaml_says_only_what_differs_from_its_class(name):
     defaults = {key: p.default for key, p in inspect.signature(cls).parameters.items() if key != "dims"}
     assert not [key for key, value in node.items() if key != "_target_" and defaults[key] == value]
     if name.startswith("position/"):  # what results know without importing torch
-        assert shipped(name) == flat(load(name.replace("/", "=")).position)
+        assert shipped(name) == with_class_names(flat(load(name.replace("/", "=")).position))
 
 
 def test_a_record_gives_back_its_configuration():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from trained import load, make_scheme
+from trained import make_scheme
 
 from rope_lab.model.attention import softmax_attention
 from rope_lab.model.hooks import Dims, PositionScheme
@@ -14,7 +14,6 @@ from rope_lab.model.more_positions import CayleyString, HeadBases, KerpleLog, Le
 from rope_lab.model.positions import Randomized
 from rope_lab.model.transformer import Transformer
 from rope_lab.probe import changed
-from rope_lab.train import provenance
 
 B, T, H, K = 2, 7, 3, 8
 DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)
@@ -181,10 +180,3 @@ def test_gradients(name):
 def test_a_base_of_1_is_refused():
     with pytest.raises(ValueError, match=r"position\.last_base=1\.0"):
         HeadBases(DIMS, last_base=1.0)
-
-
-def test_only_their_own_runs_have_their_code():
-    code, plain = (provenance.code_digest(load(f"position={name}")) for name in ("lerope", "rope"))
-    core, _, own = code.partition("+")
-    assert core == plain
-    assert own == provenance.digest_of(["rope_lab.model.more_positions"])

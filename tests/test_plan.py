@@ -218,7 +218,7 @@ def test_each_count_is_shown_once_a_seed(study, runs):
 
 
 def test_runs_of_two_codes_are_not_paired(study, runs):
-    mixed = [replace(runs[0], code="other"), *runs[1:]]
+    mixed = [replace(runs[0], numerics=2), *runs[1:]]
     assert "cannot be paired" in outcome(study, mixed)
 
 
@@ -236,7 +236,7 @@ def test_differences_within_rounding_decide_nothing(study):
     [
         ({"settings": {"train.precision": "float32"}}, "train.precision"),
         ({"settings": {"train.steps": 50}}, "train.steps"),
-        ({"code": "c0de+91d3"}, "roper"),
+        ({"plugin": {"position": "91d3"}}, "roper"),
         ({"position_settings": {}}, "position.base of roper"),
     ],
 )
@@ -262,7 +262,7 @@ def test_a_setting_that_one_scheme_is_given_may_not_differ_within_another(study,
 
 def test_a_run_of_mixed_origin_is_named_and_nothing_is_tested(study, runs):
     """Even where all of them are of the same mixed code."""
-    alike = [replace(run, code="a → b") for run in runs]
+    alike = [replace(run, numerics="2 → 3") for run in runs]
     one = [replace(runs[0], torch="2.1 → 2.13"), *runs[1:]]
     for mixed, named in ((alike, "rope seed 13"), (one, "roper seed 8")):
         text = outcome(study, mixed)

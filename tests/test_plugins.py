@@ -74,8 +74,11 @@ def test_a_file_is_a_scheme_that_is_compared_under_its_name(write, tmp_path, lau
     found = contents(tmp_path / "runs")
     assert [(each["task"], each["position"]) for each in found] == [("own_echo", n) for n in ("own_slope", "rope")] * 2
     mine, rope = found[:2]
-    core, _, own = mine["provenance"]["code"].partition("+")
-    assert (core, bool(own)) == (rope["provenance"]["code"], True)  # paired: one core
+    assert mine["provenance"]["numerics"] == rope["provenance"]["numerics"]
+    assert mine["provenance"]["plugin"] == rope["provenance"]["plugin"] | {
+        "position": mine["provenance"]["plugin"]["position"]
+    }
+    assert rope["provenance"]["plugin"].keys() == {"task"}
     assert mine["provenance"]["command"].startswith(
         "python -m rope_lab.train position=own_slope.py task=own_echo.py seed=0 "
     )
@@ -83,23 +86,28 @@ def test_a_file_is_a_scheme_that_is_compared_under_its_name(write, tmp_path, lau
     results.main([str(tmp_path / "runs")])
     page = (tmp_path / "runs" / "README.md").read_text()
     assert re.search(r"\| own_slope +\| \d\.\d+ .*n=2", page)
-    assert "not one code" not in page
 
 
-def test_the_same_command_resumes_and_says_where_the_file_has_changed(write, tmp_path, caplog):
-    write("own_slope.py", SCHEME)
+@pytest.mark.parametrize("changed", ["own_slope.py", "own_helper.py"])
+def test_the_same_command_resumes_and_says_where_its_files_have_changed(write, tmp_path, monkeypatch, caplog, changed):
+    """The file, or a module beside it that it imports."""
+    texts = {"own_slope.py": f"from own_helper import GAIN\n{SCHEME}", "own_helper.py": "GAIN = 2\n"}
+    for name, text in texts.items():
+        write(name, text)
+    monkeypatch.syspath_prepend(tmp_path)
     words = ["position=own_slope.py", *TINY, "out=runs"]
     assert command(words, tmp_path).returncode == 0
     returned = command(words, tmp_path)
     assert "already finished" in returned.stdout
     assert returned.stdout.splitlines()[-1].endswith("--allow own_slope.py")
     sys.modules.pop("own_slope")
-    provenance._tree_of.cache_clear()
-    write("own_slope.py", SCHEME.replace("-self.slope", "-2 * self.slope"))
+    provenance._files_of.cache_clear()
+    write(changed, texts[changed] + "MORE = 1\n")
     caplog.clear()
     assert command(words, tmp_path).returncode == 0
-    assert "it was run by other code" in caplog.text
-    provenance._tree_of.cache_clear()
+    assert "it was run by other code, code of the position" in caplog.text
+    provenance._files_of.cache_clear()
+    sys.modules.pop("own_helper")
 
 
 def test_a_run_is_read_with_the_file_that_is_allowed(write, tmp_path, capsys):
@@ -170,8 +178,12 @@ def test_an_installed_package_names_its_schemes_and_tasks(write, tmp_path, monke
         assert command(["position=slopes", *TINY, "out=runs"], tmp_path).returncode == 0
         (content,) = contents(tmp_path / "runs")
         assert content["position"] == "slopes"
-        own = provenance.digest_of(["ownlib.schemes", "ownlib.more"])
-        assert content["provenance"]["code"].endswith(f"+{own}")
+        from rope_lab.train import provenance
+
+        assert content["provenance"]["plugin"].keys() == {"position"}
+        lines = provenance._files_of("ownlib.schemes")
+        files = {"ownlib/__init__.py", "ownlib/more.py", "ownlib/schemes.py"}
+        assert {line.partition(" ")[0] for line in lines} == files
         with pytest.raises(ConfigError, match=r"position=lost: ownlib\.nowhere:Lost cannot be imported, .*No module"):
             config.load("position=lost")
     finally:

@@ -49,7 +49,7 @@ def test_without_a_difference_it_says_what_numbers_of_pairs_see(out, capsys):
 
 def test_any_scheme_is_the_baseline_and_pairs_need_the_same_code(out, capsys):
     for seed in range(4):
-        make_run(out, "none", seed, 0.3 + 0.02 * seed**2, provenance__code="c0de" if seed < 3 else "other")
+        make_run(out, "none", seed, 0.3 + 0.02 * seed**2, provenance__numerics=3 if seed < 3 else 2)
     rows = {row["− none"]: row["pairs"] for row in asked(capsys, out, "--against", "none")}
     assert rows == {"RoPE": "3", "RoPER": "3"}
     assert [row["− none"] for row in asked(capsys, out, "--against", "none", "--position", "roper")] == ["RoPER"]

@@ -212,7 +212,6 @@ def test_a_window_hides_what_is_before_it_and_nothing_else(name):
         ("rope", "shift=1000000000", "with N below 10⁹"),
         ("rope", "window=1000000000", "with N below 10⁹"),
         ("rope", "ablate=x", "must be shift=N"),
-        ("rope", "still=qk:0-1", "still=qk:0-1: is now ablate=qk:0-1"),
         ("rope", "window=0", "must be shift=N"),
         ("rope", "noise", "must be shift=N"),
     ],
@@ -236,7 +235,7 @@ def test_the_command_line(tiny, tmp_path, capsys):
     found = json.loads((folder / "probes.json").read_text())
     whole, *others = found["outcomes"]
     assert found["run"] == found["probe"]
-    assert found["run"]["code"] == content["provenance"]["code"]
+    assert found["run"]["numerics"] == content["provenance"]["numerics"]
     assert whole["loss"] == pytest.approx(content["metrics"]["eval/loss"], rel=1e-6)
     assert whole["accuracy"] == pytest.approx(content["metrics"]["eval/accuracy"])
     assert [o["probe"] for o in others] == probe.all_probes(make_model("roper"), 64)
@@ -283,10 +282,10 @@ def test_a_run_of_other_code_is_said_to_be(tiny, tmp_path, capsys, caplog, monke
     folder = only_folder(tmp_path / "runs")
     probe.main([str(folder), "shift=1"])
     assert "other code" not in caplog.text
-    monkeypatch.setattr(provenance, "code_digest", lambda cfg: "another")
+    monkeypatch.setattr(provenance, "code", lambda cfg: {"numerics": 99, "plugin": {}})
     probe.main([str(folder), "shift=1"])
-    assert "is of other code" in caplog.text
-    assert "now another" in caplog.text
+    assert "run by other code" in caplog.text
+    assert "(now 99)" in caplog.text
 
 
 def test_what_goes_wrong_in_a_scheme_is_not_taken_for_positions_that_end(tiny, tmp_path, monkeypatch):
@@ -329,10 +328,10 @@ def test_what_a_report_says_is_shown_and_does_nothing(tmp_path):
     assert (tmp_path / "x.svg").read_text().rstrip().endswith("</svg>")
 
 
-def test_reports_of_old_names_are_shown_under_the_new_ones(tmp_path):
+def test_reports_are_shown_with_wavelengths(tmp_path):
     """And the record itself stays as it was written."""
-    outcomes = [{"probe": "", "loss": 1.0, "accuracy": 0.5, "cannot": "", "waves": None}]
-    outcomes += [{"probe": "still=vo:0-1", "loss": 2.0, "accuracy": 0.1, "cannot": "", "waves": [6.28, 11.2]}]
+    outcomes = [{"probe": "", "loss": 1.0, "accuracy": 0.5, "cannot": "", "wavelengths": None}]
+    outcomes += [{"probe": "ablate=vo:0-1", "loss": 2.0, "accuracy": 0.1, "cannot": "", "wavelengths": [6.28, 11.2]}]
     old = json.dumps(json.loads(NOTHING) | {"outcomes": outcomes}, indent=1) + "\n"
     (tmp_path / "x.json").write_text(old)
     probe.main([str(tmp_path / "x.json")])

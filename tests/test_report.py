@@ -81,7 +81,7 @@ def runs(tmp_path) -> Path:
 
 @KEPT_PAGE
 def test_the_page_of_the_kept_rows_holds_every_run_and_is_small(kept):
-    folders = [KEPT, *sorted(path.parent for path in KEPT.glob("*/rows.csv"))]
+    folders = [KEPT, *sorted(path.parent for path in KEPT.glob("*/runs.jsonl"))]
     every = [run.run_id for folder in folders for run in read(folder)[0]]
     cells = pd.Series(kept.texts)
     shown = cells[cells.str.fullmatch("[0-9a-f]{12}")].value_counts()

@@ -128,7 +128,7 @@ def test_a_run_that_diverged_counts_with_the_worst_value_and_is_named():
 
 def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
     runs = rates({"rope": [[0.1], [0.2], [0.3]]})
-    runs += [cell("roper", 0, 0.5, {"train.lr": 0.001}, code="other")]
+    runs += [cell("roper", 0, 0.5, {"train.lr": 0.001}, numerics=2)]
     runs += [cell("roper", 0, 0.5, {"train.lr": 0.002}, torch="1 → 2")]
     runs += [cell("roper", 0, 0.5, {"train.lr": 0.004})]
     found = only(runs)

@@ -21,6 +21,7 @@ from conftest import SCHEMES, TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run, stopped_run
 
 from rope_lab import sample
+from rope_lab.identity import NUMERICS
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, config, console, data, provenance
 from rope_lab.train import loop as train
@@ -66,7 +67,7 @@ def test_a_run_records_what_the_contract_says(tiny, tmp_path):
     assert content["floor"]["loss"] == 0
     assert content["slices"].keys() == {"answer_position", "index", "suffix_length"}
     assert sum(count for count, _ in content["slices"]["index"].values()) == 128
-    assert {"git", "versions", "hardware", "start", "end"} <= content["provenance"].keys()
+    assert {"numerics", "plugin", "git", "versions", "hardware", "start", "end"} <= content["provenance"].keys()
 
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records] == [0, 2, 3, 4, 6]
@@ -274,17 +275,16 @@ def test_fresh_starts_over_once_however_often_a_queue_begins_its_job(tiny, monke
 
 
 def test_other_code_is_warned_of_when_finished_and_refused_when_not(tiny, tmp_path, monkeypatch, caplog):
-    today = provenance.code_digest(load(*tiny))
     stopped_run(tiny, tmp_path / "runs", monkeypatch)
-    monkeypatch.setattr(provenance, "code_digest", lambda cfg: "another")
+    monkeypatch.setattr(provenance, "code", lambda cfg: {"numerics": 99, "plugin": {}})
     with pytest.raises(ConfigError, match=r"begun by other code .*fresh=true starts over, other_code=true"):
         run(tiny)
     assert run([*tiny, "other_code=true"])["status"] == "finished"
-    monkeypatch.setattr(provenance, "code_digest", lambda cfg: "a third")
+    monkeypatch.setattr(provenance, "code", lambda cfg: {"numerics": 100, "plugin": {}})
     source = run(tiny)["provenance"]
-    assert source["code"] == "another"
-    assert [earlier["code"] for earlier in source["earlier"]] == [today]
-    assert "it was run by other code (another, now a third)" in caplog.text
+    assert source["numerics"] == 99
+    assert [earlier["numerics"] for earlier in source["earlier"]] == [NUMERICS]
+    assert "it was run by other code, numerics 99 (now 100)" in caplog.text
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient", "weight"])

@@ -103,7 +103,7 @@ def test_a_planned_test_that_says_neither_is_unsure_unless_half_of_the_published
 
 def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
     made = gaining(0.3)
-    open_, mixed = planned(made[:-1]), planned([replace(made[0], code="other"), *made[1:]])
+    open_, mixed = planned(made[:-1]), planned([replace(made[0], numerics=2), *made[1:]])
     verdict, untested = found(studies=(open_, mixed))
     assert (verdict.word, verdict.runs) == ("open", (15, 16))
     assert untested.word == "unsure"  # all have ended, and cannot be paired

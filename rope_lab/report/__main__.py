@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rope_lab.files import read_file, write_whole
 from rope_lab.places import RESULTS, ROOT
-from rope_lab.results import against, outcomes, probes, store, studies
-from rope_lab.results.folders import MOST_BYTES, read
+from rope_lab.results import against, outcomes, probes, studies
+from rope_lab.results.folders import is_kept, read
 from rope_lab.results.groups import group
 from rope_lab.results.pages import Content
 from rope_lab.results.published import Published
@@ -29,8 +29,8 @@ ADDRESS = re.compile(r"https://[\w.:-]+(/[\w.~%-]+)*")  # of a W&B run
 
 def with_those_below(folder: Path) -> list[Path]:
     """A folder, and, of one of kept rows, the folders of kept rows in it."""
-    below = sorted(path for path in folder.iterdir() if path.is_dir()) if store.exists(folder) else []
-    return [folder, *(path for path in below if store.exists(path))]
+    below = sorted(path for path in folder.iterdir() if path.is_dir()) if is_kept(folder) else []
+    return [folder, *(path for path in below if is_kept(path))]
 
 
 def links(folder: Path) -> dict[str, str]:
@@ -38,7 +38,7 @@ def links(folder: Path) -> dict[str, str]:
     found = {}
     for path in [folder / "run.json", *sorted(folder.glob("*/run.json"))]:
         try:
-            content = json.loads(read_file(path, MOST_BYTES))
+            content = json.loads(read_file(path))
             if ADDRESS.fullmatch(content["wandb"]):
                 found[content["run_id"]] = content["wandb"]
         except (OSError, *DAMAGE):  # logged nowhere, or damaged, which `read` reports
@@ -68,7 +68,7 @@ def named(folder: Path) -> str:
 def title(folder: Path) -> str:
     """What the page in a folder is called, or the folder's name."""
     try:
-        first = read_file(folder / "README.md", MOST_BYTES).decode().partition("\n")[0]
+        first = read_file(folder / "README.md").decode().partition("\n")[0]
     except (OSError, UnicodeDecodeError):
         first = ""
     return one_line(first.removeprefix("# ").strip() if first.startswith("# ") else folder.resolve().name, 80)

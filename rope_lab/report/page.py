@@ -25,7 +25,7 @@ from rope_lab.results.verdicts import OPEN, Verdict, headline
 from rope_lab.text import plain, show
 
 HERE = Path(__file__).parent
-ORIGIN = ("status", "steps", "code", "commit", "torch", "hardware", "threads", "parameters")
+ORIGIN = ("status", "steps", "numerics", "plugin", "commit", "torch", "hardware", "threads", "parameters")
 
 
 @dataclass(frozen=True)

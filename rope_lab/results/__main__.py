@@ -12,20 +12,21 @@ Keeping is atomic, however many processes keep at once. README.md and the figure
 off, the next call without --keep makes them. `python -m rope_lab.report` draws every chart that pages do not show.
 """
 
-import gc
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+from rope_lab.files import write_whole
 from rope_lab.places import IN_CHECKOUT, RESULTS, newest_run
-from rope_lab.results import against, outcomes, store, studies
-from rope_lab.results.folders import no_collection, read
+from rope_lab.results import against, outcomes, studies
+from rope_lab.results.folders import is_kept, read
+from rope_lab.results.frame import tidy
 from rope_lab.results.groups import group
-from rope_lab.results.kept import keep
+from rope_lab.results.kept import Conflict, keep
 from rope_lab.results.pages import INDEX, Content, publish, put_verdicts, text
 from rope_lab.results.published import Published
-from rope_lab.results.runs import Run
+from rope_lab.results.runs import Run, differing
 from rope_lab.text import argument_parser, say, short_path
 
 
@@ -36,9 +37,24 @@ def worth_keeping(run: Run, published: Published) -> Run:
     return replace(run, curves=curves)
 
 
+def one_each(runs: list[Run]) -> tuple[list[Run], list[str], list[str]]:
+    """Each run as last found; a line on the runs found more than once, and one on those with other numbers."""
+    once = {run.run_id: run for run in runs}
+    again = sorted({str(run) for run in runs if run is not once[run.run_id]})
+    unlike = {str(run): found for run in runs if (found := differing(run, once[run.run_id]))}
+    more = ", …" if len(again) > 3 else ""
+    numbers = "; ".join(f"{run}: {', '.join(found[:3])}" for run, found in list(unlike.items())[:3])
+    rest = f"; and {len(unlike) - 3} more runs" if len(unlike) > 3 else ""
+    return (
+        list(once.values()),
+        [f"found more than once, and shown as last found: {', '.join(again[:3])}{more}"] if again else [],
+        [f"found twice with other numbers: {numbers}{rest}"] if unlike else [],
+    )
+
+
 def no_runs(folder: Path) -> str:
     """Why a folder holds no runs, and what to do; empty if it may hold some."""
-    if store.exists(folder) or os.path.lexists(folder / "run.json") or any(folder.glob("*/run.json")):
+    if is_kept(folder) or os.path.lexists(folder / "run.json") or any(folder.glob("*/run.json")):
         return ""
     if folder.is_file():
         hint = "give a folder of runs" if no_runs(folder.parent) else f"did you mean {folder.parent}?"
@@ -53,6 +69,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--keep", action="store_true", help="add the runs to those kept in results/, and rebuild that")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="keep them there instead, or write the pages there")
+    parser.add_argument("--replace", action="store_true", help="with --keep: other numbers replace those that are kept")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the frame there, a row a run and metric")
     parser.add_argument("--against", metavar="WHAT", help="a scheme, KEY=VALUE, `recipe` or a recipe's id")
     parser.add_argument("--contender", metavar="SCHEME", help="whom the verdicts are about (default: roper)")
     parser.add_argument("--print", action="store_true", help="write nothing, only print the tables")
@@ -71,21 +89,19 @@ def main(arguments: list[str] | None = None) -> None:
     if reason := next(filter(None, map(no_runs, folders)), ""):
         sys.exit(reason)
 
-    with no_collection():
-        found = [read(folder, cached=not given.keep) for folder in folders]  # what is kept is read to the last digest
-        gc.freeze()
+    found = [read(folder) for folder in folders]
     runs, problems = ([each for part in parts for each in part] for parts in zip(*found, strict=True))
-    once = {run.run_id: run for run in runs}
-    if again := sorted({str(run) for run in runs if run is not once[run.run_id]}):
-        more = ", …" if len(again) > 3 else ""
-        problems.append(f"found more than once, and shown as last found: {', '.join(again[:3])}{more}")
-    published, runs = Published(), list(once.values())
+    runs, again, unlike = one_each(runs)
+    problems += again + unlike
+    if given.keep and unlike and not given.replace:
+        sys.exit(f"{unlike[0]}; name one of the folders, or --replace keeps the last found")
+    published = Published()
     if given.keep:
         try:
             out.mkdir(parents=True, exist_ok=True)
-            keep([worth_keeping(run, published) for run in runs], out)
-        except ValueError as error:
-            sys.exit(f"{out}: {error}; mend that first")
+            keep([worth_keeping(run, published) for run in runs], out, given.replace)
+        except Conflict as error:
+            sys.exit(f"{out}: {error}")
         except OSError as error:
             sys.exit(f"{out}: cannot be written ({error.strerror}); what was kept there stays as it was")
         runs, kept_problems = read(out)
@@ -105,9 +121,14 @@ def main(arguments: list[str] | None = None) -> None:
     say(text(content))
     if hint := against.hint(published, groups):
         say(hint)
+    if given.csv:
+        try:
+            write_whole(given.csv, tidy(runs).to_csv(index=False).encode())
+        except OSError as error:
+            sys.exit(f"--csv {given.csv}: cannot be written ({error.strerror})")
     if given.print or not content.groups:
         return
-    if asks and not given.into and store.exists(out):
+    if asks and not given.into and is_kept(out):
         say(f"nothing is written: the pages beside kept runs are against {Published().baseline}; --into FOLDER writes")
         return
     try:

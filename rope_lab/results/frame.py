@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from rope_lab.compat import BACKFILLED, general
-from rope_lab.results.codes import numbers_of
+from rope_lab.identity import BACKFILLED, general
 from rope_lab.results.folders import read
 from rope_lab.results.runs import COLUMNS, Run
 from rope_lab.shipped import shipped
@@ -24,19 +23,21 @@ SCHEME_DEFAULTS = {key.removeprefix("position."): v for key, v in BACKFILLED.ite
 
 
 def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
-    """The runs of a folder as a tidy frame: one row a run and metric. Runs that cannot be read are logged and left out.
+    """The runs of a folder as a tidy frame, a row a run and metric. Runs that cannot be read are logged and left out.
 
-    folder:   of kept records (`results/`), of run folders (`results/runs`), or one run's
+    folder:   of kept records (`results`), of run folders (`results/runs`), or one run's
     settings: of the recipe, by name (`train.lr`); each becomes a column more, None where a run has no such setting
 
-    Columns: `task scale recipe_id position seed run_id`, which say what was run; `status` (running, finished,
-    interrupted, diverged, failed); `steps sequences tokens seconds`, how far and how long; `parameters`, of the model;
-    `code commit torch hardware threads`, where it comes from, ` → ` between the values of the parts of a resumed run;
-    `scheme`, the position encoding and in what it is unlike its yaml; `metric` and `value`, its last value.
+    The columns are in docs/frame.md.
     """
-    runs, problems = read(Path(folder), curves=False)
+    runs, problems = read(Path(folder))
     for problem in problems:
         log.warning("%s", problem)
+    return tidy(runs, settings)
+
+
+def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
+    """The frame of `load`."""
     table = runs_frame(runs)
     for name in settings:
         table[name] = [recipe(run).get(name) for run in runs]
@@ -44,22 +45,19 @@ def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
         [(run, metric, float(value)) for run in table.index for metric, value in sorted(runs[run].metrics.items())],
         columns=["run", "metric", "value"],
     )
-    return (
-        table.drop(columns=["run", "mixed", "numbers_of"])
-        .join(metrics.set_index("run"), how="inner")
-        .reset_index(drop=True)
-    )
+    table = table.drop(columns=["run", "mixed", "numbers"])
+    return table.join(metrics.set_index("run"), how="inner").reset_index(drop=True)
 
 
 def runs_frame(runs: list[Run]) -> pd.DataFrame:
-    """A row a run: the columns of rows.csv, and four more.
+    """A row a run: `COLUMNS`, and four more.
 
-    `scheme` (see `scheme_names`), `mixed` (its history is not pure), `numbers_of` (stands for all codes that give the
-    same numbers), `run`.
+    `scheme` (see `scheme_names`), `mixed` (of parts that differ), `numbers` (equal where runs may be paired), `run`.
     """
     table = pd.DataFrame([[getattr(run, name) for name in COLUMNS] for run in runs], columns=list(COLUMNS))
-    mixed, numbers = [bool(run.mixed) for run in runs], [numbers_of(run.code, run.precision) for run in runs]
-    return table.assign(scheme=scheme_names(runs), mixed=mixed, numbers_of=numbers, run=runs)
+    table["plugin"] = [" ".join(run.plugin.values()) for run in runs]
+    mixed, numbers = [bool(run.mixed) for run in runs], [run.numbers for run in runs]
+    return table.assign(scheme=scheme_names(runs), mixed=mixed, numbers=numbers, run=runs)
 
 
 def recipe(run: Run) -> dict[str, Any]:
@@ -80,11 +78,12 @@ def curve(run: Run, metric: str) -> pd.Series:
 
 
 def scheme_names(runs: list[Run]) -> list[str]:
-    """Of each run its scheme: the name, and in what it is unlike conf/position/<name>.yaml.
+    """The scheme of each run: its name, and what differs from conf/position/<name>.yaml.
 
-    Where there is no such file, in what it is unlike most runs of that name.
+    Without such a file, what differs from most runs of that name, which `code`, the digest of a user's own files, may.
     """
-    settings = [SCHEME_DEFAULTS | run.position_settings for run in runs]
+    code = [{"code": run.plugin["position"]} if "position" in run.plugin else {} for run in runs]
+    settings = [SCHEME_DEFAULTS | run.position_settings | each for run, each in zip(runs, code, strict=True)]
     counted = defaultdict(Counter)
     for run, own in zip(runs, settings, strict=True):
         counted[run.position][json.dumps(own, sort_keys=True)] += 1

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.codes import own_part
 from rope_lab.results.frame import curve, recipe, runs_frame
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, Metric
 from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold, rank
@@ -18,7 +17,7 @@ from rope_lab.results.stats import PairedDifference, paired_difference
 from rope_lab.shipped import shipped
 from rope_lab.text import LEAKS, show
 
-PAIRED = ["value", "run", "numbers_of", "mixed"]  # columns that comparing two runs takes
+PAIRED = ["value", "run", "numbers", "mixed"]  # columns that comparing two runs takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,12 +186,9 @@ class Group:
                 if missing := counted[other] - counted[name]:
                     lacks.setdefault(f"{seeds(missing)} that {title(other)} has: {over}", []).append(title(name))
             both = _both(self.of(scheme), self.of(baseline))
-            if len(unlike := both.index[both.numbers_of != both.numbers_of_other]):
-                different = f"were run by different code at {seeds(unlike)}: these pairs are not compared"
-                check = f"python -m rope_lab.repeat --task {self.task} --scale {self.scale} --record"
-                lines.append(
-                    f"{title(scheme)} and {title(baseline)} {different}; {check} pairs them where numbers agree"
-                )
+            if len(unlike := both.index[both.numbers != both.numbers_other]):
+                different = f"were run by code of other numbers at {seeds(unlike)}: these pairs are not compared"
+                lines.append(f"{title(scheme)} and {title(baseline)} {different}; run one of the two again")
         lines += [f"{'; '.join(n)} {'lacks' if len(n) == 1 else 'lack'} {what}" for what, n in lacks.items()]
         for scheme in self.finished.scheme[self.finished.value < LEAKS * self.optimum].unique():
             lines.append(
@@ -202,21 +198,15 @@ class Group:
         return lines + self._origins()
 
     def _origins(self) -> list[str]:
-        """A line for each of code, hardware and torch that the runs do not share."""
-        # a plug-in's own part is one with its scheme
-        alike = self.runs.groupby("scheme").code.transform("nunique") == 1
-        code = self.runs.code.where(~alike, self.runs.code.str.replace(r"\+\w+", "", regex=True))
+        """A line for each of numerics, hardware and torch that the runs do not share."""
         hardware = self.runs.hardware + ", " + self.runs.threads.astype(str) + " threads"
-        on = self.runs.assign(hardware=hardware, code=code)
-        edited = (self.runs.code.map(own_part).groupby(self.runs.scheme).nunique() > 1).any()  # a scheme of the user's
+        on = self.runs.assign(hardware=hardware)
         lines = []
-        for name in ("code", "hardware", "torch"):
+        for name in ("numerics", "hardware", "torch"):
             counts = on[name].value_counts(sort=False).sort_values(ascending=False, kind="stable")
             if len(counts) > 1:
-                same = name == "code" and self.runs.numbers_of.nunique() == 1 and not edited
-                known = ", which give the same numbers" if same else ""
                 each = "; ".join(f"{value} ({n} run{'s' if n > 1 else ''})" for value, n in counts.items())
-                lines.append(f"not one {name}{known}: {each}")
+                lines.append(f"not one {name}: {each}")
         return lines
 
 
@@ -260,7 +250,7 @@ def paired(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     runs, others: rows of `Group.of`. Columns: `PAIRED`, and the same of the others with the suffix `_other`.
     """
     both = _both(runs, others)
-    return both[(both.numbers_of == both.numbers_of_other) & ~both.mixed & ~both.mixed_other]
+    return both[(both.numbers == both.numbers_other) & ~both.mixed & ~both.mixed_other]
 
 
 def _both(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:

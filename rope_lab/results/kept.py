@@ -1,165 +1,107 @@
-"""Records that are kept in the repository: `rows.csv`, tidy, one line a run and metric, and `curves.jsonl`, one line a
-run: its settings, curves and slices.
-"""
+"""Kept records: `runs.jsonl` in a folder, a run a line, each with a digest of itself."""
 
-import csv
-import io
+import fcntl
 import json
-import re
-from dataclasses import fields, replace
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rope_lab.results import store
-from rope_lab.results.runs import COLUMNS, DAMAGE, Damaged, Run, from_record, one_line, reason
-from rope_lab.results.store import CURVES, ROWS
+from rope_lab.files import digest, read_file, remove_temporary, write_whole
+from rope_lab.results.runs import DAMAGE, VERSION, Run, differing, from_record, one_line, reason, to_record
 
-HEAD = [*COLUMNS, "metric", "value"]
-NUMBERS = dict.fromkeys(("seed", "steps", "sequences", "tokens", "parameters"), int) | {"seconds": float}
-REST = [field.name for field in fields(Run) if field.name not in (*COLUMNS, "metrics")]  # what CURVES holds
-FORMULA = re.compile(r"'*[=+\-@\t\r＝＋－＠]")  # how text begins that a spreadsheet would run, or that was quoted
+KEPT = "runs.jsonl"
 
 
-def keep(runs: list[Run], folder: Path) -> None:
-    """Adds `runs` to what is kept in `folder`, in the place of what is kept of the same runs.
-
-    A curve that does not end where its run did, since lines of it are lost, is not kept; one that is kept stays.
-    Raises ValueError where that would lose something, and OSError; what is kept is then as it was.
-    """
-    with store.writing(folder):
-        before, problems = read_kept(folder) if store.exists(folder) else ([], [])
-        if problems:
-            more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-            raise ValueError("; ".join(problems[:3]) + more)
-        merged = {run.run_id: run for run in before}
-        for run in runs:
-            kept = merged.get(run.run_id)
-            if kept and kept.status == "finished" != run.status:
-                raise ValueError(f"{run} is kept finished, and is {run.status} in what is given")
-            curves = _whole(replace(run, curves=kept.curves)) if kept else {}
-            merged[run.run_id] = replace(run, curves=curves | _whole(run))
-        names = ("task", "scale", "recipe_id", "position", "seed", "run_id")
-        order = sorted(merged.values(), key=lambda run: [getattr(run, name) for name in names])
-        store.write(folder, _table(order), "".join(map(_line, order)).encode())
+class Conflict(ValueError):
+    """Records that cannot be kept beside those that are: the message says which and why."""
 
 
 def read_kept(folder: Path) -> tuple[list[Run], list[str]]:
-    """The runs that are kept in `folder`, and what is wrong with the files; none where a file cannot be taken apart."""
+    """The runs that are kept in `folder`, and what is wrong with lines that are left out."""
     try:
-        table, curves = store.read(folder)
-        found, problems = _parse_table(_text(ROWS, table))
-        lines = _text(CURVES, curves).splitlines()
-    except FileNotFoundError as error:
-        name = Path(error.filename).name
-        return [], [one_line(f"the folder has no {name}, without which the other of its two files cannot be read")]
-    except Damaged as error:
-        return [], [one_line(str(error))]
+        lines = read_file(folder / KEPT).splitlines()
     except OSError as error:
-        return [], [one_line(f"the kept records cannot be read ({error.strerror})")]
-    runs = []
+        return [], [one_line(f"{folder / KEPT}: cannot be read ({error.strerror})")]
+    runs: dict[str, Run] = {}
+    problems = []
     for number, line in enumerate(lines, start=1):
         try:
-            rest = json.loads(line)
-            run_id, name = rest.pop("run_id"), rest.pop("run")
-            if run_id not in found:
-                problems.append(f"{ROWS}: the rows of {name} (run {run_id}) are missing; it is left out")
-            elif (record := found.pop(run_id)) is not None:
-                runs.append(_agreeing(from_record(dict(**record, **rest))))
+            run = _from_line(line)
+            if run.run_id in runs:
+                raise ValueError(f"{run} is there twice")
+            runs[run.run_id] = run
         except DAMAGE as error:
-            problems.append(f"{CURVES} line {number}: {reason(error)}; left out")
-    for run_id in (run_id for run_id, record in found.items() if record):
-        problems.append(f"{CURVES}: the line of run {run_id} is missing; it is left out")
-    return runs, [one_line(problem) for problem in problems]
+            problems.append(one_line(f"{KEPT} line {number}: {reason(error)}; left out"))
+    return list(runs.values()), problems
 
 
-def _parse_table(text: str) -> tuple[dict[str, dict[str, Any] | None], list[str]]:
-    """run_id → its columns and metrics, None where a line of it cannot be read; and what is wrong. Raises Damaged."""
-    found: dict[str, dict[str, Any] | None] = {}
-    problems = []
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
+    """Adds `runs` to what is kept in `folder`, in the place of what is kept of the same runs.
+
+    A curve that does not end where its run did, since lines of it are lost, is not kept; one that is kept stays.
+    replaces: whether other numbers may take the place of those that are kept of a run that has ended
+
+    Raises Conflict, where numbers would be lost, and OSError; what is kept is then as it was.
+    """
+    with _locked(folder):
+        before, problems = read_kept(folder) if os.path.lexists(folder / KEPT) else ([], [])
+        if problems:
+            more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+            raise Conflict("; ".join(problems[:3]) + f"{more}; restore the file first")
+        merged = {run.run_id: run for run in before}
+        unlike = []
+        for run in runs:
+            kept = merged.get(run.run_id)
+            if kept and kept.status == "finished" != run.status:
+                raise Conflict(f"{run} is kept finished, and is {run.status} in what is given")
+            if kept and kept.status in ("finished", "diverged") and (numbers := differing(kept, run)):
+                unlike.append(f"{run} is kept with other numbers: {', '.join(numbers[:3])}")
+            curves = _whole(replace(run, curves=kept.curves)) if kept else {}
+            merged[run.run_id] = replace(run, curves=curves | _whole(run))
+        if unlike and not replaces:
+            more = f"; and {len(unlike) - 3} more runs" if len(unlike) > 3 else ""
+            raise Conflict("; ".join(unlike[:3]) + f"{more}; --replace keeps the second of each")
+        names = ("task", "scale", "recipe_id", "position", "seed", "run_id")
+        order = sorted(merged.values(), key=lambda run: [getattr(run, name) for name in names])
+        write_whole(folder / KEPT, b"".join(map(_to_line, order)))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One writer at a time, on file systems with locks."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        if next(reader, None) != HEAD:
-            raise Damaged(f"{ROWS}: must begin with the line {','.join(HEAD)}, with commas between")
-        for cells in reader:
-            where = f"{ROWS} line {reader.line_num}"
-            if len(cells) != len(HEAD):
-                raise Damaged(f"{where}: has {len(cells)} cells, must have {len(HEAD)}")
-            *columns, metric, value = map(_uncell, cells)
-            run_id = columns[COLUMNS.index("run_id")]
-            try:
-                record = found.setdefault(run_id, columns_of := _columns(columns) | {"metrics": {}})
-                if record is None:
-                    continue
-                if columns_of != record | {"metrics": {}} or metric in record["metrics"]:
-                    raise Damaged(f"is at odds with another line of run {run_id}")
-                if metric:
-                    record["metrics"][metric] = float(value)
-            except ValueError as error:
-                found[run_id] = None
-                problems.append(f"{where}: {reason(error)}; its run is left out")
-    except csv.Error as error:
-        raise Damaged(f"{ROWS} line {reader.line_num}: is no CSV ({error})") from None
-    return found, problems
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        remove_temporary(folder)
+        yield
+    finally:
+        os.close(descriptor)
 
 
-def _columns(cells: list[str]) -> dict[str, Any]:
-    """The columns of a line, of their types. Raises ValueError."""
-    columns: dict[str, Any] = dict(zip(COLUMNS, cells, strict=True))
-    columns |= {name: kind(columns[name]) for name, kind in NUMBERS.items()}
-    columns["commit"] = columns["commit"] or "unknown"  # as it is called today
-    columns["threads"] = int(columns["threads"]) if columns["threads"].isdecimal() else columns["threads"]
-    return columns
+def _to_line(run: Run) -> bytes:
+    record = {"format": VERSION} | to_record(run)
+    return json.dumps(record | {"digest": _digest(record)}, separators=(",", ":")).encode() + b"\n"
+
+
+def _from_line(line: bytes) -> Run:
+    """The run of a line. Raises one of `DAMAGE`."""
+    record = json.loads(line)
+    if record["format"] != VERSION:
+        raise ValueError(f"is of format {record['format']}, this program reads format {VERSION}")
+    written = record.pop("digest")
+    if written != _digest(record):
+        named = " ".join(str(record.get(name)) for name in ("task", "scale", "position", "seed"))
+        raise ValueError(f"{named} is not what its digest says, so it was edited: restore the line")
+    return from_record(record)
+
+
+def _digest(record: dict[str, Any]) -> str:
+    return digest(json.dumps(record).encode())
 
 
 def _whole(run: Run) -> dict[str, Any]:
     """The curves of a run that end where it did."""
     return {name: curve for name, curve in run.curves.items() if name not in run.disagreeing}
-
-
-def _agreeing(run: Run) -> Run:
-    """`run`. Raises Damaged where a metric in ROWS is not what its curve in CURVES ends with."""
-    for name in run.disagreeing:
-        step, last = (part[-1] for part in run.curves[name])
-        raise Damaged(
-            f"{name} of {run} (run {run.run_id}) is {run.metrics.get(name)} in {ROWS}, and {last} at step {step:,} "
-            "here: one of the two is wrong"
-        )
-    return run
-
-
-def _table(runs: list[Run]) -> bytes:
-    """The content of ROWS."""
-    table: list[list[Any]] = [HEAD]
-    for run in runs:
-        values = [(metric, float(value)) for metric, value in sorted(run.metrics.items())]
-        table += [[*(getattr(run, name) for name in COLUMNS), *value] for value in values or [("", "")]]
-    return "".join(",".join(map(_cell, row)) + "\n" for row in table).encode()
-
-
-def _line(run: Run) -> str:
-    """The line of a run in CURVES."""
-    content = {"run_id": run.run_id, "run": str(run)} | {name: getattr(run, name) for name in REST}
-    return json.dumps(content, separators=(",", ":")) + "\n"
-
-
-def _cell(value: Any) -> str:
-    """A value as CSV, with a ' before text that a spreadsheet would run as a formula; numbers stay numbers."""
-    text = f"'{value}" if isinstance(value, str) and FORMULA.match(value) else str(value)
-    quoted = text.replace('"', '""')
-    return f'"{quoted}"' if re.search(r'[",\r\n]', text) else text
-
-
-def _uncell(cell: str) -> str:
-    """The text that `_cell` was given, from what a CSV reader makes of it."""
-    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
-
-
-def _text(name: str, content: bytes) -> str:
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise Damaged(f"{name} line {line}: holds a byte that is not UTF-8") from None
-    if text.startswith("\ufeff"):
-        raise Damaged(f"{name}: begins with a byte order mark; save it without")
-    return text

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rope_lab.compat import BACKFILLED, general
-from rope_lab.results.codes import numbers_of, own_part
+from rope_lab.identity import BACKFILLED, general
 from rope_lab.results.frame import full_settings
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import Run
@@ -122,9 +121,9 @@ def _untested(study: Study, found: Runs) -> str:
     """Why nothing is tested yet; empty if it is."""
     if len(found) < len(study.cells):
         return f"{len(found)} of {len(study.cells)} runs have ended. Nothing is tested before the last one has."
-    if len(codes := {numbers_of(run.code, run.precision) for run in found.values()}) > 1:
+    if len(codes := {run.numbers for run in found.values()}) > 1:
         return f"The runs are of {len(codes)} codes and cannot be paired."
-    if edited := _several({(run.position, own_part(run.code)) for run in found.values()}):
+    if edited := _several({(run.position, run.plugin.get("position", "")) for run in found.values()}):
         return f"Not all runs of {' and of '.join(edited)} are of one code of that scheme's own."
     if differing := _several(_settings(study, found)):
         return f"The runs differ in settings of which the plan says nothing: {', '.join(differing)}."

@@ -91,7 +91,9 @@ def write(found: dict[str, Any], stem: Path) -> list[Path]:
     title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
     if found.get("status", "finished") != "finished":
         title += f", {found['status']}, weights of step {found['steps']:,}"
-    origins = [f"{name}: {', '.join(f'{k} {v}' for k, v in found[name].items())}" for name in ("run", "probe")]
+    origins = [
+        f"{name}: {', '.join(f'{k} {v}' for k, v in found[name].items() if v != {})}" for name in ("run", "probe")
+    ]
     page = f"# {escaped(title)}\n\n{markdown(table(outcomes))}\n\n{bullets(origins)}\n"
     written = {"json": (json.dumps(found, indent=1) + "\n").encode(), "md": page.encode()}
     probed = Probed(found["task"], found["position"], found["scale"], found["seed"], outcomes)

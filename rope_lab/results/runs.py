@@ -1,128 +1,48 @@
-"""One run as tables and figures see it. Its types are its checks: what is a `Run` can be kept, compared and plotted."""
+"""The record of one run, as it is kept, compared and plotted: the only check that records pass."""
 
-import re
 import reprlib
 from dataclasses import fields
-from operator import lt
 from typing import Annotated, Any, Literal
 
-import numpy as np
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass
-from typing_extensions import TypedDict
 
-from rope_lab import compat
-from rope_lab.identity import identify
-from rope_lab.results.metrics import LOSS_ATTRIBUTES, is_share
-from rope_lab.text import plain
+from rope_lab.results.metrics import is_share
+from rope_lab.shipped import with_class_names
+from rope_lab.text import flat, nested, plain
 
-MIXED = " → "  # between the values that a run's parts have, in the order in which they came
-MOST, LARGEST = 10**15, 1e100  # of whole numbers; of others, whose squares are finite below it
-ORIGIN = ("code", "commit", "torch", "hardware", "threads")
+VERSION = 1  # of the format of a kept line
+MIXED = " → "  # between the values that the parts of a resumed run have
 SIZES = ("train.steps", "train.batch_size", "train.seq_len", "eval.problems")  # settings that every run has
-SLICED = ("slices", "floor")  # parts whose keys may have other names in older records
-PART = re.compile(r".{0,200}", re.DOTALL)
-COMMIT = re.compile(r"(unknown|[0-9a-f]{1,12})[+?]?")
-THREADS = re.compile(r"0|[1-9][0-9]{0,14}")
+DAMAGE = (ValueError, LookupError, TypeError, AttributeError)  # what reading a record raises
+
+Name = Annotated[str, StringConstraints(pattern=r"^\w[\w-]{0,60}$")]  # part of the names of figures
+Whole = Annotated[int, Field(ge=0)]
+Number = int | float
+Curve = Annotated[tuple[list[Whole], list[Number]], Field(strict=False)]
+Slice = dict[Annotated[str, StringConstraints(pattern=r"^-?\d+$")], Annotated[tuple[int, Number], Field(strict=False)]]
 
 
-class Damaged(ValueError):
-    """A record that is not what this program writes: the message names the part."""
-
-
-def _fits_a_file_name(name: str) -> str:
-    if len(name.encode()) > 60:
-        raise ValueError(f"has {len(name.encode())} bytes, at most 60")
-    return name
-
-
-def _parts(pattern: re.Pattern) -> AfterValidator:
-    def check(text: str) -> str:
-        if not all(pattern.fullmatch(part) for part in text.split(MIXED)):
-            raise ValueError(f"each part must match {pattern.pattern}")
-        return text
-
-    return AfterValidator(check)
-
-
-def check_metrics(metrics: dict[str, float]) -> dict[str, float]:
-    """`metrics`. Raises ValueError where one that is a share is not between 0 and 1."""
-    for name, value in metrics.items():
-        if is_share(name) and not 0 <= value <= 1:
-            raise ValueError(f"{name} is {value!r}: must be between 0 and 1")
-    return metrics
-
-
-def check_curves(curves: dict[str, Any]) -> dict[str, Any]:
-    """`curves`. Raises ValueError, or OverflowError, where the steps or the values of one cannot be."""
-    for name, (steps, values) in curves.items():
-        if not 0 < len(steps) == len(values) <= 200_000:
-            raise ValueError(
-                f"{name} has {len(steps):,} steps and {len(values):,} values: must be as many, 1 to 200,000"
-            )
-        if set(map(type, steps)) != {int} or not set(map(type, values)) <= {int, float}:
-            raise ValueError(f"{name} must have whole steps, and numbers")
-        if steps[0] < 0 or not all(map(lt, steps, steps[1:])) or steps[-1] > MOST:
-            raise ValueError(f"{name} has steps that do not increase from 0 to at most {MOST:.0e}")
-        if not (np.abs(np.asarray(values, dtype=float)) < LARGEST).all():
-            raise ValueError(f"{name} has values that are no numbers below {LARGEST:g}")
-        if is_share(name):
-            check_metrics({name: min(values)})
-            check_metrics({name: max(values)})
-    return curves
-
-
-def _slices_in_bounds(slices: dict[str, Any]) -> dict[str, Any]:
-    for name, values in slices.items():
-        if not values:
-            raise ValueError(f"the slices by {name} are empty")
-        if name not in LOSS_ATTRIBUTES and not all(0 <= mean <= 1 for _, mean in values.values()):
-            raise ValueError(f"the slices by {name} hold an accuracy that is not between 0 and 1")
-    return slices
-
-
-Whole = Annotated[int, Field(ge=0, le=MOST)]
-Real = Annotated[float, Field(gt=-LARGEST, lt=LARGEST, allow_inf_nan=False)]
-Number = Annotated[int, Field(gt=-int(LARGEST), lt=int(LARGEST))] | Real
-Name = Annotated[str, StringConstraints(pattern=r"^\w[\w-]*$"), AfterValidator(_fits_a_file_name)]
-Key = Annotated[str, StringConstraints(min_length=1, max_length=100)]  # of characters: no unpaired surrogate is one
-Text = Annotated[str, StringConstraints(max_length=2000)]
-Plain = None | bool | Number | Text
-Settings = Annotated[dict[Key, Plain | Annotated[list[Plain], Field(max_length=2000)]], Field(max_length=400)]
-Curve = Annotated[tuple[list, list], Field(strict=False)]
-Value = Annotated[str, StringConstraints(pattern=r"^(0|-?[1-9][0-9]{0,14})$")]
-CountAndMean = Annotated[tuple[Annotated[int, Field(ge=1, le=10**12)], Number], Field(strict=False)]
-Slice = Annotated[dict[Value, CountAndMean], Field(max_length=100_000)]
-Metrics = Annotated[dict[Key, Number], Field(max_length=200), AfterValidator(check_metrics)]
-Curves = Annotated[dict[Key, Curve], Field(max_length=200), AfterValidator(check_curves)]
-Slices = Annotated[dict[Key, Slice], Field(max_length=32), AfterValidator(_slices_in_bounds)]
-
-
-class Floor(TypedDict):
-    """The Bayes-optimal loss on the held-out text, in nats per counted token: in all, and by answer position."""
-
-    loss: Number
-    answer_position: Slice
-
-
-@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
+@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
 class Run:
-    """One run: what it is and where it comes from (the columns of rows.csv), what it ended with, how it got there.
+    """One run: what it is, where it comes from, what it ended with, how it got there.
 
-    code … threads: of every part of a resumed run, the values that differ joined by `MIXED`
+    numerics … threads: where parts of a resumed run differ, their values joined by `MIXED`
+    plugin:   of a task or scheme of the user's own, `{"position": digest}` of its files
     metrics:  the last value of each
-    settings: of the recipe, flat (`train.lr`); position_settings: of the scheme
-    curves:   for each metric (steps, values)
-    slices:   attribute → value → (count, mean), see `rope_lab/train/evaluate.py`; floor: empty, or see `Floor`
+    settings: of the recipe, flat (`train.lr`); position_settings: of the scheme; `_target_` is the name of a class
+    curves:   metric → (steps, values)
+    slices:   attribute → value → (count, mean), see `rope_lab/train/evaluate.py`
+    floor:    the Bayes-optimal loss on the held-out text: `loss`, and by `answer_position`; or empty
 
-    Raises pydantic's ValidationError, a ValueError, where a part is not of its type; `reason` says which in words.
+    Raises pydantic's ValidationError, a ValueError; `reason` puts it into words.
     """
 
     task: Name
     scale: Name
     recipe_id: Name
     position: Name
-    seed: Annotated[int, Field(ge=0, le=2**64)]
+    seed: Whole
     run_id: Name
     status: Literal["running", "finished", "interrupted", "diverged", "failed"]
     steps: Whole
@@ -130,27 +50,30 @@ class Run:
     tokens: Whole
     seconds: Number
     parameters: Whole
-    code: Annotated[Text, _parts(PART)]
-    commit: Annotated[Text, _parts(COMMIT)]
-    torch: Annotated[Text, _parts(PART)]
-    hardware: Annotated[Text, _parts(PART)]
-    threads: Whole | Annotated[Text, _parts(THREADS)]
-    metrics: Metrics
-    settings: Settings
-    position_settings: Settings
-    curves: Curves
-    slices: Slices
-    floor: Floor | Annotated[dict[str, Any], Field(max_length=0)]
+    numerics: Whole | str
+    plugin: dict[str, str]
+    commit: str
+    torch: str
+    hardware: str
+    threads: Whole | str
+    metrics: dict[str, Number]
+    settings: dict[str, Any]
+    position_settings: dict[str, Any]
+    curves: dict[str, Curve]
+    slices: dict[str, Slice]
+    floor: dict[str, Any]
 
     def __post_init__(self):
-        at_end = self.settings.get("eval.problems_at_end")
-        sizes = {name: self.settings.get(name) for name in SIZES} | ({} if at_end is None else {"at_end": at_end})
-        for name, size in sizes.items():
-            if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MOST:
-                raise ValueError(f"{name} is {reprlib.repr(size)}: must be a whole number above 0")
-        for name, (steps, _) in self.curves.items():
-            if self.status == "finished" and steps[-1] > self.steps:
-                raise ValueError(f"the curve of {name} has step {steps[-1]:,}, and the run ended at {self.steps:,}")
+        for name in SIZES:
+            size = self.settings.get(name)
+            if not isinstance(size, int) or size < 1:
+                raise ValueError(f"{name} is {size!r}: must be a whole number above 0")
+        for name, (steps, values) in self.curves.items():
+            if not steps or len(steps) != len(values) or sorted(set(steps)) != steps:
+                raise ValueError(f"the curve of {name} must have a value for each of its increasing steps")
+        for name, value in self.metrics.items():
+            if is_share(name) and not 0 <= value <= 1:
+                raise ValueError(f"{name} is {value!r}: must be between 0 and 1")
 
     def __str__(self) -> str:
         return f"{self.task} {self.scale} {self.position} seed {self.seed}"
@@ -160,10 +83,16 @@ class Run:
         return str(self.settings.get("train.precision"))
 
     @property
+    def numbers(self) -> str:
+        """Equal for runs that may be paired: the numerics, and the digest of a task of the user's own."""
+        return "+".join(filter(None, [str(self.numerics), self.plugin.get("task")]))
+
+    @property
     def mixed(self) -> list[str]:
-        """In what the parts of a run differ that changes its numbers: `code a → b`; nothing where it has one origin."""
-        values = {name: str(getattr(self, name)) for name in ORIGIN if name != "commit"}
-        return [f"{name} {value}" for name, value in values.items() if MIXED in value]
+        """What differs between the parts of a resumed run and changes its numbers: `numerics 2 → 3`."""
+        values = {name: getattr(self, name) for name in ("numerics", "torch", "hardware", "threads")}
+        values |= {f"code of the {group}": each for group, each in self.plugin.items()}
+        return [f"{name} {value}" for name, value in values.items() if MIXED in str(value)]
 
     @property
     def disagreeing(self) -> list[str]:
@@ -172,56 +101,64 @@ class Run:
         return [name for name, (_, values) in curves.items() if self.metrics.get(name) != values[-1]]
 
 
-COLUMNS = tuple(field.name for field in fields(Run))[:17]  # of rows.csv, besides metric and value
-
-
-def normalise(record: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a `Run` as today's code names them: every record that is read passes here, whenever it was made.
-
-    Its ids are worked out from its settings, whatever it says. What is not of the types of a `Run` stays as it is.
-    """
-    parts = [record[name] for name in ("settings", "position_settings", *SLICED)]
-    if not all(isinstance(part, dict) and all(isinstance(key, str) for key in part) for part in parts):
-        return record
-    settings, scheme, *_ = parts
-    leaves = compat.renamed(settings | {f"position.{key}": value for key, value in scheme.items()})
-    identity = identify(record["task"], record["position"], record["seed"], leaves)
-    return record | {
-        "run_id": identity.run_id,
-        "recipe_id": identity.recipe_id,
-        "settings": {key: value for key, value in leaves.items() if not key.startswith("position.")},
-        "position_settings": {
-            key.removeprefix("position."): value for key, value in leaves.items() if key.startswith("position.")
-        },
-        **{part: {compat.SLICES.get(name, name): value for name, value in record[part].items()} for part in SLICED},
-    }
+COLUMNS = tuple(field.name for field in fields(Run))[:18]  # of a frame, besides metric and value
+NAMES, ORIGIN, PROGRESS = COLUMNS[:7], COLUMNS[12:18], COLUMNS[7:11]
 
 
 def from_record(record: dict[str, Any]) -> Run:
-    """The run that a record is of. Raises one of `DAMAGE`."""
-    return Run(**normalise(record))
+    """The run of a record, whose `config`, `progress` and `provenance` are nested. Raises one of `DAMAGE`."""
+    named = {name: record[name] for name in (*NAMES, "parameters", "metrics", "slices", "floor")}
+    settings = with_class_names(flat(record["config"]))
+    scheme = {key.removeprefix("position."): value for key, value in settings.items() if key.startswith("position.")}
+    recipe = {key: value for key, value in settings.items() if not key.startswith("position.")}
+    progress = {name: record["progress"][name] for name in PROGRESS}
+    origin = {name: record["provenance"][name] for name in ORIGIN}
+    return Run(**named, **progress, **origin, settings=recipe, position_settings=scheme, curves=record["curve"])
 
 
-# What reading one raises.
-DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+def to_record(run: Run) -> dict[str, Any]:
+    """The record of a run, which `from_record` reads."""
+    scheme = {f"position.{key}": value for key, value in run.position_settings.items()}
+    return {
+        **{name: getattr(run, name) for name in NAMES},
+        "config": nested(run.settings | scheme),
+        "parameters": run.parameters,
+        "progress": {name: getattr(run, name) for name in PROGRESS},
+        "metrics": run.metrics,
+        "provenance": {name: getattr(run, name) for name in ORIGIN},
+        "slices": run.slices,
+        "floor": run.floor,
+        "curve": run.curves,
+    }
+
+
+def differing(first: Run, second: Run) -> list[str]:
+    """The numbers that two records of one run have unlike: `eval/loss 0.51 and 0.52`; empty where they agree."""
+    found = [
+        f"{name} {first.metrics[name]} and {second.metrics[name]}"
+        for name in sorted(first.metrics)
+        if first.metrics[name] != second.metrics.get(name, first.metrics[name])
+    ]
+    for name in sorted(first.curves.keys() & second.curves.keys()):
+        ours, theirs = (dict(zip(*run.curves[name], strict=True)) for run in (first, second))
+        steps = [step for step in ours if ours[step] != theirs.get(step, ours[step])]
+        found += [f"{name} {ours[step]} and {theirs[step]} at step {step:,}" for step in steps[:1]]
+    return found
 
 
 def reason(error: Exception, depth: int | None = 2) -> str:
-    """What is wrong with a record, from one of `DAMAGE`; so many names say where."""
-    if isinstance(error, Damaged):
-        return str(error)
+    """One of `DAMAGE` in words; so many names say where."""
     if not isinstance(error, ValidationError):
-        return f"cannot be read ({type(error).__name__}: {error})"
-    errors = error.errors(include_url=False, include_context=False)
-    where, found = errors[0]["loc"][:depth], errors[0]["input"]
-    if errors[0]["type"] == "missing":
-        return f"{'.'.join(str(part)[:60] for part in where)} is missing"
-    said = dict.fromkeys(e["msg"].removeprefix("Value error, ") for e in errors if e["loc"][:depth] == where)
-    here = f"{'.'.join(str(part)[:60] for part in where)} is {reprlib.repr(found)}: " if where else ""
-    return here + ", or ".join(said)
+        return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"][:depth])
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    said = first["msg"].removeprefix("Value error, ")
+    return f"{where} is {reprlib.repr(first['input'])}: {said}" if where else said
 
 
 def one_line(text: str, longest: int = 400) -> str:
-    """`text` in one line of at most so many characters, with nothing that a terminal acts upon."""
+    """`text` in one line of at most so many characters, without control characters."""
     text = plain(text)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -224,7 +224,7 @@ def details(group: Group, compared: bool = True) -> list[str]:
         intervals = [wilson(round(run.metrics[metric.name] * n), n) for run in group.finished.run]
         half = 100 * max(high - low for low, high in intervals) / 2
         lines.append(f"one model's accuracy on {n} problems is known to ±{half:.1f} points at most (Wilson, 95%)")
-    for name in ("code", "commit", "torch", "hardware", "threads"):
+    for name in ("numerics", "commit", "torch", "hardware", "threads"):
         lines.append(f"{name}: {', '.join(sorted(group.runs[name].astype(str).unique()))}")
     return lines
 

@@ -92,7 +92,7 @@ class Sweep:
         runs = pd.concat(parts, ignore_index=True)
         diverged = runs.status == "diverged"
         worst = runs.value.min() if self.group.metric.higher_is_better else runs.value.max()
-        pair_as = runs.numbers_of.mask(runs.mixed.astype(bool), runs.run_id)
+        pair_as = runs.numbers.mask(runs.mixed.astype(bool), runs.run_id)
         runs = runs.assign(value=runs.value.mask(diverged, worst), diverged=diverged, pair_as=pair_as)
         return runs.dropna(subset="value")[["scheme", "at", "seed", "value", "diverged", "pair_as"]]
 

@@ -22,8 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from rope_lab import compat
-from rope_lab.identity import Identity, identify
+from rope_lab.identity import BACKFILLED, Identity, identify
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.places import ROOT
 from rope_lab.text import ConfigError, first_line, flat, nearest, nested, show
@@ -263,8 +262,8 @@ def from_record(recorded: dict[str, Any], allowed_packages: Iterable[str] = ()) 
     """The configuration that a run.json holds; what is LOCAL is for the reader to say. Raises ConfigError."""
     local = {key: value for key, value in defaults().items() if key in LOCAL}
     local |= {"allowed_packages": list(allowed_packages), "wandb": local["wandb"] | {"mode": "disabled"}}
-    leaves = compat.renamed(flat({key: value for key, value in recorded.items() if key not in (*LOCAL, "names")}))
-    before = {key: value for key, value in compat.BACKFILLED.items() if key.partition(".")[0] not in SWAPPED}
+    leaves = flat({key: value for key, value in recorded.items() if key not in (*LOCAL, "names")})
+    before = {key: value for key, value in BACKFILLED.items() if key.partition(".")[0] not in SWAPPED}
     with _one_line():
         names = Names(**recorded.get("names", {}))
     return _checked(nested(before | leaves) | local, names)

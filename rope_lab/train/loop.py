@@ -64,9 +64,7 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None,
         say(place.heading)
     with usable(folder, cfg.fresh), in_one_line(cfg):
         fresh = cfg.fresh and not (since and runs.begun_since(folder, since))
-        ended = distributed.of_first(
-            lambda: None if fresh else runs.ended(folder, identity, provenance.code_digest(cfg))
-        )
+        ended = distributed.of_first(lambda: None if fresh else runs.ended(folder, identity, provenance.code(cfg)))
         if ended:
             say(console.returned(ended, folder, place))
             return ended
@@ -88,7 +86,7 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
     Raises ConfigError if no checkpoint can be trusted, if it does not match, or if other code wrote it and `other_code`
     does not allow that.
     """
-    cfg, code = trainer.cfg, provenance.code_digest(trainer.cfg)
+    cfg, code = trainer.cfg, provenance.code(trainer.cfg)
 
     def newest() -> dict[str, Any]:
         before, saved = runs.read(run.folder), runs.load_checkpoint(run.folder, identity.run_id, trainer.task.version)
@@ -97,11 +95,10 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
         if saved is None:
             states = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
             return states | {"step": 0, "seconds": 0.0, "losses": [], "records": [], "provenance": None}
-        wrote = saved["provenance"]["code"]
-        if wrote != code and not cfg.other_code:
+        other = provenance.differences(saved["provenance"], code)
+        if other and not cfg.other_code:
             raise ConfigError(
-                f"{run.folder} was begun by other code ({wrote}, now {code}): "
-                f"{OVER}, other_code=true resumes all the same"
+                f"{run.folder} was begun by other code, {other}: {OVER}, other_code=true resumes all the same"
             )
         latest = (before or saved)["provenance"]
         return saved | {"records": runs.kept_metrics(run.folder, saved), "provenance": latest}

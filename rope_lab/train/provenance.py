@@ -1,38 +1,29 @@
 """Where a run comes from: code, command, versions, hardware. What it takes to repeat the run, and nothing private."""
 
-import ast
 import functools
 import hashlib
 import importlib.metadata
-import importlib.util
-import inspect
 import os
+import pkgutil
 import platform
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rope_lab.identity import NUMERICS
 from rope_lab.places import IN_CHECKOUT, ROOT
 from rope_lab.train import instantiate
 from rope_lab.train.config import Config
 
-MODEL = ("attention", "cpu_attention", "cpu_linear", "hooks", "transformer", "positions", "rotation", "device")
-TRAIN = ("data", "evaluate", "generate", "trainer")
-CORE = (
-    *(f"model.{name}" for name in MODEL),
-    *(f"train.{name}" for name in TRAIN),
-)
-SHARED = ("train.distributed",)  # and those of a run of several processes
-LIBRARIES = ("torch", "numpy", "abc", "builtins", "typing", "collections")  # whose versions stand for their code
-PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
+PACKAGES = ("numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 
 
 def provenance(cfg: Config, device: torch.device, before: dict[str, Any] | None) -> dict[str, Any]:
@@ -44,10 +35,10 @@ def provenance(cfg: Config, device: torch.device, before: dict[str, Any] | None)
     started = ["torchrun", "--nproc-per-node", str(n)] if n > 1 else ["python"]
     earlier = [*before.get("earlier", []), {k: v for k, v in before.items() if k != "earlier"}] if before else []
     return {
-        "code": code_digest(cfg),
+        **code(cfg),
         "git": git_state(),
         "command": shlex.join([*started, "-m", "rope_lab.train", *typed(cfg)]),
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version(), "torch": str(torch.__version__)} | _versions(),
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": hardware(device),
         "start": now(),
@@ -60,75 +51,40 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def code_digest(cfg: Config) -> str:
-    """A digest of the code that the run's numbers depend on: CORE, SHARED, and the modules of its task.
-
-    Of a scheme that stands in none of these the digest of its modules follows, `4f0c…+91d3…`: such a run is paired with
-    those of one CORE. Comments, docstrings and layout do not count, nor does the version of Python.
-    """
-    core = {f"rope_lab.{name}" for name in CORE + SHARED * (cfg.train.processes > 1)} | _modules(cfg.task)
-    plugin = _modules(cfg.position) - core
-    return "+".join(digest_of(each) for each in (core, plugin) if each)
-
-
-def _modules(node: dict[str, Any]) -> set[str]:
-    """The modules of the classes that `node` names and of those that they inherit from.
-
-    Also those of the same package that these import as modules, and of a user's package all that its modules use.
-    """
-    modules = {base.__module__ for cls in instantiate.classes(node) for base in cls.__mro__}
-    modules = {name for name in modules if name.partition(".")[0] not in LIBRARIES}
-    used = {each.__name__ for name in modules for each in vars(sys.modules[name]).values() if inspect.ismodule(each)}
-    packages = {name.partition(".")[0] for name in modules}
-    return _closed(modules | {name for name in used if name.partition(".")[0] in packages})
+def code(cfg: Config) -> dict[str, Any]:
+    """The numerics of our code, and under `plugin` a digest of the files of a task or scheme of the user's own."""
+    own = {}
+    for group in instantiate.SWAPPED:
+        modules = {cls.__module__ for cls in instantiate.classes(getattr(cfg, group))}
+        if modules := {name for name in modules if name.partition(".")[0] not in instantiate.PACKAGES}:
+            files = sorted(line for name in modules for line in _files_of(name))
+            own[group] = hashlib.sha256("\n".join(files).encode()).hexdigest()[:12]
+    return {"numerics": NUMERICS, "plugin": own}
 
 
-def _closed(modules: set[str]) -> set[str]:
-    """`modules`, and what those of them that are not ours import of their own packages, as modules or from them."""
-    found, todo = set(modules), [name for name in modules if name.partition(".")[0] not in instantiate.PACKAGES]
-    while todo:
-        name = todo.pop()
-        for each in vars(sys.modules[name]).values():
-            of = each.__name__ if inspect.ismodule(each) else getattr(each, "__module__", None)
-            if of in sys.modules and of not in found and of.partition(".")[0] == name.partition(".")[0]:
-                found.add(of)
-                todo.append(of)
-    return found
-
-
-def digest_of(modules: Iterable[str]) -> str:
-    """A digest of the code of modules, in 12 hexadecimal digits."""
-    trees = "\n".join(f"{name} {_tree_of(name)}" for name in sorted(modules))
-    return hashlib.sha256(trees.encode()).hexdigest()[:12]
+def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:
+    """What a record's provenance has unlike `code` of today: `numerics 2 (now 3)`; empty where they are the same."""
+    before, today = (
+        {"numerics": each.get("numerics")} | {f"code of the {k}": v for k, v in each.get("plugin", {}).items()}
+        for each in (provenance, now)
+    )
+    unlike = [name for name in before | today if before.get(name) != today.get(name)]
+    return ", ".join(f"{name} {before.get(name)} (now {today.get(name)})" for name in unlike)
 
 
 @functools.cache  # of the code that runs, whatever is edited since
-def _tree_of(module: str) -> str:
-    path = getattr(sys.modules.get(module), "__file__", None) or importlib.util.find_spec(module).origin
-    return canonical(Path(path).read_text("utf-8"))
+def _files_of(module: str) -> list[str]:
+    """Name and digest of each file of a user's module: its own, and those of its folder that it imports.
 
-
-def canonical(source: str) -> str:
-    """The syntax tree of Python source as text, without docstrings; the same in every version of Python."""
-    return _canonical(ast.parse(source))
-
-
-def _canonical(node: Any) -> str:
-    if isinstance(node, list):
-        return "[" + ",".join(map(_canonical, node)) + "]"
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    parts = []
-    for name, value in ast.iter_fields(node):
-        if name == "body" and isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            value = value[1:] if ast.get_docstring(node, clean=False) is not None else value
-        if value not in (None, []) and name != "kind":  # which versions of Python have or leave out
-            parts.append(f"{name}={_canonical(value)}")
-    return f"{type(node).__name__}({','.join(parts)})"
-
-
-for _name in CORE + SHARED:
-    _tree_of(f"rope_lab.{_name}")
+    Of an installed package the files of the package alone.
+    """
+    folder = Path(sys.modules[module].__file__).resolve().parents[module.count(".")]
+    beside = {each.name for each in pkgutil.iter_modules([str(folder)])}
+    others = beside if "site-packages" in folder.parts else beside.intersection(instantiate.PACKAGES)
+    finder = ModuleFinder([str(folder)], excludes=others - {module.partition(".")[0]})
+    finder.import_hook(module)
+    paths = {each.__file__ for each in finder.modules.values() if each.__file__}
+    return [f"{Path(path).relative_to(folder)} {hashlib.sha256(Path(path).read_bytes()).hexdigest()}" for path in paths]
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
@@ -167,7 +123,7 @@ def typed(cfg: Config) -> list[str]:
 
 
 def git_state() -> dict[str, Any]:
-    """The commit of the checkout, and whether files differ from it; None is what git does not tell."""
+    """The commit of the checkout, and whether files differ from it; None where git is unavailable."""
     if not IN_CHECKOUT:  # whatever repository it was installed into is another
         return {"commit": None, "dirty": None}
     commit, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
@@ -183,7 +139,9 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _version(package: str) -> str | None:
-    with suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(package)
-    return None
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found

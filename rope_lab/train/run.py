@@ -185,7 +185,7 @@ def read(folder: Path) -> dict[str, Any] | None:
     return content if content and "provenance" in content else None
 
 
-def ended(folder: Path, identity: Identity, code: str) -> dict[str, Any] | None:
+def ended(folder: Path, identity: Identity, code: dict[str, Any]) -> dict[str, Any] | None:
     """Content of run.json if the run in `folder` has ended and its files are undamaged.
 
     Raises ConfigError if the folder holds the record of another run.
@@ -202,9 +202,8 @@ def ended(folder: Path, identity: Identity, code: str) -> dict[str, Any] | None:
     if not is_whole(folder, content):
         log.warning("%s: its files do not match the digests in run.json; they are made again", folder)
         return None
-    before = content["provenance"]["code"]
-    if before != code:
-        log.warning("it was run by other code (%s, now %s): fresh=true runs it with today's", before, code)
+    if other := provenance.differences(content["provenance"], code):
+        log.warning("it was run by other code, %s: fresh=true runs it with today's", other)
     return content
 
 
@@ -281,8 +280,7 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[config.Config, 
     saved = load_checkpoint(folder, content["run_id"], task.version)
     if saved is None:
         raise ConfigError(f"{folder}: has no checkpoint yet")
-    code, now = saved["provenance"]["code"], provenance.code_digest(cfg)
-    if code != now:
-        log.warning("%s: was run by other code (%s, now %s), whose results may differ", folder, code, now)
+    if other := provenance.differences(saved["provenance"], provenance.code(cfg)):
+        log.warning("%s: was run by other code, %s, whose results may differ", folder, other)
     load_state(folder, saved, model)
     return cfg, task, model, content | {"progress": {"steps": saved["step"]}}
