@@ -1,133 +1,199 @@
-"""Launchers before their first run, and jobs in processes that are not their children; real ones: test_clusters.py."""
+"""Sweeps: what is run, once each; what they show at the end; their exit status. Signals: test_signals.py."""
 
-import os
+import re
 import signal
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import TINY
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import CompactHydraException
-from omegaconf import OmegaConf
-from trained import command
+from conftest import TINY, only_folder
+from trained import command, load, raising_signal_at
 
-from rope_lab.launch import clusters, sweep
-from rope_lab.launch.signals import Stop
-from rope_lab.text import ConfigError
+from rope_lab.launch import clusters, job, sweep
+from rope_lab.launch.job import Job
+from rope_lab.results.folders import read
+from rope_lab.train import config, loop
+from rope_lab.train import run as runs
+from rope_lab.train.console import Place
+from rope_lab.train.signals import Stop
 
-SLURM, LOCAL = "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher", "x.y.LocalLauncher"
-
-
-@pytest.mark.parametrize(
-    ("launcher", "remedy"),
-    [
-        ("ray", "make ray"),
-        ("submitit_slurm", "pip install"),
-        ("submitit_local", "pip install"),
-        ("joblib", "make setup"),
-    ],
-)
-def test_a_launcher_that_is_not_installed_is_one_line_with_the_remedy(tmp_path, monkeypatch, launcher, remedy):
-    monkeypatch.setattr(clusters.importlib.util, "find_spec", lambda name: None)
-    done = command([*TINY, "-m", f"hydra/launcher={launcher}", "seed=0,1", "out=runs"], tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1
-    assert "is not installed" in done.stderr
-    assert remedy in done.stderr
-    assert list(tmp_path.iterdir()) == []
+WILD = ["train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=20"]
 
 
-def test_a_machine_without_slurm_is_named(monkeypatch):
-    monkeypatch.setattr(clusters.importlib.util, "find_spec", lambda name: name)
+@pytest.fixture
+def run(tmp_path):
+    """Runs a sweep in this process."""
+    return lambda *words: command(["-m", *TINY, "out=runs", *words], tmp_path)
+
+
+def test_a_sweep_runs_each_cell_once_and_goes_on_past_a_bad_one(run, tmp_path):
+    done = run("model.d_model=16,10", "position=rope,roper")
+    assert done.returncode == 1
+    assert done.stderr.count("even number") == 2
+    assert "Traceback" not in done.stderr
+    assert "sweep: 2 of 4 runs finished\n  not run: model.d_model=10 rope\n" in done.stdout
+    begun = [line.split(" · ") for line in done.stdout.splitlines() if line.startswith("run ")]
+    assert begun[:2] == [["run 1 of 4", "model.d_model=16 rope"], [begun[1][0], "model.d_model=16 roper"]]
+    assert re.fullmatch(r"run 2 of 4, \d+ s left", begun[1][0])
+    assert "the same command runs what is missing" in done.stdout
+    again = run("model.d_model=16", "position=rope,roper")
+    assert "2 of 2 runs have ended before\nsweep: 2 of 2 runs finished" in again.stdout
+    assert (again.returncode, again.stderr) == (0, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
+    assert len(read(tmp_path / "runs")[0]) == 2
+
+
+def test_what_is_the_same_run_twice_is_launched_and_counted_once(run, tmp_path):
+    done = run("seed=0,0,1", "position=rope,roper,rope")
+    assert done.returncode == 0
+    assert "5 of 9 runs are listed more than once, and launched once" in done.stdout
+    assert done.stdout.count("finished after 6 steps") == 4
+    assert "sweep: 4 of 4 runs finished" in done.stdout
+    assert re.search(r"\n  rope   2 runs · held-out loss (\S+) \((\S+) to (\S+)\) · accuracy", done.stdout)
+    assert done.stdout.endswith(" -m rope_lab.report runs\n")
+    assert "1 of 2 runs are listed more than once" in run("seed=2", "train.lr=2e-3,0.002").stdout
+
+
+def test_runs_that_differ_in_seed_alone_are_composed_once_and_as_if_alone():
+    words = [*TINY, "position=roper"]
+    composed = sweep.compose_jobs([[*words, f"seed={seed}"] for seed in (0, 1)], None)
+    assert [each.cfg for each in composed] == [load(*words, f"seed={s}", f"out={composed[0].cfg.out}") for s in (0, 1)]
+    assert composed[1].cfg.overrides == (*words, "seed=1")
+    (alone,) = sweep.compose_jobs([["seed=3", "train.warmup=${seed}"]], None)
+    assert alone.cfg.train.warmup == 3
+
+
+def test_a_diverged_run_is_an_outcome_of_a_sweep(run):
+    done = run(*WILD, "seed=0,1")
+    assert done.returncode == 0
+    assert "sweep: 0 of 2 runs finished\n  diverged at step " in done.stdout
+
+
+def test_a_signal_ends_a_whole_sweep(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "update", raising_signal_at(3, loop.update, signal.SIGINT))
+    done = run("seed=0,1,2")
+    assert done.returncode == 128 + signal.SIGINT
+    assert "sweep: 0 of 3 runs finished\n  interrupted at step 3: seed=0\n  not run: seed=1\n" in done.stdout
+    assert runs.read(only_folder(tmp_path / "runs"))["status"] == "interrupted"
+
+
+def test_a_sweep_that_starts_over_does_not_ask_for_that_again(run, monkeypatch):
+    assert run("seed=0,1").returncode == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "update", raising_signal_at(3, loop.update, signal.SIGINT))
+        done = run("seed=0,1", "fresh=true")
+    assert "sweep: 0 of 2 runs finished" in done.stdout
+    assert "the same command without fresh=true resumes it" in done.stdout
+    assert "the same command without fresh=true runs what is missing" in done.stdout
+    assert "sweep: 2 of 2 runs finished" in run("seed=0,1").stdout
+
+
+def test_runs_that_were_not_begun_are_no_success(run):
+    done = run("seed=0,1", "stop_at=1")
+    assert done.returncode == 1
+    assert "sweep: 0 of 2 runs finished\n  not run: seed=0\n  not run: seed=1\n" in done.stdout
+
+
+QUITS = """
+import sys
+from rope_lab.model.hooks import PositionScheme
+
+
+class Quits(PositionScheme):
+    def embed(self, x, at):
+        sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize("words", [["seed=0"], ["-m", "seed=0,1"]])
+def test_a_scheme_that_ends_python_is_a_failure_of_its_run_alone(tmp_path, words):
+    name = f"quits_{len(words)}.py"  # a module that no other test imports
+    (tmp_path / name).write_text(QUITS)
+    done = command([*TINY, "out=runs", f"position={name}", *words], tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("exits Python with status 0") == len(words)
+    if "-m" in words:
+        assert done.stdout.count("  failed at step 0, ") == 2
+
+
+def test_the_record_of_a_sweeps_run_has_the_command_of_that_run(run, tmp_path):
+    run("seed=3", "position=rope,roper")
+    commands = [runs.read(folder)["provenance"]["command"] for folder in (tmp_path / "runs").iterdir()]
+    assert {command.partition(" train.precision")[2] for command in commands} == {
+        f"=float32 seed=3 position={name}" for name in ("rope", "roper")
+    }
+
+
+@pytest.mark.parametrize(("launcher", "package"), [("ray", "ray"), ("submitit_slurm", "submitit")])
+def test_a_package_that_a_launcher_lacks_is_one_line(run, monkeypatch, launcher, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    done = run(f"hydra/launcher={launcher}", "seed=0,1")
+    assert (done.returncode, done.stderr) == (2, f"{package} is not installed; docs/clusters.md says how\n")
+
+
+def test_a_machine_without_slurm_is_named(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace())
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(ConfigError, match="has no sbatch"):
-        clusters.begin(OmegaConf.create({"_target_": SLURM}))
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:99999999"])
-def test_an_address_at_which_nothing_answers_is_named(address):
-    with pytest.raises(ConfigError, match="no Ray answers there"):
-        clusters._check_answers(address)
+    done = run("hydra/launcher=submitit_slurm", "seed=0,1")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "has no sbatch" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("launcher", "threads"),
-    [({"cpus_per_task": 3}, 3), ({"ray": {"remote": {"num_cpus": 0.5}}}, 1), ({"cpus_per_task": None}, None)],
+    [
+        ({"_target_": "BasicLauncher"}, None),
+        ({"_target_": "in_children", "n_jobs": config.CORES}, 1),
+        ({"_target_": "in_children", "submitit_folder": None, "cpus_per_task": 2}, 2),
+        ({"_target_": "on_ray", "ray": {"remote": {"num_cpus": 0.5}}}, 1),
+        ({"_target_": "on_slurm", "submitit_folder": None, "cpus_per_task": 3}, 3),
+    ],
 )
-def test_a_run_has_as_many_threads_as_cpus(launcher, threads):
-    assert clusters.threads(OmegaConf.create(launcher)) == threads
+def test_a_run_has_as_many_threads_as_its_launcher_gives_it(tmp_path, monkeypatch, launcher, threads):
+    begun = []
+    for module, name in ((sweep.pool, "in_turn"), (sweep.pool, "in_children"), (clusters, "on_ray")):
+        monkeypatch.setattr(module, name, lambda jobs, *rest: begun.extend(jobs))
+    monkeypatch.setattr(clusters, "on_slurm", clusters.on_ray)
+    sweep._begin([Job(load(f"out={tmp_path}"), "")], launcher, Stop())
+    assert begun[0].threads == threads
 
 
 @pytest.fixture
-def job(tmp_path, monkeypatch):
-    """As if the present process had been begun for a job of a sweep, whose launcher is of this class."""
+def elsewhere(tmp_path, monkeypatch):
+    """Calls a run as on a machine of a cluster, to which a signal comes."""
 
-    def prepare(launcher: str) -> Path:
-        launcher = OmegaConf.create({"_target_": launcher})
-        callbacks = SimpleNamespace(report=SimpleNamespace(outcomes="outcomes.jsonl"))
-        here = {"sweep": SimpleNamespace(dir=str(tmp_path)), "runtime": SimpleNamespace(cwd=str(tmp_path))}
-        hydra = SimpleNamespace(launcher=launcher, callbacks=callbacks, **here)
-        monkeypatch.setattr(HydraConfig, "get", staticmethod(lambda: hydra))
-        (tmp_path / "outcomes.jsonl").write_text(f'{{"runs": 2, "differ": [], "launcher": {os.getppid()}}}\n')
-        return tmp_path / "outcomes.jsonl"
+    def call(number: int = 0, out: str = "runs"):
+        (tmp_path / "runs").mkdir(exist_ok=True)
+        monkeypatch.setattr(loop, "update", raising_signal_at(3, update, number) if number else update)
+        cfg = load(*TINY, f"out={tmp_path / out}")
+        return job.run_elsewhere(Job(cfg, "seed=0"), Place("", "", True), "2000-01-01")
 
-    monkeypatch.chdir(tmp_path)
-    return prepare
+    update = loop.update
+    return call
 
 
-def stopping_job(begun: list[Stop], number: int = 0) -> Callable[[Stop], None]:
-    """A job that ends as a run does that has been told to stop; a signal comes to it."""
-
-    def run(stopping: Stop) -> None:
-        begun.append(stopping)
-        with stopping:
-            if number:
-                os.kill(os.getpid(), number)
-            if stopping.caught:
-                sys.exit(128 + stopping.caught)
-
-    return run
+def test_a_folder_that_a_machine_does_not_see_is_named(elsewhere, tmp_path, capsys):
+    assert elsewhere(out="nowhere") == {"status": "not run"}
+    assert "does not see it; set out=FOLDER" in capsys.readouterr().out
+    assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_folder_that_a_machine_does_not_see_is_named(job):
-    job(SLURM).unlink()
-    begun = []
-    with pytest.raises(CompactHydraException, match="does not see what the launcher wrote there; set out="):
-        sweep.run_elsewhere(stopping_job(begun))
-    assert not begun
-
-
-def test_a_sweep_that_is_told_to_stop_begins_no_job_and_stops_those_that_run(job):
-    outcomes, begun = job(SLURM), []
-    sweep.run_elsewhere(lambda stopping: (sweep.stop_file(outcomes).touch(), stopping_job(begun)(stopping)))
-    assert begun[0].caught == signal.SIGHUP
-    sweep.run_elsewhere(stopping_job(begun))
-    assert len(begun) == 1
-
-
-def test_only_where_nobody_else_looks_after_jobs_does_the_end_of_the_launcher_stop_them(job):
-    begun = []
-    for launcher in (LOCAL, SLURM):
-        outcomes = job(launcher)
-        sweep.run_elsewhere(stopping_job(begun))
-        outcomes.write_text(outcomes.read_text().replace(str(os.getppid()), str(2**22 + 1)))  # no process has that
-        sweep.run_elsewhere(stopping_job(begun))
-    assert [stopping.caught for stopping in begun] == [0, signal.SIGHUP, 0, 0]
-
-
-@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
-def test_what_slurm_wants_of_a_job_it_gets_once_its_run_is_saved(job, number):
-    """submitit's handler queues it again, at the signal that comes before a time limit."""
-    job(SLURM)
-    heard, begun = [], []
-    before = signal.signal(signal.SIGUSR2, lambda *_: heard.append(len(begun)))
+def test_submitit_queues_a_run_again_once_it_is_saved(elsewhere, tmp_path):
+    heard = []
+    before = signal.signal(signal.SIGUSR2, lambda *_: heard.append(runs.read(only_folder(tmp_path / "runs"))))
     try:
-        with pytest.raises(SystemExit) as exit:
-            sweep.run_elsewhere(stopping_job(begun, number))
+        assert elsewhere(signal.SIGUSR2) == {}
     finally:
         signal.signal(signal.SIGUSR2, before)
-    assert exit.value.code == 128 + number
-    assert heard == ([1] if number == signal.SIGUSR2 else [])
+    assert [(content["status"], content["checkpoint"]) for content in heard] == [("interrupted", 3)]
+    assert elsewhere()["status"] == "finished"
+
+
+def test_what_a_queue_begins_again_does_not_start_over_once_more(tiny, monkeypatch):
+    cfg, steps = load(*tiny, "fresh=true"), []
+    first, update = loop.train(cfg), loop.update
+    monkeypatch.setattr(loop, "update", lambda trainer, at: steps.append(at) or update(trainer, at))
+    assert loop.train(cfg, since=first["provenance"]["start"]) == first
+    assert steps == []
+    loop.train(cfg, since="2999-01-01")
+    assert len(steps) == 6

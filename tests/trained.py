@@ -21,12 +21,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import only_folder
-from hydra.core.hydra_config import HydraConfig
 
-from rope_lab.launch import signals, sweep
 from rope_lab.launch.main import command_line
 from rope_lab.model.positions import Dims, PositionScheme
-from rope_lab.train import checkpoint, config
+from rope_lab.train import checkpoint, config, signals
 from rope_lab.train import loop as train
 
 
@@ -100,10 +98,6 @@ def command(overrides: list[str], folder: Path, main: Callable[[], None] = comma
     stdout, stderr, status = io.StringIO(), io.StringIO(), 0
     with pytest.MonkeyPatch.context() as patch, same_process(), contextlib.chdir(folder):
         patch.setattr(sys, "argv", ["rope_lab.train", *overrides])
-        patch.setattr(signals, "_asked", 0)
-        patch.setattr(sweep, "_words", [])
-        patch.setenv(signals.LAUNCHER, "0")  # lest it stays, where a sweep with workers makes this process one
-        patch.setattr(HydraConfig.instance(), "cfg", None)  # a sweep leaves its last job's there
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
             try:
                 main()

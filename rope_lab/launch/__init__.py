@@ -1,1 +1,1 @@
-"""Launching runs: sweeps, tables of runs, clusters."""
+"""Launching runs: one, or a sweep of them, here or on a cluster."""

@@ -10,10 +10,10 @@ from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
 from rope_lab.files import read_file
-from rope_lab.launch.cells import Seeds
 from rope_lab.places import ROOT
 from rope_lab.results.frame import SCHEME_DEFAULTS
 from rope_lab.results.runs import Run, reason
+from rope_lab.seeds import Seeds
 from rope_lab.shipped import shipped
 from rope_lab.text import first_line, flat
 

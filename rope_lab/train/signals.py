@@ -21,10 +21,14 @@ def time_is_up(stop_at: float | None) -> int:
 
 
 class Stop:
-    """Within it SIGNALS do not end the process: the first one is noted in `caught`. No-op outside the main thread."""
+    """Within it SIGNALS do not end the process: the first one is noted in `caught`. No-op outside the main thread.
+
+    It may be entered again within itself.
+    """
 
     def __init__(self) -> None:
         self._caught = 0
+        self._before: list[dict[int, Any]] = []  # the handlers to restore, for each time that it was entered
 
     @property
     def caught(self) -> int:
@@ -37,9 +41,9 @@ class Stop:
 
     def __enter__(self) -> "Stop":
         in_main_thread = threading.current_thread() is threading.main_thread()
-        self._before = catch(self.note) if in_main_thread else {}
+        self._before.append(catch(self.note) if in_main_thread else {})
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._before.pop().items():
             signal.signal(number, handler)
