@@ -77,9 +77,9 @@ MISTAKES = {
     "-m 'hydra.sweeper.params={seed:1}'": "a list, seed=0,1, or 'seed=range(0,2)'",
     "-m 'position=glob(x*z)'": "matches nothing; there are alibi, ",
     # values
-    "seed=a": "seed=a: must be a number",
+    "seed=a": "seed=a: must be a valid integer",
     "seed=-1": "seed=-1: must be greater than or equal to 0",
-    "train.lr=fast": "train.lr=fast: must be a number",
+    "train.lr=fast": "train.lr=fast: must be a valid number",
     "train.lr=fast train.steps=0": "train.steps=0: must be greater than or equal to 1",
     "eval.lengths=null": "[] for none",
     "device=gpu": "'cuda'",

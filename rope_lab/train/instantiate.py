@@ -1,13 +1,12 @@
-"""What is swapped, task and position: classes named by a node of settings, whose arguments are its other settings.
+"""Tasks and schemes: classes named by a node of settings, `_target_`, whose other settings are arguments of the class.
 
-A node has `_target_` and what differs from the defaults of the class. Everything is checked before code of it runs.
+A node holds what differs from the defaults of its class. It is checked before any code of the class runs.
 """
 
 import functools
 import importlib
 import importlib.util
 import inspect
-import keyword
 import re
 import sys
 import traceback
@@ -34,18 +33,18 @@ def find_class(group: str, node: dict[str, Any], allowed_packages: list[str]) ->
 
     allowed_packages: names of packages, and paths of files, `./mine.py`, each of which is the module `mine`
     """
-    conf, target = group.partition(".")[0], str(node.get("_target_"))
-    key, kind, package = f"{group}._target_={show(target)}", SWAPPED[conf], target.partition(".")[0]
+    target, kind = str(node.get("_target_")), SWAPPED[group.partition(".")[0]]
+    key, package = f"{group}._target_={show(target)}", target.partition(".")[0]
     allowed = [import_file(Path(each)) if each.endswith(".py") else each for each in allowed_packages]
     if package not in (*PACKAGES, *allowed):
-        trust = "if you trust its code: allowed_packages=[{0}], of a file [{0}.py]; for a run's folder --allow {0}.py"
-        raise ConfigError(f"{key}: is not in {' or '.join(PACKAGES)}; {trust.format(show(package))}")
+        trust = f"allowed_packages=[{package}], of a file [{package}.py]; for a run's folder --allow {package}.py"
+        raise ConfigError(f"{key}: is not in {' or '.join(PACKAGES)}; if you trust its code: {trust}")
     try:
         found = _import_class(target)
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{key}: cannot be imported, {error_line(error)}") from None
     if not (inspect.isclass(found) and issubclass(found, kind)) or inspect.isabstract(found):
-        raise ConfigError(f"{key}: must be a {kind.__name__} that is not abstract, as in conf/{conf}/")
+        raise ConfigError(f"{key}: must be a {kind.__name__} that is not abstract")
     return found
 
 
@@ -59,11 +58,11 @@ def import_file(path: Path) -> str:
     name, file = path.stem, path.expanduser().resolve()
     if not file.is_file():
         raise ConfigError(f"{path}: there is no such file")
-    if not name.isidentifier() or keyword.iskeyword(name):
-        raise ConfigError(f"{path}: is not a module's name; call it {re.sub(r'[^0-9A-Za-z]', '_', f'my_{name}')}.py")
+    if not name.isidentifier():
+        raise ConfigError(f"{path}: is not a module's name; call it {re.sub('[^0-9A-Za-z]', '_', f'my_{name}')}.py")
     there = sys.modules.get(name) or importlib.util.find_spec(name)
-    origin = getattr(there, "__file__", None) or getattr(there, "origin", None)
-    if there and not (origin and Path(origin).resolve() == file):
+    origin = getattr(there, "__file__", None) or getattr(there, "origin", None) or ""
+    if there and Path(origin).resolve() != file:
         raise ConfigError(f"{path}: there is a module {name} already; give the file another name")
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, file)
@@ -78,10 +77,11 @@ def import_file(path: Path) -> str:
 
 def error_line(error: BaseException, file: str | None = None) -> str:
     """An error and where it is: the last line of `file` that it passed through, or the last of all."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{Path(error.filename).name}:{error.lineno}: {error.msg}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if file in (None, frame.filename)]
-    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: " if frames else ""
+    name, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (None, None)
+    if frames and not name:
+        name, line = frames[-1].filename, frames[-1].lineno
+    where = f"{Path(name).name}:{line}: " if name else ""
     return f"{where}{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
@@ -96,7 +96,7 @@ def check_arguments(group: str, node: dict[str, Any], allowed_packages: list[str
     for key, parameter in parameters.items():
         if key in given:
             checked[key] = _typed(f"{group}.{key}", given[key], parameter.annotation, allowed_packages)
-        elif parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             if parameter.default is parameter.empty:
                 raise ConfigError(f"{group}.{key}: not set; set {group}.{key}=…")
             if isinstance(parameter.default, str | int | float | bool | list | None):
@@ -106,11 +106,10 @@ def check_arguments(group: str, node: dict[str, Any], allowed_packages: list[str
 
 def _typed(key: str, value: Any, annotation: Any, allowed_packages: list[str]) -> Any:
     """`value` as `annotation` says; one that pydantic does not know is not checked. Raises ConfigError."""
-    is_node = isinstance(value, dict) and "_target_" in value
-    if annotation == SCHEME and is_node:
+    if annotation == SCHEME and _is_node(value):
         return check_arguments(key, value, allowed_packages)
-    if annotation == SCHEME or is_node:
-        raise ConfigError(f"{key}={show(value)}: must be {'a plain value' if is_node else 'a scheme, as in conf/'}")
+    if annotation == SCHEME or _is_node(value):
+        raise ConfigError(f"{key}={show(value)}: must be a {'plain value' if _is_node(value) else 'scheme'}")
     try:
         return pydantic.TypeAdapter(annotation, config=TYPES).validate_python(value)
     except pydantic.ValidationError as error:
@@ -119,12 +118,15 @@ def _typed(key: str, value: Any, annotation: Any, allowed_packages: list[str]) -
         return value
 
 
+def _is_node(value: Any) -> bool:
+    return isinstance(value, dict) and "_target_" in value
+
+
 def classes(node: dict[str, Any]) -> Iterator[type]:
     """The class that a checked `node` names, and those within it."""
     yield _import_class(node["_target_"])
-    for value in node.values():
-        if isinstance(value, dict) and "_target_" in value:
-            yield from classes(value)
+    for value in filter(_is_node, node.values()):
+        yield from classes(value)
 
 
 def build(group: str, node: dict[str, Any], *arguments: Any) -> Any:
@@ -134,13 +136,8 @@ def build(group: str, node: dict[str, Any], *arguments: Any) -> Any:
 
 
 def _build(node: dict[str, Any], *arguments: Any) -> Any:
-    is_node = {key: isinstance(value, dict) and "_target_" in value for key, value in node.items()}
-    settings = {
-        key: functools.partial(_build, value) if is_node[key] else value
-        for key, value in node.items()
-        if key != "_target_"
-    }
-    return _import_class(node["_target_"])(*arguments, **settings)
+    settings = {key: functools.partial(_build, value) if _is_node(value) else value for key, value in node.items()}
+    return _import_class(settings.pop("_target_"))(*arguments, **settings)
 
 
 @contextmanager
@@ -149,8 +146,7 @@ def config_errors(prefix: str = "") -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        if (frame.line or "raise").startswith("raise"):
+        if (traceback.extract_tb(error.__traceback__)[-1].line or "raise").startswith("raise"):
             raise ConfigError(f"{prefix}{error}") from None
         more = "of a scheme or task of your own, python -m rope_lab.check says more"
         raise ConfigError(f"{prefix}{error_line(error)}; {more}") from None
@@ -158,8 +154,8 @@ def config_errors(prefix: str = "") -> Iterator[None]:
 
 def reasons(errors: list[ErrorDetails]) -> str:
     """What is wrong with a value, in the words of pydantic: `must be a valid integer or None`."""
-    found = [re.sub("^(Value error, |Input should be )", "", each["msg"]) for each in errors]
-    return "must be " + " or ".join(dict.fromkeys(found))
+    found = [re.sub("^(Value error, )?((Input|String) should|must) ", "", each["msg"]) for each in errors]
+    return "must " + " or ".join(dict.fromkeys(found)).replace(" or be ", " or ")
 
 
 def as_sweep(key: str, value: Any) -> str:

@@ -17,7 +17,6 @@ from rope_lab.text import ConfigError
 from rope_lab.train.instantiate import SWAPPED, error_line, import_file
 
 FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")  # mine.py, or mine.py:MyScheme if it has several
-SEE = "docs/extending.md has an example of each"
 
 
 @dataclass(frozen=True)
@@ -44,22 +43,20 @@ def find(group: str, value: str, folders: Sequence[Path]) -> Plugin | None:
     """The plug-in that a value of `task` or `position` names, if it names one. Raises ConfigError."""
     if match := FILE.fullmatch(value):
         path, name = Path(match["path"]), match["name"]
+        run_name = f"{path.stem}-{name}" if name else path.stem
         try:
-            module = sys.modules[import_file(path)]
+            cls = _class(group, vars(sys.modules[import_file(path)]), name)
         except ConfigError as error:
-            raise ConfigError(f"{group}={error}") from None
-        cls = _class(group, value, vars(module), name)
-        plugin = Plugin(group, f"{path.stem}-{name}" if name else path.stem, cls, str(path.expanduser().resolve()))
-        if plugin.name in names(group, folders):
-            raise ConfigError(f"{group}={value}: conf/{group}/ has a {plugin.name}; give the file another name")
-        return plugin
-    entries = () if value in names(group, folders) else entry_points(group=f"rope_lab.{group}s", name=value)
-    for entry in entries:
+            raise ConfigError(f"{group}={error if str(error).startswith(str(path)) else f'{value}: {error}'}") from None
+        if run_name in names(group, folders):
+            raise ConfigError(f"{group}={value}: conf/{group}/ has a {run_name}; give the file another name")
+        return Plugin(group, run_name, cls, str(path.expanduser().resolve()))
+    for entry in () if value in names(group, folders) else entry_points(group=f"rope_lab.{group}s", name=value):
         try:
-            cls = entry.load()
+            cls = _class(group, {value: entry.load()}, value)
         except (Exception, SystemExit) as error:
             raise ConfigError(f"{group}={value}: {entry.value} cannot be imported, {error_line(error)}") from None
-        return Plugin(group, value, _checked(group, value, cls), cls.__module__.partition(".")[0])
+        return Plugin(group, value, cls, cls.__module__.partition(".")[0])
     return None
 
 
@@ -68,24 +65,17 @@ def names(group: str, folders: Sequence[Path]) -> list[str]:
     return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
 
 
-def _class(group: str, value: str, there: dict[str, Any], name: str | None) -> type:
+def _class(group: str, there: dict[str, Any], name: str | None) -> type:
     """The class of that name in a module, or the only one that the module has. Raises ConfigError."""
     kind = SWAPPED[group]
-    if name:
-        return _checked(group, value, there.get(name))
-    own = [each for each in there.values() if inspect.isclass(each) and each.__module__ == there["__name__"]]
-    own = [each for each in own if issubclass(each, kind)]
-    fit = [each for each in own if not inspect.isabstract(each)]
-    if not fit:
-        lacking = "; ".join(f"{each.__name__} lacks {', '.join(each.__abstractmethods__)}" for each in own)
-        raise ConfigError(f"{group}={value}: has no class that is a {kind.__name__}; {lacking or SEE}")
-    if len(fit) > 1:
-        classes = " or ".join(f"{group}={value}:{each.__name__}" for each in fit)
-        raise ConfigError(f"{group}={value}: has several classes that are a {kind.__name__}, write {classes}")
-    return fit[0]
-
-
-def _checked(group: str, value: str, cls: Any) -> type:
-    if not (inspect.isclass(cls) and issubclass(cls, SWAPPED[group])):
-        raise ConfigError(f"{group}={value}: must be a {SWAPPED[group].__name__}; {SEE}")
-    return cls
+    classes = [each for key, each in there.items() if inspect.isclass(each) and issubclass(each, kind)]
+    own = [there.get(name)] if name else [each for each in classes if each.__module__ == there["__name__"]]
+    fit = [each for each in own if each in classes and not inspect.isabstract(each)]
+    if len(fit) == 1:
+        return fit[0]
+    if fit:
+        several = " or ".join(f":{each.__name__}" for each in fit)
+        raise ConfigError(f"has several classes that are a {kind.__name__}, write one behind it, {several}")
+    lacks = [f"{each.__name__} lacks {', '.join(each.__abstractmethods__)}" for each in own if each in classes]
+    hint = "; ".join(lacks) or "docs/extending.md has an example of each"
+    raise ConfigError(f"has no {name or 'class'} that is a {kind.__name__}; {hint}")
