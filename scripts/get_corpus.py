@@ -5,10 +5,11 @@ Training downloads nothing: it reads the file that this writes, `+corpus=NAME`. 
 
 import argparse
 import os
+import secrets
 import sys
 from pathlib import Path
 
-SOURCES = {  # name → what datasets.load_dataset is called with
+SOURCES = {  # name → arguments of datasets.load_dataset
     "wikitext103": ("Salesforce/wikitext", "wikitext-103-raw-v1"),
     "fineweb_edu": ("HuggingFaceFW/fineweb-edu", "sample-10BT"),
 }
@@ -20,18 +21,23 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--into", type=Path, default=Path(os.environ.get("ROPE_LAB_CORPORA", "corpora")))
     given = parser.parse_args(arguments)
     path = given.into / f"{given.name}.txt"
-    if path.exists():
+    if os.path.lexists(path):
         sys.exit(f"{path} is there already")
     try:
         import datasets
     except ImportError:
         sys.exit("needs the package datasets: pip install datasets")
-    given.into.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    with part.open("w", encoding="utf-8") as file:
-        for row in datasets.load_dataset(*SOURCES[given.name], split="train", streaming=True):
-            file.write(row["text"] + "\n")
-    part.rename(path)
+    part = path.with_suffix(f".{secrets.token_hex(4)}.part")
+    try:
+        given.into.mkdir(parents=True, exist_ok=True)
+        with part.open("x", encoding="utf-8") as file:
+            for row in datasets.load_dataset(*SOURCES[given.name], split="train", streaming=True):
+                file.write(row["text"] + "\n")
+        part.rename(path)
+    except Exception as error:  # of the network, the data set or the disk
+        sys.exit(f"{given.name} was not downloaded: {type(error).__name__}: {' '.join(str(error).split())}")
+    finally:
+        part.unlink(missing_ok=True)
     print(f"written: {path}")
 
 

@@ -1,14 +1,17 @@
 """Real text: tokens are what the corpus says, held-out text is never trained on, a corpus is known by its bytes."""
 
+import importlib.util
 import json
 import logging
 import math
 import os
 import shutil
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -401,7 +404,7 @@ def test_a_corpus_that_cannot_be_used_is_named_in_one_line(name, tmp_path):
 
 
 def test_byte_pairs_without_their_package_are_answered(written, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ConfigError, match="needs the package tokenizers"):
         build(resolve(config.load("task=text", f"task.path={written}", "task.tokens=bpe", *TINY)))
 
@@ -412,3 +415,54 @@ def test_without_a_path_it_is_pythons_own_library(caplog):
     assert len(task.parts[0]) > 10**6
     assert "import " in task.decode(task.parts[0][:200_000])
     assert caplog.text == ""
+
+
+STREAMS = {  # what the stream of a data set does: the line that is printed
+    "KeyError: 'text'": lambda: iter([{"text": "a"}, {"page": "b"}]),
+    "TypeError: unsupported operand": lambda: iter([{"text": None}]),
+    "ConnectionError: no network": lambda: (_ for _ in ()).throw(ConnectionError("no\nnetwork")),
+}
+
+
+@pytest.fixture
+def download(tmp_path, monkeypatch):
+    """Calls scripts/get_corpus.py with a stream in the place of the package's."""
+    spec = importlib.util.spec_from_file_location("get_corpus", config.ROOT / "scripts" / "get_corpus.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+
+    def call(stream) -> Path:
+        package = SimpleNamespace(load_dataset=lambda *_, **__: stream())
+        monkeypatch.setitem(sys.modules, "datasets", package)
+        script.main(["wikitext103", "--into", str(tmp_path / "corpora")])
+        return tmp_path / "corpora" / "wikitext103.txt"
+
+    return call
+
+
+@pytest.mark.parametrize("told", STREAMS)
+def test_a_download_that_fails_is_one_line_and_leaves_nothing(download, tmp_path, told):
+    with pytest.raises(SystemExit) as end:
+        download(STREAMS[told])
+    assert str(end.value).startswith(f"wikitext103 was not downloaded: {told}")
+    assert "\n" not in str(end.value)
+    assert list((tmp_path / "corpora").iterdir()) == []
+
+
+def test_two_downloads_do_not_share_a_file_nor_write_through_a_link(download, tmp_path):
+    def rows():
+        yield {"text": "first"}
+        if not inner:
+            inner.append("another download, while this one is under way")
+            download(rows)
+            (tmp_path / "corpora" / "wikitext103.txt").unlink()
+        yield {"text": "last"}
+
+    (tmp_path / "corpora").mkdir()
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "corpora" / "wikitext103.part").symlink_to(tmp_path / "precious")
+    inner = []
+    assert download(rows).read_text() == "first\nlast\n"
+    assert (tmp_path / "precious").read_text() == "mine"
+    with pytest.raises(SystemExit, match="is there already"):
+        download(rows)
