@@ -8,7 +8,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -52,17 +52,14 @@ class Problem:
         return len(parts) == 2 and parts[0] == parts[1]
 
 
-@dataclass(frozen=True)
-class Text:
-    """Rows of training or held-out text, each array [rows, length].
+class Text(NamedTuple):
+    """Rows of training or held-out text.
 
-    tokens:          unsigned integers, indices into the task's alphabet
-    counted:         bool, the tokens that the training loss counts
-    answer_position: int16, 1, 2, … along each answer and 0 outside; evaluation counts where it is not 0
+    tokens:          unsigned integers [rows, length], indices into the task's alphabet
+    answer_position: int16 [rows, length], 1, 2, … along each answer and 0 outside; evaluation counts where it is not 0
     """
 
     tokens: np.ndarray
-    counted: np.ndarray
     answer_position: np.ndarray
 
 
@@ -78,6 +75,7 @@ class Task(ABC):
     one_document: a row of text is one document in which everything before counts, not problem after problem
     token_bytes:  bytes of each token's text, [alphabet]; None: the text is not measured in bytes
     version:      raised when the same generator gives other text or problems: checkpoints of another are refused
+    loss_on:      the tokens that the training loss counts: `all`, or those of the `answer`
     kept:         text that a run keeps, to be set when the run is read without the task's data; None: none is needed
     """
 
@@ -127,10 +125,6 @@ class Task(ABC):
     def grade(self, problem: Problem, completion: str) -> dict[str, bool]:
         """Each of `grades` of a completion, which may continue after the problem's end."""
         return {"accuracy": completion.startswith(problem.completion)} if self.grades else {}
-
-    def _text(self, tokens: np.ndarray, answer_position: np.ndarray) -> Text:
-        counted = answer_position > 0 if self.loss_on == "answer" else np.ones(tokens.shape, dtype=bool)
-        return Text(tokens, counted, answer_position)
 
     def encode(self, text: str) -> np.ndarray:
         """Characters to tokens, uint8 [len(text)]. Raises ValueError on a character outside the alphabet."""
@@ -182,7 +176,7 @@ class PackedTask(Task):
                 begins.append(begin)
                 begin = ends[np.searchsorted(ends, begin + length)]  # after the problem that the row's end cuts
         index = np.array(begins)[:, None] + np.arange(length)
-        return self._text(tokens[index], position[index])
+        return Text(tokens[index], position[index])
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         def batch() -> Iterator[Problem]:
@@ -281,13 +275,12 @@ def different(batch: Callable[[], Iterable[Problem]], n: int) -> list[Problem]:
 
 
 def show(task: Task, length: int = 110) -> None:
-    """Print a few rows of training text, the counted characters marked, and a few problems."""
+    """Print a few rows of training text, answers marked, and a few problems."""
     rng = np.random.default_rng(0)
-    text = task.text(rng, 4, length)
-    print("training text; ^ marks what the loss counts\n")
-    for tokens, counted in zip(text.tokens, text.counted, strict=True):
+    print("training text; ^ marks answers\n")
+    for tokens, position in zip(*task.text(rng, 4, length), strict=True):
         print("  " + task.decode(tokens))
-        print("  " + "".join("^" if c else " " for c in counted).rstrip() + "\n")
+        print("  " + "".join("^" if p else " " for p in position).rstrip() + "\n")
     print("evaluation problems\n")
     for problem in task.problems(rng, 3):
         for name in ("prompt", "completion", "attributes"):

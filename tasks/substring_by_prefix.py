@@ -74,7 +74,7 @@ class SubstringByPrefix(Task):
 
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
         d = self._documents(rng, rows, length, held_out)
-        return self._text(d.tokens[:, :length], d.answer_position[:, :length])
+        return Text(d.tokens[:, :length], d.answer_position[:, :length])
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         """A problem's prompt ends where only one possible source of the last copy begins with the letters so far.

@@ -102,7 +102,7 @@ class RealText(Task):
         else:
             begins = rng.integers(len(part) - self.context - length + 1, size=rows)
         windows = part[begins[:, None] + np.arange(length)]
-        return self._text(windows, np.broadcast_to(np.arange(length, dtype=np.int16), windows.shape))
+        return Text(windows, np.broadcast_to(np.arange(length, dtype=np.int16), windows.shape))
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         """Windows of the held-out part to continue from their first half; no continuation is right or wrong."""

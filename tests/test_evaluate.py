@@ -137,15 +137,6 @@ def test_exact_match_under_teacher_forcing_is_exact_match_of_generation():
     assert forced == [w == p.completion for w, p in zip(written, problems, strict=True)]
 
 
-def test_grading_generates_what_teacher_forcing_finds_wrong():
-    task = ArithmeticAddition(2)
-    model = make_model(task)
-    problems = data.evaluation_problems(task, 4)
-    longest = max(len(p.completion) for p in problems)
-    grades = grade(model, task, problems, max_len=250)
-    assert grades == [task.grade(p, greedy(model, task, p.prompt, longest, 250)) for p in problems]
-
-
 def test_only_what_is_wrong_as_a_whole_is_generated_and_graded_in_parts(monkeypatch):
     """Problem 1 goes wrong in its first step, and is then said to end with the right sum."""
     task = ArithmeticAddition(2)
@@ -201,18 +192,6 @@ def test_evaluation_names_its_metrics_and_leaves_the_model_as_it_was(name):
     assert "eval/score" not in few.metrics  # of 100 problems one cannot say how many of 128 are right
 
 
-def test_a_right_sum_after_a_wrong_step_counts_for_the_sum_alone(monkeypatch):
-    task = ArithmeticAddition(2)
-    problems = data.evaluation_problems(task, 130)
-    wrong_step = [p.completion.replace("==", "==1", 1) if i in (1, 2) else p.completion for i, p in enumerate(problems)]
-    grades = [task.grade(p, w) for p, w in zip(problems, wrong_step, strict=True)]
-    monkeypatch.setattr("rope_lab.train.evaluate.grade", lambda *_: grades)
-    metrics = evaluate(make_model(task), task, data.evaluation_text(task, 1, 100), problems, 100).metrics
-    assert metrics["eval/accuracy"] == pytest.approx(128 / 130)
-    assert metrics["eval/sum_accuracy"] == 1.0
-    assert metrics["eval/score"] == 128
-
-
 def test_the_score_counts_the_first_128_by_the_write_ups_grade():
     task = SubstringByIndex(6)
     problems = data.evaluation_problems(task, 140)
@@ -227,33 +206,15 @@ def test_the_score_counts_the_first_128_by_the_write_ups_grade():
         assert (count, accuracy) == (len(there), pytest.approx(mean(i not in (0, 5, 130) for i in there)))
 
 
-def test_chunks_hold_everything_once_and_fit():
-    lengths = [5, 40_000, 7, 300, 300, 20_000]
-    chunks = data.batches_by_length(lengths, 2**15)
-    assert sorted(i for chunk in chunks for i in chunk) == list(range(6))
-    assert all(len(c) == 1 or len(c) * max(lengths[i] for i in c) <= 2**15 for c in chunks)
-    assert data.batches_by_length([3, 5, 4, 12, 6], 1000, spread=3) == [[0, 2, 1], [4], [3]]
-    assert data.batches_by_length([10, 10, 10], 60, room=20) == [[0, 1], [2]]
-
-
-def at_once(tokens: int) -> nullcontext:
-    return nullcontext()
-
-
-def test_every_length_is_read_with_as_many_positions_as_it_takes():
+def test_lengths_are_graded_each_by_itself_with_as_many_positions_as_it_takes():
     """So that what a scheme draws for one length does not depend on the others that are asked for."""
     task, read = SubstringByIndex(6), []
     longer = data.longer(task, [3, 9], 10, 2, torch.device("cpu"))
-    by_length(make_model(task), longer, lambda tokens: read.append(tokens) or nullcontext())
-    assert read == [max(p.length for p in problems) - 1 for problems in longer.problems.values()]
-
-
-def test_lengths_are_graded_each_by_itself():
-    task = SubstringByIndex(6)
-    longer = data.longer(task, [3, 9], 10, 2, torch.device("cpu"))
     texts = [p.prompt + p.completion for problems in longer.problems.values() for p in problems]
     model = Oracle(task, texts, {text: len(text) - 1 for text in texts[:4]})
-    assert by_length(model, longer, at_once) == {"length": {"3": [10, 0.6], "9": [10, 1.0]}}
+    found = by_length(model, longer, lambda tokens: read.append(tokens) or nullcontext())
+    assert found == {"length": {"3": [10, 0.6], "9": [10, 1.0]}}
+    assert read == [max(p.length for p in problems) - 1 for problems in longer.problems.values()]
     assert longer.tokens == max(map(len, texts)) - 1
 
 
@@ -262,7 +223,7 @@ def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_lengt
     model, lengths = make_model(task), [20, 40, 70]
     longer = data.longer(task, lengths, 5, 3, torch.device("cpu"))
     assert longer.tokens == 70  # the text's, no problem is quite as long
-    slices = by_length(model, longer, at_once)
+    slices = by_length(model, longer, lambda tokens: nullcontext())
     assert slices["length"].keys() == slices["length_loss"].keys() == {"20", "40", "70"}
     log_probabilities = model(longer.text.inputs_BT).log_softmax(-1)
     for begin, end in pairwise([0, *lengths]):

@@ -1,7 +1,7 @@
 """A task's text as batches. Batch k of a run is a function of (seed, stream, k) alone, whatever happened before it."""
 
 import math
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,37 +18,38 @@ EVALUATION_TEXT, EVALUATION_PROBLEMS, EVALUATION_POSITIONS = range(3)
 IGNORED = -100  # a target that no loss counts
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Tokens and what each should be followed by, int64 [B, T] each; `IGNORED` where nothing is counted."""
+class Batch(NamedTuple):
+    """Tokens and the next ones, int64 [B, T] each; targets that the loss does not count are `IGNORED`."""
 
     inputs_BT: Tensor
     targets_BT: Tensor
 
     def pinned(self, device: torch.device) -> "Batch":
-        return replace(self, inputs_BT=pinned(self.inputs_BT, device), targets_BT=pinned(self.targets_BT, device))
+        return Batch(*(pinned(x_BT, device) for x_BT in self))
 
     def to(self, device: torch.device) -> "Batch":
-        return replace(self, inputs_BT=send(self.inputs_BT, device), targets_BT=send(self.targets_BT, device))
+        return Batch(*(send(x_BT, device) for x_BT in self))
 
 
-@dataclass(frozen=True)
-class HeldOutText(Batch):
-    """A batch that knows more of its targets, [B, T] each.
+class HeldOutText(NamedTuple):
+    """Held-out text, [B, T] each.
 
-    answer_position_BT: int64, which token of its answer a target is: 1, 2, …, or 0 outside of answers
-    floor_BT: float64, the Bayes-optimal loss there, in nats
-
-    Both stay on the CPU: only what is said of the model's losses needs them, and MPS has no float64.
+    inputs_BT, targets_BT: as in a batch, on the device of the model
+    answer_position_BT:    int64, position of a target in its answer: 1, 2, …, or 0 outside of answers; on the CPU
+    floor_BT:              float64, the Bayes-optimal loss there, in nats; on the CPU, since MPS has no float64
     """
 
+    inputs_BT: Tensor
+    targets_BT: Tensor
     answer_position_BT: Tensor
     floor_BT: Tensor
 
+    def to(self, device: torch.device) -> "HeldOutText":
+        return self._replace(inputs_BT=send(self.inputs_BT, device), targets_BT=send(self.targets_BT, device))
 
-@dataclass(frozen=True)
-class Longer:
-    """Held-out problems of some lengths, and, where a row of text is one document, text of the greatest of them."""
+
+class Longer(NamedTuple):
+    """Held-out problems of some lengths, and, if a row of text is one document, text of the greatest of them."""
 
     problems: dict[int, list[Problem]]
     text: HeldOutText | None
@@ -73,7 +74,7 @@ def torch_seed(seed: int, stream: int, k: int = 0) -> int:
 def training_batch(task: Task, seed: int, k: int, batch_size: int, seq_len: int) -> Batch:
     """Batch `k` of a run; its targets are what the task's `loss_on` counts."""
     text = task.text(generator(seed, TRAINING_TEXT, k), batch_size, seq_len + 1)
-    return Batch(*_inputs_and_targets(text, text.counted))
+    return _batch(text, text.answer_position > 0 if task.loss_on == "answer" else np.full(text.tokens.shape, True))
 
 
 def evaluation_text(task: Task, rows: int, seq_len: int) -> HeldOutText:
@@ -81,7 +82,7 @@ def evaluation_text(task: Task, rows: int, seq_len: int) -> HeldOutText:
     text = task.text(generator(EVALUATION_SEED, EVALUATION_TEXT), rows, seq_len + 1, held_out=True)
     position = torch.from_numpy(text.answer_position[:, 1:].astype(np.int64))
     floor = torch.from_numpy(task.floor(text.tokens)[:, 1:].copy())
-    return HeldOutText(*_inputs_and_targets(text, text.answer_position > 0), position, floor)
+    return HeldOutText(*_batch(text, text.answer_position > 0), position, floor)
 
 
 def evaluation_problems(task: Task, n: int) -> list[Problem]:
@@ -92,12 +93,10 @@ def evaluation_problems(task: Task, n: int) -> list[Problem]:
 def longer(task: Task, lengths: list[int], problems: int, rows: int, device: torch.device) -> Longer:
     """`problems` held-out problems of each of `lengths`, if they are graded, and `rows` rows of text; always the same.
 
-    Raises ValueError where the task has none of such a length.
+    Raises ValueError if the task has none of such a length.
     """
     tasks = {n: task.of_length(n) for n in lengths}
-    text = None
-    if lengths and task.one_document:
-        text = evaluation_text(tasks[lengths[-1]], rows, lengths[-1]).to(device)
+    text = evaluation_text(tasks[lengths[-1]], rows, lengths[-1]).to(device) if lengths and task.one_document else None
     return Longer({n: evaluation_problems(tasks[n], problems) if task.grades else [] for n in lengths}, text)
 
 
@@ -123,7 +122,7 @@ def batches_by_length(lengths: list[int], most: float, room: int = 0, spread: fl
     return batches
 
 
-def _inputs_and_targets(text: Text, counted: np.ndarray) -> tuple[Tensor, Tensor]:
+def _batch(text: Text, counted: np.ndarray) -> Batch:
     tokens = text.tokens.astype(np.int64)
     targets = np.where(counted, tokens, IGNORED)
-    return torch.from_numpy(tokens[:, :-1].copy()), torch.from_numpy(targets[:, 1:].copy())
+    return Batch(torch.from_numpy(tokens[:, :-1].copy()), torch.from_numpy(targets[:, 1:].copy()))

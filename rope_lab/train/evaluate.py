@@ -1,18 +1,16 @@
-"""How good a model is: loss on held-out text, and problems completed and graded.
+"""The metrics of a model: loss on held-out text, and problems completed and graded.
 
-Where the whole completion is graded, greedy decoding is right if and only if every arg-max under teacher forcing is
-right, so one forward pass grades a problem. Only what teacher forcing finds wrong has to be generated, and only where
-the task grades more than the whole (a right sum after wrong steps).
+Greedy decoding gets a whole completion right if and only if every arg-max under teacher forcing is right: one forward
+pass grades a problem. Only if the task has other grades (a right sum after wrong steps), the wrong ones are generated.
 
-Shape letters: B batch, T time, V vocabulary.
+Shape letters: B batch, T time, V vocabulary, N counted tokens.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,16 +24,15 @@ from rope_lab.train.distributed import shared, size
 from rope_lab.train.generate import generate, likeliest, sampled
 from tasks.base import Problem, Task
 
-SCORED = 128  # the write-up counts how many of so many problems are right
+SCORED = 128  # problems, of which the write-up counts the right ones
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """How good a model was found to be.
+class Evaluation(NamedTuple):
+    """The result of an evaluation.
 
     metrics: every `eval/…` metric
-    slices:  for each attribute of the problems, and each value it takes, [how many problems have it, their accuracy];
-             and for `answer_position`, [how many tokens stand there, their mean loss in nats]
+    slices:  by each attribute of the problems, for each of its values [number of problems, accuracy]; and by
+             `answer_position` [number of tokens, mean loss in nats]
     """
 
     metrics: dict[str, float]
@@ -44,7 +41,7 @@ class Evaluation:
 
 @contextmanager
 def evaluating(model: Transformer) -> Iterator[None]:
-    """Within it the model neither drops anything out nor records gradients."""
+    """Within it the model has no dropout and records no gradients."""
     was_training = model.training
     model.eval()
     try:
@@ -83,12 +80,9 @@ def floor(text: HeldOutText) -> dict[str, Any]:
 
 
 def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each of the N counted tokens: its loss in nats (float64), whether it ranks first, and its answer position.
-
-    [N] each, on the CPU.
-    """
-    rows = min(most_tokens(model) // text.inputs_BT.shape[1], math.ceil(len(text.inputs_BT) / size()))
-    batches = list(zip(*(x_BT.split(max(1, rows)) for x_BT in (text.inputs_BT, text.targets_BT)), strict=True))
+    """The loss of each counted token in nats (float64), whether it ranks first, and its answer position: [N], CPU."""
+    rows = max(1, min(most_tokens(model) // text.inputs_BT.shape[1], math.ceil(len(text.inputs_BT) / size())))
+    batches = list(zip(text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True))
     nats, right = zip(*shared(lambda own: [_losses(model, *batch) for batch in own], batches), strict=True)
     return torch.cat(nats), torch.cat(right), text.answer_position_BT[text.targets_BT.cpu() != IGNORED]
 
@@ -101,9 +95,9 @@ def _losses(model: Transformer, inputs_BT: Tensor, targets_BT: Tensor) -> tuple[
 
 
 def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, bool]]:
-    """What greedy decoding gets right of each problem."""
+    """The grades of greedy decoding of each problem."""
     grades = [dict.fromkeys(task.grades, right) for right in exact_matches(model, problems)]
-    if len(task.grades) > 1:  # of what is wrong as a whole, something may be right
+    if len(task.grades) > 1:  # something may be right of what is wrong as a whole
         wrong, longest = [i for i, found in enumerate(grades) if not found["accuracy"]], longest_completion(problems)
         written = shared(lambda own: _written(model, task, [problems[i] for i in own], longest, max_len), wrong)
         for i, completion in zip(wrong, written, strict=True):
@@ -114,28 +108,28 @@ def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int)
 def by_length(
     model: Transformer, longer: Longer, reading: Callable[[int], AbstractContextManager]
 ) -> dict[str, dict[str, list[float]]]:
-    """Slices, each measured within `reading(n)`, where n is how many tokens are read for it.
+    """Slices, each measured within `reading(n)`, n the tokens that are read for it.
 
-    length:      for each length, [how many problems, the share that are right], where problems are graded
-    length_loss: where text is made that long, [how many tokens stand between the length before and this, their mean
-                 loss in nats above the Bayes-optimal one]
+    length:      for each length [number of problems, accuracy], if problems are graded
+    length_loss: for each length [number of tokens between the length before and this one, their mean loss in nats above
+                 the Bayes-optimal one], if there is text of such a length
     """
     slices: dict[str, dict[str, list[float]]] = {"length": {}} if any(longer.problems.values()) else {}
     for n, problems in longer.problems.items() if slices else ():
         with reading(max(p.length - 1 for p in problems)):
             slices["length"][str(n)] = [len(problems), float(np.mean(exact_matches(model, problems)))]
     if longer.text is not None:
-        counted = longer.text.targets_BT.cpu() != IGNORED
         with reading(longer.text.inputs_BT.shape[1]):
             nats_N, _, _ = text_losses(model, longer.text)
+        counted, lengths = longer.text.targets_BT.cpu() != IGNORED, np.array(list(longer.problems))
         above_N = (nats_N - longer.text.floor_BT[counted]).tolist()
-        length_N = np.searchsorted(list(longer.problems), torch.nonzero(counted)[:, 1].numpy(), side="right")
-        slices["length_loss"] = _means(np.array(list(longer.problems))[length_N].tolist(), above_N)
+        length_N = lengths[np.searchsorted(lengths, torch.nonzero(counted)[:, 1].numpy(), side="right")]
+        slices["length_loss"] = _means(length_N.tolist(), above_N)
     return slices
 
 
 def samples(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, Any]]:
-    """Each problem's prompt and completion, what the model writes there (within `evaluating`), and its grades."""
+    """Each problem's prompt and completion, the model's own completion (within `evaluating`), and its grades."""
     written = _written(model, task, problems, longest_completion(problems), max_len)
     return [
         {"prompt": p.prompt, "completion": p.completion, "written": w, **task.grade(p, w)}
@@ -163,7 +157,7 @@ def _exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
 
 
 def most_tokens(model: Transformer) -> int:
-    """Tokens that one pass reads at most; of each it takes logits twice, and in a layer 16 numbers a feature."""
+    """Tokens that one pass reads at most; each takes its logits twice, and in a layer 16 numbers a feature."""
     weight_VD = model.embedding.weight
     return tokens_at_once(weight_VD.device, 8 * weight_VD.shape[0] + 64 * weight_VD.shape[1])
 
@@ -174,7 +168,7 @@ def longest_completion(problems: list[Problem]) -> int:
 
 
 def _written(model: Transformer, task: Task, problems: list[Problem], longest: int, max_len: int) -> list[str]:
-    """What the model writes after each prompt: greedily, at most `longest` tokens of it, where that is graded."""
+    """Completions of the prompts: greedy ones of at most `longest` tokens if they are graded, else sampled ones."""
     prompts, choose = [p.tokens[: p.prompt_length] for p in problems], likeliest
     if not task.grades:
         longest, choose = max_len, sampled()
@@ -182,7 +176,7 @@ def _written(model: Transformer, task: Task, problems: list[Problem], longest: i
 
 
 def _means(keys: list[int], values: list[float]) -> dict[str, list[float]]:
-    """For each key, as JSON wants it, how many values there are and their mean."""
+    """For each key, as text, the number of its values and their mean."""
     slices = defaultdict(list)
     for key, value in zip(keys, values, strict=True):
         slices[key].append(value)
