@@ -174,7 +174,7 @@ def test_relative_folders(monkeypatch, tmp_path):
 
 
 def test_learning_rate_schedule():
-    from rope_lab.train.trainer import learning_rate
+    from rope_lab.train.optimizer import learning_rate
 
     t = config.load("train.lr=1.0", "train.steps=100", "train.warmup=10", "train.decay=linear").train
     assert [learning_rate(t, s) for s in (0, 4, 9, 10)] == pytest.approx([0.1, 0.5, 1.0, 1.0])

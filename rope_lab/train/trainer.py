@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,13 +16,11 @@ from rope_lab.model.device import ahead, keep_freed_memory
 from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, show
-from rope_lab.train import config, data, distributed
+from rope_lab.train import config, data, distributed, optimizer
 from rope_lab.train.config import Config
 from rope_lab.train.evaluate import Evaluation, by_length, evaluate, evaluating, samples
 from rope_lab.train.instantiate import config_errors
 from tasks.base import Problem, Task
-
-log = logging.getLogger(__name__)
 
 EXAMPLES = 8  # problems whose completions are kept with the record
 
@@ -32,7 +29,7 @@ class Diverged(Exception):
     """A number that is not finite, found before the step that it would have spoilt."""
 
 
-@dataclass
+@dataclasses.dataclass
 class Trainer:
     """Everything that a run computes with."""
 
@@ -49,27 +46,21 @@ class Trainer:
 
 
 def resolve(cfg: Config) -> Config:
-    """`cfg` with the device, and the precision in which that computes fastest, in the place of `auto`.
+    """`cfg` with the device, and the precision in which it computes fastest, in the place of `auto`.
 
-    Its task is as a record holds it. Raises ConfigError for a device or a task that is not there, and for settings of
-    `train` that exclude each other.
+    Its task is as a record holds it. Raises ConfigError for what is not there, or excludes each other.
     """
     t, device = cfg.train, cfg.device
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if device == "auto":
-        device = next(kind for kind, found in there.items() if found)
-    if not there[device]:
+    there = ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available() + ["cpu"]
+    device = there[0] if device == "auto" else device
+    if device not in there:
         raise ConfigError(f"device={device}: torch finds no such device here; use device=auto or device=cpu")
-    precision = t.precision
-    if precision == "auto":
-        precision = "bfloat16" if computes_bfloat16(device) else "float32"
+    precision = {"auto": "bfloat16" if computes_bfloat16(device) else "float32"}.get(t.precision, t.precision)
     decay_on = t.weight_decay_on if t.weight_decay else "all"  # no decay is no decay: one run, not two
     processes = distributed.launched()
     if t.processes not in (1, processes):
-        how = f"torchrun --nproc-per-node {t.processes} -m rope_lab.train starts so many"
+        how = f"start it by torchrun --nproc-per-node {t.processes}"
         raise ConfigError(f"train.processes={t.processes}: this run has {processes}; {how}")
-    if processes > 1 and device == "mps":
-        raise ConfigError("device=mps: several processes share CPUs and CUDA's GPUs alone; take device=cpu")
     if t.min_lr > t.lr:
         raise ConfigError(f"train.min_lr={t.min_lr}: must be at most train.lr={t.lr}")
     if t.batch_size % (processes * t.accumulate):
@@ -97,22 +88,21 @@ def build(cfg: Config) -> Trainer:
     text, problems, longer = _held_out(cfg, task, device)
     keep_freed_memory()  # not before: making the tokens of a large corpus frees much that no step needs
     model = build_model(cfg, len(task.alphabet)).to(device)
-    lengths = f"train.seq_len={t.seq_len}, eval.lengths={show(cfg.eval.lengths)}"
-    with config_errors(f"{lengths}, position={cfg.names.position}: "):
+    with config_errors(f"eval.lengths={show(cfg.eval.lengths)}, position={cfg.names.position}: "):
         model.position.draw(0, max(longer.tokens, t.seq_len))
-    forward = model
     if t.compile:  # torch warns of its own doings
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
-        forward = torch.compile(model, mode=None if t.compile is True else t.compile)
+    forward = torch.compile(model, mode=None if t.compile is True else t.compile) if t.compile else model
     if t.warmup > t.steps:
-        log.warning("train.warmup=%d is longer than train.steps=%d: lr is never reached", t.warmup, t.steps)
-    optimizer = torch.optim.AdamW(parameter_groups(model, t), betas=(t.beta1, t.beta2), fused=True)
+        logging.getLogger(__name__).warning(
+            "train.warmup=%d is longer than train.steps=%d: lr is never reached", t.warmup, t.steps
+        )
 
     def batch(k: int) -> data.Batch:
         return data.training_batch(task, cfg.seed, k, t.batch_size, t.seq_len).pinned(device)
 
     batches = batch if device.type == "cpu" else ahead(batch)  # a CPU has nothing to do meanwhile
-    return Trainer(cfg, device, task, text, problems, longer, model, batches, forward, optimizer)
+    return Trainer(cfg, device, task, text, problems, longer, model, batches, forward, optimizer.make(model, t))
 
 
 def _held_out(cfg: Config, task: Task, device: torch.device) -> tuple[data.HeldOutText, list[Problem], data.Longer]:
@@ -122,17 +112,17 @@ def _held_out(cfg: Config, task: Task, device: torch.device) -> tuple[data.HeldO
     with config_errors(f"{sizes}: "):
         data.training_batch(task, cfg.seed, 0, 1, seq_len)
         text = data.evaluation_text(task, e.sequences, seq_len).to(device)
-    name, most = ("eval.problems_at_end", e.problems_at_end) if e.problems_at_end else ("eval.problems", e.problems)
-    with config_errors(f"{name}={most}: "):
-        if most < e.problems:
-            raise ValueError(f"must be at least eval.problems={e.problems}, or null")
+    most = e.problems_at_end or e.problems
+    if most < e.problems:
+        raise ConfigError(f"eval.problems_at_end={most}: must be at least eval.problems={e.problems}, or null")
+    with config_errors(f"eval.problems{'_at_end' * bool(e.problems_at_end)}={most}: "):
         problems = data.evaluation_problems(task, most if task.grades else EXAMPLES)
     with config_errors(f"eval.lengths={show(e.lengths)}: "):
         return text, problems, data.longer(task, e.lengths, e.problems, e.sequences, device)
 
 
 def build_model(cfg: Config, vocabulary: int) -> Transformer:
-    """The model with its initial weights: those of `cfg.seed`, the same for every scheme but for what a scheme adds."""
+    """The model with the initial weights of `cfg.seed`, the same for every scheme but for what a scheme adds."""
     dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
@@ -140,17 +130,6 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
         torch.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
         with config_errors():
             return Transformer(vocabulary, **dataclasses.asdict(cfg.model), position=position)
-
-
-def parameter_groups(model: Transformer, t: config.Train) -> list[dict[str, Any]]:
-    """The model's parameters as an optimizer takes them: those that decay, and the others, if there are any."""
-    if t.weight_decay_on == "all":
-        return [{"params": list(model.parameters()), "weight_decay": t.weight_decay}]
-    groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-    for name, parameter in model.named_parameters():
-        matrix, of_scheme = parameter.dim() >= 2, name.startswith("position.")
-        groups[matrix and (model.position.decays or not of_scheme)].append(parameter)
-    return [{"params": group, "weight_decay": t.weight_decay * decays} for decays, group in groups.items()]
 
 
 def autocast(cfg: Config, device: torch.device) -> torch.autocast:
@@ -172,10 +151,9 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
     losses = distributed.summed(model.parameters(), losses)
     norm = nn.utils.clip_grad_norm_(model.parameters(), t.clip)
     weights = nn.utils.get_total_norm(model.parameters())
-
     norm, weights, *losses = torch.stack([norm, weights, *losses]).tolist()  # all at once: a GPU is waited for here
     loss = sum(losses)
-    lr = learning_rate(t, step)
+    lr = optimizer.learning_rate(t, step)
     if not all(map(math.isfinite, (loss, norm, weights))):
         raise Diverged(
             f"step {step} was not taken: loss {loss:g}, gradient norm {norm:g}, weight norm {weights:g}, "
@@ -190,8 +168,7 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
 def _backward(trainer: Trainer, batch: data.Batch, step: int, part: int) -> Tensor:
     """Adds the gradient of one part of a step's batch to that of the parts before it; its summand of the loss.
 
-    The loss is the mean over the whole batch's counted tokens, of which one part may have more than another. Each part
-    has a dropout mask of its own, whichever rank it is on; random positions are those of the step.
+    The loss is the mean over the whole batch's counted tokens. Each part has a dropout mask of its own, on any rank.
     """
     parts = distributed.size() * trainer.cfg.train.accumulate
     inputs_BT, targets_BT = batch.inputs_BT.chunk(parts)[part], batch.targets_BT.chunk(parts)[part]
@@ -208,22 +185,17 @@ def _backward(trainer: Trainer, batch: data.Batch, step: int, part: int) -> Tens
     return loss.detach()
 
 
-def learning_rate(t: config.Train, step: int) -> float:
-    """The learning rate of step 0 … t.steps − 1: a linear warm-up to t.lr, then the decay to t.min_lr."""
-    if step < t.warmup:
-        return t.lr * (step + 1) / t.warmup
-    done = (step - t.warmup) / (t.steps - t.warmup)
-    if t.decay == "none":
-        return t.lr
-    return t.min_lr + (t.lr - t.min_lr) * (1 - done if t.decay == "linear" else (1 + math.cos(math.pi * done)) / 2)
-
-
 @contextmanager
 def as_evaluated(model: Transformer, cfg: Config, length: int = 0) -> Iterator[None]:
     """Within it the model is what every evaluation of its run sees: no dropout, its precision, one random draw.
 
     length: tokens that it is going to read at most, where that is more than train.seq_len
+
+    Raises Diverged where a weight is not finite.
     """
+    weights = nn.utils.get_total_norm(model.parameters()).item()
+    if not math.isfinite(weights):
+        raise Diverged(f"the norm of the weights is {weights:g}")
     seed = data.torch_seed(data.EVALUATION_SEED, data.EVALUATION_POSITIONS)
     model.position.draw(seed, max(length, cfg.train.seq_len))
     with evaluating(model), autocast(cfg, model.embedding.weight.device):
@@ -233,9 +205,6 @@ def as_evaluated(model: Transformer, cfg: Config, length: int = 0) -> Iterator[N
 def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
     """How good the model is now, or, `at_end`, has become. Raises Diverged where its loss or a weight is not finite."""
     cfg, model = trainer.cfg, trainer.model
-    weights = nn.utils.get_total_norm(model.parameters()).item()
-    if not math.isfinite(weights):
-        raise Diverged(f"the norm of the weights is {weights:g}")
     with as_evaluated(model, cfg):
         problems = trainer.problems if at_end else trainer.problems[: cfg.eval.problems]
         evaluation = evaluate(model, trainer.task, trainer.text, problems, cfg.train.seq_len)
@@ -245,11 +214,8 @@ def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
 
 
 def evaluate_lengths(trainer: Trainer) -> dict[str, dict[str, list[float]]]:
-    """What the model makes of problems of eval.lengths, as slices."""
-    cfg, model = trainer.cfg, trainer.model
-    if not cfg.eval.lengths:
-        return {}
-    return by_length(model, trainer.longer, lambda tokens: as_evaluated(model, cfg, tokens))
+    """Accuracy and loss at eval.lengths, as slices."""
+    return by_length(trainer.model, trainer.longer, lambda tokens: as_evaluated(trainer.model, trainer.cfg, tokens))
 
 
 def write_samples(trainer: Trainer) -> list[dict[str, Any]]:
