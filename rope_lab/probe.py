@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from rope_lab.model.positions import PositionScheme, Randomized, TooLong
+from rope_lab.model.hooks import PositionScheme, TooLong, Wrapper
+from rope_lab.model.positions import Randomized
 from rope_lab.model.transformer import Transformer
 from rope_lab.results.folders import origin
 from rope_lab.results.probes import Outcome, rebuild, table, write
@@ -35,109 +36,84 @@ from rope_lab.train.evaluate import exact_matches, text_losses
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.provenance import provenance
 from rope_lab.train.run import load_run
-from rope_lab.train.trainer import as_evaluated
+from rope_lab.train.trainer import Diverged, as_evaluated
 
-ABLATE = re.compile(r"ablate=([qkvo]+)(?::([0-9]+)(?:-([0-9]+))?)?")
+NUMBER = "[0-9]{1,9}"
+PROBE = re.compile(
+    f"shift=(?P<shift>{NUMBER})|window=(?P<window>{NUMBER})"
+    f"|ablate=(?P<parts>[qkvo]+)(?::(?P<first>{NUMBER})(?:-(?P<last>{NUMBER}))?)?"
+)
 BANDS = 8  # a head with more pairs is probed in so many bands of neighbouring pairs
 
 
-class Changed(PositionScheme):
-    """A scheme whose positions are `shift` further on, or whose attention sees the last `window` tokens only."""
+class Shifted(Wrapper):
+    """A scheme whose positions are `by` further on."""
 
-    def __init__(self, scheme: PositionScheme, shift: int = 0, window: int | None = None):
-        torch.nn.Module.__init__(self)
-        self.scheme, self.shift, self.window = scheme, shift, window
+    def __init__(self, scheme: PositionScheme, by: int):
+        super().__init__(scheme)
+        self.by = by
 
     def draw(self, seed: int, length: int) -> None:
-        self.scheme.draw(seed, length + self.shift)
+        self.scheme.draw(seed, length + self.by)
 
-    def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, Any]:
-        return pos, self.scheme.prepare(pos + self.shift, dtype)
-
-    def in_layer(self, number: int) -> PositionScheme:
-        return Changed(self.scheme.in_layer(number))
-
-    def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
-        return self.scheme.embed(x_BTD, at[1])
-
-    def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor:
-        return self.scheme.heads(qkv_BT3HK, at[1])
-
-    def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
-        bias = self.scheme.bias(at_T[1], at_S[1])
-        if self.window is None:
-            return bias
-        distance_1TS = (at_T[0][:, None] - at_S[0]).unsqueeze(0)
-        return torch.where(distance_1TS < self.window, 0.0 if bias is None else bias, -torch.inf)
-
-    def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
-        return self.scheme.output(o_BTHK, at[1])
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
+        return self.scheme.prepare(pos + self.by, dtype)
 
 
-def changed(probe: str, model: Transformer) -> PositionScheme:
-    """A copy of the model's scheme, changed as `probe` says. Raises ConfigError where the model has no such part."""
-    kind, _, what = probe.partition("=")
-    number = int(what) if re.fullmatch(r"[0-9]{1,9}", what) else None
-    scheme = copy.deepcopy(model.position)
-    if kind == "shift" and number is not None:
-        return _shifted(scheme, number)
-    if kind == "window" and number:
+class Windowed(Wrapper):
+    """A scheme under which attention sees the last `window` tokens only. It serves whole texts, without a cache."""
+
+    def __init__(self, scheme: PositionScheme, window: int):
+        super().__init__(scheme)
+        self.window = window
+
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
+        self.distance_1TT = (pos[:, None] - pos).unsqueeze(0)
+        return self.scheme.prepare(pos, dtype)
+
+    def bias(self, at_T: Any, at_S: Any) -> Tensor:
+        bias = self.scheme.bias(at_T, at_S)
+        return torch.where(self.distance_1TT < self.window, 0.0 if bias is None else bias, -torch.inf)
+
+
+def changed(probe: str, model: Transformer) -> tuple[PositionScheme, tuple[float, float] | None]:
+    """A copy of the model's scheme, changed as `probe` says, and the shortest and longest wavelength of named pairs.
+
+    Raises ConfigError where the model has no such part.
+    """
+    scheme, match = copy.deepcopy(model.position), PROBE.fullmatch(probe)
+    if not match or match["window"] == "0":
+        form = "shift=N or window=N with N below 10⁹, ablate=PARTS or ablate=PARTS:PAIRS (ablate=vo:4-7)"
+        raise ConfigError(f"{probe}: must be {form}")
+    if match["shift"]:
+        by = int(match["shift"])
+        if not isinstance(scheme, Randomized):
+            return Shifted(scheme, by), None
+        scheme.scheme = Shifted(scheme.scheme, by)  # after they were drawn
+        return scheme, None
+    if match["window"]:
         if model.layers[0].attention.linear:
             raise ConfigError(f"{probe}: linear attention has no scores that could be masked")
-        return Changed(scheme, window=number)
-    match = ABLATE.fullmatch(probe)
-    if not match:
-        raise ConfigError(
-            f"{probe}: must be shift=N or window=N with N below 10⁹, ablate=PARTS or ablate=PARTS:PAIRS (ablate=vo:4-7)"
-        )
-    theta = _frequencies(model.position)
-    if not set(match[1]) <= theta.keys():
+        return Windowed(scheme, int(match["window"])), None
+
+    rotating = scheme.scheme if isinstance(scheme, Randomized) else scheme
+    parts, theta = match["parts"], frequencies(rotating)
+    if not set(parts) <= theta.keys():
         has = f"rotates only {', '.join(theta)}" if theta else "rotates nothing"
-        raise ConfigError(f"{probe}: {type(_rotating(scheme)).__name__} has no such part, it {has}")
-    pairs, rotated = _pairs(match, theta), _most(theta, match[1])
+        raise ConfigError(f"{probe}: {type(rotating).__name__} has no such part, it {has}")
+    rotated, first = max(len(theta[part]) for part in parts), int(match["first"] or 0)
+    pairs = slice(first, int(match["last"] or match["first"] or rotated - 1) + 1)
     if not pairs.start < pairs.stop <= rotated:
-        raise ConfigError(f"{probe}: the pairs of a head that are rotated in {match[1]} are 0-{rotated - 1}")
-    for part in match[1]:
-        _rotating(scheme).theta[part][pairs] = 0
-    return scheme
+        raise ConfigError(f"{probe}: the pairs of a head that are rotated in {parts} are 0-{rotated - 1}")
+    for part in parts:
+        rotating.theta[part][pairs] = 0
+    lengths = [2 * math.pi / f for part in parts for f in theta[part][pairs].tolist()]
+    return scheme, (min(lengths), max(lengths)) if match["first"] else None
 
 
-def wavelengths(probe: str, model: Transformer) -> tuple[float, float] | None:
-    """The shortest and the longest wavelength that `probe` ablates, in positions; None where it does not choose any."""
-    match, theta = ABLATE.fullmatch(probe), _frequencies(model.position)
-    if not match or match[2] is None:
-        return None
-    ablated = [2 * math.pi / f for part in match[1] for f in theta[part][_pairs(match, theta)].tolist()]
-    return min(ablated), max(ablated)
-
-
-def _pairs(match: re.Match, theta: dict[str, Tensor]) -> slice:
-    """The pairs that an ablation names, or all that are rotated."""
-    first = int(match[2] or 0)
-    return slice(first, int(match[3] or match[2] or _most(theta, match[1]) - 1) + 1)
-
-
-def _most(theta: dict[str, Tensor], parts: str) -> int:
-    """How many of a head's pairs are rotated in any of `parts`."""
-    return max(len(theta[part]) for part in parts)
-
-
-def _shifted(scheme: PositionScheme, by: int) -> PositionScheme:
-    """A scheme whose positions, after they were drawn where they are random, are so many further on."""
-    if not isinstance(scheme, Randomized):
-        return Changed(scheme, shift=by)
-    scheme.scheme = _shifted(scheme.scheme, by)
-    return scheme
-
-
-def _rotating(scheme: PositionScheme) -> PositionScheme:
-    """The scheme itself, or the one that stands on its random positions."""
-    return _rotating(scheme.scheme) if isinstance(scheme, Randomized) else scheme
-
-
-def _frequencies(scheme: PositionScheme) -> dict[str, Tensor]:
+def frequencies(scheme: PositionScheme) -> dict[str, Tensor]:
     """For each of q, k, v and o (the output) that a scheme rotates, |θ| of its rotated pairs, a head's first ones."""
-    theta = getattr(_rotating(scheme), "theta", None)
+    theta = getattr(scheme.scheme if isinstance(scheme, Randomized) else scheme, "theta", None)
     parts = theta.items() if isinstance(theta, dict) else ()  # a scheme of one's own may mean something else by it
     return {part: theta_C[theta_C != 0].abs() for part, theta_C in parts if theta_C.any()}
 
@@ -147,11 +123,11 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
     probes = [f"shift={n}" for n in (1, 10, 100, 1000)]
     if not model.layers[0].attention.linear:
         probes += [f"window={2**n}" for n in range(1, seq_len.bit_length()) if 2**n < seq_len]
-    theta = _frequencies(model.position)
+    theta = frequencies(model.position)
     scores, values = ("".join(part for part in parts if part in theta) for parts in ("qk", "vo"))
     probes += [f"ablate={parts}" for parts in dict.fromkeys([scores, *values, values]) if parts]
     for parts in filter(None, (scores, values)):
-        rotated = _most(theta, parts)
+        rotated = max(len(theta[part]) for part in parts)
         bands = min(BANDS, rotated)
         edges = [round(i * rotated / bands) for i in range(bands + 1)]
         probes += [f"ablate={parts}:{a}" + (f"-{b - 1}" if b - a > 1 else "") for a, b in pairwise(edges)]
@@ -160,10 +136,10 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
 
 def evaluated(probe: str, model: Transformer, cfg: config.Config, task, text, problems) -> Outcome:
     """The run's held-out loss and accuracy under a probe, or as it is where `probe` is empty."""
-    trained = model.position
+    trained, wavelengths = model.position, None
     try:
         if probe:
-            model.position = changed(probe, model)
+            model.position, wavelengths = changed(probe, model)
         with as_evaluated(model, cfg):
             nats_N, _, _ = text_losses(model, text)
             right = exact_matches(model, problems)
@@ -171,16 +147,15 @@ def evaluated(probe: str, model: Transformer, cfg: config.Config, task, text, pr
         return Outcome(probe, cannot=str(error))
     finally:
         model.position = trained
-    return Outcome(probe, nats_N.mean().item(), sum(right) / len(right), wavelengths=wavelengths(probe, model))
+    return Outcome(probe, nats_N.mean().item(), sum(right) / len(right), wavelengths=wavelengths)
 
 
 def report(cfg: config.Config, content: dict[str, Any], outcomes: list[Outcome]) -> dict[str, Any]:
     """What was found of the run whose run.json is `content`, and what one has to know to find it again."""
     about = {key: content[key] for key in ("task", "position", "scale", "seed", "run_id", "recipe_id", "status")}
-    about |= {"steps": content["progress"]["steps"]}
-    about |= {"run": origin(content["provenance"])}
-    about |= {"probe": origin(provenance(cfg, torch.device("cpu"), None))}
-    return about | {"outcomes": [asdict(o) for o in outcomes]}
+    about |= {"steps": content["progress"]["steps"], "run": origin(content["provenance"])}
+    now = origin(provenance(cfg, torch.device("cpu"), None))
+    return about | {"probe": now, "outcomes": [asdict(o) for o in outcomes]}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -188,9 +163,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or .json files written before")
     parser.add_argument("probes", nargs="*", metavar="PROBE")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="write there, under the name of the run")
-    parser.add_argument(
-        "--allow", action="append", default=[], metavar="PACKAGE", help="a package, or file, whose code may run"
-    )
+    parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package or file to import")
     given = parser.parse_args(arguments)
     try:
         if given.folder.suffix == ".json":
@@ -200,8 +173,8 @@ def main(arguments: list[str] | None = None) -> None:
             return
         cfg, task, model, content = load_run(given.folder, given.allow)
         if content["status"] != "finished":
-            step = f"{content['progress']['steps']:,}"
-            print(f"this run is {plain(content['status'])}: its last weights are of step {step}", file=sys.stderr)
+            step = content["progress"]["steps"]
+            print(f"this run is {plain(content['status'])}: its last weights are of step {step:,}", file=sys.stderr)
         probes = given.probes or all_probes(model, cfg.train.seq_len)
         for probe in probes:
             changed(probe, model)
@@ -216,7 +189,7 @@ def main(arguments: list[str] | None = None) -> None:
         if given.probes and not given.into:  # a few must not take the place of all
             return
         paths = write(report(cfg, content, outcomes), stem)
-    except ConfigError as error:
+    except (ConfigError, Diverged) as error:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename}: {error.strerror}")

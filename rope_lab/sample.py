@@ -3,19 +3,18 @@
 With a prompt, the model completes it; without one, it completes a few held-out problems, right and wrong marked.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 from rope_lab.model.transformer import Transformer
-from rope_lab.text import ConfigError, plain, say
+from rope_lab.text import ConfigError, argument_parser, plain, say
 from rope_lab.train import data
 from rope_lab.train.config import Config
 from rope_lab.train.evaluate import longest_completion, samples
 from rope_lab.train.generate import Choose, generate, likeliest, sampled
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.run import load_run
-from rope_lab.train.trainer import as_evaluated
+from rope_lab.train.trainer import Diverged, as_evaluated
 from tasks.base import Task
 
 
@@ -36,36 +35,34 @@ def show_problems(cfg: Config, task: Task, model: Transformer, n: int) -> str:
 
     Where the task grades nothing, held-out text and how the model writes on.
     """
-    if not 1 <= n <= 1_000_000:
-        raise ConfigError(f"-n {n}: must be at least 1 and at most 1,000,000")
     with config_errors(f"-n {n}: "):
         problems = data.evaluation_problems(task, n)
     lines, written = [], samples(model, task, problems, cfg.train.seq_len)
     if not task.grades:
         return "\n\n".join(f"{row['prompt']} → {row['written']}" for row in written)
     for row in written:
-        extra = "".join(f" ({name} right)" for name in task.grades if row[name] and not row["accuracy"])
         prompt, line, right = (plain(row[part]) for part in ("prompt", "written", "completion"))
-        lines += [("right  " if row["accuracy"] else "WRONG  ") + prompt + " → " + line + extra]
-        if not row["accuracy"]:
-            lines += [" " * 7 + "it should be".rjust(len(prompt)) + " → " + right]
+        if row["accuracy"]:
+            lines.append(f"right  {prompt} → {line}")
+            continue
+        extra = "".join(f" ({name} right)" for name in task.grades if row[name])
+        lines.append(f"WRONG  {prompt} → {line}{extra}")
+        lines.append(f"       {'it should be':>{len(prompt)}} → {right}")
     return "\n".join([*lines, f"{sum(row['accuracy'] for row in written)} of {n} right"])
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m rope_lab.sample", description=(__doc__ or "").partition("\n")[0])
+    parser = argument_parser("sample", __doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder")
     parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="text in the task's alphabet")
     parser.add_argument("-n", type=int, default=8, help="how many held-out problems, where no prompt is given")
-    parser.add_argument(
-        "--allow", action="append", default=[], metavar="PACKAGE", help="a package, or file, whose code may run"
-    )
+    parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package or file to import")
     parser.add_argument("--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy")
     parser.add_argument("--top-k", type=int, default=40, help="sample among so many tokens")
     parser.add_argument("--seed", type=int, default=0, help="of the samples")
     given = parser.parse_args(arguments)
-    if given.top_k < 1 or (given.temperature is not None and not 0 < given.temperature < 1000):
-        parser.error("--top-k must be at least 1, and --temperature above 0")
+    if min(given.top_k, given.n) < 1 or (given.temperature is not None and not 0 < given.temperature < 1000):
+        parser.error("-n and --top-k must be at least 1, and --temperature above 0")
     try:
         cfg, task, model, content = load_run(given.folder, given.allow)
         say(plain(f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {content['status']}"))
@@ -77,6 +74,8 @@ def main(arguments: list[str] | None = None) -> None:
                 choose = sampled(given.temperature or 0.8, given.top_k, given.seed) if random else likeliest
                 completion = complete(cfg, task, model, given.prompt, choose)
                 say(given.prompt + " → " + "\n".join(map(plain, completion.split("\n"))))
+    except Diverged as error:
+        sys.exit(f"{given.folder}: {error}: this run has diverged, and what it writes means nothing")
     except ConfigError as error:
         sys.exit(str(error))
 
