@@ -175,6 +175,7 @@ def test_the_command_line(tiny, tmp_path, capsys):
     found = json.loads((folder / "probes.json").read_text())
     whole, *others = found["outcomes"]
     assert found["run"] == found["probe"]
+    assert found["run"]["numerics"] == content["provenance"]["numerics"]
     assert whole["loss"] == pytest.approx(content["metrics"]["eval/loss"], rel=1e-6)
     assert whole["accuracy"] == pytest.approx(content["metrics"]["eval/accuracy"])
     assert [o["probe"] for o in others] == probe.all_probes(make_model("roper"), 64)
