@@ -1,10 +1,9 @@
 """A device that is none: the tensors of `pretended:0` stand apart from the CPU's, as a GPU's do, and compute.
 
-They have the CPU's numbers, so that what runs there can be compared with what runs here. An operator that meets tensors
-of both raises RuntimeError, as CUDA's do. What would keep a GPU waiting, or is copied without that, is noted.
+They have the CPU's numbers. An operator that meets tensors of both raises RuntimeError, as CUDA's do, and operators
+that would keep a GPU waiting are noted. It computes in float32: autocast needs a GPU.
 
-Importing this registers the device with torch for the rest of the process, where autograd wants it: before the first
-backward pass. But for the name, nothing is seen of it outside of `pretending`.
+Importing this registers the device with torch for the rest of the process, before the first backward pass.
 """
 
 import contextlib
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, library
+from torch import Tensor
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -24,9 +23,8 @@ from rope_lab.train import trainer
 from rope_lab.train.config import Config
 
 NAME = "pretended"
-aten = torch.ops.aten
 NOT_HERE = "same device"
-COPIES = (aten._to_copy.default, aten.copy_.default)
+aten = torch.ops.aten
 WAITS = {  # operators whose result's shape, or a number for Python, needs what the device has computed
     *(aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default, aten.equal.default),
     *(aten._unique2.default, aten.unique_dim.default, aten.bincount.default, aten.repeat_interleave.Tensor),
@@ -35,19 +33,6 @@ PHYSICAL = {  # at this depth torch no longer knows a tensor that is only marked
     aten._conj.default: aten.conj_physical.default,
     aten._neg_view.default: aten.neg.default,
 }
-# What autocast makes of CUDA's operators, as far as this package uses them: bfloat16, or float32.
-LOW = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "scaled_dot_product_attention")
-WIDE = (
-    "layer_norm",
-    "softmax.int",
-    "log_softmax.int",
-    "softplus",
-    "exp",
-    "log1p",
-    "pow.Tensor_Tensor",
-    "sum",
-    "cumsum",
-)
 
 
 class Pretended(Tensor):
@@ -73,7 +58,7 @@ class Pretended(Tensor):
 
 
 class Mode(TorchDispatchMode):
-    """Makes tensors on the device where that is asked for."""
+    """Makes tensors on the device where that is asked for; `seen`: what it waited for."""
 
     def __init__(self):
         super().__init__()
@@ -84,49 +69,36 @@ class Mode(TorchDispatchMode):
 
 
 def compute(operator: Callable, args: tuple, kwargs: dict[str, Any], seen: list[str]) -> Any:
-    """What the operator gives, there or on the CPU. Raises RuntimeError where it meets tensors of both."""
+    """What the operator gives, there or on the CPU. Raises RuntimeError if it meets tensors of both."""
     tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
     there = [isinstance(x, Pretended) for x in tensors]
     asked = kwargs.get("device")
     goes_there = any(there) if asked is None else torch.device(asked).type == NAME
-    if operator in COPIES:
+    if operator in (aten._to_copy.default, aten.copy_.default):
         goes_there = there[0] if operator is aten.copy_.default else goes_there
-        if there[-1] != goes_there:
-            seen.append(copied(tensors[-1], goes_there, kwargs.get("non_blocking", args[2:3] == (True,))))
+        if there[-1] and not goes_there:
+            seen.append("to the CPU")
     elif any(there):
         if any(x.dim() for x, is_there in zip(tensors, there, strict=True) if not is_there):
             raise RuntimeError(f"tensors must be on the {NOT_HERE}, not {NAME} and cpu: {operator}")
         chosen = operator is aten.index.Tensor and any(x is not None and x.dtype == torch.bool for x in args[1])
         if operator in WAITS or chosen:
-            seen.append(f"wait: {operator}")
+            seen.append(str(operator))
     if asked is not None:
         kwargs = kwargs | {"device": torch.device("cpu")}
     args, kwargs = tree_map_only(Pretended, lambda x: x.inner, (args, kwargs))
     found = PHYSICAL.get(operator, operator)(*args, **kwargs)
     if not goes_there:
         return found
-    if not device.has_float64(torch.device(NAME)) and any(
-        isinstance(x, Tensor) and x.dtype == torch.float64 for x in tree_leaves(found)
-    ):
+    made = [x.dtype for x in tree_leaves(found) if isinstance(x, Tensor)]
+    if torch.float64 in made and not device.has_float64(torch.device(NAME)):
         raise TypeError(f"{NAME} has no float64: {operator}")
     return tree_map_only(Tensor, Pretended, found)
 
 
-def copied(x: Tensor, goes_there: bool, non_blocking: bool) -> str:
-    if goes_there and non_blocking and hasattr(x, "pinned"):
-        return "copy"
-    return "wait: to the device" if goes_there else "wait: to the CPU"
-
-
 @contextlib.contextmanager
 def pretending() -> Iterator[list[str]]:
-    """Within it the device is there; what is noted of it, each `copy` or `wait: …`."""
-
-    def pin_memory(x: Tensor) -> Tensor:
-        if not hasattr(x, "pinned"):
-            x = x.clone()
-            x.pinned = True
-        return x
+    """Within it the device exists; yields what it waited for."""
 
     def tensor(*args: Any, device: Any = "cpu", **kwargs: Any) -> Tensor:
         return on_cpu(*args, **kwargs).to(device)
@@ -134,7 +106,7 @@ def pretending() -> Iterator[list[str]]:
     on_cpu = torch.tensor
     with pytest.MonkeyPatch.context() as patch, Mode() as mode:
         patch.setattr(BACKEND, "count", 1)
-        patch.setattr(Tensor, "pin_memory", pin_memory)
+        patch.setattr(Tensor, "pin_memory", lambda x: x)
         patch.setattr(torch, "tensor", tensor)  # torch's own makes it without asking what is dispatched in Python
         patch.setattr(torch, "inference_mode", torch.no_grad)  # within it torch views no tensor of a Python device
         yield mode.seen
@@ -143,27 +115,8 @@ def pretending() -> Iterator[list[str]]:
 def resolved(cfg: Config) -> Config:
     """`trainer.resolve`, which then names this device."""
     cfg = trainer.resolve(cfg)
-    object.__setattr__(cfg, "device", NAME)  # no value that the command line would take
+    object.__setattr__(cfg, "device", NAME)
     return cfg
-
-
-def autocast(name: str, wide: bool) -> Callable:
-    """An operator under autocast."""
-    packet, _, overload = name.partition(".")
-    operator = getattr(getattr(aten, packet), overload or "default")
-    key = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
-
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        dtype = torch.float32 if wide else torch.get_autocast_dtype(NAME)
-
-        def cast(x: Tensor) -> Tensor:
-            return x.to(dtype) if isinstance(x, Pretended) and x.dtype in (torch.float32, torch.bfloat16) else x
-
-        with torch._C._ExcludeDispatchKeyGuard(key):
-            args, kwargs = tree_map_only(Tensor, cast, (args, kwargs))
-            return operator(*args, **kwargs)
-
-    return kernel
 
 
 BACKEND = SimpleNamespace(count=0)
@@ -182,7 +135,3 @@ class Hook(backend_registration._DummyPrivateUse1Hook):
 
 
 backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=BACKEND, hook=Hook())
-LIBRARY = library.Library("aten", "IMPL"), library.Library("_", "IMPL")
-LIBRARY[1].fallback(library.fallthrough_kernel, "AutocastPrivateUse1")
-for each in (*LOW, *WIDE):
-    LIBRARY[0].impl(each, autocast(each, wide=each in WIDE), "AutocastPrivateUse1")
