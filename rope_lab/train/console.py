@@ -55,29 +55,30 @@ class Progress:
 
     def __init__(self, bar: tqdm, prefix: str):
         self.bar, self.prefix, self.loss = bar, prefix, ""
-        self.step_now, self.began, self.shown = bar.n, (bar.n, time.monotonic()), time.monotonic()
+        self.begun, self.step, self.since = bar.n, bar.n, time.monotonic()
+        self.spoke = self.since
 
-    def step(self) -> None:
+    def count(self) -> None:
         """Count a step; without a bar, show it if nothing was shown for a while."""
-        self.step_now += 1
+        self.step += 1
         self.bar.update()
-        if self.bar.disable and time.monotonic() - self.shown >= SILENCE and self.step_now < self.bar.total:
-            self._say(self.step_now, self.loss)
+        if self.bar.disable and time.monotonic() - self.spoke >= SILENCE and self.step < self.bar.total:
+            self._say(self.loss)
 
     def show(self, record: dict[str, Any]) -> None:
         """Show a metric record: an evaluation as a line that stays, the training loss in the bar."""
         if "train/loss" in record:
             self.loss = f"train loss {record['train/loss']:.3f}"
             self.bar.set_postfix_str(self.loss, refresh=False)
-        if SHOWN.keys() & record.keys():
-            self._say(record["step"], values(record))
+        if shown(record):
+            self._say(values(record))
 
-    def _say(self, step: int, found: str) -> None:
-        steps, (first, since) = self.bar.total, self.began
-        self.shown = time.monotonic()
-        parts = [f"step {step:>{len(str(steps))}}", found]
-        if self.bar.disable and first < step < steps:
-            parts.append(f"{duration((self.shown - since) / (step - first) * (steps - step))} left")
+    def _say(self, found: str) -> None:
+        steps, self.spoke = self.bar.total, time.monotonic()
+        parts = [f"step {self.step:>{len(str(steps))}}", found]
+        if self.bar.disable and self.begun < self.step < steps:
+            each = (self.spoke - self.since) / (self.step - self.begun)
+            parts.append(f"{duration(each * (steps - self.step))} left")
         with tqdm.external_write_mode():  # the bar steps aside
             say(self.prefix + " · ".join(filter(None, parts)))
 
@@ -142,37 +143,22 @@ def returned(content: dict[str, Any], folder: Path, place: Place | None) -> str:
     return f"{headline(content)}\nThis run has already {content['status']}; {again}.\n{summary(content, folder)}"
 
 
-def summary(
-    content: dict[str, Any],
-    folder: Path,
-    place: Place | None = None,
-    evaluated: int | None = None,
-    guess: float | None = None,
-    fresh: bool = False,
-) -> str:
+def summary(content: dict[str, Any], folder: Path, place: Place | None = None, note: str = "", again: str = "") -> str:
     """The end of a run: how it went and, unless it is one of several, its metrics and where everything lies.
 
-    evaluated: the step of its last evaluation; None: not known, or the last step
-    guess:     the loss of guessing, which a finished run should beat; None: not known
-    fresh:     whether the command that trained it says `fresh=true`
+    note: a line on what it has learned; again: the command that resumes it if it was interrupted
     """
-    c, finished = content, content["status"] == "finished"
+    c, rows = content, []
     head = f"{c['status']} after {c['progress']['steps']:,} steps, {duration(c['progress']['seconds'])}"
-    if c["status"] == "interrupted":
-        head += f"; {same_command(fresh)} resumes it"
-    at = "" if finished else ", at its last evaluation" if evaluated is None else f", at step {evaluated:,}"
-    loss, optimal = c["metrics"].get("eval/loss", math.inf), c.get("floor", {}).get("loss", 0)
-    rows = [("", plain(c["error"]))] if "error" in c else []
-    rows += [] if place else _metrics(c, at)
+    head += f"; {again} resumes it" if c["status"] == "interrupted" else ""
+    if not place:
+        at = "" if c["status"] == "finished" else ", at its last evaluation"
+        rows = [(name, f"{found}{at}") for name, found in _metrics(c)]
     for key, (name, form) in {"length": ("accuracy", ".1%"), "length_loss": ("loss", ".3f")}.items():
         if found := [f"{plain(n)}: {value:{form}}" for n, (_, value) in c.get("slices", {}).get(key, {}).items()]:
-            name += " above Bayes-optimal" if key == "length_loss" and optimal else ""
+            name += " above Bayes-optimal" if key == "length_loss" and c["floor"]["loss"] else ""
             rows.append(("lengths", f"{name} at {' · '.join(found)}"))
-    if finished and guess is not None and loss >= guess:
-        rows.append(("", f"no better than guessing: token frequencies alone give a loss of {guess:.4f}"))
-    if finished and loss < LEAKS * optimal:
-        leak = "does the model see later tokens? rope_lab.check tests it"
-        rows.append(("", f"below the Bayes-optimal loss of {optimal:.4f}: {leak}"))
+    rows += [("", plain(line)) for line in (c.get("error"), note) if line]
     rows += [] if place else _sample(c) + _whereabouts(c, folder)
     if place and place.parallel:
         return "\n".join(place.prefix + line for line in [head, *(" ".join(row).strip() for row in rows)])
@@ -180,33 +166,34 @@ def summary(
     return "\n".join([head, *(f"  {name:<{width}}  {what}" if name else f"  {what}" for name, what in rows)])
 
 
-def _metrics(content: dict[str, Any], at: str) -> list[tuple[str, str]]:
+def learned(content: dict[str, Any], tokens: list[int]) -> str:
+    """A line on the loss of a finished run on `tokens`, if it is one of guessing, or below what can be."""
+    loss, optimal = content["metrics"].get("eval/loss", math.inf), content["floor"]["loss"]
+    guess = sum(count / len(tokens) * math.log(len(tokens) / count) for count in Counter(tokens).values())
+    if content["status"] == "finished" and loss >= guess:
+        return f"no better than guessing: token frequencies alone give a loss of {guess:.4f}"
+    if content["status"] == "finished" and loss < LEAKS * optimal:
+        return f"below the Bayes-optimal loss of {optimal:.4f}: does the model see later tokens? Try rope_lab.check"
+    return ""
+
+
+def _metrics(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
     graded, metrics = content["config"]["eval"], content["metrics"]
-    n = (content["status"] == "finished" and graded.get("problems_at_end")) or graded["problems"]
+    n = (content["status"] == "finished" and graded["problems_at_end"]) or graded["problems"]
     units = {"eval/loss": " nats per token", "eval/accuracy": f" of {n:,} held-out problems"}
-    rows = [(SHOWN[k][0], f"{v:{SHOWN[k][1]}}{units.get(k, '')}{at}") for k, v in shown(metrics).items()]
+    for key, value in shown(metrics).items():
+        yield SHOWN[key][0], f"{value:{SHOWN[key][1]}}{units.get(key, '')}"
     if "eval/score" in metrics:
-        rows.append(("score", f"{metrics['eval/score']:g} of the first {SCORED}, as the write-up counts{at}"))
-    return rows
-
-
-def same_command(fresh: bool) -> str:
-    """The command to repeat; not with `fresh=true`, which would delete what there is."""
-    return "the same command" + " without fresh=true" * fresh
+        yield "score", f"{metrics['eval/score']:g} of the first {SCORED}, as the write-up counts"
 
 
 def _sample(content: dict[str, Any]) -> list[tuple[str, str]]:
     """A few lines that the model has written, if the task grades none."""
-    first = next(iter(content.get("samples", [])), {})
-    if not first or "accuracy" in first:
+    first = next(iter(content.get("samples", [])), {"accuracy": None})
+    if "accuracy" in first:
         return []
     text = (first["prompt"] + first["written"]).strip()
     return [("", f"| {plain(line)[:76]}") for line in text.split("\n")[:12]]
-
-
-def guessing_loss(tokens: list[int]) -> float:
-    """Entropy of the token frequencies, in nats: the loss of guessing by them."""
-    return sum(count / len(tokens) * math.log(len(tokens) / count) for count in Counter(tokens).values())
 
 
 def _whereabouts(content: dict[str, Any], folder: Path) -> list[tuple[str, str]]:
@@ -214,19 +201,19 @@ def _whereabouts(content: dict[str, Any], folder: Path) -> list[tuple[str, str]]
     typed, wandb = as_typed(folder), files_beside(folder)
     rows = [("records", typed)]
     if content["checkpoint"]:
-        allowed = "".join(f" --allow {shlex.quote(each)}" for each in _others(content["config"]))
+        targets = [value for key, value in flat(content["config"]).items() if key.endswith("._target_")]
+        modules = {sys.modules[name] for target in targets if (name := target.partition(".")[0]) not in PACKAGES}
+        names = [each.__name__ if hasattr(each, "__path__") else as_typed(Path(each.__file__)) for each in modules]
+        allowed = "".join(f" --allow {shlex.quote(name)}" for name in sorted(names))  # scheme and task of the user's
         rows.append(("try it", f"{program('python')} -m rope_lab.sample {shlex.quote(typed)}{allowed}"))
     if any(wandb.glob(f"*run-*{content['run_id']}")):
         rows.append(("W&B", f"{program('wandb')} leet {shlex.quote(as_typed(wandb))}"))
     return rows
 
 
-def _others(settings: dict[str, Any]) -> list[str]:
-    """Packages, or files, of classes that are not ours, which have to be allowed to read the run."""
-    targets = [value for key, value in flat(settings).items() if key.endswith("._target_")]
-    modules = [sys.modules.get(target.partition(".")[0]) for target in targets]
-    own = {module.__name__: module for module in modules if module and module.__name__ not in PACKAGES}
-    return [name if hasattr(module, "__path__") else as_typed(Path(module.__file__)) for name, module in own.items()]
+def same_command(fresh: bool) -> str:
+    """The command to repeat; not with `fresh=true`, which would delete what there is."""
+    return "the same command" + " without fresh=true" * fresh
 
 
 def as_typed(path: Path) -> str:

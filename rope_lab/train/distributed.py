@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from rope_lab.text import ConfigError
 from rope_lab.train.failures import RunFailed
-
-Item, Found = TypeVar("Item"), TypeVar("Found")
 
 
 class Lost(RunFailed):
@@ -29,20 +27,16 @@ def launched() -> int:
     return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
-def is_first() -> bool:
-    """Whether this is the first of torchrun's processes on this machine, or the only one."""
-    return launched() == 1 or os.environ["LOCAL_RANK"] == "0"
-
-
 @contextmanager
 def one_voice(exit_status: int) -> Iterator[None]:
-    """Mute all processes but the first, and have them end with 0 at `exit_status`: torchrun ends all at a failure."""
-    if not is_first():
+    """Mute all processes of a machine but the first; at `exit_status` they end with 0, or torchrun would end all."""
+    muted = launched() > 1 and os.environ["LOCAL_RANK"] != "0"
+    if muted:
         sys.stdout = sys.stderr = io.StringIO()
     try:
         yield
     except SystemExit as end:
-        if is_first() or end.code != exit_status:
+        if not muted or end.code != exit_status:
             raise
 
 
@@ -56,23 +50,17 @@ def rank() -> int:
 
 @contextmanager
 def joined(device: str) -> Iterator[None]:
-    """Within it the processes of torchrun are ranks of one run, each with a GPU of its own if there are any.
-
-    Raises ConfigError if there are fewer GPUs.
-    """
+    """Within it the processes of torchrun are ranks of one run, each with a GPU of its own. Raises ConfigError."""
     if launched() == 1:
         yield
         return
     gpus, here = torch.cuda.device_count(), int(os.environ["LOCAL_WORLD_SIZE"])
     on_gpus = device == "cuda" or (device == "auto" and gpus > 0)
     if on_gpus and here > gpus:
-        raise ConfigError(
-            f"torchrun --nproc-per-node {here}: torch finds {gpus} GPUs; start no more than that, or take device=cpu"
-        )
+        raise ConfigError(f"torchrun --nproc-per-node {here}: torch finds {gpus} GPUs; start fewer or take device=cpu")
     if on_gpus:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    # Optimizers import it. Once there is a group, its functions would hold the group as a default argument, and the
-    # group's threads would outlive it, which can turn Python's end into an abort (pytorch/pytorch#190489).
+    # Optimizers import it; once there is a group, its functions would keep that alive (pytorch/pytorch#190489).
     from torch.distributed.nn import functional  # noqa: F401
 
     with _with_all():
@@ -93,39 +81,32 @@ def _with_all() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise Lost(
-            "another process of this run has ended: its last checkpoint stays good; run the same command again"
-        ) from error
+        said = "another process of this run has ended: its last checkpoint stays good; run the same command again"
+        raise Lost(said) from error
 
 
 def agreed(number: int) -> int:
     """The largest `number` of all ranks, each of which waits for the others."""
-    if size() == 1:
-        return number
     largest = torch.tensor(number)
-    with _with_all():
-        dist.all_reduce(largest, dist.ReduceOp.MAX)
+    if size() > 1:
+        with _with_all():
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
     return int(largest)
 
 
-def of_first(find: Callable[[], Found]) -> Found:
-    """What `find` returns on rank 0, on every rank: plain Python, and tensors, which are on the CPU then."""
-    if size() == 1:
-        return find()
-    buffer = io.BytesIO()
-    if rank() == 0:
-        torch.save(find(), buffer)
-    content = [buffer.getvalue()]
-    with _with_all():
-        dist.broadcast_object_list(content)
-    return torch.load(io.BytesIO(content[0]), map_location="cpu", weights_only=True)
+def of_first(find: Callable[[], Any]) -> Any:
+    """What `find` returns on rank 0, on every rank."""
+    found = [find() if rank() == 0 else None]
+    if size() > 1:
+        with _with_all():
+            dist.broadcast_object_list(found)
+    return found[0]
 
 
 def summed(parameters: Iterable[nn.Parameter], losses: list[Tensor]) -> list[Tensor]:
     """Add up the gradients of all ranks, in place, and all their `losses`, to one.
 
-    One all-reduce, whose order of sums is the same in each step: DistributedDataParallel's buckets change after the
-    first, and a resumed run would differ from an uninterrupted one.
+    One all-reduce sums in the same order in each step; the buckets of DistributedDataParallel change after the first.
     """
     if size() == 1:
         return losses
@@ -139,7 +120,7 @@ def summed(parameters: Iterable[nn.Parameter], losses: list[Tensor]) -> list[Ten
     return [loss[0]]
 
 
-def shared(act: Callable[[list[Item]], list[Found]], items: list[Item]) -> list[Found]:
+def shared(act: Callable[[list[Any]], list[Any]], items: list[Any]) -> list[Any]:
     """What `act` finds of each of `items`, on every rank; each works out its share. All ranks have to call it."""
     if size() == 1:
         return act(items)

@@ -146,9 +146,8 @@ def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, place: Plac
             run.end("failed", error=f"{type(error).__name__}: {reason}", **how_far(cfg, state))
         raise
     run.end(status, **how_far(cfg, state), **found)
-    evaluated = max((record["step"] for record in run.metrics if "eval/loss" in record), default=None)
-    guess = console.guessing_loss(trainer.text.targets_BT[trainer.text.targets_BT != IGNORED].tolist())
-    say(console.summary(run.content, run.folder, place, evaluated, guess, cfg.fresh))
+    note = console.learned(run.content, trainer.text.targets_BT[trainer.text.targets_BT != IGNORED].tolist())
+    say(console.summary(run.content, run.folder, place, note, console.same_command(cfg.fresh)))
 
 
 def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progress) -> Evaluation | None:
@@ -175,7 +174,7 @@ def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progre
             evaluation = evaluate_now(trainer, at_end=last)
             metrics |= evaluation.metrics
         state.seconds = time.monotonic() - began
-        shown.step()
+        shown.count()
         if metrics:
             report(run, shown, cfg, state, metrics)
         state.stopped = has_to_stop(cfg, stopping)
