@@ -1,134 +1,151 @@
-"""The charts of the page, as Vega-Lite: what a chart says of its axes. Its rows come to it on the page, by name.
+"""Charts as Altair specifications. Thin lines and dots are runs; bold ones are means, with their 95% interval."""
 
-Four data sets: `runs` (s scheme color seed x y open), a row a run and point, `open` where the run has not ended;
-`means` (s scheme color n x y low high), of a scheme's seeds with their 95% interval; `near`, both, by which the pointer
-finds them; `marks`, what else there is to plot. `lo` and `hi` are the ends of the value axis, `faint`
-the opacity of bands. All is named, so that a chart is the same whenever it is made.
-"""
-
-import functools
-from typing import Any, Literal
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import altair as alt
+import numpy as np
+import pandas as pd
 
-Axis = Literal["linear", "log", "symlog"]
-HELD = "hover.s && hover.s[0] === datum.s"  # the scheme under the pointer
-LIT = "!hover.s || hover.s[0] === datum.s"  # the scheme under the pointer, or none is
+from rope_lab.results import series
+from rope_lab.results.frame import curve
+from rope_lab.results.groups import Group
+from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES, declared
+from rope_lab.results.published import Published
+from rope_lab.results.runs import one_line
+
+POINTS = 80  # of a curve; longer ones are thinned
+LABEL = 60  # characters
+MEAN = ("scheme:N", "seeds:N", "x:N", "y:Q", "low:Q", "high:Q")  # fields that the tooltip of a mean shows
 PAN = "[pointerdown[event.pointerType === 'mouse'], window:pointerup] > window:pointermove!"  # fingers scroll the page
 ZOOM = "wheel![event.altKey || event.ctrlKey || event.metaKey]"  # and so does the wheel alone
-# Pixels that the names of rows may take.
-LABELS = alt.expr("containerSize()[0] < 420 ? 110 : containerSize()[0] < 700 ? 190 : 320")
-COLOR = alt.Color("color:N", scale=None)
-COSTS = [0, 0.01, 0.03, 0.1, 0.3, 1, 3, 10]  # ticks of a symlog axis
-ROW = 28  # pixels of a row of dots
-DECADES = [10.0**power for power in range(-9, 7)]  # ticks of a log axis, of which Vega would have too many
-TICKS = [digit * decade for decade in DECADES for digit in (1, 2, 5)]  # of one that spans few decades
-FINE = [digit * decade for decade in DECADES for digit in range(1, 10)]  # of one that spans less than one
-CONFIG = {  # of all charts: the page's own colours, in light and dark
-    "background": None,
-    "font": "system-ui, sans-serif",
-    "view": {"stroke": None},
-    "axis": {
-        "domainColor": "var(--rule)",
-        "tickColor": "var(--rule)",
-        "gridColor": "var(--faint)",
-        "labelColor": "var(--soft)",
-        "titleColor": "var(--soft)",
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "titlePadding": 8,
-        "labelOverlap": True,
-        "tickCount": 5,
-    },
-    "axisY": {"domain": False, "ticks": False, "labelPadding": 6},
-}
+
+Run = tuple[str, Any, pd.Series]  # scheme, seed, values by x
 
 
-@functools.cache
-def lines(x: str, unit: str, form: str, axis: Axis, points: bool = False, shaded: bool = False) -> dict[str, Any]:
-    """A thin line for every run, a bold one for each scheme's mean, and its 95% band, over `x`; can be zoomed.
+@dataclass(frozen=True)
+class Chart:
+    title: str
+    note: str
+    spec: dict[str, Any]
 
-    form: how values are written, as d3-format has it; shaded: marks are ranges of x
+
+def of(group: Group) -> list[Chart]:
+    """Curves over training, and scores by length and kind of problem."""
+    beside = [declared(name) for name in ("eval/loss", "eval/accuracy") if name != group.metric.name]
+    recorded = [metric for metric in beside if any(metric.name in run.curves for run in group.runs.run)]
+    charts = [_curves(replace(group, report=replace(group.report, metric=m))) for m in (group.metric, *recorded[:1])]
+    kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
+    charts += [_by_value(group, name) for name in (*kinds, *series.sliced(group))]
+    return [chart for chart in charts if any(row["x"] for row in chart.spec["datasets"]["runs"])]
+
+
+def _curves(group: Group) -> Chart:
+    """Over training; runs that have not ended have a line and count in no mean."""
+    shown, metric, floor = series.best(group), group.metric, group.optimum
+    rows = group.runs[group.runs.scheme.isin(shown)].itertuples()
+    runs = [(row.scheme, row.seed, metric.times * curve(row.run, metric.name) - floor) for row in rows]
+    means = {scheme: group.curves(scheme) - floor for scheme in shown}
+    spec = _lines(group, runs, means, "optimizer steps", floor > 0, metric.times if metric.share else None, 260)
+    return Chart(series.score_label(group), "by optimizer step", spec)
+
+
+def _by_value(group: Group, attribute: str) -> Chart:
+    """Problems right, or a loss, by an attribute of the problems."""
+    shown, is_length = series.best(group), attribute in (LENGTH, LENGTH_LOSS)
+    means = {scheme: table for scheme, table in series.by_value(group, attribute).items() if scheme in shown}
+    runs = [(scheme, seed, table[seed]) for scheme, table in means.items() for seed in table]
+    name = one_line(group.report.length["title"] if is_length else group.label(attribute), LABEL)
+    log, share = series.above_floor(group, attribute), attribute not in LOSS_ATTRIBUTES
+    unit = "share of problems right" if share else "nats above the Bayes-optimal loss" if log else group.metric.unit
+    return Chart(f"By {name}", unit, _lines(group, runs, means, name, log, 1 if share else None))
+
+
+def _lines(
+    group: Group,
+    runs: list[Run],
+    means: dict[str, pd.DataFrame],
+    x: str,
+    log: bool,
+    top: float | None,
+    height: int = 190,
+) -> dict[str, Any]:
+    """A line for every run, a bold one for each scheme's mean and its band, over `x`; can be zoomed and filtered.
+
+    means: by scheme, the values of its seeds by x, a column a seed
     """
-    across = alt.X("x:Q", title=None, scale=alt.Scale(nice=False, zero=False), axis=alt.Axis(grid=False))
-    up = alt.Y("y:Q", title=None, scale=_scale(axis), axis=_axis(axis, "y"))
-    x_too, y_too = alt.X("x:Q", title=None), alt.Y("y:Q", title=None)  # on the same axes, described once
-    fields = ["s", "seed", "x"]
-    hover = alt.selection_point("hover", fields=fields, nearest=True, on="pointerover", clear="pointerout", empty=False)
-    zoom = alt.selection_interval("zoom", bind="scales", translate=PAN, zoom=ZOOM)
-    shade = _chart("shade", "marks").mark_rect(clip=True, fill="var(--faint)").encode(alt.X("from:Q"), alt.X2("to:Q"))
-    band = _chart("band", "means").mark_area(clip=True).encode(x_too, alt.Y("low:Q"), alt.Y2("high:Q"), COLOR)
-    runs = _chart("lines", "runs").mark_line(clip=True, strokeWidth=1, strokeJoin="round").encode(across, up, COLOR)
-    mean = _chart("mean", "means").mark_line(clip=True, strokeWidth=2.5, strokeJoin="round", point=points)
-    near = _chart("near", "near").mark_point(clip=True, filled=True, size=70).encode(x_too, y_too, COLOR)
-    dash = alt.condition("datum.open", alt.value([4, 3]), alt.value([1, 0]))
-    tips = _tips(form, scheme="scheme", seed="seed", x=x, y=unit)
-    return _spec(
-        *([shade] if shaded else []),
-        band.encode(detail="s:N", opacity=alt.condition(HELD, alt.value(0.2), alt.value(alt.expr("faint")))),
-        runs.encode(detail=["s:N", "seed:N"], strokeDash=dash, opacity=_lit(0.4, 0.06)).add_params(zoom),
-        mean.encode(x_too, y_too, COLOR, detail="s:N", opacity=_lit(1, 0.12)),
-        near.encode(opacity=alt.condition(hover, alt.value(1), alt.value(0)), tooltip=tips).add_params(hover),
-    )
-
-
-@functools.cache
-def dots(unit: str, form: str, axis: Axis, row: str = "scheme", published: bool = False) -> dict[str, Any]:
-    """In each row, a scheme or another x, a dot for every run, and a bar for a scheme's mean with its 95% interval.
-
-    published: marks are what was published
-    """
-    across = alt.X("y:Q", title=None, scale=_scale(axis), axis=_axis(axis, "x"))
-    too = alt.X("y:Q", title=None)  # on the same axis, described once
-    rows = alt.Y(f"{row}:N", title=None, sort=None, axis=alt.Axis(labelLimit=LABELS, labelColor="var(--ink)"))
-    tips = _tips(form, scheme="scheme", n="seeds", y="mean", low="95% from", high="to")
-    runs = _chart("dots", "runs").mark_point(clip=True, filled=True, size=36, opacity=0.75).encode(across, rows, COLOR)
-    span = _chart("span", "means").mark_rule(clip=True, strokeWidth=8, opacity=0.25).encode(alt.X("low:Q"), rows, COLOR)
-    mean = _chart("mean", "means").mark_tick(clip=True, thickness=3, size=20).encode(too, rows, COLOR)
-    mark = _chart("marks", "marks").mark_point(shape="diamond", size=70, fill="var(--paper)", stroke="var(--ink)")
-    names = {"x": "probe"} if row == "x" else {}
-    apart = alt.YOffset("seed:N" if row == "scheme" else "scheme:N", scale=alt.Scale(range=[0.2 * ROW, 0.8 * ROW]))
-    return _spec(
-        span.encode(x2="high:Q", tooltip=tips),
-        mean.encode(tooltip=tips),
-        runs.encode(apart, tooltip=_tips(form, **names, scheme="scheme", seed="seed", y=unit)),
-        *([mark.encode(too, rows, tooltip=_tips(form, scheme="scheme", y="published"))] if published else []),
-    )
-
-
-def _chart(name: str, rows: str) -> alt.Chart:
-    return alt.Chart(alt.NamedData(rows), name=name)
-
-
-def _scale(axis: Axis) -> alt.Scale:
-    more = {"linear": {"zero": False}, "log": {}, "symlog": {"constant": 0.01}}[axis]
-    return alt.Scale(type=axis, domainMin=alt.expr("lo"), domainMax=alt.expr("hi"), nice=False, **more)
-
-
-def _axis(axis: Axis, scale: str) -> alt.Axis:
-    if axis == "linear":
-        return alt.Axis()
-    span = f"domain('{scale}')[1] / domain('{scale}')[0]"
-    values = COSTS if axis == "symlog" else alt.expr(f"{span} > 300 ? {DECADES} : {span} > 8 ? {TICKS} : {FINE}")
-    return alt.Axis(values=values, tickCount=len(FINE), format="~g")
-
-
-def _lit(bright: float, dim: float) -> Any:
-    return alt.condition(LIT, alt.value(bright), alt.value(dim))
-
-
-def _tips(form: str, **titles: str) -> list[alt.Tooltip]:
-    """What is said of the row under the pointer: its fields by their titles."""
-    numbers = {field: {"type": "quantitative", "format": form} for field in ("y", "low", "high")}
-    numbers["x"] = {"type": "nominal"} if titles.get("x") == "probe" else {"type": "quantitative", "format": ",~g"}
-    return [
-        alt.Tooltip(field, title=title, **numbers.get(field, {"type": "nominal"})) for field, title in titles.items()
+    title = group.published.title
+    thin = [{"scheme": title(s), "seed": str(seed)} | _points(values.to_frame("y"), log) for s, seed, values in runs]
+    bold = [
+        {"scheme": title(s), "seeds": table.shape[1]} | _points(series.band(table).rename(columns={"mean": "y"}), log)
+        for s, table in means.items()
     ]
+    zoom = alt.selection_interval("zoom", bind="scales", translate=PAN, zoom=ZOOM)
+    pick = alt.selection_point("pick", fields=["scheme"], bind="legend")
+    opacity, color = alt.condition(pick, alt.value(1), alt.value(0.08)), _color(group.published, means)
+    across = alt.X("x:Q", title=x, axis=alt.Axis(grid=False), scale=alt.Scale(nice=False, zero=False))
+    up = alt.Y("y:Q", title=None, **_axis(log, top, [y for row in (*thin, *bold) for y in row["y"]]))
+    line = alt.Chart(alt.NamedData("runs")).transform_flatten(["x", "y"])
+    mean = alt.Chart(alt.NamedData("means")).transform_flatten(["x", "y", "low", "high"])
+    layers = [
+        mean.mark_area(clip=True, fillOpacity=0.15).encode(
+            across, alt.Y("low:Q"), alt.Y2("high:Q"), color, opacity=opacity
+        ),
+        line.mark_line(clip=True, strokeWidth=1, strokeOpacity=0.4).encode(
+            across, up, color, opacity=opacity, detail="seed:N"
+        ),
+        mean.mark_line(clip=True, strokeWidth=2.5).encode(across, up, color, opacity=opacity),
+        mean.mark_circle(clip=True, size=60, fillOpacity=0).encode(across, up, color, tooltip=_tips(*MEAN)),
+    ]
+    layers[1] = layers[1].encode(tooltip=_tips("scheme:N", "seed:N")).add_params(pick, zoom)
+    layers = layers if any(row["x"] for row in bold) else layers[1:2]  # of no finished run there is no mean
+    spec = alt.layer(*layers).properties(width="container", height=height).to_dict(validate=False)
+    spec = {key: value for key, value in spec.items() if key not in ("config", "$schema")}
+    return spec | {"datasets": _rounded({"runs": thin, "means": bold})}
 
 
-def _spec(*layers: alt.Chart) -> dict[str, Any]:
-    """The layers as one chart, as wide as its place on the page; the page gives it its height, and CONFIG."""
-    given = [alt.param(name=name, value=value) for name, value in (("lo", 0.1), ("hi", 1), ("faint", 0.1))]
-    spec = alt.layer(*layers).add_params(*given).properties(width="container").to_dict()
-    return {key: value for key, value in spec.items() if key not in ("config", "$schema")}
+def _points(table: pd.DataFrame, log: bool) -> dict[str, list]:
+    """The columns of a table by x, as lists; thinned, and without points that have no place on the axis."""
+    table = table[table.y > 0] if log else table[table.y.notna()]
+    if log and "low" in table:
+        table = table.assign(low=table.low.clip(lower=table.y.min() / 10))
+    if len(table) > POINTS:
+        table = table.iloc[np.linspace(0, len(table) - 1, POINTS).round().astype(int)]
+    return {name: list(table[name]) for name in table} | {"x": list(table.index)}
+
+
+def _axis(log: bool, top: float | None, values: list[float]) -> dict[str, Any]:
+    """As wide as the values, which bands may leave; of shares, from 0 to `top`, with room for dots."""
+    least, most = min(values, default=0.1), max(values, default=1.0)
+    if log and least > 0:
+        scale = alt.Scale(type="log", domain=[least / 1.15, most * 1.15], nice=False)
+        return {"scale": scale, "axis": alt.Axis(format="~g", tickCount=6)}
+    room = 0.05 * (most - least) or 0.1
+    ends = [-0.04 * top, 1.04 * top] if top else [least - room, most + room]
+    return {"scale": alt.Scale(domain=ends, nice=False), "axis": alt.Axis(tickCount=5)}
+
+
+def _color(published: Published, schemes: Iterable[str]) -> alt.Color:
+    ordered = sorted(schemes, key=lambda scheme: (published.rank(scheme), scheme))
+    domain, colors = map(published.title, ordered), (published.color(scheme, ordered) for scheme in ordered)
+    legend = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=95, symbolOpacity=1)
+    return alt.Color("scheme:N", scale=alt.Scale(domain=list(domain), range=list(colors)), legend=legend)
+
+
+def _tips(*names: str) -> list[alt.Tooltip]:
+    """Fields that a tooltip shows."""
+    titles = {"y:Q": "mean", "low:Q": "95% from", "high:Q": "to"}
+    return [alt.Tooltip(name, title=titles.get(name, name[:-2])) for name in names]
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers with four significant digits, nan as null, throughout."""
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    if isinstance(value, str) or math.isnan(value):
+        return value if isinstance(value, str) else None
+    return int(value) if value == int(value) else float(f"{value:.4g}")

@@ -79,7 +79,7 @@ def draw(shown: Group | Sweep, name: str) -> dict[str, bytes]:
 def styled() -> Iterator[None]:
     """Our style over matplotlib's defaults, whatever a matplotlibrc says; odd letters in a record are no warning."""
     with mpl.rc_context(mpl.rcParamsDefault | {"backend": "agg"} | STYLE), warnings.catch_warnings():
-        for harmless in ("Glyph .* missing from font", "constrained_layout not applied"):
+        for harmless in ("Glyph .* missing from font", "constrained_layout not applied", "Attempting to set identical"):
             warnings.filterwarnings("ignore", harmless)
         yield
 
