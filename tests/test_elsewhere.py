@@ -3,7 +3,6 @@
 Those that need transformers (of the extra `dev`) are skipped where it is not installed.
 """
 
-import argparse
 import ast
 import os
 import re
@@ -13,19 +12,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT, SCHEMES, TINY, only_folder
+from conftest import ROOT, SCHEMES
 from torch import Tensor
-from trained import make_scheme, run
+from trained import make_scheme
 
-from rope_lab.model.attention import softmax_attention
+from rope_lab.model.attention import fused, unpacked
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.positions import Rotary
-from rope_lab.train.generate import generate
-from rope_lab.train.run import load_run
 
 H, K = 4, 16
 DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)
 VOCABULARY = 256
+SIZES = {"hidden_size": H * K, "num_attention_heads": H, "num_key_value_heads": H // 2, "num_hidden_layers": 2}
+SIZES |= {"intermediate_size": 96, "vocab_size": VOCABULARY, "max_position_embeddings": 128}
+SIZES |= {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +57,9 @@ def heads(T: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 def by_hooks(scheme: PositionScheme, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attention as our model has it, [B, T, H, K]."""
-    at = scheme.prepare(torch.arange(q.shape[1]), q.dtype)
-    o_BTHK = softmax_attention(scheme.heads(torch.stack([q, k, v], dim=2), at), scheme.bias(at, at))
-    return scheme.output(o_BTHK, at)
+    at, keys = scheme.prepare(torch.arange(q.shape[1]), q.dtype), torch.arange(1, q.shape[1] + 1)
+    heads = unpacked(scheme.heads(torch.stack([q, k, v], dim=2), scheme.with_keys(at, keys)))
+    return scheme.output(fused(heads, scheme.bias(at, at)), at)
 
 
 def rotary(base: float = 10_000.0) -> Rotary:
@@ -77,11 +77,6 @@ def test_the_ten_lines_are_ten_lines_and_are_roper(example):
     assert example.roper(q, k, v).dtype == torch.bfloat16
 
 
-def test_gradients_of_the_ten_lines(example):
-    q, k, v = (x[:1, :3, :1].clone().requires_grad_() for x in heads(3))
-    assert torch.autograd.gradcheck(example.roper, (q, k, v))
-
-
 @pytest.mark.parametrize("name", SCHEMES)
 def test_any_scheme_in_a_plain_attention(example, name):
     scheme = make_scheme(name, DIMS).double()
@@ -95,11 +90,8 @@ def llama(attention: str, **changes):
     """A small Llama of transformers with two queries to a key, always of the same weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes = {"hidden_size": H * K, "num_attention_heads": H, "num_key_value_heads": H // 2, "num_hidden_layers": 2}
-    sizes |= {"intermediate_size": 96, "vocab_size": VOCABULARY, "max_position_embeddings": 128}
-    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
     torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(**(sizes | ends | changes), initializer_range=0.1))
+    model = LlamaForCausalLM(LlamaConfig(**(SIZES | changes), initializer_range=0.1))
     model.set_attn_implementation(attention)
     return model.eval()
 
@@ -168,52 +160,32 @@ def test_llama_with_roper_does_not_notice_padding_on_the_left(theirs, cache):
     assert torch.equal(padded[1, 9:], alone[0, 5:])
 
 
-@torch.no_grad()
-def test_a_prompt_may_be_read_in_parts(theirs):
-    model = llama("roper")
-    first = model(TOKENS[:, :15], use_cache=True)
-    second = model(TOKENS[:, 15:], past_key_values=first.past_key_values)
-    torch.testing.assert_close(
-        torch.cat([first.logits, second.logits], dim=1), reference(model, TOKENS), rtol=0, atol=1e-5
-    )
-
-
-def test_fine_tuning_on_pythons_sources_lowers_the_loss(theirs):
-    """Fifty steps; the loss is that of a source they do not see."""
-    unseen = torch.tensor(list(Path(ast.__file__).read_bytes()[:4096])).view(32, 128)
-    assert Path(ast.__file__) != Path(argparse.__file__)
-    model = llama("roper").train()
-
-    def loss() -> float:
-        with torch.no_grad():
-            return model(unseen, labels=unseen).loss.item()
-
+def test_the_script_trains_saves_loads_and_generates(theirs, tmp_path):
+    """And what was saved is RoPER again, also a Llama that was RoPE before."""
     torch.manual_seed(0)
-    before = loss()
-    theirs.fine_tune(model)
-    assert loss() < before - 1
-
-
-@pytest.mark.parametrize("pairs", ["neighbours", "halves"])
-@pytest.mark.parametrize(("position", "init"), [("rope", "pytorch"), ("roper", "pytorch"), ("roper", "xavier")])
-def test_a_trained_run_in_transformers(theirs, tmp_path, position, init, pairs):
-    """Its logits, and what it writes."""
-    own = [f"position={position}", f"position.pairs={pairs}", f"model.init={init}", "model.n_layers=2"]
-    run([*TINY, *own, "position.base=500", "train.lr=0.05", f"out={tmp_path}"])
-    model = theirs.exported(only_folder(tmp_path))
-    _, task, ours, _ = load_run(only_folder(tmp_path), [])
-    tokens_BT = torch.randint(len(task.alphabet), (2, 40), generator=torch.Generator().manual_seed(1))
+    written = theirs.main(tmp_path / "made")
+    assert written.shape == (1, 64)
+    saved = theirs.RoperForCausalLM.from_pretrained(tmp_path / "made")
+    torch.testing.assert_close(saved(TOKENS).logits, reference(saved, TOKENS), rtol=0, atol=1e-5)
+    text = torch.tensor(list(Path(ast.__file__).read_bytes()[:4096])).view(32, 128)
+    new = theirs.RoperForCausalLM(saved.config)
     with torch.no_grad():
-        torch.testing.assert_close(model(tokens_BT).logits, ours(tokens_BT), rtol=0, atol=1e-5)
-    (written,) = generate(ours, task, [tokens_BT[0, :9].numpy()], 12, 64)
-    continued = model.generate(tokens_BT[:1, :9], max_new_tokens=12, do_sample=False)[0, 9:]
-    assert continued[: len(written)].tolist() == list(written)
+        assert saved(text, labels=text).loss < new(text, labels=text).loss - 1
+    llama("sdpa").save_pretrained(tmp_path / "llama")
+    theirs.main(tmp_path / "tuned", tmp_path / "llama", steps=0)
+    tuned = theirs.RoperForCausalLM.from_pretrained(tmp_path / "tuned")
+    torch.testing.assert_close(tuned(TOKENS).logits, llama("roper")(TOKENS).logits, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "change", ["position=alibi", "position=rope_partial", "position=value_rope", "position.v=1", "model.norm=post"]
-)
-def test_other_runs_cannot_be_exported(theirs, tmp_path, change):
-    run([*TINY, "position=rope", change, f"out={tmp_path}"])
-    with pytest.raises(ValueError, match="must be"):
-        theirs.exported(only_folder(tmp_path))
+def test_what_would_load_it_as_a_llama_warns_or_refuses(theirs, tmp_path, caplog):
+    """In silence it would be plain RoPE."""
+    from transformers import AutoModelForCausalLM, LlamaForCausalLM
+    from transformers.utils import logging
+
+    theirs.RoperForCausalLM(theirs.RoperConfig(**SIZES)).save_pretrained(tmp_path)
+    logging.enable_propagation()
+    LlamaForCausalLM.from_pretrained(tmp_path)
+    logging.disable_propagation()
+    assert "of type `llama_roper` to instantiate a model of type `llama`" in caplog.text.replace("'", "`")
+    with pytest.raises(ValueError, match="llama_roper"):
+        AutoModelForCausalLM.from_pretrained(tmp_path)
