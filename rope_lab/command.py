@@ -32,6 +32,7 @@ def begin(setup: str = "") -> None:
         if stream:
             lines, encoding = stream.line_buffering or stream.write_through, stream.encoding
         setattr(sys, name, io.TextIOWrapper(raw, encoding, errors="replace", line_buffering=lines))
+    os.environ.pop("MPLBACKEND", None)  # of a notebook, say; no command opens a window
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
 
     def show(kind: type, error: BaseException, trace: TracebackType | None) -> None:

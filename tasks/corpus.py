@@ -146,7 +146,7 @@ def locate(path: str | None) -> list[Path]:
         return _library()
     if not path:
         raise ValueError("path: is empty; leave it out for the sources of Python's standard library")
-    given = Path(path).expanduser()
+    given = Path(os.path.expanduser(path))
     found = [given, *map(Path, glob.glob(str(given), recursive=True))]
     if given.is_dir():
         found = [p for p in given.rglob("*") if not any(part.startswith(".") for part in p.relative_to(given).parts)]

@@ -39,7 +39,7 @@ MISTAKES = {
     "scale=paper task=indirect_indexing": "task=indirect_indexing has quick",
     "-m position=rope,rop": "position=rop: there is no such file in conf/position/; did you mean rope?",
     "~position": "a run needs one",
-    "+position=rope": "choose another with position=rope",
+    "+position=rope": "a run needs one",
     "recipe=text/quick": "there is no such setting",
     # settings of a task or scheme
     "position=alibi position.q=1": "position.q=1: no such setting; position has none",
@@ -91,10 +91,10 @@ MISTAKES = {
 
 def answer(line: str) -> list[config.Config]:
     """The configurations that a command line gives. Raises ConfigError."""
-    given = read_arguments(shlex.split(line), config.described())
+    given = read_arguments(shlex.split(line))
     runs = [given.overrides]
     if given.multirun:
-        runs = expand(given.overrides, config.folders_with(given.config_dir), config.described())
+        runs = expand(given.overrides, config.folders_with(given.config_dir))
     return [config.load(*words, config_dir=given.config_dir) for words in runs]
 
 

@@ -22,9 +22,9 @@ def command_line() -> None:
 
 def answer(words: list[str]) -> None:
     """Does what the command line asks for. What is wrong with it is said in one line, and the process exits."""
-    settings, status = config.described(), 0
+    status = 0
     try:
-        given = read_arguments(words, settings)
+        given = read_arguments(words)
         overrides, config_dir = given.overrides, given.config_dir
         if given.help:
             width = min(shutil.get_terminal_size().columns, 100)
@@ -38,7 +38,7 @@ def answer(words: list[str]) -> None:
         else:
             own = [word for word in overrides if sweep.is_hydra(word)]
             rest = [word for word in overrides if word not in own]
-            runs = expand(rest, config.folders_with(config_dir), settings)
+            runs = expand(rest, config.folders_with(config_dir))
             launcher = sweep.launcher_settings(own)
             status = sweep.launch(sweep.compose_jobs(runs, config_dir), launcher)
     except ConfigError as error:

@@ -21,7 +21,7 @@ from rope_lab.places import ROOT
 from rope_lab.text import ConfigError, first_line, flat, nearest, nested, show
 from rope_lab.train import instantiate, overrides, plugins
 from rope_lab.train.instantiate import SWAPPED
-from rope_lab.train.settings import CORES, LOCAL, Config, Names, Train, Wandb, declared, described  # noqa: F401
+from rope_lab.train.settings import CORES, LOCAL, Config, Names, Train, Wandb, declared  # noqa: F401
 from tasks.base import Task
 
 CONF = ROOT / "conf"
@@ -33,9 +33,9 @@ def load(*words: str, config_dir: Path | None = None) -> Config:
 
     config_dir: another folder like conf/, as `--config-dir` names one
     """
-    folders, known, store = folders_with(config_dir), described(), ConfigStore.instance()
-    parsed = overrides.parse(words, folders, known)
-    chosen = {plugin.group: plugin for plugin in overrides.check(parsed, folders, known)}
+    folders, store = folders_with(config_dir), ConfigStore.instance()
+    parsed = overrides.parse(words, folders)
+    chosen = {plugin.group: plugin for plugin in overrides.check(parsed, folders)}
     for group, plugin in chosen.items():
         store.store(group=group, name=plugin.name, node=plugin.node)
     cfg = compose([_for_hydra(each, chosen.get(each.key_or_group)) for each in parsed], config_dir)

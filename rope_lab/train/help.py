@@ -13,15 +13,10 @@ from rope_lab.train.instantiate import SWAPPED, classes
 from rope_lab.train.plugins import names
 
 BEGIN = """\
-python -m rope_lab.train [SETTING=VALUE …]
-      trains one run, resumes it, or returns what it found
-python -m rope_lab.train -m SETTING=A,B … [hydra/launcher=joblib]
-      a sweep over these values; with joblib, runs side by side
-python -m rope_lab.train --help task=text position=fire
-      this, for another task, position scheme or scale
-
-Below are the settings and their values. task and scale choose a recipe, which
-sets some of them.
+python -m rope_lab.train [SETTING=VALUE …]          trains, resumes or returns a run
+python -m rope_lab.train -m SETTING=A,B …           a sweep; hydra/launcher=joblib: side by side
+python -m rope_lab.train --cfg job …                shows all settings, runs nothing
+python -m rope_lab.train --help task=text           these settings, for another task, scheme or scale
 """
 COLUMN = 30  # where explanations begin
 
@@ -46,16 +41,17 @@ def text(width: int, overrides: list[str], config_dir: Path | None = None) -> st
 def _class(group: str, node: dict[str, Any], width: int) -> list[str]:
     """The settings of a task or scheme, explained by the docstring of its class, and the rest of that."""
     items = re.split(r"\n(?=\n|- |\w[\w, ]*: )", inspect.getdoc(next(classes(node))) or "")
-    rest, meanings = [], {}
+    lines, meanings = [], {}
     for item in (" ".join(item.split()) for item in items):
-        names, colon, meaning = item.partition(": ")
-        if colon and set(names.split(", ")) <= set(node):
-            meanings |= dict.fromkeys(names.split(", "), meaning.replace("None", show(None)))
+        names, _, meaning = item.partition(": ")
+        if meaning and set(names.split(", ")) <= set(node):
+            meanings |= dict.fromkeys(names.split(", "), meaning.replace("None", "null"))
         elif item and not item.startswith("Raises "):
-            rest += textwrap.wrap(item, width, initial_indent="  ", subsequent_indent="  ")
-    values = {name: value for name, value in flat(node).items() if not name.endswith("_target_")}
-    own = [_line(f"{group}.{name}={show(value)}", meanings.get(name, ""), width) for name, value in values.items()]
-    return [*rest, *(line for lines in own for line in lines)]
+            lines += textwrap.wrap(item, width, initial_indent="  ", subsequent_indent="  ")
+    for name, value in flat(node).items():
+        if not name.endswith("_target_"):
+            lines += _line(f"{group}.{name}={show(value)}", meanings.get(name, ""), width)
+    return lines
 
 
 def _line(setting: str, meaning: str, width: int) -> list[str]:

@@ -7,6 +7,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import traceback
@@ -55,7 +56,7 @@ def _import_class(target: str) -> Any:
 
 def import_file(path: Path) -> str:
     """Imports a file as the module of its name, once in a process; that name. Raises ConfigError."""
-    name, file = path.stem, path.expanduser().resolve()
+    name, file = path.stem, Path(os.path.expanduser(path)).resolve()
     if not file.is_file():
         raise ConfigError(f"{path}: there is no such file")
     if not name.isidentifier():

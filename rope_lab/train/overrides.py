@@ -1,8 +1,9 @@
 """The words of a command line, parsed once, and what a mistyped one may have been meant for."""
 
 import argparse
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -13,13 +14,16 @@ from hydra.errors import HydraException
 from rope_lab.text import ConfigError, near, nearest, show
 from rope_lab.train.instantiate import SWAPPED
 from rope_lab.train.plugins import FILE, Plugin, find, names
+from rope_lab.train.settings import described
 
 GROUPS = (*SWAPPED, "scale")  # of conf/: a run takes one file of each
+SETTINGS = described()
+HELP = "--help shows every setting"
 
 
-def read_arguments(words: list[str], settings: Iterable[str]) -> argparse.Namespace:
+def read_arguments(words: list[str]) -> argparse.Namespace:
     """Options and overrides of a command line, in any order. Raises ConfigError."""
-    usage = "%(prog)s [-m] [NAME=VALUE …]; --help shows every setting"
+    usage = f"%(prog)s [-m] [NAME=VALUE …]; {HELP}"
     parser = argparse.ArgumentParser("python -m rope_lab.train", usage, add_help=False, allow_abbrev=False)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("-h", "--help", action="store_true")
@@ -27,126 +31,118 @@ def read_arguments(words: list[str], settings: Iterable[str]) -> argparse.Namesp
     parser.add_argument("-c", "--cfg", choices=["job"])
     parser.add_argument("-cd", "--config-dir", type=Path)
     given, unknown = parser.parse_known_intermixed_args(words)
-    for word in unknown[:1]:
+    for word in unknown:
         key, _, value = word.lstrip("-").partition("=")
-        if name := _setting(key.replace("-", "_"), settings):
-            after = ["…", *words[words.index(word) + 1 :][:1]][-1]
+        if name := _setting(key.replace("-", "_")):
+            after = "".join(words[words.index(word) + 1 :][:1])
             value = value or (after if re.fullmatch("[^-=]+", after) else "…")
             raise ConfigError(f"{word}: a setting has no dashes, write {name}={value}")
-        raise ConfigError(f"{word}: there is no such option; write NAME=VALUE, --help shows every setting")
+        raise ConfigError(f"{word}: there is no such option; write NAME=VALUE, {HELP}")
     return given
 
 
-def parse(words: Iterable[str], folders: Sequence[Path], settings: Mapping[str, str]) -> list[Override]:
+def parse(words: Sequence[str], folders: Sequence[Path]) -> list[Override]:
     """Overrides as Hydra reads them; the path of a plug-in may hold any character. Raises ConfigError.
 
-    folders:  conf/, and others like it
-    settings: what each setting means, by its whole name, `train.lr`; those within task and position are in classes
+    folders: conf/, and others like it
     """
-    words, parser, parsed = list(words), OverridesParser.create(), []
+    parser, parsed = OverridesParser.create(), []
     for before, word in pairwise(words):
         if word.startswith(("=", ",")) or (before.endswith(("=", ",")) and "=" not in word):
             whole = re.sub(r" *([=,]) *", r"\1", " ".join(words)).split()
             raise ConfigError(f"write it without spaces: {next(each for each in whole if each not in words)}")
-        key, equals, value = before.partition("=")
-        if equals and key in (*GROUPS, "seed") and word.startswith(f"{key}="):  # as a shell reads seed={0..4}
+        key, _, value = before.partition("=")
+        if key in (*GROUPS, "seed") and word.startswith(f"{key}="):  # as a shell reads seed={0..4}
             both = f"{value},{word.partition('=')[2]}"
             raise ConfigError(f"{before} {word}: several values are a sweep, write -m {key}={both}")
     for word in words:
         group, _, value = word.partition("=")
         file = FILE.fullmatch(value) if group in SWAPPED else None
-        is_file = file and Path(file["path"]).expanduser().is_file()
-        quoted = f"{group}={QuotedString(value, Quote.single).with_quotes()}" if is_file else word
+        is_file = file and os.path.isfile(os.path.expanduser(file["path"]))
         try:
+            quoted = f"{group}={QuotedString(value, Quote.single).with_quotes()}" if is_file else word
             parsed.append(parser.parse_override(quoted))
             parsed[-1].input_line = word
         except (HydraException, ValueError, RecursionError):
-            raise ConfigError(f"{show(word)}: {_unreadable(word, folders, settings)}") from None
+            raise ConfigError(f"{show(word)}: {_unreadable(word, folders)}") from None
     return parsed
 
 
-def _unreadable(word: str, folders: Sequence[Path], settings: Mapping[str, str]) -> str:
+def _unreadable(word: str, folders: Sequence[Path]) -> str:
     key, equals, value = re.sub("^([^=]+):", r"\1=", word).partition("=")
-    close = {group: near(word, names(group, folders)) for group in GROUPS}
     if equals and value.strip("=,;") != word.partition("=")[2]:
         return f"did you mean {key}={value.strip('=,;')}?"
     if equals:
         return f"cannot be read; a value with brackets or other signs needs quotes, \"{key}='VALUE'\""
-    if name := _setting(word, settings):
-        return f"did you mean {name}=…?"
-    meant = [f"{group}={found[0]}" for group, found in close.items() if found]
-    return f"did you mean {meant[0]}?" if meant else "is not NAME=VALUE; --help shows every setting"
+    meant = [f"{group}={name}" for group in GROUPS for name in near(word, names(group, folders))[:1]]
+    meant = [f"{name}=…" for name in filter(None, [_setting(word)])] or meant
+    return f"did you mean {meant[0]}?" if meant else f"is not NAME=VALUE; {HELP}"
 
 
-def expand(words: Iterable[str], folders: Sequence[Path], settings: Mapping[str, str]) -> list[list[str]]:
+def expand(words: Sequence[str], folders: Sequence[Path]) -> list[list[str]]:
     """The runs of a sweep, each as its overrides. Raises ConfigError."""
-    parsed = parse(words, folders, settings)
-    return [list(run) for run in product(*(_values(override, folders) for override in parsed))]
+    return [list(run) for run in product(*(_values(override, folders) for override in parse(words, folders)))]
 
 
-def _values(override: Override, folders: Sequence[Path]) -> Iterator[str]:
-    key, text = override.key_or_group, override.input_line
-    values: Iterable[str] = []
+def _values(override: Override, folders: Sequence[Path]) -> list[str]:
+    key, text, value = override.key_or_group, override.input_line, override.value()
     if not override.is_sweep_override():
-        return iter([text])
+        return [text]
     if override.is_interval_sweep():
         raise ConfigError(f"{text}: an interval names no values; write a list, {key}=1,2, or '{key}=range(1,3)'")
-    if isinstance(glob := override.value(), Glob):
-        values = glob.filter(names(key, folders))
-        if not values:
-            raise ConfigError(f"{text}: matches nothing; {nearest('', names(key, folders), '')}")
-    else:
-        values = override.sweep_string_iterator()
-    return (f"{override.get_key_element()}={value}" for value in values)
+    is_glob = isinstance(value, Glob)
+    values = value.filter(names(key, folders)) if is_glob else list(override.sweep_string_iterator())
+    if not values:
+        raise ConfigError(f"{text}: matches nothing; {nearest('', names(key, folders), '')}")
+    return [f"{override.get_key_element()}={each}" for each in values]
 
 
-def check(parsed: Iterable[Override], folders: Sequence[Path], settings: Mapping[str, str]) -> list[Plugin]:
+def check(parsed: Iterable[Override], folders: Sequence[Path]) -> list[Plugin]:
     """The plug-ins that a run's overrides choose. Raises ConfigError if one names nothing that can be set or chosen."""
     found = []
     for override in parsed:
         key, text = override.key_or_group, override.input_line
-        is_known = key in settings or key.partition(".")[0] in (*SWAPPED, "hydra")
+        within = [name for name in SETTINGS if name.startswith(f"{key}.")]
+        is_known = key in SETTINGS or key.partition(".")[0] in (*SWAPPED, "hydra")
         is_known |= key != "recipe" and any((folder / key).is_dir() for folder in folders)  # which follows from others
         if key.startswith(("hydra.sweeper", "hydra/sweeper")):
             raise ConfigError(f"{text}: values of a sweep are overrides: a list, seed=0,1, or 'seed=range(0,2)'")
         if override.is_sweep_override():
             as_list = f"; a list is written {key}=[{text.partition('=')[2]}]" if "." in key else ""
             raise ConfigError(f"{text}: several values are a sweep, add -m{as_list}")
+        if within:
+            raise ConfigError(f"{show(text)}: {key} is a group of settings: {', '.join(within)}")
+        if not is_known:
+            raise ConfigError(f"{show(text)}: there is no such setting; {_meant(key)}")
         if key in GROUPS:
             found += _chosen(key, override, folders)
-        elif within := [name for name in settings if name.startswith(f"{key}.")]:
-            raise ConfigError(f"{show(text)}: {key} is a group of settings: {', '.join(within)}")
-        elif not is_known:
-            raise ConfigError(f"{show(text)}: there is no such setting; {_meant(key, settings)}")
     return found
 
 
-def _setting(key: str, settings: Iterable[str]) -> str | None:
+def _setting(key: str) -> str | None:
     """The setting `key`, or one whose last part it is: `train.lr` of `lr`."""
-    return next((name for name in [*settings, *GROUPS] if key in (name, name.rpartition(".")[2])), None)
+    return next((name for name in [*SETTINGS, *GROUPS] if key in (name, name.rpartition(".")[2])), None)
 
 
-def _meant(key: str, settings: Mapping[str, str]) -> str:
+def _meant(key: str) -> str:
     """A word on the settings that `key` may have been meant for, by their names or by what they mean."""
-    name, words = _setting(key.replace("/", "."), settings), key.rpartition(".")[2].replace("_", " ")
-    meant = [name] if name else near(key, {**settings, **dict.fromkeys(GROUPS)})
-    meant = meant or [name for name, help in settings.items() if " " in words and words in help]
-    return f"did you mean {' or '.join(meant[:3])}?" if meant else "--help shows every setting"
+    name, words = _setting(key.replace("/", ".")), key.rpartition(".")[2].replace("_", " ")
+    meant = [name] if name else near(key, [*SETTINGS, *GROUPS])
+    meant = meant or [name for name, help in SETTINGS.items() if " " in words and words in help]
+    return f"did you mean {' or '.join(meant[:3])}?" if meant else HELP
 
 
 def _chosen(key: str, override: Override, folders: Sequence[Path]) -> list[Plugin]:
     """The plug-in that a choice names, if it names one. Raises ConfigError if there is nothing of that name."""
     text, value, there = override.input_line, override.value(), names(key, folders)
-    if override.is_delete():
-        raise ConfigError(f"{text}: a run needs one; choose another with {key}=…")
-    if override.is_add():
-        raise ConfigError(f"{text}: a run has one already; choose another with {text.lstrip('+')}")
+    if override.is_delete() or override.is_add():
+        raise ConfigError(f"{text}: a run needs one; choose it with {key}=…")
     if isinstance(value, list):
         raise ConfigError(f"{text}: several values are a sweep, write -m {key}={','.join(map(str, value))}")
     name = "none" if value is None else str(value)
     plugin = find(key, name, folders) if key in SWAPPED else None
     if value is None or (not plugin and name not in there):
-        file = key in SWAPPED and Path(f"{name}.py").is_file()
-        hint = f"did you mean {key}=./{name}.py?" if file else nearest(name, there, "")
+        is_file = key in SWAPPED and Path(f"{name}.py").is_file()
+        hint = f"did you mean {key}=./{name}.py?" if is_file else nearest(name, there, "")
         raise ConfigError(f"{key}={show(value)}: there is no such file in conf/{key}/; {hint}")
     return [plugin] if plugin else []
