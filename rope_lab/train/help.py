@@ -13,10 +13,10 @@ from rope_lab.train.instantiate import SWAPPED, classes
 from rope_lab.train.plugins import names
 
 BEGIN = """\
-python -m rope_lab.train [SETTING=VALUE …]          trains, resumes or returns a run
-python -m rope_lab.train -m SETTING=A,B …           a sweep; hydra/launcher=joblib: side by side
-python -m rope_lab.train --cfg job …                shows all settings, runs nothing
-python -m rope_lab.train --help task=text           these settings, for another task, scheme or scale
+python -m rope_lab.train [SETTING=VALUE …]    trains, resumes or returns a run
+python -m rope_lab.train -m SETTING=A,B …     a sweep; see hydra/launcher=joblib
+python -m rope_lab.train --cfg job …          all settings as yaml, runs nothing
+python -m rope_lab.train --help task=text     this, for another task or scheme
 """
 COLUMN = 30  # where explanations begin
 
