@@ -1,4 +1,4 @@
-"""A corpus of text as tokens: bytes, characters, or byte pairs, made once and mapped into memory.
+"""A corpus of text as files of tokens, made once and mapped into memory.
 
 A corpus is known by a digest of its bytes. A copy of it and its tokens lie in a folder of that name in the user's cache
 (`$XDG_CACHE_HOME/rope_lab`, `~/.cache/rope_lab` by default), out of reach of later changes of its files.
@@ -10,123 +10,22 @@ import glob
 import hashlib
 import logging
 import os
-import subprocess
-import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
-from types import ModuleType
-from typing import Literal
 
 import numpy as np
 from filelock import FileLock
 
-log = logging.getLogger(__name__)
+from tasks.coders import CODERS, Coder, Kind
 
-Kind = Literal["bytes", "characters", "bpe"]
+log = logging.getLogger(__name__)
 
 BLOCK, LONGEST_LINE = 2**16, 2**22  # bytes that are tokenized at once; longer lines are cut
 LARGE = 2**24  # bytes; a smaller corpus is read to its end each time, whatever the time of its files
 HELD_OUT_SHARE, MOST_HELD_OUT = 10, 2**18  # the last tenth is held out, at most so many bytes
 LEARNED = 2**28  # bytes from which byte pairs are learned, at most
-
-
-class Coder:
-    """Tokens and text. A coder is made of what `learn` returns for the training part.
-
-    learned:     the text of which it was made
-    alphabet:    the text of each token, for display
-    token_bytes: bytes of each token
-    """
-
-    def __init__(self, learned: str, alphabet: list[str], token_bytes: list[int]):
-        self.learned, self.alphabet, self.token_bytes = learned, alphabet, np.array(token_bytes)
-        self.dtype = np.min_scalar_type(len(alphabet) - 1)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return "".join(self.alphabet[t] for t in tokens)
-
-
-class Bytes(Coder):
-    """Tokens are bytes."""
-
-    def __init__(self, learned: str = ""):
-        super().__init__(learned, [chr(i) for i in range(256)], [1] * 256)
-
-    def encode(self, text: bytes) -> np.ndarray:
-        return np.frombuffer(text, np.uint8)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return bytes(int(t) for t in tokens).decode(errors="replace")
-
-
-class Characters(Coder):
-    """Tokens are the characters of the training part."""
-
-    def __init__(self, learned: str):
-        super().__init__(learned, list(learned), [len(character.encode()) for character in learned])
-        self.token_of = np.full(0x110000, -1)
-        self.token_of[[ord(character) for character in learned]] = np.arange(len(learned))
-
-    @staticmethod
-    def learn(blocks: Iterable[bytes], vocabulary: int) -> str:
-        seen = np.zeros(0x110000, bool)
-        for block in blocks:
-            seen[_code_points(block)] = True
-        return "".join(map(chr, np.flatnonzero(seen)))
-
-    def encode(self, text: bytes) -> np.ndarray:
-        codes = _code_points(text)
-        tokens = self.token_of[codes]
-        if (tokens < 0).any():
-            unknown = "".join(map(chr, np.unique(codes[tokens < 0])[:20]))
-            raise ValueError(
-                f"tokens=characters: {unknown!r} not in the training part; task.tokens=bytes reads any text"
-            )
-        return tokens.astype(self.dtype)
-
-
-class Pairs(Coder):
-    """Tokens are learned by byte-pair encoding (Sennrich et al., 2016) over bytes, line by line."""
-
-    def __init__(self, learned: str):
-        self.pairs = _tokenizers().Tokenizer.from_str(learned)
-        alphabet = [self.pairs.id_to_token(i) for i in range(self.pairs.get_vocab_size())]
-        super().__init__(learned, alphabet, [len(token) for token in alphabet])
-
-    @staticmethod
-    def learn(blocks: Iterable[bytes], vocabulary: int) -> str:
-        """Runs tasks/pairs.py, because a signal ends a process but not the package's Rust."""
-        _tokenizers()
-        if vocabulary < 257:
-            raise ValueError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
-        log.warning("learning %d byte pairs of the corpus, once", vocabulary)
-        command = [sys.executable, "-P", Path(__file__).with_name("pairs.py"), str(vocabulary)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with subprocess.Popen(command, **pipes, start_new_session=True) as child:
-            try:
-                for block in blocks:
-                    block.decode()  # raises UnicodeDecodeError here
-                    child.stdin.write(block)
-                learned, _ = child.communicate()
-            finally:
-                child.kill()
-                child.wait()
-        if child.returncode:
-            raise ValueError(f"tokens=bpe: the process that learns byte pairs ended with status {child.returncode}")
-        return learned.decode()
-
-    def encode(self, text: bytes) -> np.ndarray:
-        lines = self.pairs.encode_batch_fast(text.decode().splitlines(keepends=True))
-        return np.fromiter(chain.from_iterable(line.ids for line in lines), self.dtype)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return self.pairs.decode([int(t) for t in tokens])
-
-
-CODERS: dict[Kind, type[Coder]] = {"bytes": Bytes, "characters": Characters, "bpe": Pairs}
 
 
 def cache() -> Path:
@@ -207,39 +106,34 @@ def read(corpus: str, kind: Kind, vocabulary: int, context: int, name: str) -> t
 
     Raises ValueError if the corpus is not known here, too small for windows of `context` tokens, or of other text.
     """
-
-    def check_size(unit: str) -> None:
-        for side, least in (("training", 2 * context + 1), ("held-out", context + 1)):
-            if len(parts[side]) < least:
-                has = f"its {side} part has {len(parts[side]):,} {unit}, context={context} needs {least:,}"
-                raise ValueError(f"path={name}: the corpus is too small: {has}")
-
     folder, stem = cache() / corpus, f"bpe-{vocabulary}" if kind == "bpe" else kind
     text = _kept(folder / "text")
     if text is None:
         hint = f"run its training command again with task.path=…/{name}" if name else "set task.path"
         raise ValueError(f"corpus={corpus}: there is no copy of its text in {cache()}; {hint}")
     split = _character(text, len(text) - min(len(text) // HELD_OUT_SHARE, MOST_HELD_OUT))
-    parts = {"training": text[:split], "held-out": text[split:]}
-    check_size("bytes")
-    if kind == "bytes":
-        return *parts.values(), Bytes()
-    if len(text) > LARGE and _kept(folder / f"{stem}-held-out") is None:
-        log.warning("tokenizing %d MB of text, once; another process that does so is waited for", len(text) // 10**6)
+    coder, parts = CODERS["bytes"](""), []
     try:
-        source = text[: _character(text, min(split, LEARNED))] if kind == "bpe" else parts["training"]
-        learned = _once(folder / f"{stem}-coder", lambda: [CODERS[kind].learn(_blocks(source), vocabulary).encode()])
-        coder = CODERS[kind](learned.tobytes().decode())
-        for side, part in parts.items():
-            tokens = _once(folder / f"{stem}-{side}", lambda part=part: map(coder.encode, _blocks(part)))
-            parts[side] = tokens.view(coder.dtype)
+        if kind != "bytes":
+            source = text[: _character(text, min(split, LEARNED)) if kind == "bpe" else split]
+            learned = _once(
+                folder / f"{stem}-coder", lambda: [CODERS[kind].learn(_blocks(source), vocabulary).encode()]
+            )
+            coder = CODERS[kind](learned.tobytes().decode())
+        for side, part, least in (("training", text[:split], 2 * context + 1), ("held-out", text[split:], context + 1)):
+            if kind != "bytes" and len(part):
+                made = _once(folder / f"{stem}-{side}", lambda part=part: map(coder.encode, _blocks(part)))
+                part = made.view(coder.dtype)
+            if len(part) < least:
+                has = f"its {side} part has {len(part):,} tokens, context={context} needs {least:,}"
+                raise ValueError(f"path={name}: the corpus is too small: {has}")
+            parts.append(part)
     except UnicodeDecodeError as error:
         at = error.object[error.start :][:20]
         raise ValueError(f"tokens={kind}: {name} is not UTF-8, at {at!r}; use task.tokens=bytes") from None
     except OSError as error:
         raise ValueError(f"corpus={corpus}: {error}") from None
-    check_size("tokens")
-    return *parts.values(), coder
+    return *parts, coder
 
 
 def _once(path: Path, make: Callable[[], Iterable[bytes | np.ndarray]], digest: str = "") -> np.ndarray:
@@ -306,20 +200,15 @@ def _character(text: np.ndarray, at: int) -> int:
 
 
 def _warn(files: list[Path]) -> None:
-    """Warn of files that are not UTF-8 text, and of equal ones: one may be held out and the other trained on."""
-    first, odd, twins = {}, [], []
+    """Warn of a file that is not text, and of two equal ones: one may be held out and the other trained on."""
+    by_size = {}
     for path in files:
-        if not _is_utf8(path):
-            odd.append(path)
-        other = first.setdefault(path.stat().st_size, path)
+        other = by_size.setdefault(path.stat().st_size, path)
         if other != path and path.stat().st_size and filecmp.cmp(other, path, shallow=False):
-            twins.append(f"{path} and {other}")
-    for found, what in (
-        (odd, "is not UTF-8 text; it is read as bytes all the same: convert, unpack or leave it out"),
-        (twins, "are equal, so held-out text may be trained on: leave one out"),
-    ):
-        if found:
-            log.warning("%s%s %s", found[0], f" (and {len(found) - 1} more)" if found[1:] else "", what)
+            log.warning("%s and %s are equal, so held-out text may be trained on: leave one out", path, other)
+            break
+    if odd := next((path for path in files if not _is_utf8(path)), None):
+        log.warning("%s is not UTF-8 text, and is read as bytes all the same: convert, unpack or leave it out", odd)
 
 
 def _is_utf8(path: Path) -> bool:
@@ -347,15 +236,3 @@ def _digest(parts: Iterable[bytes]) -> str:
     for part in parts:
         digest.update(part)
     return digest.hexdigest()[:16]
-
-
-def _code_points(text: bytes) -> np.ndarray:
-    return np.frombuffer(text.decode().encode("utf-32-le"), np.uint32)
-
-
-def _tokenizers() -> ModuleType:
-    try:
-        import tokenizers
-    except ImportError:
-        raise ValueError("tokens=bpe: needs the package tokenizers: pip install -e '.[text]'") from None
-    return tokenizers

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tasks import coders
 from tasks import corpus as corpora
 from tasks.base import LONGEST_ANSWER, Problem, Task, Text, check_between, show
 
@@ -36,7 +37,7 @@ class RealText(Task):
         self,
         path: str | None = None,
         corpus: str | None = None,
-        tokens: corpora.Kind = "bytes",
+        tokens: coders.Kind = "bytes",
         vocabulary: int = 4096,
         context: int = 256,
     ):
@@ -58,7 +59,7 @@ class RealText(Task):
         return settings | {"path": None, "corpus": found}
 
     @functools.cached_property
-    def parts(self) -> tuple[np.ndarray, np.ndarray, corpora.Coder]:
+    def parts(self) -> tuple[np.ndarray, np.ndarray, coders.Coder]:
         """Training and held-out tokens, and their coder. Raises ValueError if they cannot be read."""
         found = corpora.read(self.corpus, self.kind, self.vocabulary, self.context, self.name)
         each = len(found[0]) // len(found[2].alphabet)
@@ -69,7 +70,7 @@ class RealText(Task):
         return found
 
     @property
-    def coder(self) -> corpora.Coder:
+    def coder(self) -> coders.Coder:
         return self.restored or self.parts[2]
 
     @property
@@ -79,7 +80,7 @@ class RealText(Task):
     @kept.setter
     def kept(self, kept: str) -> None:
         self.name, _, learned = kept.partition("\n")
-        self.restored = corpora.CODERS[self.kind](learned)
+        self.restored = coders.CODERS[self.kind](learned)
 
     @property
     def alphabet(self) -> list[str]:

@@ -24,7 +24,7 @@ from rope_lab.text import ConfigError
 from rope_lab.train import config
 from rope_lab.train.evaluate import evaluate
 from rope_lab.train.trainer import build, resolve
-from tasks import corpus
+from tasks import coders, corpus
 from tasks.text import RealText
 
 WORDS = ["Er", "läuft", "so", "schnell", "er", "kann,", "naïve", "→", "x", "\n"]
@@ -193,7 +193,7 @@ def test_a_signal_ends_the_process_that_learns_byte_pairs(written, tmp_path, mon
     pid = tmp_path / "pid"
     endless = f"import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
     (tmp_path / "pairs.py").write_text(endless)
-    monkeypatch.setattr(corpus, "__file__", str(tmp_path / "corpus.py"))
+    monkeypatch.setattr(coders, "__file__", str(tmp_path / "coders.py"))
 
     def interrupt(number, frame):
         raise KeyboardInterrupt
@@ -218,14 +218,14 @@ def test_a_word_without_end_is_cut(tmp_path):
 
 
 def test_two_processes_tokenize_a_corpus_once(written, monkeypatch):
-    encode, calls = corpus.Characters.encode, []
+    encode, calls = coders.Characters.encode, []
 
     def slow(self, text):
         calls.append(len(text))
         time.sleep(0.2)
         return encode(self, text)
 
-    monkeypatch.setattr(corpus.Characters, "encode", slow)
+    monkeypatch.setattr(coders.Characters, "encode", slow)
     tasks = [make(written, "characters") for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(decoded, tasks)
