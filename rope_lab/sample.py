@@ -10,7 +10,7 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, argument_parser, plain, say
 from rope_lab.train import data
 from rope_lab.train.config import Config
-from rope_lab.train.evaluate import longest_completion, samples
+from rope_lab.train.evaluate import samples
 from rope_lab.train.generate import Choose, generate, likeliest, sampled
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.run import load_run
@@ -25,7 +25,9 @@ def complete(cfg: Config, task: Task, model: Transformer, prompt: str, choose: C
     if not 0 < len(tokens) <= cfg.train.seq_len:
         raise ConfigError(f"a prompt of {len(tokens)} tokens: must have 1 to {cfg.train.seq_len}")
     graded = task.grades and not task.stop
-    longest = longest_completion(data.evaluation_problems(task, 8)) if graded else cfg.train.seq_len
+    longest = cfg.train.seq_len
+    if graded:
+        longest = max(p.length - p.prompt_length for p in data.evaluation_problems(task, 8))
     (written,) = generate(model, task, [tokens], longest, cfg.train.seq_len, choose)
     return task.decode(written)
 

@@ -32,17 +32,12 @@ class Batch(NamedTuple):
 
 
 class HeldOutText(NamedTuple):
-    """Held-out text, [B, T] each.
-
-    inputs_BT, targets_BT: as in a batch, on the device of the model
-    answer_position_BT:    int64, position of a target in its answer: 1, 2, …, or 0 outside of answers; on the CPU
-    floor_BT:              float64, the Bayes-optimal loss there, in nats; on the CPU, since MPS has no float64
-    """
+    """A batch of held-out text, and on the CPU (MPS has no float64) what only the statistics of its losses need."""
 
     inputs_BT: Tensor
     targets_BT: Tensor
-    answer_position_BT: Tensor
-    floor_BT: Tensor
+    answer_position_BT: Tensor  # int64, the position of a target in its answer: 1, 2, …, or 0 outside of answers
+    floor_BT: Tensor  # float64, the Bayes-optimal loss there, in nats
 
     def to(self, device: torch.device) -> "HeldOutText":
         return self._replace(inputs_BT=send(self.inputs_BT, device), targets_BT=send(self.targets_BT, device))
@@ -91,10 +86,7 @@ def evaluation_problems(task: Task, n: int) -> list[Problem]:
 
 
 def longer(task: Task, lengths: list[int], problems: int, rows: int, device: torch.device) -> Longer:
-    """`problems` held-out problems of each of `lengths`, if they are graded, and `rows` rows of text; always the same.
-
-    Raises ValueError if the task has none of such a length.
-    """
+    """`problems` held-out problems of each length, if graded, and `rows` rows of text. Raises ValueError if too few."""
     tasks = {n: task.of_length(n) for n in lengths}
     text = evaluation_text(tasks[lengths[-1]], rows, lengths[-1]).to(device) if lengths and task.one_document else None
     return Longer({n: evaluation_problems(tasks[n], problems) if task.grades else [] for n in lengths}, text)
@@ -109,10 +101,7 @@ def pad(rows: list[np.ndarray]) -> Tensor:
 
 
 def batches_by_length(lengths: list[int], most: float, room: int = 0, spread: float = math.inf) -> list[list[int]]:
-    """Indices in order of length, cut into batches of at most `most` tokens after padding, `room` at each row's end.
-
-    No length in a batch is `spread` more than another.
-    """
+    """Indices by length, in batches of at most `most` tokens with padding and `room` a row, lengths within `spread`."""
     batches: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
         full = not batches or (lengths[i] + room) * (len(batches[-1]) + 1) > most

@@ -2,14 +2,13 @@
 
 Greedy decoding gets a whole completion right if and only if every arg-max under teacher forcing is right: one forward
 pass grades a problem. Only if the task has other grades (a right sum after wrong steps), the wrong ones are generated.
-
 Shape letters: B batch, T time, V vocabulary, N counted tokens.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,20 +38,8 @@ class Evaluation(NamedTuple):
     slices: dict[str, dict[str, list[float]]]
 
 
-@contextmanager
-def evaluating(model: Transformer) -> Iterator[None]:
-    """Within it the model has no dropout and records no gradients."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        model.train(was_training)
-
-
 def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[Problem], max_len: int) -> Evaluation:
-    """Evaluates the model, within `evaluating`; `max_len`: tokens that it reads at most where it generates."""
+    """Evaluate a model that is ready for it (`as_evaluated`); `max_len`: tokens that it reads at most to generate."""
     nats_N, right_N, position_N = text_losses(model, text)
     metrics = {"loss": nats_N.mean().item(), "token_accuracy": right_N.double().mean().item()}
     if task.token_bytes is not None:
@@ -70,10 +57,7 @@ def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[P
 
 
 def floor(text: HeldOutText) -> dict[str, Any]:
-    """The Bayes-optimal loss on the text, in nats per counted token.
-
-    In all (`loss`) and by answer position (`answer_position`).
-    """
+    """The Bayes-optimal loss of the text in nats per counted token, in all and by answer position."""
     counted = text.targets_BT.cpu() != IGNORED
     nats_N, position_N = text.floor_BT[counted], text.answer_position_BT[counted]
     return {"loss": nats_N.mean().item(), "answer_position": _means(position_N.tolist(), nats_N.tolist())}
@@ -81,25 +65,25 @@ def floor(text: HeldOutText) -> dict[str, Any]:
 
 def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, Tensor]:
     """The loss of each counted token in nats (float64), whether it ranks first, and its answer position: [N], CPU."""
+
+    def losses(inputs_BT: Tensor, targets_BT: Tensor) -> tuple[Tensor, Tensor]:
+        counted = targets_BT != IGNORED
+        logits_NV, targets_N = model(inputs_BT)[counted].float(), targets_BT[counted]
+        nats_N = F.cross_entropy(logits_NV, targets_N, reduction="none").cpu().double()
+        return nats_N, (logits_NV.argmax(-1) == targets_N).cpu()
+
     rows = max(1, min(most_tokens(model) // text.inputs_BT.shape[1], math.ceil(len(text.inputs_BT) / size())))
     batches = list(zip(text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True))
-    nats, right = zip(*shared(lambda own: [_losses(model, *batch) for batch in own], batches), strict=True)
+    nats, right = zip(*shared(lambda own: [losses(*batch) for batch in own], batches), strict=True)
     return torch.cat(nats), torch.cat(right), text.answer_position_BT[text.targets_BT.cpu() != IGNORED]
-
-
-def _losses(model: Transformer, inputs_BT: Tensor, targets_BT: Tensor) -> tuple[Tensor, Tensor]:
-    counted = targets_BT != IGNORED
-    logits_NV, targets_N = model(inputs_BT)[counted].float(), targets_BT[counted]
-    nats_N = F.cross_entropy(logits_NV, targets_N, reduction="none").cpu().double()
-    return nats_N, (logits_NV.argmax(-1) == targets_N).cpu()
 
 
 def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, bool]]:
     """The grades of greedy decoding of each problem."""
     grades = [dict.fromkeys(task.grades, right) for right in exact_matches(model, problems)]
     if len(task.grades) > 1:  # something may be right of what is wrong as a whole
-        wrong, longest = [i for i, found in enumerate(grades) if not found["accuracy"]], longest_completion(problems)
-        written = shared(lambda own: _written(model, task, [problems[i] for i in own], longest, max_len), wrong)
+        wrong = [i for i, found in enumerate(grades) if not found["accuracy"]]
+        written = shared(lambda own: _written(model, task, [problems[i] for i in own], problems, max_len), wrong)
         for i, completion in zip(wrong, written, strict=True):
             grades[i] = task.grade(problems[i], completion)
     return grades
@@ -129,8 +113,8 @@ def by_length(
 
 
 def samples(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, Any]]:
-    """Each problem's prompt and completion, the model's own completion (within `evaluating`), and its grades."""
-    written = _written(model, task, problems, longest_completion(problems), max_len)
+    """Each problem's prompt and completion, the model's own completion, and its grades."""
+    written = _written(model, task, problems, problems, max_len)
     return [
         {"prompt": p.prompt, "completion": p.completion, "written": w, **task.grade(p, w)}
         for p, w in zip(problems, written, strict=True)
@@ -139,21 +123,21 @@ def samples(model: Transformer, task: Task, problems: list[Problem], max_len: in
 
 def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
     """For each problem, whether every token of the completion ranks first, given the prompt and those before it."""
-    return shared(lambda own: _exact_matches(model, own), problems)
+    device = model.embedding.weight.device
 
+    def matches(own: list[Problem]) -> list[bool]:
+        right = [False] * len(own)
+        for batch in batches_by_length([p.length for p in own], most_tokens(model)):
+            tokens_BT = pad([own[i].tokens for i in batch]).to(device)
+            begin_B1 = torch.tensor([[own[i].prompt_length] for i in batch], device=device)
+            end_B1 = torch.tensor([[own[i].length] for i in batch], device=device)
+            t = torch.arange(1, tokens_BT.shape[1], device=device)
+            hit_BT = model(tokens_BT[:, :-1]).argmax(-1) == tokens_BT[:, 1:]
+            for i, hit in zip(batch, (hit_BT | (t < begin_B1) | (t >= end_B1)).all(dim=1).tolist(), strict=True):
+                right[i] = hit
+        return right
 
-def _exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
-    device, right = model.embedding.weight.device, [False] * len(problems)
-    for batch in batches_by_length([p.length for p in problems], most_tokens(model)):
-        tokens_BT = pad([problems[i].tokens for i in batch]).to(device)
-        begin_B1 = torch.tensor([[problems[i].prompt_length] for i in batch], device=device)
-        end_B1 = torch.tensor([[problems[i].length] for i in batch], device=device)
-        t = torch.arange(1, tokens_BT.shape[1], device=device)
-        asked_BT = (begin_B1 <= t) & (t < end_B1)
-        hit_BT = model(tokens_BT[:, :-1]).argmax(-1) == tokens_BT[:, 1:]
-        for i, hit in zip(batch, (hit_BT | ~asked_BT).all(dim=1).tolist(), strict=True):
-            right[i] = hit
-    return right
+    return shared(matches, problems)
 
 
 def most_tokens(model: Transformer) -> int:
@@ -162,16 +146,12 @@ def most_tokens(model: Transformer) -> int:
     return tokens_at_once(weight_VD.device, 8 * weight_VD.shape[0] + 64 * weight_VD.shape[1])
 
 
-def longest_completion(problems: list[Problem]) -> int:
-    """Tokens of the longest completion."""
-    return max(p.length - p.prompt_length for p in problems)
-
-
-def _written(model: Transformer, task: Task, problems: list[Problem], longest: int, max_len: int) -> list[str]:
-    """Completions of the prompts: greedy ones of at most `longest` tokens if they are graded, else sampled ones."""
-    prompts, choose = [p.tokens[: p.prompt_length] for p in problems], likeliest
+def _written(model: Transformer, task: Task, some: list[Problem], of: list[Problem], max_len: int) -> list[str]:
+    """Completions of some prompts: greedy and no longer than the longest of all, or sampled if nothing is graded."""
+    longest, choose = max(p.length - p.prompt_length for p in of), likeliest
     if not task.grades:
         longest, choose = max_len, sampled()
+    prompts = [p.tokens[: p.prompt_length] for p in some]
     return [task.decode(tokens) for tokens in generate(model, task, prompts, longest, max_len, choose)]
 
 

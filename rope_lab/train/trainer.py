@@ -18,7 +18,7 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, show
 from rope_lab.train import config, data, distributed, optimizer
 from rope_lab.train.config import Config
-from rope_lab.train.evaluate import Evaluation, by_length, evaluate, evaluating, samples
+from rope_lab.train.evaluate import Evaluation, by_length, evaluate, samples
 from rope_lab.train.instantiate import config_errors
 from tasks.base import Problem, Task
 
@@ -211,8 +211,13 @@ def as_evaluated(model: Transformer, cfg: Config, length: int = 0) -> Iterator[N
         raise Diverged(f"the norm of the weights is {weights:g}")
     seed = data.torch_seed(data.EVALUATION_SEED, data.EVALUATION_POSITIONS)
     model.position.draw(seed, max(length, cfg.train.seq_len))
-    with evaluating(model), autocast(cfg, model.embedding.weight.device):
-        yield
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(), autocast(cfg, model.embedding.weight.device):
+            yield
+    finally:
+        model.train(was_training)
 
 
 def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
