@@ -1,7 +1,5 @@
 """`--against`: a scheme, a value of a setting or a recipe in the baseline's place."""
 
-import math
-
 import pytest
 from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_run, row, shipped, shown, table_rows
 from scipy import stats as scipy_stats
@@ -51,11 +49,6 @@ def test_any_scheme_can_be_what_the_verdicts_are_about(out, capsys, baseline, ot
     assert "mine ahead?" in ours
 
 
-def test_a_scheme_of_ones_own_is_told_how_the_verdicts_can_be_about_it(out, capsys):
-    assert "--contender 'mine'" in asked(capsys, out)
-    assert "--contender" not in asked(capsys, out, "--contender", "mine")
-
-
 @pytest.mark.parametrize(
     ("asks", "said"),
     [
@@ -74,10 +67,6 @@ def test_a_question_about_what_is_not_there_is_answered_in_one_line(out, tmp_pat
     assert "\n" not in str(error.value)
 
 
-def test_the_default_is_against_the_published_baseline(out, capsys):
-    assert asked(capsys, out, "--against", "rope") == asked(capsys, out)
-
-
 @pytest.mark.parametrize("reference", ["model.init=xavier", "recipe"])
 def test_a_setting_or_the_own_recipe_is_paired_by_seed(out, capsys, reference):
     (found,) = [each for each in table_rows(asked(capsys, out, "--against", reference)) if "here − there" in each]
@@ -88,16 +77,6 @@ def test_a_setting_or_the_own_recipe_is_paired_by_seed(out, capsys, reference):
     shown_as = f"{sum(values) / 4:+.1f} [{ends.low:+.1f}, {ends.high:+.1f}]"
     assert (found["scheme"], found["pairs"], found["here − there"].strip("*")) == ("RoPER", "4", shown_as)
     assert float(found["p"]) == pytest.approx(test.pvalue, rel=0.05)
-
-
-@pytest.mark.parametrize(("scale", "p"), [("full_width", "–"), ("quick", "0.004")])
-def test_what_is_an_estimate_is_not_tested_here_either(tmp_path, capsys, scale, p):
-    for rate, ends in ((1e-5, ROPE), (2e-5, ROPER)):
-        train = {"steps": 100, "batch_size": 4, "seq_len": 64, "decay": "none", "lr": rate}
-        for seed, last in enumerate(ends):
-            make_run(tmp_path, "rope", seed, last, scale=scale, config__train=train, name=f"{rate}")
-    text = asked(capsys, tmp_path, "--against", "train.lr=1e-5")
-    assert [each["p"] for each in table_rows(text) if "here" in each] == [p]
 
 
 def test_a_recipe_is_known_by_the_beginning_of_its_id(out, capsys):
@@ -191,14 +170,3 @@ studies:
         make_run(out / "runs", "rope", seed, 0.5)
     with pytest.raises(SystemExit, match="tested as planned and nowhere else"):
         results.main([str(out), str(out / "runs"), "--print", "--against", "roper"])
-
-
-def test_nothing_is_called_published_where_nothing_was(tmp_path, capsys):
-    make_run(tmp_path, "mine", 0, 0.5)
-    make_run(tmp_path, "alibi", 0, 0.6)
-    text = shown(capsys, tmp_path)
-    assert "published" not in text
-    assert "write-up" not in text
-    make_run(tmp_path, "rope", 0, 0.6)
-    assert "| published" in shown(capsys, tmp_path)
-    assert not math.isnan(float(row(shown(capsys, tmp_path), "RoPE")["published"]))

@@ -1,7 +1,6 @@
 """Planned comparisons: nothing is tested early, and what is printed is what references compute from the same runs."""
 
 import itertools
-import os
 import subprocess
 from dataclasses import replace
 from random import Random
@@ -141,14 +140,6 @@ def test_logarithms_of_steps_are_compared_and_fewer_are_better(study, runs):
         replace(planned, reaches=None)
 
 
-def test_the_t_test_is_that_of_paired_values(study, runs):
-    last = {scheme: [run.metrics["eval/accuracy"] for run in runs if run.position == scheme] for scheme in study.seeds}
-    planned = replace(study.primary[0], test="t")
-    (result,) = outcomes.of(replace(study, primary=[planned], secondary=[]), runs).primary
-    assert result.p == pytest.approx(scipy_stats.ttest_rel(last["roper"], last["rope"]).pvalue)
-    assert result.p != pytest.approx(outcomes.of(study, runs).primary[0].p)
-
-
 @pytest.mark.parametrize("higher", [True, False])
 @pytest.mark.parametrize(
     ("gains", "said"),  # intervals 0.013 to 0.027, -0.007 to 0.007 and -0.014 to 0.000
@@ -188,11 +179,6 @@ def test_nothing_is_tested_before_the_last_run(study, runs, change):
         assert not [line for line in text.splitlines() if line.startswith("|")]
 
 
-def test_other_seeds_and_schemes_are_not_counted(study, runs):
-    more = [make_row("roper", 14, [0.0, 0.0]), make_row("none", 8, [0.0, 0.0]), make_row("rope", 7, [0.0, 1.0])]
-    assert outcome(study, runs + more) == outcome(study, runs)
-
-
 def test_a_diverged_run_counts_as_planned(study, runs):
     """As 0 in means, as not solved, as never there; and is named."""
     diverged = replace(runs[0], status="diverged")
@@ -202,33 +188,9 @@ def test_a_diverged_run_counts_as_planned(study, runs):
     assert "1 of them diverged (roper seed 8; counted as 0)" in differs
 
 
-def test_each_count_is_shown_once_a_seed(study, runs):
-    """However many comparisons count it; those that count something else have columns of their own."""
-    first, mean = study.primary
-    again = replace(first, name="once more", schemes=("rope", "roper"))
-    asked = replace(study, primary=(first, again, mean), secondary=())
-    header = next(line for line in outcome(asked, runs).splitlines() if line.startswith("| seed"))
-    assert [name.strip() for name in header.strip("|").split("|")] == [
-        "seed",
-        "RoPER: last",
-        "RoPE: last",
-        "RoPER: whole curve",
-        "RoPE: whole curve",
-    ]
-
-
 def test_runs_of_two_codes_are_not_paired(study, runs):
     mixed = [replace(runs[0], numerics=2), *runs[1:]]
     assert "cannot be paired" in outcome(study, mixed)
-
-
-def test_differences_within_rounding_decide_nothing(study):
-    """Kept records have six digits: schemes that differ in the last of them, now one ahead and now the other."""
-    ends = {"rope": [0.9, 0.9], "roper": [0.9 + 1e-6, 0.9 - 1e-6]}
-    made = [make_row(scheme, seed, [0.0, ends[scheme][seed % 2]]) for scheme, seed in study.cells]
-    planned = replace(study.primary[0], test="t", times=1.0, published=None)
-    (result,) = outcomes.of(replace(study, primary=[planned], secondary=[]), made).primary
-    assert (result.p, result.verdict) == (1.0, "undecided")
 
 
 @pytest.mark.parametrize(
@@ -248,16 +210,6 @@ def test_runs_unlike_in_what_the_plan_does_not_name_are_not_paired(study, runs, 
     assert "**Outcome: none.**" in text
     assert named in text.partition("**Outcome: none.**")[2]
     assert not [line for line in text.splitlines() if line.startswith("|")]
-
-
-def test_a_setting_that_one_scheme_is_given_may_not_differ_within_another(study, runs):
-    first, rope = study.primary[0], "rope train.lr=1e-4"
-    seeds, primary = {rope: [*SEEDS], "roper": [*SEEDS]}, [replace(first, schemes=("roper", rope))]
-    asked = replace(study, settings={}, seeds=seeds, primary=primary, secondary=[])
-    faster = [replace(run, settings=run.settings | {"train.lr": 3e-4}) for run in runs if run.position == "roper"]
-    others = [run for run in runs if run.position == "rope"]
-    assert outcomes.of(asked, [*others, *faster]).primary
-    assert "train.lr of roper" in outcomes.of(asked, [*others, runs[0], *faster[1:]]).untested
 
 
 def test_a_run_of_mixed_origin_is_named_and_nothing_is_tested(study, runs):
@@ -330,13 +282,6 @@ def test_a_plan_that_cannot_be_read_is_said_in_a_line(old, new, named, tmp_path)
             command([str(path if command is plan.main else tmp_path)])
         assert named in str(refused.value)
         assert "\n" not in str(refused.value)
-
-
-def test_a_plan_that_is_no_file_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "plan.yaml")
-    for command, argument in ((plan.main, tmp_path / "plan.yaml"), (results.main, tmp_path)):
-        with pytest.raises(SystemExit, match=r"plan\.yaml: cannot be read \(is not a regular file\)"):
-            command([str(argument)])
 
 
 def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):

@@ -41,12 +41,6 @@ def test_the_example_of_the_docs_is_what_kept_rows_say(capsys):
     assert "16 for RoPER here, 9 to 59" in (ROOT / "docs" / "questions.md").read_text("utf-8")
 
 
-def test_without_a_difference_it_says_what_numbers_of_pairs_see(out, capsys):
-    (found,) = asked(capsys, out)
-    assert [name for name in found if name.endswith(" see")] == [f"{n} see" for n in power.SEEDS]
-    assert not [name for name in found if name.startswith("pairs for")]
-
-
 def test_any_scheme_is_the_baseline_and_pairs_need_the_same_code(out, capsys):
     for seed in range(4):
         make_run(out, "none", seed, 0.3 + 0.02 * seed**2, provenance__numerics=3 if seed < 3 else 2)

@@ -70,13 +70,6 @@ def test_a_grid_of_two_settings_is_a_sweep_for_each_value_of_the_shorter_one():
     assert sorted(held([*of(*star), cell("roper", 0, 0.5, star[0])])) == [("train.batch_size", 2), ("train.lr", 3)]
 
 
-def test_every_pair_of_recipes_that_is_shown_in_a_sweep_shares_all_else():
-    runs = of(
-        *({"train.lr": rate, "model.norm": norm, "train.beta1": 0.9} for rate, norm in zip(RATES, "aab", strict=True))
-    )
-    assert held(runs) == [("train.lr", 2)]
-
-
 def test_the_best_value_and_what_it_gains_are_paired_by_seed():
     found = only(rates(ENDS))
     assert found.schemes == ["rope", "roper"]
@@ -107,14 +100,11 @@ def test_where_all_values_are_alike_none_is_best():
 
 
 def test_of_a_loss_the_best_is_the_least():
-    runs = [
-        make_row("rope", 0, [2.0, loss], "eval/loss", task="substring_by_prefix", settings={"train.lr": rate},
-                 recipe_id=f"r{i}", run_id=f"x{i}")
-        for i, (rate, loss) in enumerate(zip(RATES, (0.5, 0.3, 0.9), strict=True))
-    ]  # fmt: skip
-    found = only(runs)
+    losses = dict(zip(RATES, (0.5, 0.3, 0.9), strict=True))
+    told = {"task": "substring_by_prefix", "metric": "eval/loss"}
+    found = only([cell("rope", 0, loss, {"train.lr": rate}, **told) for rate, loss in losses.items()])
     assert found.values[found.best("rope")] == 0.002
-    brute = np.mean([min(choice) for choice in product((0.5, 0.3, 0.9), repeat=2)])
+    brute = np.mean([min(choice) for choice in product(losses.values(), repeat=2)])
     assert found.tuned("rope").loc[0, 2] == pytest.approx(brute)
 
 

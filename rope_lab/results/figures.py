@@ -6,11 +6,15 @@ scheme has the same colour in all of them, and files are the same to the byte fo
 
 import io
 import math
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
-import matplotlib as mpl
+with patch.dict(os.environ):
+    os.environ.pop("MPLBACKEND", None)  # a notebook's, which may be missing here, stops the import
+    import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes

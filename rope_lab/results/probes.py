@@ -6,12 +6,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 from pydantic import TypeAdapter
 
 from rope_lab.files import read_file, write_whole
-from rope_lab.results.figures import WIDTH, rendered, styled
+from rope_lab.results.figures import WIDTH, Figure, FuncFormatter, rendered, styled
 from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE
 from rope_lab.results.tables import NONE, Table, bullets, escaped, markdown
