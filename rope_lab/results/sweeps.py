@@ -8,14 +8,13 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from rope_lab.results import sections
 from rope_lab.results.groups import Group
 from rope_lab.results.published import LONGEST, TaskReport
 from rope_lab.results.runs import one_line
-from rope_lab.results.stats import PairedDifference, expected_best, paired_difference
+from rope_lab.results.stats import expected_best, paired_difference
 from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, signed, strong_if
 from rope_lab.text import show
 
@@ -105,15 +104,8 @@ class Sweep:
 
     @cached_property
     def scores(self) -> dict[str, pd.DataFrame]:
-        """The final scores of a scheme: a row a seed, a column a value's index; nan where there is no run."""
-        return self._pivot(["seed"])
-
-    @cached_property
-    def _pairable(self) -> dict[str, pd.DataFrame]:
-        return self._pivot(["seed", "pair_as"])
-
-    def _pivot(self, rows: list[str]) -> dict[str, pd.DataFrame]:
-        table = self.runs.pivot(index=["scheme", *rows], columns="at", values="value")
+        """The final scores of each scheme: a row a seed and `pair_as`, a column a value's index; nan without a run."""
+        table = self.runs.pivot(index=["scheme", "seed", "pair_as"], columns="at", values="value")
         table = table.reindex(columns=range(len(self.groups)))
         return {scheme: each.droplevel("scheme") for scheme, each in table.groupby("scheme")}
 
@@ -124,16 +116,23 @@ class Sweep:
             return None
         return int(means.idxmax() if self.group.metric.higher_is_better else means.idxmin())
 
-    def tuned(self, scheme: str, pairable: bool = False) -> pd.DataFrame:
+    @cached_property
+    def tuned(self) -> dict[str, pd.DataFrame]:
         """The expected best against budget: a row a seed that a scheme has at every value, a column a budget."""
-        table = (self._pairable if pairable else self.scores)[scheme].dropna()
         sign, budgets = self.group.metric.sign, range(1, len(self.groups) + 1)
-        rows = [[sign * expected_best(sign * row, n) for n in budgets] for row in table.to_numpy()]
-        return pd.DataFrame(np.reshape(rows, (-1, len(budgets))), index=table.index, columns=budgets)
+        tables = {}
+        for scheme, scores in self.scores.items():
+            complete = scores.dropna()
+            rows = [[sign * expected_best(sign * row, n) for n in budgets] for row in complete.to_numpy()]
+            tables[scheme] = pd.DataFrame(rows, index=complete.index, columns=budgets, dtype=float)
+        return tables
 
-    def difference(self, scheme: str, at: int, other: str, other_at: int) -> PairedDifference | None:
-        """A scheme at one value against a scheme at a value, seed by seed; None without a shared seed."""
-        return _difference(self._pairable[scheme][at], self._pairable[other][other_at])
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """The rows of its tables: each scheme alone, then each with the baseline if that is there."""
+        baseline = self.group.published.baseline
+        others = [scheme for scheme in self.schemes if baseline in self.schemes and scheme != baseline]
+        return [(scheme, "") for scheme in self.schemes] + [(scheme, baseline) for scheme in others]
 
 
 def find(groups: list[Group]) -> list[Sweep]:
@@ -189,54 +188,58 @@ def section(sweep: Sweep, compared: bool = True) -> Section:
 
 def scores(sweep: Sweep, compared: bool = True) -> Table:
     """A row a scheme and a column a value: mean and interval; then, if `compared`, the differences to the baseline."""
-    digits, title = sweep.group.metric.digits, sweep.group.published.title
-    heads = [show(value) + (" (recipe)" if at == sweep.recipe else "") for at, value in enumerate(sweep.values)]
     rows = []
-    for scheme in sweep.schemes:
-        row, best = {f"{sweep.setting} =": title(scheme)}, sweep.best(scheme)
-        for at, head in enumerate(heads):
-            here = sweep.runs[(sweep.runs.scheme == scheme) & (sweep.runs["at"] == at)]
-            diverged = f", {here.diverged.sum()} diverged" if here.diverged.any() else ""
-            row[head] = strong_if(at == best, mean_of(here.sort_values("seed").value, digits) + diverged)
+    for scheme, other in sweep.lines if compared else sweep.lines[: len(sweep.schemes)]:
+        row = {f"{sweep.setting} =": _label(sweep, scheme, other)}
+        for at, value in enumerate(sweep.values):
+            ours, theirs = (sweep.scores[each][at] if each else None for each in (scheme, other))
+            cell, runs = _cell(sweep, ours, theirs), sweep.runs
+            diverged = runs[(runs.scheme == scheme) & (runs["at"] == at)].diverged.sum()
+            if diverged and not other:
+                cell += f", {diverged} diverged"
+            is_best = not other and at == sweep.best(scheme)
+            row[show(value) + (" (recipe)" if at == sweep.recipe else "")] = strong_if(is_best, cell)
         rows.append(row)
-    for scheme, other in _versus(sweep) if compared else []:
-        found = [sweep.difference(scheme, at, other, at) for at in range(len(heads))]
-        cells = [signed(d.difference, digits) if d else NONE for d in found]
-        rows.append({f"{sweep.setting} =": f"{title(scheme)} − {title(other)}"} | dict(zip(heads, cells, strict=True)))
     return Table(rows, "Scores")
 
 
 def tuned(sweep: Sweep, compared: bool = True) -> Table:
     """What tuning gains each scheme that has a seed at every value: its best value, and the expected best by budget."""
-    rows, digits, title = [], sweep.group.metric.digits, sweep.group.published.title
-    schemes = [scheme for scheme in sweep.schemes if len(sweep.tuned(scheme))]
+    rows, recipe = [], sweep.recipe
     budgets = list(range(1, len(sweep.groups) + 1))
     if len(budgets) > BUDGETS:
         budgets = [2**i for i in range(len(budgets).bit_length()) if 2**i < len(budgets)] + [len(budgets)]
-    for scheme in schemes:
-        best, recipe, table = sweep.best(scheme), sweep.recipe, sweep.tuned(scheme)
-        row = {
-            "scheme": title(scheme),
-            f"best {sweep.setting}": "all alike" if best is None else show(sweep.values[best]),
-            "there": mean_of(sweep.scores[scheme][best or 0].dropna(), digits),
-        }
+    for scheme, other in sweep.lines if compared else sweep.lines[: len(sweep.schemes)]:
+        if not all(len(sweep.tuned[each]) for each in (scheme, other) if each):
+            continue
+        best, scores, table = sweep.best(scheme), sweep.scores[scheme], sweep.tuned[scheme]
+        row = {"scheme": _label(sweep, scheme, other), f"best {sweep.setting}": "each at its own"}
+        if not other:
+            row[f"best {sweep.setting}"] = "all alike" if best is None else show(sweep.values[best])
+        theirs = sweep.scores[other][sweep.best(other) or 0] if other else None  # the first if all values are alike
+        row["there"] = _cell(sweep, scores[best or 0], theirs)
         if recipe is not None and compared:
-            gained = None if best in (None, recipe) else sweep.difference(scheme, best, scheme, recipe)
-            row[GAIN] = "0" if best in (None, recipe) else signed(gained.difference, digits) if gained else NONE
-        expected = {f"best of {n}": _without_count(mean_of(table[n], digits)) for n in budgets}
-        rows.append(row | expected | {"seeds": str(len(table))})
-    for scheme, other in _versus(sweep) if compared else []:
-        at, other_at = (sweep.best(each) or 0 for each in (scheme, other))  # the first if all values are alike
-        if scheme in schemes and other in schemes and (d := sweep.difference(scheme, at, other, other_at)):
-            tables = [sweep.tuned(each, pairable=True) for each in (scheme, other)]
-            found = {n: _difference(*(table[n] for table in tables)) for n in budgets}
-            row = {"scheme": f"{title(scheme)} − {title(other)}", f"best {sweep.setting}": "each at its own"}
-            row |= {"there": signed(d.difference, digits)} | ({GAIN: NONE} if sweep.recipe is not None else {})
-            row |= {
-                f"best of {n}": _without_count(signed(d.difference, digits)) if d else NONE for n, d in found.items()
-            }
-            rows.append(row | {"seeds": str(found[1].difference.n) if found[1] else "0"})
+            gained = "0" if best in (None, recipe) else _cell(sweep, scores[best], scores[recipe])
+            row[GAIN] = NONE if other else gained
+        for n in budgets:
+            cell = _cell(sweep, table[n], sweep.tuned[other][n] if other else None)
+            row[f"best of {n}"] = cell.split(" n=")[0].removesuffix(" (one seed)")  # which has a column of its own
+        count = table.index.intersection(sweep.tuned[other].index) if other else table
+        rows.append(row | {"seeds": str(len(count))})
     return Table(rows, "Tuning", TUNED)
+
+
+def _cell(sweep: Sweep, ours: pd.Series, theirs: pd.Series | None) -> str:
+    """A mean, or a difference over the seeds that both have."""
+    digits = sweep.group.metric.digits
+    if theirs is None:
+        return mean_of(ours.dropna(), digits)
+    pairs = pd.concat([ours, theirs], axis=1, keys=["ours", "theirs"]).dropna()
+    return signed(paired_difference(pairs.ours, pairs.theirs).difference, digits) if len(pairs) else NONE
+
+
+def _label(sweep: Sweep, scheme: str, other: str) -> str:
+    return " − ".join(map(sweep.group.published.title, filter(None, (scheme, other))))
 
 
 def every_seed(sweep: Sweep, compared: bool = True) -> Table:
@@ -265,23 +268,6 @@ def _said_once(sweep: Sweep, lines: dict[Any, list[str]]) -> list[str]:
         for line in each:
             values.setdefault(line, []).append(f"{sweep.setting}={show(value)}")
     return [line if len(of) == len(lines) else f"{'; '.join(of)}: {line}" for line, of in values.items()]
-
-
-def _versus(sweep: Sweep) -> list[tuple[str, str]]:
-    """Each scheme with the baseline, if that is there."""
-    baseline = sweep.group.published.baseline
-    return [(scheme, baseline) for scheme in sweep.schemes if baseline in sweep.schemes and scheme != baseline]
-
-
-def _difference(first: pd.Series, second: pd.Series) -> PairedDifference | None:
-    first, second = first.dropna(), second.dropna()
-    shared = first.index.intersection(second.index)
-    return None if shared.empty else paired_difference(first[shared].to_numpy(), second[shared].to_numpy())
-
-
-def _without_count(cell: str) -> str:
-    """A cell without its number of seeds, which has a column of its own."""
-    return cell.split(" n=")[0].removesuffix(" (one seed)")
 
 
 def _hashable(value: Any) -> Any:
