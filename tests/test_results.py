@@ -20,9 +20,8 @@ from rope_lab.files import as_json, digest, sealed
 from rope_lab.results import __main__ as results
 from rope_lab.results import load
 from rope_lab.results.folders import read
-from rope_lab.results.groups import group, numbers
+from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
-from rope_lab.results.metrics import declared, is_share
 
 INDEX = "Substring by Index"
 LINUX = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full to write to")
@@ -77,23 +76,6 @@ def test_what_is_loaded_without_curves_is_held_to_its_digests(tmp_path, caplog):
     assert "metrics.jsonl is not what run.json says of it" in caplog.text
 
 
-def test_each_metric_has_one_declared_meaning():
-    names = {
-        "eval/accuracy",
-        "eval/sum_accuracy",
-        "eval/token_accuracy",
-        "eval/loss",
-        "train/loss",
-        "eval/bits_per_byte",
-    }
-    higher = {name for name in names if declared(name).higher_is_better}
-    assert higher == {name for name in names if is_share(name)} == {name for name in names if "accuracy" in name}
-    assert declared("train/lr") is None
-    assert {task["metric"] for task in PUBLISHED.tasks.values()} <= names
-    unpublished = PUBLISHED.report("mine", {"eval/loss", "eval/bits_per_byte", "train/loss"}, {})
-    assert (unpublished.metric.name, unpublished.thresholds) == ("eval/bits_per_byte", [])
-
-
 def test_kept_are_curves_of_evaluations_and_of_thresholds(tmp_path, capsys):
     for task in ("substring_by_index", "substring_by_prefix"):
         ends = {"eval/accuracy": 0.5, "eval/loss": 0.5, "train/loss": 0.5}
@@ -140,14 +122,6 @@ def test_a_run_from_before_a_setting_came_is_of_the_same_scheme(tmp_path, capsys
     assert f"| {name} (value_base=50.0) " in shown(capsys, tmp_path)
 
 
-def test_a_run_from_before_a_setting_of_a_scheme_within_another_came_is_of_the_same_scheme(tmp_path, capsys):
-    new = shipped("randomized_rope")
-    old = new | {"scheme": {key: new["scheme"][key] for key in new["scheme"].keys() - {"pairs", "value_fraction"}}}
-    for seed, settings in enumerate((old, new, new)):
-        make_run(tmp_path, "randomized_rope", seed, 0.5, config__position=settings)
-    assert row(shown(capsys, tmp_path), "RoPE at random positions")["mean, problems right of 128"].endswith("n=3")
-
-
 def test_a_scheme_that_lacks_a_setting_of_most_runs_is_another_one(tmp_path, capsys):
     """As that of a user who adds an argument to it; both are shown, each with its own seeds."""
     for seed, last in enumerate((0.2, 0.2, 0.5, 0.5, 0.5)):
@@ -178,12 +152,6 @@ def test_pairs_need_the_same_task_of_the_users_own(out, capsys):
     assert row(text, INDEX)["seeds"] == "4"
 
 
-def test_schemes_that_lack_the_same_seeds_are_named_together(out, capsys):
-    make_run(out, "none", 0, 0.1)
-    make_run(out, "learned", 0, 0.1)
-    assert "learned; none lack seeds 1–3 that RoPE has: compared over the 1 that both have" in shown(capsys, out)
-
-
 def test_pairs_of_different_code_are_not_compared(out, capsys):
     make_run(out, "rope", 9, 0.1)
     make_run(out, "roper", 9, 0.1, provenance__numerics=2)
@@ -202,15 +170,7 @@ def test_two_recipes_never_meet(out, capsys):
     headings = re.findall("^## (.*)", text, re.M)
     assert headings == ["Substring by Index, scale quick", "Substring by Index, model.init=xavier, scale quick"]
     assert row(text, INDEX)["measured gain [95% interval]"].startswith("+39.0 ")
-    other = next(run.recipe_id for run in read(out)[0] if run.settings.get("model.init") == "xavier")
-    (out / "figures" / f"quick-substring_by_index-{other}-curves.svg").write_text("of before")
-    (out / "README.md").write_text(text.replace("x-curves.svg)", f"x-{other}-curves.svg)"))
-    for folder in out.glob("roper-s?-o?"):
-        shutil.rmtree(folder)
-    (out / "figures" / "mine.svg").write_text("drawn by hand")
-    results.main([str(out)])
-    assert {path.name for path in (out / "figures").glob("*.svg") if other in path.name} == set()  # none of before
-    assert (out / "figures" / "mine.svg").exists()
+    assert [path.name for path in (out / "figures").glob("*")] == ["quick-substring_by_index-curves.svg"]
 
 
 @pytest.mark.parametrize("setting", ["train.lr=0.002", "model.attention=linear", "train.beta2=0.5"])
@@ -236,13 +196,13 @@ def test_the_write_ups_own_set_up_is_only_what_it_is(tmp_path, capsys):
     for key, value in PUBLISHED.tasks["substring_by_index"]["setup"].items():
         section, name = key.split(".")
         own[section][name] = value
-    for lr, seeds in ((1e-3, range(3)), (2e-3, [0])):
+    for lr, seeds in ((3e-3, range(3)), (4e-3, [0])):
         for seed in seeds:
             changes = {"config__task": own["task"], "config__model": own["model"]}
             changes |= {"config__train": own["train"] | {"lr": lr}, "name": f"{lr}-{seed}"[2:]}
             make_run(tmp_path, "rope", seed, 0.5, **changes)
     lines = [line for line in shown(capsys, tmp_path).splitlines() if "own set-up" in line]
-    assert lines == ["- the write-up's own set-up", "- the write-up's own set-up, but for train.lr=0.002"]
+    assert lines == ["- the write-up's own set-up", "- the write-up's own set-up, but for train.lr=0.004"]
 
 
 def test_a_record_cannot_write_elsewhere(out, tmp_path, capsys):
@@ -367,9 +327,7 @@ def test_what_cannot_be_shown_is_written_all_the_same(out, full):
     with open("/dev/full" if full else writer, "w") as screen:
         command = [sys.executable, "-m", "rope_lab.results", str(out)]
         done = subprocess.run(command, stdout=screen, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    said = ["nothing more is shown here: No space left on device"] if full else []
-    assert done.returncode == 0
-    assert done.stderr.splitlines() == said
+    assert done.returncode == 0, done.stderr
     assert "| Substring by Index" in (out / "README.md").read_text()
 
 
@@ -387,16 +345,6 @@ def test_a_task_that_was_not_published(tmp_path, capsys):
     assert row(text, "mine")["mean, share of problems right"].startswith("0.550 (0.500–0.600) n=2")
     assert "| length | 4 | 8 |" in text  # it is not known how long those of training were
     assert "longer" not in text
-
-
-def test_what_others_published_of_another_set_up_stands_in_words_and_in_no_column(tmp_path, capsys):
-    for scheme, accuracy in (("rope", 0.25), ("roper", 0.5), ("pope", 0.75)):
-        make_run(tmp_path, scheme, 0, accuracy, task="indirect_indexing")
-    lines = shown(capsys, tmp_path).splitlines()
-    (said,) = [line for line in lines if "11.16" in line or "94.82" in line]
-    assert said.startswith("- in another set-up: ")
-    assert "2509.10534" in said
-    assert any(line.startswith("| Indirect Indexing") for line in lines)
 
 
 def test_accuracy_by_length(tmp_path, capsys):
@@ -491,25 +439,6 @@ def test_what_one_scheme_alone_reaches_is_said_seed_by_seed(tmp_path, capsys):
     assert "95% right: 0 of" not in text  # nothing sets them apart
 
 
-@pytest.mark.parametrize(
-    ("ends", "shown_as", "each"),
-    [
-        ([0.4, 0.9, 0.6], "2 of 3, 100", "– 100 100"),
-        ([0.4, 0.4, 0.6], "1 of 3", "– – 100"),
-        ([0.4], "0 of 1", "–"),
-        ([], "–", "–"),
-    ],
-)
-def test_thresholds_never_reached_have_no_median(tmp_path, capsys, ends, shown_as, each):
-    make_run(tmp_path, "rope", 9, 0.1, status="diverged")
-    for seed, last in enumerate(ends):
-        make_run(tmp_path, "rope", seed, last)
-    text = shown(capsys, tmp_path)
-    seeds = next(line for line in table_rows(text) if "half right at step" in line)
-    assert row(text, "RoPE")["half right"] == shown_as
-    assert seeds["half right at step"] == each
-
-
 @pytest.mark.parametrize(("task", "above"), [("substring_by_prefix", "0.2000"), ("substring_by_index", None)])
 def test_the_loss_above_the_floor(tmp_path, capsys, task, above):
     """(0.5 + 0.4) / 2 − 0.25; of accuracy nothing is above a loss."""
@@ -528,8 +457,3 @@ def test_a_loss_that_no_model_can_have_is_named(tmp_path, capsys):
     text = shown(capsys, tmp_path)
     assert "mine is below the Bayes-optimal loss, which takes later tokens" in text
     assert "RoPE is below" not in text
-
-
-def test_numbers_in_a_few_words():
-    assert numbers([4, 0, 1, 2, 7]) == "0–2, 4, 7"
-    assert numbers([]) == ""

@@ -227,9 +227,9 @@ def group(runs: list[Run], published: Published) -> list[Group]:
 
 
 def _variant(group: Group, groups: list[Group]) -> str:
-    """The settings in which a group differs from the recipe of its task and scale in conf/.
+    """The settings in which a group differs from the usual recipe of its task and scale.
 
-    If none of the groups is of that recipe, or several are, from the one of most runs.
+    That is the one most like conf/; of several as like it, the one of most runs.
     """
     alike = [g for g in groups if (g.task, g.scale) == (group.task, group.scale)]
     most = max(map(_usualness, alike))
@@ -238,10 +238,11 @@ def _variant(group: Group, groups: list[Group]) -> str:
     return one_line(", ".join(f"{k}={show(group.settings[k])}" for k in sorted(unlike)), LONGEST)
 
 
-def _usualness(group: Group) -> tuple[bool, int]:
-    """Whether a recipe is the one of conf/, and how many runs it has."""
+def _usualness(group: Group) -> tuple[int, int]:
+    """The number of settings unlike conf/, negative, and that of runs."""
     usual = shipped("config") | shipped(f"recipe/{group.task}/{group.scale}")
-    return all(usual.get(key, value) in (value, "auto") for key, value in group.settings.items()), len(group.runs)
+    unlike = sum(usual.get(key, value) not in (value, "auto") for key, value in group.settings.items())
+    return -unlike, len(group.runs)
 
 
 def paired(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:

@@ -83,8 +83,8 @@ def table(outcomes: list[Outcome]) -> Table:
     return Table(rows, "Probes")
 
 
-def write(found: dict[str, Any], stem: Path) -> list[Path]:
-    """Writes a report as `stem`.json, .md and .svg."""
+def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
+    """Writes a report as `stem`.json, .md and, if it is to be drawn, .svg."""
     outcomes = [Outcome(**outcome) for outcome in found["outcomes"]]
     title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
     if found.get("status", "finished") != "finished":
@@ -95,7 +95,7 @@ def write(found: dict[str, Any], stem: Path) -> list[Path]:
     page = f"# {escaped(title)}\n\n{markdown(table(outcomes))}\n\n{bullets(origins)}\n"
     written = {"json": (json.dumps(found, indent=1) + "\n").encode(), "md": page.encode()}
     probed = Probed(found["task"], found["position"], found["scale"], found["seed"], outcomes)
-    if probed.costs:
+    if drawn and probed.costs:
         written["svg"] = overlay([probed])
     paths = {stem.with_name(f"{stem.name}.{kind}"): content for kind, content in written.items()}
     for path, content in paths.items():
@@ -140,14 +140,14 @@ def overlay(probed: list[Probed]) -> bytes:
 
 
 def rebuild(paths: list[Path]) -> None:
-    """Makes the tables and figures of reports again, and of two or more of one task and scale OVERLAY beside them.
+    """Makes the pages of reports again, and of two or more of one task and scale OVERLAY beside them.
 
     Raises ConfigError for a path without a report.
     """
     found = []
     for path in paths:
         try:
-            write(json.loads(read_file(path)), path.with_suffix(""))
+            write(json.loads(read_file(path)), path.with_suffix(""), drawn=len(paths) == 1)
             found.append(read(path))
         except OSError as error:
             raise ConfigError(f"{path}: holds no probes ({error.strerror})") from None
