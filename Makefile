@@ -61,7 +61,6 @@ browser-test: $(READY) ## open the report in Chromium and click through it; says
 
 ray: $(READY) ## add the launcher for Ray: hydra/launcher=ray
 	$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
-	$(RUN) pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt hydra-ray-launcher
 
 cluster-test: $(READY) ## run tables on a Ray and a Slurm of two nodes that it starts here; says what it lacks
 	OMP_NUM_THREADS=1 $(RUN) pytest -m cluster -v -rs

@@ -122,6 +122,10 @@ def states(environment: dict[str, str]) -> dict[str, str]:
     return dict(_lines(["sinfo", "--noheader", "--Node", "--format=%N %T"], environment))
 
 
+def control(environment: dict[str, str], *arguments: str) -> None:
+    subprocess.run(["scontrol", *arguments], env=environment, capture_output=True)
+
+
 def queue(environment: dict[str, str]) -> list[list[str]]:
     """Of each job that has not ended, its id, state and node."""
     return _lines(["squeue", "--noheader", "--array", "--format=%i %T %N"], environment)

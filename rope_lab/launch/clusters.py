@@ -1,6 +1,7 @@
 """Runs on Ray and on Slurm. A signal to the command is passed on to them; they save themselves."""
 
 import os
+import secrets
 import shutil
 import subprocess
 import time
@@ -27,9 +28,11 @@ def on_ray(jobs: Sequence[Job], stopping: Stop, settings: dict[str, Any], logs: 
     import ray
 
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
-    remote = settings["ray"]["remote"]
+    remote, init = settings["ray"]["remote"], settings["ray"]["init"]
+    if not init["address"] and "RAY_AUTH_MODE" not in os.environ:  # Ray would write a token into the home folder
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     try:
-        ray.init(**{key: value for key, value in settings["ray"]["init"].items() if value is not None})
+        ray.init(**{key: value for key, value in init.items() if value is not None})
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(f"hydra.launcher.ray.init: {first_line(error)}") from None
     most = [node["Resources"] for node in ray.nodes() if node["Alive"]]
