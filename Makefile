@@ -65,8 +65,8 @@ ray: $(READY) ## add the launcher for Ray: hydra/launcher=ray
 cluster-test: $(READY) ## run tables on a Ray and a Slurm of two nodes that it starts here; says what it lacks
 	OMP_NUM_THREADS=1 $(RUN) pytest -m cluster -v -rs
 
-lint: $(READY) ## check style and formatting
-	$(RUN) ruff check . && $(RUN) ruff format --check .
+lint: $(READY) ## check style, formatting and types
+	$(RUN) ruff check . && $(RUN) ruff format --check . && $(RUN) mypy --no-error-summary
 
 clean: ## remove .venv; run folders stay
 	rm -rf .venv

@@ -96,7 +96,7 @@ def paired_difference(scheme: Sequence[float], other: Sequence[float], tested: b
     return PairedDifference(interval, p, differences)
 
 
-def sign_flip_p(differences: Sequence[float], exact: int = EXACT_PAIRS, samples: int = 2**20) -> float:
+def sign_flip_p(differences: Sequence[float] | np.ndarray, exact: int = EXACT_PAIRS, samples: int = 2**20) -> float:
     """The two-sided p value of the permutation test that flips the sign of each difference, by their mean.
 
     Exact, over all 2ⁿ choices of signs, up to `exact` pairs. Beyond, over `samples` random ones: the mean of b of them
@@ -112,7 +112,7 @@ def sign_flip_p(differences: Sequence[float], exact: int = EXACT_PAIRS, samples:
     rng, count, batch = np.random.default_rng(0), 0, 2**12
     for _ in range(samples // batch):
         signs = rng.integers(0, 2, (batch, n), dtype=np.int8)
-        count += np.count_nonzero(np.abs(2 * (signs @ d) - d.sum()) >= least)
+        count += int(np.count_nonzero(np.abs(2 * (signs @ d) - d.sum()) >= least))
     return (count + 1) / (samples // batch * batch + 1)
 
 
