@@ -18,12 +18,7 @@ from rope_lab.train.trainer import resolve
 
 @dataclass(frozen=True)
 class Run:
-    """A run that has ended.
-
-    folder: where its records lie
-    record: what its run.json says
-    config: its settings
-    """
+    """A run that has ended: the folder of its records, what its run.json says, and its settings."""
 
     folder: Path
     record: dict[str, Any]

@@ -32,10 +32,7 @@ def say(text: str) -> None:
 
 
 def plain(text: str) -> str:
-    """`text` in one line, and with nothing that a terminal acts upon: such characters are shown as their escapes.
-
-    These are control characters, ends of lines, marks of direction and of width, unpaired surrogates.
-    """
+    """`text` in one line; control characters, marks of direction and the like are shown as their escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -81,8 +78,8 @@ def near(key: str, known: Iterable[str]) -> list[str]:
 
 
 def nearest(key: str, known: Iterable[str], group: str) -> str:
-    """A word on the names that `key` may have been meant for: `did you mean train.lr?`, or which there are."""
-    names = {name: f"{group}.{name}" if group else name for name in known}
+    """The names that `key` may have been meant for, `did you mean train.lr?`, or all that there are."""
+    prefix, names = f"{group}." if group else "", list(known)
     if close := near(key, names):
-        return f"did you mean {' or '.join(names[name] for name in close)}?"
-    return f"there are {', '.join(names.values())}" if names else f"{group} has none"
+        return f"did you mean {' or '.join(prefix + name for name in close)}?"
+    return f"there are {', '.join(prefix + name for name in names)}" if names else f"{group} has none"

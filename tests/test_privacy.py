@@ -14,8 +14,6 @@ import safetensors
 from conftest import TINY, only_folder
 from trained import command, load, run, spawn
 
-from rope_lab import files, sample
-from rope_lab.text import ConfigError
 from rope_lab.train import config
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
@@ -122,13 +120,12 @@ def test_the_path_of_a_file_that_fails_is_not_recorded(tiny, tmp_path, monkeypat
     assert runs.read(only_folder(tmp_path / "runs"))["error"] == "OSError: No space left on device"
 
 
-@pytest.mark.parametrize("wanted", [None, "true"])
+@pytest.mark.parametrize("wanted", ["false", "true"])
 def test_wandb_asks_the_network_for_nothing_of_its_own_unless_the_user_wants_it(tiny, monkeypatch, wanted):
     """Its telemetry looks its address up, in offline mode too, unless this stands in the environment at its import."""
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "to be taken away again")
-    monkeypatch.delenv("WANDB_ERROR_REPORTING")
-    if wanted:
-        monkeypatch.setenv("WANDB_ERROR_REPORTING", wanted)
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", wanted)
+    if wanted == "false":  # which is ours to say
+        monkeypatch.delenv("WANDB_ERROR_REPORTING")
     seen = {}
 
     def init(settings, **arguments):
@@ -146,52 +143,17 @@ def test_wandb_asks_the_network_for_nothing_of_its_own_unless_the_user_wants_it(
     )
     monkeypatch.setitem(sys.modules, "wandb", fake)
     run([*tiny, "wandb.mode=offline"])
-    assert seen["reporting"] == (wanted or "false")
+    assert seen["reporting"] == wanted
     assert seen["x_disable_machine_info"]
     assert seen["disable_git"]
 
 
-@pytest.mark.parametrize(
-    ("group", "key", "value"),
-    [
-        ("task", "letters", "${oc.env:SECRET}"),
-        ("task", "letters", "${task.loss_on}"),
-        ("position", "base", "${oc.decode:${oc.env:SECRET}}"),
-        ("position", "_target_", "${oc.env:SECRET}"),
-        ("train", "decay", "a ${oc.env:SECRET} b"),
-        ("eval", "lengths", ["${oc.env:SECRET}"]),
-        ("names", "task", "${oc.env:SECRET}"),
-    ],
-)
-def test_a_record_from_elsewhere_resolves_no_interpolation(monkeypatch, group, key, value):
+def test_what_a_record_says_of_its_machine_is_not_read_and_nothing_in_it_is_resolved(monkeypatch):
     monkeypatch.setenv("SECRET", SECRET)
-    plain = config.recorded(load())
-    plain[group] = plain[group] | {key: value}
-    try:
-        said = str(config.from_record(plain))
-    except ConfigError as error:
-        said = str(error)
-    assert SECRET not in said
-    assert "${" in said
-
-
-def test_what_a_record_says_of_its_machine_is_not_read(tiny, tmp_path, monkeypatch, capsys):
-    """Records made before this was left out hold it: more threads than there are here, folders, interpolations."""
-    monkeypatch.setenv("SECRET", SECRET)
-    run(tiny)
-    folder = only_folder(tmp_path / "runs")
-    content = runs.read(folder)
-    elsewhere = {"threads": 4096, "out": "${oc.env:SECRET}", "fresh": True, "other_code": True}
-    elsewhere |= {"wandb": {"mode": "online", "project": "theirs", "entity": "${oc.env:SECRET}"}}
-    content["config"] |= elsewhere | {"allowed_packages": ["os"]}
-    (folder / "run.json").write_bytes(files.as_json(files.sealed(content)))
-    sample.main([str(folder), "-n", "1"])
-    cfg = config.from_record(content["config"])
-    assert {key: getattr(cfg, key) for key in ("threads", "out", "fresh", "allowed_packages")} == {
-        "threads": None,
-        "out": None,
-        "fresh": False,
-        "allowed_packages": [],
-    }
+    record = config.recorded(load()) | {"threads": 4096, "out": "/theirs", "fresh": True, "allowed_packages": ["os"]}
+    record |= {"wandb": {"mode": "online", "project": "theirs", "entity": "them"}}
+    record["task"] = record["task"] | {"letters": "${oc.env:SECRET}"}
+    cfg = config.from_record(record)
+    assert (cfg.threads, cfg.out, cfg.fresh, cfg.allowed_packages) == (None, None, False, [])
     assert (cfg.wandb.mode, cfg.wandb.entity) == ("disabled", None)
-    assert SECRET not in capsys.readouterr().out
+    assert SECRET not in str(cfg)

@@ -50,10 +50,10 @@ def test_a_scheme_and_a_task_added_to_rope_lab(checkout):
     assert task.count("\n") < 20
     positions, conf = checkout / "rope_lab" / "positions.py", checkout / "conf"
     positions.write_text(positions.read_text() + "\n\n" + scheme)
-    yaml = "_target_: rope_lab.model.positions.LogDistance\n_partial_: true\nslope: 1.0\n"
+    yaml = "_target_: rope_lab.model.positions.LogDistance\n"
     (conf / "position" / "mine.yaml").write_text(yaml)
     (checkout / "tasks" / "reverse.py").write_text(task)
-    (conf / "task" / "reverse.yaml").write_text("_target_: tasks.reverse.Reverse\nloss_on: answer\n")
+    (conf / "task" / "reverse.yaml").write_text("_target_: tasks.reverse.Reverse\n")
     (checkout / "tests" / "test_mine.py").write_text(MINE)
     files = [f"tests/test_{name}.py" for name in ("mine", "model", "data", "evaluate", "probe", "check")]
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(checkout)]

@@ -37,7 +37,8 @@ def load(*words: str, config_dir: Path | None = None) -> Config:
     parsed = overrides.parse(words, folders)
     chosen = {plugin.group: plugin for plugin in overrides.check(parsed, folders)}
     for group, plugin in chosen.items():
-        store.store(group=group, name=plugin.name, node=plugin.node)
+        node = {"_target_": f"{plugin.cls.__module__}.{plugin.cls.__qualname__}"}
+        store.store(group=group, name=plugin.name, node=node)
     cfg = compose([_for_hydra(each, chosen.get(each.key_or_group)) for each in parsed], config_dir)
     for group, plugin in chosen.items():
         store.repo[group].pop(f"{plugin.name}.yaml")
@@ -123,8 +124,7 @@ def _reason(error: ValidationError) -> str:
         return f"{key}={show(value)}: there is no such setting; {nearest(key, declared(), '')}"
     between = RANGE.fullmatch(str(value))
     hint = f"; for a sweep: -m '{key}=range({between[1]},{int(between[2]) + 1})'" if between else ""
-    of_it = [each for each in error.errors() if each["loc"] == first["loc"]]
-    return f"{key}={show(value)}: {instantiate.reasons(of_it)}{hint or instantiate.as_sweep(key, value)}"
+    return instantiate.refusal(key, value, [each for each in error.errors() if each["loc"] == first["loc"]]) + hint
 
 
 def resolve_task(config: Config) -> dict[str, Any]:

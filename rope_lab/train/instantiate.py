@@ -114,7 +114,7 @@ def _typed(key: str, value: Any, annotation: Any, allowed_packages: list[str]) -
     try:
         return pydantic.TypeAdapter(annotation, config=TYPES).validate_python(value)
     except pydantic.ValidationError as error:
-        raise ConfigError(f"{key}={show(value)}: {reasons(error.errors())}{as_sweep(key, value)}") from None
+        raise ConfigError(refusal(key, value, error.errors())) from None
     except (pydantic.errors.PydanticUserError, NameError):
         return value
 
@@ -153,12 +153,9 @@ def config_errors(prefix: str = "") -> Iterator[None]:
         raise ConfigError(f"{prefix}{error_line(error)}; {more}") from None
 
 
-def reasons(errors: list[ErrorDetails]) -> str:
-    """What is wrong with a value, in the words of pydantic: `must be a valid integer or None`."""
+def refusal(key: str, value: Any, errors: list[ErrorDetails]) -> str:
+    """What pydantic has against a value, in one line; a list where one value belongs may have been meant as a sweep."""
     found = [re.sub("^(Value error, )?((Input|String) should|must) ", "", each["msg"]) for each in errors]
-    return "must " + " or ".join(dict.fromkeys(found)).replace(" or be ", " or ")
-
-
-def as_sweep(key: str, value: Any) -> str:
-    """How a list, given where one value belongs, is written as a sweep; empty for anything else."""
-    return f"; for a sweep: -m {key}={','.join(map(show, value))}" if isinstance(value, list) and value else ""
+    reasons = " or ".join(dict.fromkeys(found)).replace(" or be ", " or ")
+    sweep = f"; for a sweep: -m {key}={','.join(map(show, value))}" if value and isinstance(value, list) else ""
+    return f"{key}={show(value)}: must {reasons}{sweep}"

@@ -8,10 +8,9 @@ import inspect
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rope_lab.text import ConfigError
 from rope_lab.train.instantiate import SWAPPED, error_line, import_file
@@ -19,24 +18,13 @@ from rope_lab.train.instantiate import SWAPPED, error_line, import_file
 FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")  # mine.py, or mine.py:MyScheme if it has several
 
 
-@dataclass(frozen=True)
-class Plugin:
-    """A class of the user's own.
-
-    group:   task or position
-    name:    what its runs are called
-    cls:     the class
-    allowed: what `allowed_packages` must hold for it: a package, or the path of a file
-    """
+class Plugin(NamedTuple):
+    """A class of the user's own, the name of its runs, and what `allowed_packages` must hold: a package, or a file."""
 
     group: str
     name: str
     cls: type
     allowed: str
-
-    @property
-    def node(self) -> dict[str, Any]:
-        return {"_target_": f"{self.cls.__module__}.{self.cls.__qualname__}"}
 
 
 def find(group: str, value: str, folders: Sequence[Path]) -> Plugin | None:
