@@ -1,0 +1,79 @@
+"""NUMERICS in rope_lab/identity.py stands for these losses: whatever changes one of them raises it.
+
+Then, and only then, `python tests/test_numerics.py` writes tests/numerics.json anew.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import SCHEMES, TASKS
+
+from rope_lab.identity import NUMERICS
+
+GOLDEN = Path(__file__).with_name("numerics.json")
+STEPS = 20
+# Relative. Without AVX (ATEN_CPU_CAPABILITY=default, ONEDNN_MAX_CPU_ISA=SSE41) they differ by 5e-6 at most; the two
+# schemes of ours that are most alike at first, none and FIRE, by 1.2e-4.
+WITHIN = 3e-5
+SMALL = [
+    *(
+        "scale=quick",
+        "device=cpu",
+        "threads=1",
+        "train.precision=float32",
+        "train.compile=false",
+        "wandb.mode=disabled",
+    ),
+    *("model.d_model=32", "model.n_layers=2", "model.n_heads=2", f"train.steps={STEPS}", "train.warmup=1"),
+    *("train.lr=0.01", "train.batch_size=8", "eval.problems=8", "eval.sequences=2"),
+]
+INDEX = "task=substring_by_index"
+CASES = [
+    *(f"position={scheme} {INDEX}" for scheme in SCHEMES),
+    *(f"position=roper task={task}" for task in TASKS if task not in INDEX),
+    f"position=roper {INDEX} model.attention=linear",
+]
+
+
+def losses(case: str, folder: Path) -> list[float]:
+    """The training losses of the first steps, and the held-out loss after them."""
+    import torch
+    from trained import load
+
+    from rope_lab.train.trainer import build, evaluate_now, resolve, update
+
+    words = [*SMALL, *case.split()]
+    if "task=text" in words:
+        text = folder / "text.txt"
+        text.write_text(" ".join(f"{i * i} is {i} times {i}." for i in range(2000)))
+        words.append(f"task.path={text}")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        trainer = build(resolve(load(*words)))
+        found = [float(update(trainer, step)[0]) for step in range(STEPS)]
+        return [*found, evaluate_now(trainer).metrics["eval/loss"]]
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_losses_are_those_that_numerics_stands_for(case, tmp_path):
+    golden = json.loads(GOLDEN.read_text())
+    assert golden["numerics"] == NUMERICS
+    assert losses(case, tmp_path) == pytest.approx(golden["losses"][case], rel=WITHIN), (
+        "numbers changed: if that is meant, raise NUMERICS in rope_lab/identity.py, then python tests/test_numerics.py"
+    )
+
+
+def main(folder: Path) -> None:
+    lines = [f"{json.dumps(case)}: {json.dumps([float(f'{x:.8g}') for x in losses(case, folder)])}" for case in CASES]
+    GOLDEN.write_text(f'{{"numerics": {NUMERICS}, "losses": {{\n' + ",\n".join(lines) + "\n}}\n")
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(scratch))
