@@ -112,16 +112,6 @@ def test_under_autocast_the_scores_stay_in_float32():
     assert o[0, 1, 0, 0].item() == pytest.approx(torch.tensor(0.5).sigmoid().item(), rel=0.01)
 
 
-def test_under_autocast_gradients_are_those_of_float32_up_to_rounding():
-    torch.manual_seed(0)
-    qkv = torch.randn(B, 100, 3, H, 8, requires_grad=True)
-    (exact,) = torch.autograd.grad(blockwise(qkv, None).square().sum(), qkv)
-    with torch.autocast("cpu", torch.bfloat16):
-        rounded = blockwise(qkv, None).float().square().sum()
-    (gradient,) = torch.autograd.grad(rounded, qkv)
-    assert (gradient - exact).norm() < 0.01 * exact.norm()
-
-
 @pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
 @pytest.mark.parametrize("steps", [[70], [1] * 5, [64, 1, 1], [10, 60, 7]])
 @pytest.mark.parametrize("biased", [False, True])

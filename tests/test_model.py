@@ -59,13 +59,6 @@ def test_linear_attention_refuses_what_needs_scores_or_wider_queries_and_keys(na
         make_model(name, "linear")
 
 
-def test_a_cache_holds_keys_as_wide_as_the_scheme_makes_them():
-    for name, width in (("rope", D // HEADS), ("pope", 2 * D // HEADS)):
-        (layer, _), slots = make_model(name).new_cache(rows=2, slots=5), (2, HEADS, 5)
-        assert (*layer.k_BHSK.shape,) == (*slots, width)
-        assert (*layer.v_BHSK.shape,) == (*slots, D // HEADS)
-
-
 def attention_by_hand(layer, x, bias=0.0):
     """Causal attention of a layer without rotation, written out, with a bias on the scores."""
     B, T, _ = x.shape

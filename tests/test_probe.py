@@ -101,15 +101,6 @@ def test_a_probe_of_pairs_has_the_wavelengths_that_are_ablated():
     assert labels == ["ablate=qk:1-3 (wavelength 62.8 to 6,283)", "ablate=qk:1-3 (wavelength 6.28)"]
 
 
-def test_without_rotation_scores_of_xpos_decay_all_the_same():
-    """Scores of pair i are multiplied by ζᵢ^(distance/512), and nothing is rotated."""
-    scheme, _ = probe.changed("ablate=qk", make_model("xpos"))
-    pos, qkv = torch.tensor([0, 100]), torch.ones(1, 2, 3, 3, 8, dtype=torch.float64)
-    q, k, _ = scheme.heads(qkv, scheme.prepare(pos, torch.float64))[0, :, :, 0].unbind(1)
-    expected = [((2 * (i // 2) / 8 + 0.4) / 1.4) ** (100 / 512) for i in range(8)]
-    assert (q[1] * k[0]).tolist() == pytest.approx(expected, abs=1e-12)
-
-
 def test_random_positions_stay_as_they_were_drawn():
     """A shift moves what was drawn, and the scheme behind the random positions is ablated."""
     made, bare = make_model("randomized_rope"), make_model("rope")

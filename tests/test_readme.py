@@ -48,7 +48,7 @@ def test_a_scheme_and_a_task_added_to_rope_lab(checkout):
     scheme, task = block("Your own scheme", "python"), block("Your own task", "python")
     assert scheme.count("\n") < 20
     assert task.count("\n") < 20
-    positions, conf = checkout / "rope_lab" / "positions.py", checkout / "conf"
+    positions, conf = checkout / "rope_lab" / "model" / "positions.py", checkout / "conf"
     positions.write_text(positions.read_text() + "\n\n" + scheme)
     yaml = "_target_: rope_lab.model.positions.LogDistance\n"
     (conf / "position" / "mine.yaml").write_text(yaml)

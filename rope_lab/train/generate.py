@@ -38,12 +38,7 @@ def sampled(temperature: float = 0.8, top_k: int = 40, seed: int = 0) -> Choose:
 
 
 def generate(
-    model: Transformer,
-    task: Task,
-    prompts: list[np.ndarray],
-    longest: int,
-    max_len: int,
-    choose: Choose = likeliest,
+    model: Transformer, task: Task, prompts: list[np.ndarray], longest: int, max_len: int, choose: Choose = likeliest
 ) -> list[np.ndarray]:
     """Completions of prompts of 1 to `max_len` tokens, each up to the task's stop character or `longest` tokens.
 
