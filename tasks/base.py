@@ -76,6 +76,7 @@ class Task(ABC):
     token_bytes:  bytes of each token's text, [alphabet]; None: the text is not measured in bytes
     version:      raised when the same generator gives other text or problems: checkpoints of another are refused
     loss_on:      the tokens that the training loss counts: `all`, or those of the `answer`
+    name:         of the file or folder that the text is from; empty if the task writes its own
     kept:         text that a run keeps, to be set when the run is read without the task's data; None: none is needed
     """
 
@@ -87,6 +88,7 @@ class Task(ABC):
     max_length: int
     one_document: bool = False
     token_bytes: np.ndarray | None = None
+    name: str = ""
     kept: str | None = None
 
     def __init__(self, loss_on: LossOn = "answer"):

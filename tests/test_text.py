@@ -20,6 +20,10 @@ from conftest import TINY, only_folder
 from trained import command, run
 
 from rope_lab import probe, sample
+from rope_lab.results.folders import read
+from rope_lab.results.groups import group
+from rope_lab.results.published import Published
+from rope_lab.results.runs import from_record, to_record
 from rope_lab.text import ConfigError
 from rope_lab.train import config
 from rope_lab.train.evaluate import evaluate
@@ -309,6 +313,10 @@ def test_a_run_from_the_command_line_learns_resumes_samples_and_tells_no_path(wr
     assert content["slices"]["length_loss"].keys() == {"64", "128"}
     assert content["slices"]["answer_position"].keys() == {str(i) for i in range(1, 65)}
     assert all(row.keys() == {"prompt", "completion", "written"} for row in content["samples"])
+    (shown,) = group(read(tmp_path / "runs")[0], Published())
+    assert shown.title == f"Text ({written.name}, characters)"
+    kept = shown.runs.run.iloc[0]
+    assert from_record(to_record(kept)).data == kept.data == written.name
     folder = only_folder(tmp_path / "runs")
     told = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     assert not any(str(written.parent).encode() in each for each in [json.dumps(content).encode(), *told])

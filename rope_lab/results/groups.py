@@ -216,10 +216,12 @@ def group(runs: list[Run], published: Published) -> list[Group]:
     table = runs_frame(runs).drop_duplicates([*key, "scheme", "seed"], keep="last")
     table = table.assign(order=[(published.rank(scheme), scheme) for scheme in table.scheme])
     table = table.sort_values(["order", "seed"], kind="stable")
-    groups = []
+    groups, of_data = [], table.groupby(table.run.map(lambda run: run.data)).run
+    corpora = of_data.agg(lambda each: len({run.settings.get("task.corpus") for run in each}))
     for (task, scale, recipe_id), rows in table.groupby(key):
         recorded = {metric for run in rows.run for metric in run.metrics}
-        report = published.report(task, recorded, rows.run.iloc[0].settings)
+        data = rows.run.iloc[0].data
+        report = published.report(task, recorded, rows.run.iloc[0].settings, data if corpora[data] == 1 else "")
         groups.append(Group(task, scale, recipe_id, rows, published, report))
     groups = [replace(g, variant=_variant(g, groups)) for g in groups]
     scales, tasks = published.scales, published.tasks

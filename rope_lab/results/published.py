@@ -74,8 +74,10 @@ class Published:
         """Whether a difference of so many pairs is tested; otherwise it is an estimate with its interval alone."""
         return pairs > self.untested.get(scale, 0)
 
-    def report(self, task: str, metrics: set[str], settings: Mapping[str, Any]) -> TaskReport:
+    def report(self, task: str, metrics: set[str], settings: Mapping[str, Any], data: str = "") -> TaskReport:
         """The report of a task, with those of its runs' `settings` in its title that `named` lists.
+
+        data: the name of the file that a corpus without a name there is from
 
         A task without one is compared by the first of `METRICS` that its runs recorded.
         """
@@ -86,8 +88,9 @@ class Published:
         report = dict(self.tasks[task])
         shown = report.pop("shown")
         metric = replace(declared(report["metric"]), name=report.pop("metric"), **shown)
-        values = [(names, settings.get(setting)) for setting, names in report.pop("named", {}).items()]
-        names = [one_line(str(names.get(value, value)), LONGEST) for names, value in values if value is not None]
+        named = report.pop("named", {}).items()
+        values = [(names, settings.get(each), data if each.endswith(".corpus") else "") for each, names in named]
+        names = [one_line(str(names.get(v, file or v)), LONGEST) for names, v, file in values if v is not None]
         if names:
             report["title"] += f" ({', '.join(names)})"
         beside = {

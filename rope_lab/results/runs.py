@@ -34,6 +34,7 @@ class Run:
     curves:   metric → (steps, values)
     slices:   attribute → value → (count, mean), see `rope_lab/train/evaluate.py`
     floor:    the Bayes-optimal loss on the held-out text: `loss`, and by `answer_position`; or empty
+    data:     the name of the file or folder that the text is from; empty if the task writes its own
 
     Raises pydantic's ValidationError, a ValueError; `reason` puts it into words.
     """
@@ -62,6 +63,7 @@ class Run:
     curves: dict[str, Curve]
     slices: dict[str, Slice]
     floor: dict[str, Any]
+    data: str = ""
 
     def __post_init__(self):
         for name in SIZES:
@@ -113,7 +115,8 @@ def from_record(record: dict[str, Any]) -> Run:
     recipe = {key: value for key, value in settings.items() if not key.startswith("position.")}
     progress = {name: record["progress"][name] for name in PROGRESS}
     origin = {name: record["provenance"][name] for name in ORIGIN}
-    return Run(**named, **progress, **origin, settings=recipe, position_settings=scheme, curves=record["curve"])
+    parts = {"settings": recipe, "position_settings": scheme, "curves": record["curve"], "data": record.get("data", "")}
+    return Run(**named, **progress, **origin, **parts)
 
 
 def to_record(run: Run) -> dict[str, Any]:
@@ -129,7 +132,7 @@ def to_record(run: Run) -> dict[str, Any]:
         "slices": run.slices,
         "floor": run.floor,
         "curve": run.curves,
-    }
+    } | ({"data": run.data} if run.data else {})
 
 
 def differing(first: Run, second: Run) -> list[str]:

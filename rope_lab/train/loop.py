@@ -117,6 +117,7 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
         **dataclasses.asdict(cfg.names),
         seed=cfg.seed,
         config=config.recorded(cfg),
+        data=trainer.task.name,
         floor=floor(trainer.text),
         parameters=sum(p.numel() for p in trainer.model.parameters()),
         **how_far(cfg, state),
