@@ -17,7 +17,7 @@ from rope_lab.train.trainer import resolve
 
 
 @dataclass(frozen=True)
-class Run:
+class Trained:
     """A run that has ended: the folder of its records, what its run.json says, and its settings."""
 
     folder: Path
@@ -47,7 +47,7 @@ class Run:
         return model.eval()
 
 
-def fit(*overrides: str) -> Run:
+def fit(*overrides: str) -> Trained:
     """Trains a run, or resumes or returns it, as the command line with these overrides does.
 
     Raises ConfigError if they cannot be run, and KeyboardInterrupt if it was interrupted; it then resumes.
@@ -59,4 +59,4 @@ def fit(*overrides: str) -> Run:
         if end.code == 128 + signal.SIGINT:
             raise KeyboardInterrupt from None
         raise
-    return Run(out_folder(cfg) / config.identity(resolve(cfg)).run_name, record, cfg)
+    return Trained(out_folder(cfg) / config.identity(resolve(cfg)).run_name, record, cfg)

@@ -27,7 +27,6 @@ BAD = {
     "train.lr=nan": "train.lr=nan: must be a finite",
     "train.steps=0": "train.steps=0: must be greater than or equal to 1",
     "train.steps=1.5": "train.steps=1.5: must be a valid integer",
-    "train.steps=true": "train.steps=true: must be a number",
     "train.clip=0": "train.clip=0: must be greater than 0",
     "train.decay=exponential": "must be 'none', 'linear' or 'cosine'",
     "model.dropout=1.0": "model.dropout=1.0: must be less than 1",
