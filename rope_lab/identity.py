@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rope_lab.text import flat, show
+from rope_lab.text import flat
 
 # Raised by hand when initial weights, batches, losses or metrics of any of our schemes or tasks change: runs are paired
 # and resumed within one number only. tests/test_numerics.py notices a change. 1 and 2 are of a few kept runs whose code
@@ -88,15 +88,6 @@ def identify(task: str, position: str, seed: int, settings: dict[str, Any]) -> I
 def general(key: str) -> str:
     """A setting of a scheme within another, `position.scheme.base`, as one of any scheme: `position.base`."""
     return NESTED.sub("position.", key)
-
-
-def differences(saved: Identity, asked: Identity) -> str:
-    """Every setting in which two identities differ, `train.lr=0.001 (now 0.002)`; empty where they are the same."""
-    ours, theirs = (
-        {"task": each.task, "position": each.position, "seed": each.seed} | each.settings for each in (saved, asked)
-    )
-    keys = [key for key in ours | theirs if ours.get(key) != theirs.get(key)]
-    return ", ".join(f"{key}={show(ours.get(key))} (now {show(theirs.get(key))})" for key in keys)
 
 
 def _hash(content: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ import sys
 
 from trained import load
 
-from rope_lab.identity import BACKFILLED, NUMERICS, Identity, differences, identify
+from rope_lab.identity import BACKFILLED, NUMERICS, Identity, identify
 from rope_lab.train import config, provenance
 from rope_lab.train.trainer import resolve
 
@@ -62,13 +62,6 @@ def test_a_setting_that_was_added_later_leaves_earlier_runs_what_they_were():
     now = identity("position=randomized_rope")
     assert config.identity(old) == identify("substring_by_index", "randomized_rope", 0, plain) == now
     assert not {"position.scheme.value_base", "model.init"} & set(now.settings)
-
-
-def test_differences_name_each_setting_with_both_values():
-    found = differences(identity("train.lr=1e-3", "position=rope"), identity())
-    assert "train.lr=0.001 (now 0.002)" in found
-    assert "position=rope (now roper)" in found
-    assert differences(identity(), identity()) == ""
 
 
 def test_a_class_may_move_to_another_module():

@@ -226,7 +226,7 @@ def test_what_cannot_be_read_is_named_and_nothing_crashes(out, capsys):
         file.write('{"step": 150, "eval/accu')
     results.main([str(out)])
     text = (out / "README.md").read_text().replace("**", "")
-    assert "rope-s0-0123456789ab: has no run.json; left out" in text
+    assert "rope-s0-0123456789ab: run.json: cannot be read" in text
     for name in ("half", "list", "bare"):
         assert f"{name}: run.json: " in text
     assert "1 lines of metrics.jsonl cannot be read and are left out" in text

@@ -31,33 +31,25 @@ def read(folder: Path) -> tuple[list[Run], list[str]]:
         return read_kept(folder)
     runs, problems = [], []
     try:
-        folders = [folder] if os.path.lexists(folder / "run.json") else _run_folders(folder)
+        within = [folder] if os.path.lexists(folder / "run.json") else sorted(folder.iterdir())
     except OSError as error:
         return [], [one_line(f"{folder}: cannot be read ({error.strerror})")]
+    folders = [path for path in within if os.path.lexists(path / "run.json") or NAMED.fullmatch(path.name)]
     for path in folders:
-        if not (path / "run.json").exists():
-            problems.append(one_line(f"{path.name}: has no run.json; left out"))
-            continue
         try:
             run, wrong = read_run(path)
             runs.append(run)
-        except OSError as error:
-            wrong = [f"cannot be read ({error.strerror}); left out"]
         except DAMAGE as error:
             wrong = [f"run.json: {reason(error)}; left out"]
         problems += [one_line(f"{path.name}: {line}") for line in wrong]
     return runs, problems if folders else [one_line(f"{folder}: there are no runs")]
 
 
-def _run_folders(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if os.path.lexists(p / "run.json") or NAMED.fullmatch(p.name))
-
-
 def read_run(folder: Path) -> tuple[Run, list[str]]:
     """A run from its folder, and what is wrong with its curves. Raises OSError, or one of `DAMAGE`."""
     content = read_sealed(folder / "run.json")
     if content is None:
-        raise ValueError("is not what its digest says; the training command makes it whole again")
+        raise ValueError("cannot be read, or was changed; the training command makes it whole again")
     named = NAMED.fullmatch(folder.name)
     if named and named[1] != content["run_id"]:
         raise ValueError(f"is of run {content['run_id']}, and its folder has the name of another")

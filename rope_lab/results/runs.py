@@ -14,7 +14,7 @@ from rope_lab.text import flat, nested, plain
 VERSION = 1  # of the format of a kept line
 MIXED = " → "  # between the values that the parts of a resumed run have
 SIZES = ("train.steps", "train.batch_size", "train.seq_len", "eval.problems")  # settings that every run has
-DAMAGE = (ValueError, LookupError, TypeError, AttributeError)  # what reading a record raises
+DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError)  # what reading a record raises
 
 Name = Annotated[str, StringConstraints(pattern=r"^\w[\w-]{0,60}$")]  # part of the names of figures
 Whole = Annotated[int, Field(ge=0)]
@@ -79,10 +79,6 @@ class Run:
 
     def __str__(self) -> str:
         return f"{self.task} {self.scale} {self.position} seed {self.seed}"
-
-    @property
-    def precision(self) -> str:
-        return str(self.settings.get("train.precision"))
 
     @property
     def numbers(self) -> str:

@@ -38,7 +38,8 @@ def provenance(cfg: Config, device: torch.device, before: dict[str, Any] | None)
         **code(cfg),
         "git": git_state(),
         "command": shlex.join([*started, "-m", "rope_lab.train", *typed(cfg)]),
-        "versions": {"python": platform.python_version(), "torch": str(torch.__version__)} | _versions(),
+        "versions": {"python": platform.python_version(), "torch": str(torch.__version__)}
+        | {name: importlib.metadata.version(name) for name in PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": hardware(device),
         "start": now(),
@@ -137,11 +138,3 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
