@@ -9,33 +9,115 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import field
 from pathlib import Path
+from typing import Annotated
 
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BeforeValidator, ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
+from yaml import YAMLError
+
+from rope_lab.files import read_file
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG, Job
-from rope_lab.launch.tables import Block, TableError, find, load, paths
 from rope_lab.results import studies
 from rope_lab.results.kept import read_kept
 from rope_lab.results.studies import PlanError, Study
-from rope_lab.text import ConfigError, argument_parser, say
+from rope_lab.seeds import Seeds
+from rope_lab.text import ConfigError, argument_parser, first_line, nearest, say, show
 from rope_lab.train import config
+from rope_lab.train.plugins import names
+
+REST = "*"  # all schemes that the table does not name
+Tasks = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+
+
+class TableError(ValueError):
+    """A table that cannot be read: the message names the table, the key and the remedy."""
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Block:
+    """Runs ordered by seed, then task, then scheme.
+
+    task:     one task, or several
+    seeds:    scheme → its seeds; a scheme may have settings, `rope position.q=0`, or be REST
+    settings: overrides that all of these runs share
+    """
+
+    task: Tasks
+    scale: str
+    seeds: dict[str, Seeds]
+    settings: list[str] = field(default_factory=list)
+
+    def __post_init__(self):
+        if not all(row.split() for row in self.seeds):
+            raise ValueError("seeds: names no scheme")
+
+    def runs(self, rest: Sequence[str] = ()) -> list[list[str]]:
+        """The overrides of each run; REST stands for the schemes `rest`."""
+        rows = {row: set(seeds) for key, seeds in self.seeds.items() for row in (rest if key == REST else [key])}
+        found = []
+        for seed in sorted(set().union(*rows.values())):
+            for task in self.task:
+                for scheme, *own in (row.split() for row, seeds in rows.items() if seed in seeds):
+                    words = [f"task={task}", f"position={scheme}", f"seed={seed}", f"scale={self.scale}"]
+                    found.append([*words, *own, *self.settings])
+        return found
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Table:
+    """Blocks of runs, the most informative first, and their subject in a line."""
+
+    about: str
+    blocks: list[Block]
+
+    def runs(self, schemes: Sequence[str]) -> list[list[str]]:
+        """The overrides of each run; `schemes`: the names of all that there are."""
+        named = {row.split()[0] for block in self.blocks for row in block.seeds}
+        return [run for block in self.blocks for run in block.runs([name for name in schemes if name not in named])]
+
+
+def load(path: Path) -> Table:
+    """The table in a yaml file. Raises TableError."""
+    try:
+        return Table(**OmegaConf.to_container(OmegaConf.create(read_file(path).decode()), resolve=True))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise TableError(f"{path.name}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read ({error.strerror})") from None
+    except (OmegaConfBaseException, YAMLError, ValueError, TypeError, AttributeError) as error:
+        raise TableError(f"{path.name}: is not a table ({type(error).__name__}: {first_line(error)})") from None
+
+
+def paths(folders: Sequence[Path]) -> dict[str, Path]:
+    """The tables in folders like conf/, by name; a later folder wins."""
+    return {path.stem: path for folder in folders for path in sorted((folder / "table").glob("*.yaml"))}
 
 
 def planned(study: Study) -> list[list[str]]:
     """The planned runs of a study."""
     settings = [f"{key}={value}" for key, value in study.settings.items()]
-    return Block([study.task], study.scale, study.seeds, settings).runs([])
+    return Block([study.task], study.scale, study.seeds, settings).runs()
 
 
 def runs_of(name: str, folders: Sequence[Path]) -> list[list[str]]:
     """The runs of a table, of a study by its name, or of all studies of a plan. Raises TableError and PlanError."""
-    ours = {study.name: study for study in studies.load()} if studies.PLAN.exists() else {}
-    if name in ours and name not in paths(folders):
+    tables, plan = paths(folders), studies.load() if studies.PLAN.exists() else []
+    ours = {study.name: study for study in plan}
+    path = tables.get(name, Path(name))
+    if name in ours and name not in tables:
         return planned(ours[name])
-    path = find(name, folders, ours)
+    if name not in tables and "/" not in name and path.suffix not in (".yaml", ".yml"):
+        raise TableError(f"{show(name)}: there is no such table; {nearest(name, [*tables, *ours], '')}")
     if studies.is_plan(path):
         return [run for study in studies.load(path) for run in planned(study)]
-    return load(path).runs(sorted({path.stem for folder in folders for path in (folder / "position").glob("*.yaml")}))
+    return load(path).runs(sorted(names("position", folders)))
 
 
 def unkept(jobs: Sequence[Job], folder: Path) -> list[Job]:
@@ -46,30 +128,23 @@ def unkept(jobs: Sequence[Job], folder: Path) -> list[Job]:
 
 
 def arguments() -> argparse.Namespace:
-    about = [__doc__ or "", "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of"]
+    about = [__doc__, "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of"]
     about += [f"  {name:<8} {load(path).about}" for name, path in paths([config.CONF]).items()]
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
-    parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {config.CORES})")
+    parser.add_argument("--jobs", type=int, default=-1, help=f"parallel runs (default: one per core, {config.CORES})")
     parser.add_argument("--minutes", type=float, help="stop after so long, with checkpoints")
     parser.add_argument("--list", action="store_true", help="run nothing, only list what is missing")
     parser.add_argument("--unkept", action="store_true", help="skip runs that results/ keeps as finished")
     parser.add_argument("--kept", type=Path, default=config.ROOT / "results", metavar="FOLDER", help="in its place")
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="tables, tasks and schemes of your own")
-    parser.add_argument(
-        "overrides", nargs="*", default=[], help="settings of all runs, wandb.mode=disabled for example"
-    )
-    given = parser.parse_intermixed_args()
-    if given.jobs is not None and given.jobs < 1:
-        parser.error(f"--jobs {given.jobs}: must be at least 1")
-    if given.config_dir and not given.config_dir.is_dir():
-        parser.error(f"--config-dir {given.config_dir}: is not a directory")
-    return given
+    parser.add_argument("overrides", nargs="*", default=[], help="settings of all runs: wandb.mode=disabled")
+    return parser.parse_intermixed_args()
 
 
 def run(given: argparse.Namespace) -> int:
     """Runs what is missing of a table; returns an exit status. Raises ConfigError, TableError and PlanError."""
-    table = runs_of(given.table, [*filter(None, [given.config_dir]), config.CONF])
+    table = runs_of(given.table, config.folders_with(given.config_dir))
     hydra = [word for word in given.overrides if sweep.is_hydra(word)]
     extra = [word for word in given.overrides if word not in hydra]
     chosen = {word.partition("=")[0] for words in table for word in words}
@@ -79,8 +154,8 @@ def run(given: argparse.Namespace) -> int:
         if key in chosen:
             raise ConfigError(f"{word}: the table sets it")
     if not any(word.startswith("hydra/launcher=") for word in hydra):
-        hydra = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={given.jobs or -1}", *hydra]
-    elif given.jobs:
+        hydra = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={given.jobs}", *hydra]
+    elif given.jobs != -1:
         raise ConfigError(f"--jobs {given.jobs}: a launcher has settings of its own, hydra.launcher.n_jobs of joblib")
     if given.minutes is not None:
         extra.append(f"stop_at={time.time() + 60 * given.minutes}")
@@ -93,9 +168,8 @@ def run(given: argparse.Namespace) -> int:
 
 
 def main() -> None:
-    given = arguments()
     try:
-        status = run(given)
+        status = run(arguments())
     except (ConfigError, TableError, PlanError) as error:
         print(error, file=sys.stderr)
         status = EXIT_BAD_CONFIG

@@ -8,7 +8,7 @@ from conftest import CONF, ROOT, SCHEMES, TINY
 from trained import command
 
 from rope_lab import table
-from rope_lab.launch import sweep, tables
+from rope_lab.launch import sweep
 from rope_lab.results import studies
 from rope_lab.results.__main__ import main as results
 from rope_lab.results.folders import read
@@ -153,7 +153,7 @@ def test_tables_schemes_and_tasks_of_ones_own(run, tmp_path):
 
 def test_what_is_kept_can_be_left_out(run, tmp_path):
     """Of the runs that have finished; a run under other settings is another run."""
-    jobs = sweep.compose_jobs([[*words, *TINY] for words in tables.load(tmp_path / "mine.yaml").runs([])], None)
+    jobs = sweep.compose_jobs([[*words, *TINY] for words in table.load(tmp_path / "mine.yaml").runs([])], None)
     others = sweep.compose_jobs([[*job.cfg.overrides, "train.lr=1e-5"] for job in jobs], None)
     run("mine.yaml", BASIC)
     found, _ = read(tmp_path / "runs")
@@ -184,7 +184,7 @@ def test_each_task_scale_scheme_and_setting_of_the_tables_can_be_composed():
     """Where one first occurs in a table; and each cell of a table is a run of its own."""
     seen = set()
     beside = [str(path) for path in (ROOT / "results").rglob("table*.yaml")]
-    for name in [*tables.paths([CONF]), *beside, *(study.name for study in studies.load())]:
+    for name in [*table.paths([CONF]), *beside, *(study.name for study in studies.load())]:
         cells, first = table.runs_of(name, [CONF]), []
         assert len({tuple(words) for words in cells}) == len(cells) > 1
         for words in cells:
@@ -209,7 +209,7 @@ def test_the_tables_have_the_seeds_that_they_promise():
 def test_a_star_is_every_scheme_that_is_not_named():
     cells = table.runs_of("schemes", [CONF])
     assert [words[1] for words in cells[: len(SCHEMES)]] == [f"position={name}" for name in SCHEMES]
-    cells = tables.Block("text", "quick", {"rope": "0-1", "*": 0}).runs(["none", "xpos"])
+    cells = table.Block("text", "quick", {"rope": "0-1", "*": 0}).runs(["none", "xpos"])
     assert [words[1:3] for words in cells] == [
         ["position=rope", "seed=0"],
         ["position=none", "seed=0"],

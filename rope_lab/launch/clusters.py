@@ -25,12 +25,12 @@ SHARED += ("stderr_to_stdout",)  # settings of all of submitit's executors; thos
 
 def on_ray(jobs: Sequence[Job], stopping: Stop, settings: dict[str, Any], logs: None) -> Contents:
     """Runs jobs on a Ray. Raises ConfigError if it cannot be reached, or has no machine for a run."""
-    import ray
-
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
     remote, init = settings["ray"]["remote"], settings["ray"]["init"]
     if not init["address"] and "RAY_AUTH_MODE" not in os.environ:  # Ray would write a token into the home folder
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    import ray  # which reads them now
+
     try:
         ray.init(**{key: value for key, value in init.items() if value is not None})
     except (OSError, ValueError, RuntimeError) as error:

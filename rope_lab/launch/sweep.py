@@ -50,7 +50,12 @@ def compose_jobs(every: Sequence[list[str]], config_dir: Path | None) -> list[Jo
     differ = {key for key in keys if len({each.get(key) for each in said}) > 1}
     jobs: dict[str, Job] = {}
     for words, values in zip(every, said, strict=True):
-        cfg = _load(words, config_dir)
+        seed = values.get("seed", "")
+        if re.fullmatch(r"\d{1,18}", seed) and "${" not in "".join(words):  # runs of other seeds are composed with it
+            cfg = _load(config_dir, *(word for word in words if not word.startswith("seed=")))
+            cfg = replace(cfg, seed=int(seed), overrides=tuple(words))
+        else:
+            cfg = _load(config_dir, *words)
         cfg = replace(cfg, out=str(runs.out_folder(cfg)))
         own = {key: value for key, value in values.items() if key in differ}
         label = (value if key in SWAPPED else f"{key}={value}" for key, value in own.items())
@@ -60,17 +65,8 @@ def compose_jobs(every: Sequence[list[str]], config_dir: Path | None) -> list[Jo
     return list(jobs.values())
 
 
-def _load(words: Sequence[str], config_dir: Path | None) -> Config:
-    """config.load, which takes a tenth of a second, once for all runs that differ in seed alone."""
-    seed = next((word for word in words if re.fullmatch(r"seed=\d{1,18}", word)), "")
-    if not seed or any("${" in word for word in words):
-        return config.load(*words, config_dir=config_dir)
-    cfg = _loaded(config_dir, *(word for word in words if word != seed))
-    return replace(cfg, seed=int(seed.partition("=")[2]), overrides=tuple(words))
-
-
-@functools.cache
-def _loaded(config_dir: Path | None, *words: str) -> Config:
+@functools.cache  # a tenth of a second each
+def _load(config_dir: Path | None, *words: str) -> Config:
     return config.load(*words, config_dir=config_dir)
 
 
@@ -156,11 +152,8 @@ def summary(jobs: Sequence[Job], contents: Contents, name: str) -> str:
         rows.setdefault(row or jobs[i].cfg.names.position, []).append(contents[i]["metrics"])
     for row, its in rows.items():
         values = {key: [metrics[key] for metrics in its if key in metrics] for key in SHOWN}
-        cells = [
-            f"{len(its)} run" + "s" * (len(its) > 1),
-            *(_mean(key, found) for key, found in values.items() if found),
-        ]
-        lines.append(f"  {row:<{max(map(len, rows))}}  {' · '.join(cells)}")
+        means = " · ".join(_mean(key, found) for key, found in values.items() if found)
+        lines.append(f"  {row:<{max(map(len, rows))}}  {len(its)} run{'s' * (len(its) > 1)} · {means}")
     if any(content.get("status") not in ENDS for content in contents.values()):
         lines.append(f"{same_command(any(job.cfg.fresh for job in jobs))} runs what is missing")
     if finished:
