@@ -36,7 +36,10 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
         with suppress(OSError):
             beside.unlink()
         raise
-    sync_folder(path.parent)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    with suppress(OSError):  # of file systems that cannot sync a folder
+        os.fsync(descriptor)
+    os.close(descriptor)
 
 
 def remove_temporary(folder: Path, name: str = "", age: float = 0.0) -> None:
@@ -44,15 +47,6 @@ def remove_temporary(folder: Path, name: str = "", age: float = 0.0) -> None:
     for path in folder.glob(f".{glob.escape(name) or '*'}.{16 * '[0-9a-f]'}.tmp"):
         if path.is_file() and not path.is_symlink() and time.time() - path.stat().st_mtime >= age:
             path.unlink(missing_ok=True)
-
-
-def append_line(path: Path, content: dict[str, Any]) -> None:
-    """Add an object as a line of JSON, in one write: lines of several processes do not mix. Raises OSError."""
-    check_regular(path)
-    with open(path, "ab", buffering=0) as file:
-        line = json.dumps(content, allow_nan=False).encode() + b"\n"
-        if file.write(line) < len(line):
-            raise OSError(28, "No space left on device", str(path))
 
 
 def check_regular(path: Path) -> None:
@@ -66,14 +60,6 @@ def make_folder(folder: Path) -> None:
     if folder.is_symlink():
         raise OSError(40, "is a symbolic link, which is not followed", str(folder))
     folder.mkdir(exist_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a power cut, if its file system can."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    with suppress(OSError):
-        os.fsync(descriptor)
-    os.close(descriptor)
 
 
 def read_file(path: Path, most: float = math.inf) -> bytes:
@@ -94,10 +80,6 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
     """`content` with its format and a digest, by which `read_sealed` notices a change."""
     plain = {FORMAT: VERSION} | {key: value for key, value in content.items() if key != DIGEST}
     return plain | {DIGEST: digest(json.dumps(plain, allow_nan=False).encode())}
-
-
-def is_sealed(content: dict[str, Any]) -> bool:
-    return DIGEST in content or FORMAT in content
 
 
 def as_json(content: dict[str, Any]) -> bytes:

@@ -88,7 +88,7 @@ def test_a_scheme_with_a_long_name_keeps_within_wandbs_limits():
         patch.setitem(sys.modules, "wandb", pretended)
         settings = SimpleNamespace(project=None, entity=None)
         folder = tracking.Path("runs") / "name"
-        tracking._init_wandb(settings, "offline", folder, names | ids | {"config": {}})
+        tracking._begin(settings, "offline", folder, names | ids | {"config": {}}, again=False)
     (begun,) = pretended.begun
     assert Settings(run_tags=begun["tags"], run_group=begun["group"], run_id=begun["id"])
     assert max(len(begun["group"]), len(begun["id"])) <= 128

@@ -106,8 +106,8 @@ class Run:
         self._write(METRICS, self._lines())
         self._write_content()
         self.wandb = Wandb(wandb if self.lock else None, self.folder, self.content)
-        if self.wandb.url:
-            self.content["wandb"] = self.wandb.url
+        if self.wandb.run is not None and not self.wandb.run.offline:
+            self.content["wandb"] = self.wandb.run.url
             self._write_content()
         for record in metrics:
             self.wandb.log(record)
@@ -118,8 +118,9 @@ class Run:
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a metric record: a line of metrics.jsonl, and a step of W&B."""
-        if self.lock:
-            files.append_line(self.folder / METRICS, record)
+        if self.lock:  # what a full disk cuts off, the next checkpoint replaces
+            with open(self.folder / METRICS, "ab") as file:
+                file.write(_line(record))
         self.metrics.append(record)
         self.content["metrics"] |= _latest(record)
         self.wandb.log(record)
@@ -153,7 +154,7 @@ class Run:
         self.wandb.finish(self.content)
 
     def _lines(self) -> bytes:
-        return "".join(json.dumps(record, allow_nan=False) + "\n" for record in self.metrics).encode()
+        return b"".join(map(_line, self.metrics))
 
     def _write_content(self) -> None:
         self.content = files.sealed(self.content)
@@ -167,6 +168,10 @@ class Run:
         if owner is not None and owner.token != self.lock.token:
             raise RunFailed(f"{self.folder}: another process trains this run, after {PATIENCE:g} s without life here")
         files.write_whole(self.folder / name, content)
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, allow_nan=False).encode() + b"\n"
 
 
 def _latest(record: dict[str, Any]) -> dict[str, Any]:

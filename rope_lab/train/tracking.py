@@ -3,12 +3,14 @@
 import logging
 import os
 import shutil
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from rope_lab.text import first_line
 from rope_lab.train import config
@@ -17,11 +19,6 @@ log = logging.getLogger(__name__)
 
 PATIENCE = 60  # seconds that W&B may take for anything before training continues without it
 
-# Charts are sorted by name, in the terminal viewer too: the less important go into a section behind eval/ and train/.
-SECTION = "various/"
-AXES = ("seconds", "sequences", "tokens")  # which the web page offers as x axes
-SECONDARY = ("eval/score", "eval/token_accuracy", "train/grad_norm", "train/lr", *AXES)
-
 
 class Wandb:
     """The W&B run beside a run folder; without settings, or disabled, a no-op that does not import W&B."""
@@ -29,22 +26,17 @@ class Wandb:
     def __init__(self, settings: config.Wandb | None, folder: Path, content: dict[str, Any]):
         self.run: Any = None
         mode = settings.mode or mode_of_environment() if settings else "disabled"
-        if mode != "disabled":
-            self._try(lambda: self._start(settings, mode, folder, content), "could not start")
-        if mode == "online" and self.run is None:
-            self._try(lambda: self._start(settings, "offline", folder, content, again=True), "cannot record offline")
-            if self.run is not None:
-                beside = files_beside(folder)
-                log.warning("W&B records offline instead; upload it later with: wandb sync %s/offline-run-*", beside)
-
-    @property
-    def url(self) -> str | None:
-        return None if self.run is None or self.run.offline else self.run.url
+        for attempt in {"disabled": (), "online": ("online", "offline")}.get(mode, (mode,)):
+            if self.run is None:
+                begin = partial(_begin, settings, attempt, folder, content, again=attempt != mode)
+                self.run = self._call(begin, "could not start")
+        if mode == "online" and self.run is not None and self.run.offline:
+            where = files_beside(folder)
+            log.warning("W&B records offline instead; upload it later with: wandb sync %s/offline-run-*", where)
 
     def log(self, record: dict[str, Any]) -> None:
         if self.run is not None:
-            charts = {chart(name): value for name, value in record.items() if name != "step"}
-            self._try(lambda: self.run.log(charts, step=record["step"]), "failed and is left out")
+            self._call(lambda: self.run.log(record, step=record["step"]), "failed and is left out")
 
     def finish(self, content: dict[str, Any]) -> None:
         """Add summary and tables to the W&B run and close it with the run's status."""
@@ -55,17 +47,10 @@ class Wandb:
             self.run.finish(exit_code=0 if content["status"] == "finished" else 1)
 
         if self.run is not None:
-            self._try(end, "failed and is left out")
+            self._call(end, "failed and is left out")
 
-    def _start(
-        self, settings: config.Wandb, mode: str, folder: Path, content: dict[str, Any], again: bool = False
-    ) -> None:
-        if again:  # the attempt before still holds the run's id
-            sys.modules["wandb"].teardown(exit_code=1)
-        self.run = _init_wandb(settings, mode, folder, content)
-
-    def _try(self, action: Callable[[], Any], failure: str) -> None:
-        """Call `action`; at an error or after PATIENCE, warn and go on without W&B. A thread that hangs is left."""
+    def _call(self, action: Callable[[], Any], failure: str) -> Any:
+        """What `action` returns; at an error or after PATIENCE None, with a warning, and W&B is left out."""
         done: Future = Future()
 
         def work() -> None:
@@ -76,7 +61,7 @@ class Wandb:
 
         threading.Thread(target=work, daemon=True).start()
         try:
-            done.result(PATIENCE)
+            return done.result(PATIENCE)
         except Exception as error:
             self.run = None
             log.warning("W&B %s; metrics.jsonl is written all the same: %s", failure, reason(error))
@@ -99,16 +84,12 @@ def reason(error: BaseException) -> str:
     """What an error says, in one line; of a setting that W&B refuses, with the variable that it comes from."""
     if isinstance(error, TimeoutError):
         return f"no answer within {PATIENCE} s"
-    if not hasattr(error, "errors"):
+    if not isinstance(error, ValidationError):
         return first_line(error)
-    wrong = [(str(each["loc"][0]), each["msg"]) for each in error.errors()]
-    names = [[v for v in os.environ if v.startswith("WANDB_") and key.endswith(v[6:].lower())] for key, _ in wrong]
-    return "; ".join(f"{', '.join(v) or key}: {said}" for v, (key, said) in zip(names, wrong, strict=True))
-
-
-def chart(name: str) -> str:
-    """The name of a metric in W&B's charts; its summary has all of them by their own names."""
-    return SECTION + name.replace("/", "_") if name in SECONDARY else name
+    wrong = error.errors()[0]
+    key = str(wrong["loc"][0])
+    names = [name for name in os.environ if name.startswith("WANDB_") and key.endswith(name[6:].lower())]
+    return f"{', '.join(names) or key}: {wrong['msg']}"
 
 
 def _tables(run: Any, content: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +107,7 @@ def _tables(run: Any, content: dict[str, Any]) -> dict[str, Any]:
     return tables
 
 
-def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[str, Any]) -> Any:
+def _begin(settings: config.Wandb, mode: str, folder: Path, content: dict[str, Any], again: bool) -> Any:
     """The W&B run, grouped so that the seeds of one scheme can be averaged and the schemes of one task overlaid.
 
     What W&B's files hold of the run from before is replaced, since all its records are logged again.
@@ -138,10 +119,12 @@ def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[s
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # its telemetry looks an address up, offline too
     import wandb
 
+    if again:  # the attempt before still holds the run's id
+        wandb.teardown(exit_code=1)
     # nothing of the machine, its user or the checkout: run.json has what repeats the run
     private = {"disable_git": True, "disable_code": True, "host": "", "x_disable_meta": True}
     private |= {"x_disable_machine_info": True, "x_disable_stats": True, "x_save_requirements": False}
-    run = wandb.init(
+    return wandb.init(
         mode=mode,
         project=settings.project or os.environ.get("WANDB_PROJECT") or "rope_lab",
         entity=settings.entity,
@@ -155,7 +138,3 @@ def _init_wandb(settings: config.Wandb, mode: str, folder: Path, content: dict[s
         settings=wandb.Settings(init_timeout=8, console="off", **private),
         reinit="finish_previous",
     )
-    run.define_metric(f"{SECTION}*", summary="none")
-    for name in AXES:
-        run.define_metric(chart(name), summary="none", hidden=True)
-    return run
