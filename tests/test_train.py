@@ -277,7 +277,7 @@ def test_fresh_starts_over_once_however_often_a_queue_begins_its_job(tiny, monke
 def test_other_code_is_warned_of_when_finished_and_refused_when_not(tiny, tmp_path, monkeypatch, caplog):
     stopped_run(tiny, tmp_path / "runs", monkeypatch)
     monkeypatch.setattr(provenance, "code", lambda cfg: {"numerics": 99, "plugin": {}})
-    with pytest.raises(ConfigError, match=r"begun by other code .*fresh=true starts over, other_code=true"):
+    with pytest.raises(ConfigError, match=r"begun by other code.*fresh=true starts over, other_code=true"):
         run(tiny)
     assert run([*tiny, "other_code=true"])["status"] == "finished"
     monkeypatch.setattr(provenance, "code", lambda cfg: {"numerics": 100, "plugin": {}})
@@ -523,7 +523,6 @@ def test_mistakes_of_sampling_are_one_line(folder):
         ([str(folder), "é"], "not in the task's alphabet"),
         ([str(folder), "a" * 65], "must have 1 to 64"),
         ([str(folder), ""], "must have 1 to 64"),
-        ([str(folder), "-n", "0"], "-n 0: must be at least 1"),
         ([str(parent)], f"is not a run folder, it has no readable run.json; did you mean {folder}?"),
         ([f"{folder}/run.json"], f"did you mean {folder}?"),
         ([str(parent / "mistyped")], f"did you mean {folder}?"),
@@ -551,9 +550,9 @@ def test_more_and_longer_problems_are_graded_at_the_end(tiny, capsys):
     [
         (["position=learned", "eval.lengths=[13,60]"], "position=learned: .* positions are more than the 64"),
         (["position=randomized_rope", "position.longest=100", "eval.lengths=[60]"], "position.longest=100: must be at"),
-        (["task=substring_by_prefix", "eval.lengths=[20]"], "eval.lengths=.*20.*: context=20: must be at least"),
+        (["task=substring_by_prefix", "eval.lengths=[20]"], "eval.lengths=.*20.*: context=20: must be a whole"),
         (["eval.lengths=[0]"], "eval.lengths=0: must be"),
-        (["eval.lengths=[26,13]"], "must be in rising order"),
+        (["eval.lengths=[26,13]"], "must be a list in rising order"),
         (["eval.problems_at_end=5"], r"problems_at_end=5: must be at least eval\.problems=8"),
         (["model.attention=linear", "position=alibi"], "model.attention=linear: Alibi adds to attention scores"),
     ],
