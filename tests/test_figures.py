@@ -116,9 +116,9 @@ def test_the_usual_recipe_has_a_figure_and_the_last_digits_of_its_layout_change_
     made = runs({"rope": ROPE, "roper": ROPER}, recipe_id="a")
     made += runs({"rope": ROPE[:2]}, recipe_id="b", settings={"train.lr": 1})
     groups = group(made, PUBLISHED)
-    drawn = [[figures.draw(g, name) for g, name in figures.names(groups).items()] for _ in range(3)]
+    drawn = [figures.draw(groups) for _ in range(3)]
     assert drawn[0] == drawn[1] == drawn[2]
-    assert [list(files) for files in drawn[0]] == [["reduced-substring_by_index-curves.svg"], []]
+    assert [name for name, _ in drawn[0].values()] == ["reduced-substring_by_index-curves.svg"]
 
 
 def test_text_is_plotted_by_length_as_a_loss_that_has_no_floor():
@@ -229,7 +229,7 @@ def test_any_numbers_can_be_plotted(seed):
             changes = {"curves": {}} if chance.random() < 0.3 else {}
             changes["slices"] = {"length_loss": some(), "length": {"3": (9, 0.5)}} if seed % 2 else {}
             made.append(make_row(scheme, run, curve, **PREFIX | changes))
-    (drawn,) = figures.draw(only(made), "x").values()
+    ((_, drawn),) = figures.draw([only(made)]).values()
     assert drawn.endswith(b"</svg>\n")
     found = verdicts([only(made)], [], PUBLISHED)
     assert not found or figures.forest(found, "RoPER").endswith(b"</svg>\n")

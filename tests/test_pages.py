@@ -1,14 +1,11 @@
 """Pages of results: what stands where, and that nothing which others wrote is lost."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import matplotlib as mpl
 import pytest
 from builders import ROPE, ROPER, make_pairs, table_rows
-from conftest import ROOT
 
 from rope_lab.results import __main__ as results
 from rope_lab.results import figures, pages
@@ -77,16 +74,12 @@ def test_marks_in_the_users_own_text_before_the_first_are_text(out):
 # Plotted first, replaced last
 
 
-def test_a_notebooks_backend_and_a_matplotlibrc_change_nothing(out, tmp_path):
-    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfigure.facecolor: red\n")
-    odd = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "rope_lab.results", str(out)]
+def test_a_matplotlibrc_changes_nothing(tmp_path):
     drawn = []
-    for folder, environment in ((tmp_path, odd), (ROOT, os.environ)):
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        drawn.append((out / "figures" / CURVES).read_bytes())
-    assert drawn[0] == drawn[1] != b"a figure"
+    for odd in ({}, {"text.usetex": True, "figure.facecolor": "red", "lines.linewidth": 9}):
+        with mpl.rc_context(odd), figures.styled():
+            drawn.append(dict(mpl.rcParams))
+    assert drawn[0] == drawn[1]
 
 
 @pytest.mark.parametrize("name", ["README.md", "index.md"])

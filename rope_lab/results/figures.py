@@ -6,15 +6,11 @@ scheme has the same colour in all of them, and files are the same to the byte fo
 
 import io
 import math
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from unittest.mock import patch
 
-with patch.dict(os.environ):
-    os.environ.pop("MPLBACKEND", None)  # a notebook's, which may be missing here, stops the import
-    import matplotlib as mpl
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -55,28 +51,24 @@ TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and stands 
 FOREST = "verdicts.svg"
 
 
-def names(shown: list[Group | Sweep]) -> dict[Group | Sweep, str]:
-    """What the names of the figures of each group and sweep begin with."""
-    found: dict[Group | Sweep, str] = {}
+def draw(shown: list[Group | Sweep]) -> dict[Group | Sweep, tuple[str, bytes]]:
+    """The figure of each sweep, and of each group under its usual recipe: the name of its file, and SVG."""
+    drawn: dict[Group | Sweep, tuple[str, bytes]] = {}
+    taken: set[str] = set()
     for each in shown:
-        group = each.group if isinstance(each, Sweep) else each
-        own = f"-{each.setting.replace('.', '_')}" if isinstance(each, Sweep) else ""
-        name = f"{group.scale}-{group.task}{own}"
-        unusual = isinstance(each, Group) and each.variant
-        found[each] = f"{group.scale}-{group.task}-{each.recipe_id}" if unusual or name in found.values() else name
-    return found
-
-
-def draw(shown: Group | Sweep, name: str) -> dict[str, bytes]:
-    """The figure of a group or sweep as SVG by the name of its file; none of another recipe than the usual one."""
-    if isinstance(shown, Group) and (shown.finished.empty or shown.variant):
-        return {}
-    with styled():
-        if isinstance(shown, Sweep):
-            return {f"{name}-sweep.svg": rendered(_sweep(shown))}
-        if shown.lengths:
-            return {f"{name}-lengths.svg": rendered(_lengths(shown))}
-        return {f"{name}-curves.svg": rendered(_curves(shown))}
+        if isinstance(each, Sweep):
+            group, kind, plot = each.group, f"{each.setting.replace('.', '_')}-sweep", _sweep
+        elif each.finished.empty or each.variant:
+            continue
+        else:
+            group, kind, plot = each, *(("lengths", _lengths) if each.lengths else ("curves", _curves))
+        name = f"{group.scale}-{group.task}-{kind}.svg"
+        if name in taken:
+            name = f"{group.scale}-{group.task}-{group.recipe_id}-{kind}.svg"
+        taken.add(name)
+        with styled():
+            drawn[each] = name, rendered(plot(each))
+    return drawn
 
 
 @contextmanager

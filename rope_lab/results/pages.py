@@ -26,7 +26,7 @@ ALT = {
     "sweep": "final scores against the setting",
 }
 
-Links = dict[Group | Sweep, list[str]]  # the names of the figures of each
+Links = dict[Group | Sweep, str]  # the name of the figure of each
 
 
 @dataclass(frozen=True)
@@ -94,26 +94,22 @@ def publish(out: Path, content: Content) -> list[Path]:
     for each in content.shown:
         page = each.report.page
         pages.setdefault(page if page and (out / page).exists() else INDEX, []).append(each)
-    drawn = {each: figures.draw(each, name) for each, name in figures.names(content.shown).items()}
-    files = {name: svg for each in drawn.values() for name, svg in each.items()}
+    drawn = figures.draw(content.shown)
+    links = {each: name for each, (name, _) in drawn.items()}
+    made = {page: _sections(content, shown, links) for page, shown in pages.items()}
+    made[INDEX] = _index(content, pages, links, made.get(INDEX, ""))
+    pieces = {out / page: _between(out / page, generated) for page, generated in made.items()}
+    files = dict(drawn.values())
     if content.has_forest:
         files[figures.FOREST] = figures.forest(content.verdicts, content.published.title(content.published.contender))
-    links = {each: list(drawn[each]) for each in content.shown}
-    made = {page: _sections(content, shown, links) for page, shown in pages.items() if page != INDEX}
-    made[INDEX] = _index(content, pages, links)
-
-    around = {page: _around(out / page) for page in made}
     if files:
         make_folder(out / "figures")
-    for name, svg in files.items():
-        write_whole(out / "figures" / name, svg)
-    for page, generated in made.items():
-        before, after = around[page]
-        write_whole(out / page, f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}".encode())
-    return [out / page for page in made]
+    for path, piece in [*((out / "figures" / name, svg) for name, svg in files.items()), *pieces.items()]:
+        write_whole(path, piece)
+    return list(pieces)
 
 
-def _index(content: Content, pages: dict[str, list[Group | Sweep]], links: Links) -> str:
+def _index(content: Content, pages: dict[str, list[Group | Sweep]], links: Links, own: str) -> str:
     """README.md: the verdicts, a figure of each page, and the sections that are on no other page."""
     parts = [_section(content.asked)] if content.asked else []
     parts += [_figure(figures.FOREST)] if content.has_forest else []
@@ -121,9 +117,8 @@ def _index(content: Content, pages: dict[str, list[Group | Sweep]], links: Links
     for page, shown in pages.items():
         if page != INDEX:
             parts.append(f"## [{escaped(shown[0].report.title)}]({page})")
-            parts += [_figure(name) for each in shown[:1] for name in links[each][:1]]
-    parts += [_sections(content, pages.get(INDEX, []), links), problems(content)]
-    return "\n\n".join(filter(None, parts))
+            parts.append(_figure(links.get(shown[0])))
+    return "\n\n".join(filter(None, [*parts, own, problems(content)]))
 
 
 def verdict_table(content: Content, short: bool = False) -> str:
@@ -138,19 +133,17 @@ def put_verdicts(page: Path, content: Content, folder: str) -> None:
 
     Raises OSError, and ValueError if the page has no marks.
     """
-    before, after = _around(page)
     parts = [_figure(figures.FOREST, folder)] if content.has_forest else []
-    generated = "\n\n".join([*parts, verdict_table(content, short=True)])
-    write_whole(page, f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}".encode())
+    write_whole(page, _between(page, "\n\n".join([*parts, verdict_table(content, short=True)])))
 
 
 def _sections(content: Content, shown: Sequence[Group | Sweep], links: Links) -> str:
-    return "\n\n".join(_section(content.sections[each.recipe_id], links.get(each, [])) for each in shown)
+    return "\n\n".join(_section(content.sections[each.recipe_id], links.get(each)) for each in shown)
 
 
-def _section(section: Section, links: Sequence[str] = ()) -> str:
+def _section(section: Section, figure: str | None = None) -> str:
     parts = [f"## {escaped(section.title)}", *map(markdown, section.shown), bullets(section.sentences)]
-    parts += [*map(_figure, links), *map(markdown, section.more)]
+    parts += [_figure(figure), *map(markdown, section.more)]
     if section.folded:
         parts += [FOLDED, *map(markdown, section.folded), bullets(section.details), "</details>"]
     return "\n\n".join(filter(None, parts))
@@ -161,12 +154,12 @@ def problems(content: Content) -> str:
     return f"## Not counted\n\n{bullets(map(Strong, content.problems))}" if content.problems else ""
 
 
-def _figure(name: str, folder: str = "figures") -> str:
-    return f"![{ALT[Path(name).stem.rpartition('-')[2]]}]({folder}/{name})"
+def _figure(name: str | None, folder: str = "figures") -> str:
+    return f"![{ALT[Path(name).stem.rpartition('-')[2]]}]({folder}/{name})" if name else ""
 
 
-def _around(page: Path) -> tuple[str, str]:
-    """The text before the marks of a page and after them."""
+def _between(page: Path, generated: str) -> bytes:
+    """A page with another text between its marks, or a new page."""
     check_regular(page)
     try:
         text = read_file(page).decode() if page.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
@@ -176,4 +169,4 @@ def _around(page: Path) -> tuple[str, str]:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{page} has no marks {BEGIN} and {END} to write between")
-    return before, after
+    return f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}".encode()
