@@ -141,19 +141,6 @@ def test_text_is_plotted_by_length_as_a_loss_that_has_no_floor():
     assert "problems" not in str([table, sections.details(found)])
 
 
-def test_the_figure_of_lengths_shows_the_schemes_that_are_best_at_the_greatest_length():
-    """Among ten that end the better the worse they are there; the pair that is compared is always shown."""
-    told = {"task": "text", "metric": "eval/loss", "settings": {"train.seq_len": 64, "task.tokens": "bytes"}}
-    made = []
-    for place, scheme in enumerate(MANY):
-        slices = {"length_loss": {"64": (9, 1 + place / 10), "256": (9, 3 - place / 10)}}
-        made += runs({scheme: [1 + place / 10]}, **told, slices=slices)
-    found = only(made)
-    assert series.best(found) == [*MANY[:6]]
-    assert series.best(found, "length_loss") == ["rope", "roper", *MANY[6:]]
-    assert "6 of 10 schemes" in figures._lengths(found).get_suptitle()
-
-
 # The forest plot
 
 
@@ -195,14 +182,6 @@ def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(plot
     assert diamonds == [pytest.approx([0.0124]), pytest.approx([0.0078])]
     assert names[2] == ["reduced scale, 4 seeds"]
     assert at_row(mine, 0)[-1] == [pytest.approx(np.mean(ROPE) - np.mean(ROPER))]  # behind
-
-
-def test_a_forest_plot_has_an_axis_for_each_corpus_and_unit(plotted):
-    index = some_verdicts()[2]
-    sources = replace(index, report=replace(index.report, title="sources"))
-    nats = replace(index, report=replace(index.report, metric=replace(index.report.metric, unit="nats")))
-    figures.forest([index, sources, nats], "RoPER")
-    assert len(plotted[0].axes) == 3
 
 
 def test_a_forest_plot_is_the_same_bytes_twice_whatever_things_are_called():

@@ -188,11 +188,6 @@ def test_a_diverged_run_counts_as_planned(study, runs):
     assert "1 of them diverged (roper seed 8; counted as 0)" in differs
 
 
-def test_runs_of_two_codes_are_not_paired(study, runs):
-    mixed = [replace(runs[0], numerics=2), *runs[1:]]
-    assert "cannot be paired" in outcome(study, mixed)
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -320,18 +315,6 @@ def test_the_kept_runs_of_our_own_plan_were_planned():
     assert [p for p in plan.unplanned(studies.PLAN, ours) if "git cannot show" not in p] == []
 
 
-def test_a_page_of_the_users_own_beside_a_plan_stays(tmp_path, capsys):
-    (tmp_path / "plan.yaml").write_text(PLAN)
-    (tmp_path / "plan.md").write_text("# My plan\n")
-    with pytest.raises(SystemExit, match=r"plan\.md: was not written by this command, and stays"):
-        plan.main([str(tmp_path / "plan.yaml")])
-    assert (tmp_path / "plan.md").read_text() == "# My plan\n"
-    (tmp_path / "plan.md").unlink()
-    for _ in range(2):
-        plan.main([str(tmp_path / "plan.yaml")])
-    assert "0 of 12 runs have ended" in (tmp_path / "plan.md").read_text()
-
-
 def test_kept_rows_of_a_plan_are_shown_without_tests_of_their_own(tmp_path, capsys):
     """Whoever keeps rows as they end would otherwise look at p values before the last run."""
     make_pairs(tmp_path / "runs", [0.5, 0.6, 0.4], [0.8, 0.9, 0.9])
@@ -352,3 +335,11 @@ def test_a_correction_of_a_studys_wording_stands_on_the_page_and_leaves_the_stud
     plan.main([str(tmp_path / "plan.yaml")])
     assert "Correction: not all of it" in (tmp_path / "plan.md").read_text()
     assert studies.load(tmp_path / "plan.yaml") == studies.parsed(PLAN, "plan.yaml")
+
+
+def test_a_page_of_the_users_own_beside_a_plan_stays(tmp_path):
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    (tmp_path / "plan.md").write_text("# My plan\n")
+    with pytest.raises(SystemExit, match=r"plan\.md: was not written by this command, and stays"):
+        plan.main([str(tmp_path / "plan.yaml")])
+    assert (tmp_path / "plan.md").read_text() == "# My plan\n"

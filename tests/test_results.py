@@ -1,22 +1,17 @@
 """From run folders to rows and tables, on records made for the purpose; broken ones among them."""
 
 import json
-import math
 import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-from random import Random
 
 import pandas as pd
 import pytest
 from builders import PUBLISHED, ROPE, ROPER, STEPS, make_pairs, make_run, row, shipped, shown, table_rows
-from conftest import CONF, ROOT, fuzz, walk
+from conftest import CONF
 from omegaconf import OmegaConf
 
-from rope_lab.files import as_json, digest, sealed
+from rope_lab.files import as_json, sealed
 from rope_lab.results import __main__ as results
 from rope_lab.results import load
 from rope_lab.results.folders import read
@@ -66,16 +61,6 @@ def test_a_user_loads_a_tidy_frame_from_folders_and_kept_records_alike(out, tmp_
     assert load(tmp_path_factory.mktemp("empty")).empty
 
 
-def test_what_is_loaded_without_curves_is_held_to_its_digests(tmp_path, caplog):
-    folder = make_run(tmp_path, "rope", 0, 0.5)
-    content, metrics = json.loads((folder / "run.json").read_text()), (folder / "metrics.jsonl").read_bytes()
-    (folder / "run.json").write_bytes(as_json(sealed(content | {"digests": {"metrics.jsonl": digest(metrics)}})))
-    assert set(load(tmp_path).metric) == {"eval/accuracy", "eval/score", "eval/loss"}
-    (folder / "metrics.jsonl").write_bytes(metrics.replace(b"0.25", b"0.35"))
-    assert load(tmp_path).empty
-    assert "metrics.jsonl is not what run.json says of it" in caplog.text
-
-
 def test_kept_are_curves_of_evaluations_and_of_thresholds(tmp_path, capsys):
     for task in ("substring_by_index", "substring_by_prefix"):
         ends = {"eval/accuracy": 0.5, "eval/loss": 0.5, "train/loss": 0.5}
@@ -107,19 +92,6 @@ def test_a_run_unlike_the_others_is_shown_with_what_it_does(out, capsys, changes
     text = shown(capsys, out)
     assert said in text
     assert row(text, INDEX)["seeds"] == "4"
-
-
-@pytest.mark.parametrize("scheme", ["rope", "mine"])
-def test_a_run_from_before_a_setting_came_is_of_the_same_scheme(tmp_path, capsys, scheme):
-    """Whether or not conf/position/ knows the scheme; a value that the setting had not always had is named."""
-    new = shipped(scheme) | {"value_fraction": 1.0, "value_base": None}
-    old = {key: value for key, value in new.items() if key not in ("value_fraction", "value_base")}
-    for seed, settings in enumerate((old, new, old, old | {"value_base": 50.0})):
-        make_run(tmp_path, scheme, seed, 0.5, config__position=settings)
-    name = PUBLISHED.schemes.get(scheme, {}).get("title", scheme)
-    rows = [line.split("|")[1].strip() for line in shown(capsys, tmp_path).splitlines() if "n=3" in line]
-    assert rows == [name]
-    assert f"| {name} (value_base=50.0) " in shown(capsys, tmp_path)
 
 
 def test_a_scheme_that_lacks_a_setting_of_most_runs_is_another_one(tmp_path, capsys):
@@ -191,20 +163,6 @@ def test_what_conf_says_is_the_plain_recipe_however_many_runs_have_another(tmp_p
     assert headings == ["Substring by Index, scale reduced", f"Substring by Index, {other}, scale reduced"]
 
 
-def test_the_write_ups_own_set_up_is_only_what_it_is(tmp_path, capsys):
-    own = {section: {} for section in ("task", "model", "train")}
-    for key, value in PUBLISHED.tasks["substring_by_index"]["setup"].items():
-        section, name = key.split(".")
-        own[section][name] = value
-    for lr, seeds in ((3e-3, range(3)), (4e-3, [0])):
-        for seed in seeds:
-            changes = {"config__task": own["task"], "config__model": own["model"]}
-            changes |= {"config__train": own["train"] | {"lr": lr}, "name": f"{lr}-{seed}"[2:]}
-            make_run(tmp_path, "rope", seed, 0.5, **changes)
-    lines = [line for line in shown(capsys, tmp_path).splitlines() if "own set-up" in line]
-    assert lines == ["- the write-up's own set-up", "- the write-up's own set-up, but for train.lr=0.004"]
-
-
 def test_a_record_cannot_write_elsewhere(out, tmp_path, capsys):
     """Names become names of files: one that leads out of the folder is no name."""
     make_run(out, "rope", 9, 0.5, scale="../../escaped")
@@ -233,53 +191,6 @@ def test_what_cannot_be_read_is_named_and_nothing_crashes(out, capsys):
     assert row(text, "none")["mean, problems right of 128"] == "25.6 (one seed)"
 
 
-def damage(content: dict, random: Random) -> str:
-    """run.json after one to four accidents: settings gone, of another type or absurd; then bytes cut or changed."""
-    for _ in range(random.randint(1, 4)):
-        group, key = random.choice(list(walk(content)) or [(content, "status")])
-        if random.random() < 0.3:
-            group.pop(key, None)
-        else:
-            group[key] = random.choice([None, [1], {}, "x", -7, 1e308, math.nan, math.inf, [], True, {"a": [[]]}])
-    text = json.dumps(content)
-    if random.random() < 0.2:
-        text = text[: random.randrange(len(text))]
-    if random.random() < 0.2:
-        at = random.randrange(len(text) or 1)
-        text = text[:at] + chr(random.randrange(256)) + text[at + 1 :]
-    return text
-
-
-@pytest.mark.fuzz
-def test_damaged_run_folders_are_named_and_crash_nothing(out, tmp_path, capsys):
-    """So many, 50 at a time beside good ones: a table comes out."""
-    random, named, rounds = Random(0), 0, fuzz(20)
-    for _ in range(rounds):
-        folders = [make_run(tmp_path, random.choice(["rope", "none"]), 100 + i, 0.5) for i in range(50)]
-        for folder in folders:
-            content = json.loads((folder / "run.json").read_text())
-            (folder / "run.json").write_bytes(damage(content, random).encode("latin-1", "replace"))
-            lines = (folder / "metrics.jsonl").read_text().splitlines()
-            lines[random.randrange(3)] = random.choice(["", "5", "[]", "{", '{"step": "x", "a/b": []}', '{"a/b": 1}'])
-            (folder / "metrics.jsonl").write_text("\n".join(lines))
-        text = shown(capsys, out)
-        assert "Substring by Index" in text
-        named += text.count("left out")
-        for folder in folders:
-            shutil.rmtree(folder)
-    assert named > 12 * rounds
-
-
-@pytest.mark.parametrize("lines", [slice(0, 2), slice(0, 0)])
-def test_lost_lines_of_a_curve_are_lost_to_that_scheme_alone(out, capsys, lines):
-    path = next(out.glob("rope-s2*")) / "metrics.jsonl"
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[lines]))
-    index = group(read(out)[0], PUBLISHED)[0]
-    assert index.curves("rope").index.tolist() == (STEPS[:2] if lines.stop else STEPS)
-    assert index.curves("rope").columns.tolist() == ([0, 1, 2, 3] if lines.stop else [0, 1, 3])
-    assert index.curves("roper")[1].tolist() == pytest.approx([0, 128 * 0.97 / 2, 128 * 0.97])
-
-
 def test_a_run_without_its_curve_is_not_counted_where_curves_count(tmp_path, capsys):
     """Whether it was half right at some step is not known; what it ended with is."""
     for seed in range(3):
@@ -290,16 +201,6 @@ def test_a_run_without_its_curve_is_not_counted_where_curves_count(tmp_path, cap
     assert row(text, "RoPE")["half right"] == "2 of 2, 100"
     seeds = next(line for line in table_rows(text) if "half right at step" in line)
     assert seeds["half right at step"] == "100 ? 100"
-
-
-def test_kept_curves_outlive_the_file_that_they_came_from(tmp_path, capsys):
-    runs, kept = tmp_path / "runs", tmp_path / "kept"
-    folder = make_run(runs, "rope", 0, 0.9)
-    for _ in range(2):
-        results.main([str(runs), "--keep", "--into", str(kept)])
-        (run,), problems = read(kept)
-        assert (run.curves["eval/accuracy"][0], problems) == (STEPS, [])
-        (folder / "metrics.jsonl").unlink(missing_ok=True)
 
 
 def test_where_there_are_no_runs_it_is_said_where_some_are_or_how_to_make_one(tmp_path):
@@ -317,18 +218,6 @@ def test_where_there_are_no_runs_it_is_said_where_some_are_or_how_to_make_one(tm
     ):
         with pytest.raises(SystemExit, match=said):
             results.main([str(folder)])
-
-
-@pytest.mark.parametrize("full", [False, pytest.param(True, marks=LINUX)])
-def test_what_cannot_be_shown_is_written_all_the_same(out, full):
-    """Where its reader has left, as after `| head`, without a word; on a full disk with one."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    with open("/dev/full" if full else writer, "w") as screen:
-        command = [sys.executable, "-m", "rope_lab.results", str(out)]
-        done = subprocess.run(command, stdout=screen, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert "| Substring by Index" in (out / "README.md").read_text()
 
 
 def test_a_task_that_was_not_published(tmp_path, capsys):

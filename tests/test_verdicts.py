@@ -129,16 +129,6 @@ def test_a_gain_is_positive_where_the_contender_is_ahead(task, times, sign):
     assert found(*ahead)[0].published == pytest.approx([34.11] if sign > 0 else [0.0124, 0.0078])
 
 
-def test_another_metric_than_the_tasks_own_is_named_and_keeps_its_unit():
-    made = [replace(run, metrics=run.metrics | {"eval/loss": 1 - run.metrics["eval/accuracy"]}) for run in gaining(0.3)]
-    (verdict,) = found(studies=(planned(made, False, metric="eval/loss", times=1.0, unit="nats"),))
-    assert (verdict.word, verdict.gain.mean) == ("yes", pytest.approx(0.3))
-    (shown_as,) = table([verdict], PUBLISHED).rows
-    assert shown_as["scale"] == "reduced, eval/loss, last step"
-    assert shown_as["measured gain [95% interval]"].startswith("+0.3000 [")
-    assert "Substring by Index: nats" in legend([verdict], PUBLISHED)[0]
-
-
 def test_steps_are_shown_as_a_ratio_and_never_on_the_scale_of_the_metric():
     """RoPER is half right at step 100, RoPE at 200."""
     ends = {"rope": [0.0, 0.1, 0.6], "roper": [0.0, 0.6, 0.6]}
@@ -294,13 +284,6 @@ def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
         ]
         assert ("McNemar" in text, "t test" in text) == (tested, tested)
         assert f"with {few} pairs or fewer: estimate and 95% interval, no test" in text
-
-
-def test_differences_that_are_all_alike_are_no_certainty(tmp_path, capsys):
-    make_pairs(tmp_path, [0.5, 0.75], [0.625, 0.875])
-    verdict = row(shown(capsys, tmp_path), "Substring by Index")
-    assert verdict["measured gain [95% interval]"] == "+16.0 [+16.0, +16.0]"
-    assert (verdict["p (corrected for)"], verdict["RoPER ahead?"]) == ("–", "unsure")
 
 
 def test_a_plan_can_write_nothing_into_a_page():

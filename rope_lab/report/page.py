@@ -68,7 +68,7 @@ def _section(folder: Folder, shown: Group | Sweep) -> dict[str, Any]:
     return {
         "section": folder.content.sections[shown.recipe_id],
         "folded": not sweep and bool(shown.variant) and len(folder.content.shown) > 1,
-        "images": [_image(svg) for svg in figures.draw(shown, "sweep").values()] if sweep else [],
+        "images": [_image(svg) for _, svg in figures.draw([shown]).values()] if sweep else [],
         "charts": [] if sweep else charts.of(shown),
         "settings": " ".join(f"{key}={show(value)}" for key, value in sorted(groups[0].settings.items())),
         "runs": Table([row for group in groups for row in _runs(group)], "Every run"),
