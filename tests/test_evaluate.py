@@ -103,23 +103,6 @@ def test_what_ends_early_ends_however_long_other_prompts_are(attention):
     assert sum(w.endswith("#") for w in written) > 40
 
 
-def test_completions_side_by_side_take_no_more_memory_than_they_may(monkeypatch):
-    """Nor does a short prompt wait for a long one, and what is written does not hang on it."""
-    task = SubstringByIndex(6)
-    model = make_model(task)
-    text = "".join(p.prompt + p.completion for p in data.evaluation_problems(task, 4))
-    prompts = [text[:n] for n in (5, 7, 60, 5, 6, 64, 5)]
-    of_token = sum(layer.nbytes for layer in model.new_cache(1, 1))
-    asked, new_cache = [], model.new_cache
-    monkeypatch.setattr(model, "new_cache", lambda rows, slots: asked.append((rows, slots)) or new_cache(rows, slots))
-    together = written_after(model, task, prompts, longest=10, max_len=80)
-    assert asked[1:] == [(5, 17), (2, 74)]  # the first is asked what a row takes
-    asked.clear()
-    monkeypatch.setattr("rope_lab.train.generate.CACHED", 40 * of_token)
-    assert written_after(model, task, prompts, longest=10, max_len=80) == together
-    assert asked[1:] == [(2, 15), (2, 16), (1, 17), (1, 70), (1, 74)]
-
-
 def test_exact_match_under_teacher_forcing_is_exact_match_of_generation():
     """A model trained for a moment, so that some problems are right and some wrong."""
     task = SubstringByIndex(2, "ab" + "cdefgh")
