@@ -1,8 +1,10 @@
 """Run identity from names and settings, and the digest of a user's own files."""
 
 import dataclasses
+import importlib.metadata
 import sys
 
+import torch
 from trained import load
 
 from rope_lab.identity import BACKFILLED, NUMERICS, Identity, identify
@@ -108,3 +110,10 @@ def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp
         assert (digest(scheme) == before) == (name == "beside.py"), name
         (tmp_path / name).write_text(text)
     assert digest(scheme) == before
+
+
+def test_torch_is_recorded_under_the_version_that_it_says_itself(monkeypatch):
+    """Metadata may lack the +cu130 of it; and plain text, which checkpoints may hold."""
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: "0")
+    found = provenance.provenance(load(), torch.device("cpu"), None)["versions"]["torch"]
+    assert (found, type(found)) == (torch.__version__, str)
