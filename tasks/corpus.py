@@ -131,7 +131,7 @@ def read(corpus: str, kind: Kind, vocabulary: int, context: int, name: str) -> t
     except UnicodeDecodeError as error:
         at = error.object[error.start :][:20]
         raise ValueError(f"tokens={kind}: {name} is not UTF-8, at {at!r}; use task.tokens=bytes") from None
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         raise ValueError(f"corpus={corpus}: {error}") from None
     return *parts, coder
 
