@@ -86,6 +86,9 @@ def test_a_sweep_that_starts_over_does_not_ask_for_that_again(run, monkeypatch):
     assert "the same command without fresh=true resumes it" in done.stdout
     assert "the same command without fresh=true runs what is missing" in done.stdout
     assert "sweep: 2 of 2 runs finished" in run("seed=0,1").stdout
+    done = run("seed=0,1", "fresh=true")
+    assert (done.returncode, done.stdout.count("finished after 6 steps")) == (0, 2)
+    assert "sweep: 2 of 2 runs finished" in done.stdout
 
 
 def test_runs_that_were_not_begun_are_no_success(run):

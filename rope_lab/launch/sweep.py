@@ -17,7 +17,7 @@ from rope_lab.identity import Identity
 from rope_lab.launch import clusters, pool
 from rope_lab.launch.job import EXIT_FAILED, Job
 from rope_lab.text import ConfigError, say
-from rope_lab.train import config
+from rope_lab.train import config, provenance
 from rope_lab.train import run as runs
 from rope_lab.train.config import CORES, Config
 from rope_lab.train.console import SHOWN, as_typed, program, same_command
@@ -77,13 +77,18 @@ def identity(cfg: Config) -> Identity:
     return config.identity(cfg)
 
 
-def recorded(cfg: Config) -> dict[str, Any]:
-    """What run.json says of a run, {} if nothing. `damaged`: it has ended, and other files are not as it says."""
+def recorded(cfg: Config, since: str = "9999") -> dict[str, Any]:
+    """What run.json says of a run, {} if nothing; with `fresh`, of a run that was begun at `since` or later.
+
+    The status `damaged`: it has ended, and other files are not as it says.
+    """
     folder = runs.out_folder(cfg) / identity(cfg).run_name
     content = runs.read(folder) or {}
-    if content.get("status") in ENDS and not runs.is_whole(folder, content):
-        return content | {"status": "damaged"}
-    return {} if cfg.fresh and content.get("status") in ENDS else content
+    if content.get("status") not in ENDS:
+        return content
+    if cfg.fresh and content["provenance"]["start"] < since:
+        return {}
+    return content if runs.is_whole(folder, content) else content | {"status": "damaged"}
 
 
 def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", begin: bool = True) -> int:
@@ -94,14 +99,14 @@ def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", b
 
     Raises ConfigError if the launcher cannot begin.
     """
-    contents = {i: recorded(job.cfg) for i, job in enumerate(jobs)}
+    since, contents = provenance.now(), {i: recorded(job.cfg) for i, job in enumerate(jobs)}
     waiting = [i for i, content in contents.items() if content.get("status") not in ENDS]
     if len(waiting) < len(jobs):
         say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs have ended before")
     with Stop() as stopping:
         if waiting and begin:
             returned = _begin([jobs[i] for i in waiting], settings, stopping)
-            contents |= {i: returned.get(n) or recorded(jobs[i].cfg) for n, i in enumerate(waiting)}
+            contents |= {i: returned.get(n) or recorded(jobs[i].cfg, since) for n, i in enumerate(waiting)}
         say(summary(jobs, contents, name))
     if stopping.caught:
         return 128 + stopping.caught
