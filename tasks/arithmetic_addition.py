@@ -70,23 +70,15 @@ class ArithmeticAddition(PackedTask):
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
         a, b = self._numbers(drawn)
         _, carry = self._add(np.pad(a, ((0, 0), (0, 1))), np.pad(b, ((0, 0), (0, 1))))
-        digits_a, digits_b = _count_digits(a), _count_digits(b)
-        return {
-            "digits_a": digits_a,
-            "digits_b": digits_b,
-            "digits": np.maximum(digits_a, digits_b),
-            "carries": carry.sum(axis=1),
-        }
+        x, y = _count_digits(a), _count_digits(b)
+        return {"digits_a": x, "digits_b": y, "digits": np.maximum(x, y), "carries": carry.sum(axis=1)}
 
     def grade(self, problem: Problem, completion: str) -> dict[str, bool]:
         """`accuracy`: every step and the sum are right; `sum_accuracy`: the sum is, whatever stands before it."""
         written = completion.split("#")[0].rpartition("d==")
         right = problem.completion.rpartition("d==")[2].removesuffix("#")
-        ended = "#" in completion and written[1] == "d=="
-        return {
-            "accuracy": completion.startswith(problem.completion),
-            "sum_accuracy": ended and written[2] == right,
-        }
+        total = "#" in completion and written[1] == "d==" and written[2] == right
+        return {"accuracy": completion.startswith(problem.completion), "sum_accuracy": total}
 
     def _numbers(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return drawn[:, : self.digits], drawn[:, self.digits :]
