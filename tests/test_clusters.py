@@ -120,8 +120,8 @@ def logs(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("how", ["requeue", "node down"])
-def test_what_slurm_queues_again_resumes_and_does_not_start_over_once_more(tmp_path, nodes, reference, how):
-    """By scontrol, in a sweep with `fresh=true`, and when its node goes down; the command waits for it."""
+def test_what_slurm_queues_again_resumes(tmp_path, nodes, reference, how):
+    """By scontrol, and when its node goes down; the command waits for it."""
     process = started(tmp_path, nodes, "hydra/launcher=submitit_slurm")
     wait_until_training(tmp_path, process)
     job, _, node = next(line for line in slurm.queue(nodes) if line[1] == "RUNNING")

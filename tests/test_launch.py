@@ -132,6 +132,7 @@ def test_a_launcher_that_lacks_its_package_or_its_cluster_is_one_line(run, monke
         monkeypatch.setitem(sys.modules, package, None)
         done = run(f"hydra/launcher={launcher}", "seed=0,1")
         assert (done.returncode, done.stderr) == (2, f"{package} is not installed; docs/clusters.md says how\n")
+    assert "is not a launcher" in run("hydra/launcher=ray", "hydra.launcher._target_=a.B", "seed=0,1").stderr
     monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace())
     monkeypatch.setenv("PATH", "")
     assert "has no sbatch" in run("hydra/launcher=submitit_slurm", "seed=0,1").stderr

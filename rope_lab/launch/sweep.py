@@ -125,6 +125,8 @@ def _begin(jobs: list[Job], settings: dict[str, Any], stopping: Stop) -> Content
         jobs = [replace(job, threads=max(1, int(cpus or CORES // at_once))) for job in jobs]
     if launcher == "BasicLauncher":
         return pool.in_turn(jobs, stopping)
+    if launcher not in ("in_children", "on_ray", "on_slurm"):
+        raise ConfigError(f"{settings['_target_']}: is not a launcher of rope_lab's; docs/clusters.md names them")
     try:
         logs = None
         if "submitit_folder" in settings:
