@@ -128,7 +128,7 @@ def unkept(jobs: Sequence[Job], folder: Path) -> list[Job]:
 
 
 def arguments() -> argparse.Namespace:
-    about = [__doc__, "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of"]
+    about = [__doc__ or "", "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of"]
     about += [f"  {name:<8} {load(path).about}" for name, path in paths([config.CONF]).items()]
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
