@@ -40,8 +40,9 @@ def in_children(jobs: Sequence[Job], stopping: Stop, at_once: int, logs: Path | 
     logs: a folder for the output of each
     """
     forkserver.set_forkserver_preload([__name__])
-    resource_tracker.ensure_running()  # Python 3.11 unblocks signals when it starts that
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    resource_tracker.ensure_running()  # a SIGHUP would end it; Python 3.11 unblocks signals when it starts it
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     forkserver.ensure_running()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     waiting, running, took, told = list(enumerate(jobs)), {}, [], False
