@@ -5,7 +5,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
-from builders import ROPE, ROPER, make_pairs, table_rows
+from builders import ROPE, ROPER, make_pairs
 
 from rope_lab.results import __main__ as results
 from rope_lab.results import figures, pages
@@ -120,21 +120,3 @@ def test_no_link_is_followed_out_of_a_folder_from_elsewhere(out, tmp_path_factor
         results.main([str(out)])
     assert content(elsewhere) == {"mine": MARKS.encode()}
     assert not name.endswith(".md") or not list((out / "figures").iterdir())
-
-
-def test_the_verdicts_of_our_results_stand_in_the_readme_beside_them_too(out, tmp_path, monkeypatch):
-    """Those that have ended, without means and p."""
-    root = tmp_path / "checkout"
-    root.mkdir()
-    monkeypatch.setattr(results, "RESULTS", root / "results")
-    (root / "README.md").write_text(f"before\n{MARKS}\nafter\n")
-    results.main([str(out), "--keep"])
-    text = (root / "README.md").read_text()
-    assert text.startswith(f"before\n{pages.BEGIN}\n")
-    assert text.endswith(f"{pages.END}\nafter\n")
-    assert [each["task"] for each in table_rows(text)] == ["Substring by Index", "mine"]
-    assert not [name for name in table_rows(text)[0] if name.startswith(("p (", "measured RoPE"))]
-    (root / "README.md").write_text("no marks\n")
-    with pytest.raises(SystemExit, match=r"checkout/README\.md has no marks"):
-        results.main([str(root / "results")])
-    assert (root / "README.md").read_text() == "no marks\n"

@@ -9,7 +9,10 @@ import sys
 import pytest
 from conftest import ROOT, SCHEMES
 
+from rope_lab.results import outcomes
+from rope_lab.results.published import Published
 from rope_lab.results.studies import parsed
+from rope_lab.results.verdicts import verdicts
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "results").glob("**/*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)")
@@ -93,6 +96,33 @@ def test_the_walk_from_a_clone_to_a_comparison(tmp_path, monkeypatch):
 def test_links_lead_somewhere(page):
     targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
+    """Each size in its table: a gain with its interval and seeds, and `yes` and `not shown` as the verdicts are."""
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if re.match(r"\| (Does|Is) it ", line)]
+    said = re.findall(r"([\d.]+)[^(;|]*\(([−\d.]+) to ([\d.]+)\)[^;|]*[;,] (\d+) seeds", " ".join(rows))
+    found = verdicts([], outcomes.of_folder(ROOT / "results")[0], Published())
+    gains = {}
+    for v in found:
+        if v.word in ("yes", "no", "unsure"):
+            digits = 0 if v.report.metric.share else 3
+            ends = [f"{end:.{digits}f}".replace("-", "−") for end in (v.gain.mean, v.gain.low, v.gain.high)]
+            gains[(*ends, str(v.gain.n))] = v.word
+    assert len(rows) == 3
+    assert len(said) == 5
+    assert [gains[each] for each in said] == ["yes", "yes", "unsure", "unsure", "unsure"]
+
+
+def test_the_scheme_of_the_readme_passes_its_check(tmp_path, monkeypatch):
+    from rope_lab.check import main
+
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    (tmp_path / "tempered.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(["position=./tempered.py"])
+    assert not end.value.code
 
 
 def test_every_scheme_is_in_the_table_of_the_readme():

@@ -18,13 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from rope_lab.files import write_whole
-from rope_lab.places import IN_CHECKOUT, RESULTS, newest_run
+from rope_lab.places import RESULTS, newest_run
 from rope_lab.results import against, outcomes, studies
 from rope_lab.results.folders import is_kept, read
 from rope_lab.results.frame import tidy
 from rope_lab.results.groups import group
 from rope_lab.results.kept import Conflict, keep
-from rope_lab.results.pages import INDEX, Content, publish, put_verdicts, text
+from rope_lab.results.pages import Content, publish, text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run, differing
 from rope_lab.text import argument_parser, say, short_path
@@ -134,8 +134,6 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         pages = publish(out, content)
-        if IN_CHECKOUT and out.resolve() == RESULTS and not asks:
-            put_verdicts(RESULTS.parent / INDEX, content, "results/figures")
     except ValueError as error:
         sys.exit(str(error))
     except OSError as error:

@@ -121,20 +121,11 @@ def _index(content: Content, pages: dict[str, list[Group | Sweep]], links: Links
     return "\n\n".join(filter(None, [*parts, own, problems(content)]))
 
 
-def verdict_table(content: Content, short: bool = False) -> str:
+def verdict_table(content: Content) -> str:
     """Whether the contender beats the baseline, on each task."""
-    found = verdicts_of.table(content.verdicts, content.published, short)
-    legend = [] if short else verdicts_of.legend(content.verdicts, content.published)
+    found = verdicts_of.table(content.verdicts, content.published)
+    legend = verdicts_of.legend(content.verdicts, content.published)
     return "\n\n".join(filter(None, [markdown(found), bullets(legend)]))
-
-
-def put_verdicts(page: Path, content: Content, folder: str) -> None:
-    """Writes the forest plot, which is in `folder`, and the verdicts between the marks of a page.
-
-    Raises OSError, and ValueError if the page has no marks.
-    """
-    parts = [_figure(figures.FOREST, folder)] if content.has_forest else []
-    write_whole(page, _between(page, "\n\n".join([*parts, verdict_table(content, short=True)])))
 
 
 def _sections(content: Content, shown: Sequence[Group | Sweep], links: Links) -> str:

@@ -180,8 +180,8 @@ def _published(report: TaskReport, pair: tuple[str, str], sign: int) -> list[flo
     return [sign * (float(ours.split()[0]) - float(theirs.split()[0])) for ours, theirs in versions]
 
 
-def table(found: list[Verdict], published: Published, short: bool = False) -> Table:
-    """A row for each verdict whose runs have ended; `short`: without means and p."""
+def table(found: list[Verdict], published: Published) -> Table:
+    """A row for each verdict whose runs have ended."""
     baseline, contender = (published.title(scheme) for scheme in (published.baseline, published.contender))
     ended, rows = [v for v in found if v.word != OPEN], []
     for v in ended:
@@ -189,11 +189,9 @@ def table(found: list[Verdict], published: Published, short: bool = False) -> Ta
         row = {"task": v.report.title, "scale": v.scale + ("" if v.value == LAST else f", {v.value}")}
         if any(each.published for each in ended):
             row["published gain"] = " / ".join(gains) or NONE
-        if not short:
-            row[f"measured {baseline} → {contender}"] = v.means_text
+        row[f"measured {baseline} → {contender}"] = v.means_text
         row |= {"measured gain [95% interval]": v.gain_text, "seeds": f"{v.gain.n}"}
-        if not short:
-            row["p (corrected for)"] = NONE if math.isnan(v.p) else f"{v.p:.2g} ({v.family})"
+        row["p (corrected for)"] = NONE if math.isnan(v.p) else f"{v.p:.2g} ({v.family})"
         row |= {f"{contender} ahead?": Strong(v.word), "comparison": "planned" if v.planned else "exploratory"}
         rows.append(row)
     return Table(rows, "Verdicts")
