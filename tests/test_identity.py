@@ -77,17 +77,19 @@ def test_ours_has_numerics_and_no_digest():
 
 
 def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp_path, monkeypatch):
-    """A helper's helper and a package too, also for a scheme within one of ours; not what lies beside them."""
-    (tmp_path / "parts").mkdir()
+    """A helper's helper, packages and plain folders too, also for a scheme within one of ours; not what lies beside."""
     texts = {
         "mine_own.py": "from helper_own import GAIN\nfrom rope_lab.model.hooks import PositionScheme\n"
         "import numpy\nclass Mine(PositionScheme): pass\n",
         "helper_own.py": "def late():\n    from parts_own import other\nGAIN = 1\n",
         "parts_own/__init__.py": "",
-        "parts_own/other.py": "X = 1\n",
+        "parts_own/other.py": "from . import third\nfrom .third import X\nX = 1\n",
+        "parts_own/third.py": "import plain_own.fourth as fourth\nX = 1\n",
+        "plain_own/fourth.py": "X = 1\n",
         "beside.py": "Y = 1\n",
     }
-    (tmp_path / "parts_own").mkdir()
+    for folder in ("parts_own", "plain_own"):
+        (tmp_path / folder).mkdir()
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)

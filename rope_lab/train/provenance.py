@@ -1,18 +1,18 @@
 """Where a run comes from: code, command, versions, hardware. What it takes to repeat the run, and nothing private."""
 
+import ast
 import functools
 import hashlib
 import importlib.metadata
 import os
-import pkgutil
 import platform
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +79,32 @@ def _files_of(module: str) -> list[str]:
 
     Of an installed package the files of the package alone.
     """
-    folder = Path(sys.modules[module].__file__).resolve().parents[module.count(".")]
-    beside = {each.name for each in pkgutil.iter_modules([str(folder)])}
-    others = beside if "site-packages" in folder.parts else beside.intersection(instantiate.PACKAGES)
-    finder = ModuleFinder([str(folder)], excludes=others - {module.partition(".")[0]})
-    finder.import_hook(module)
-    paths = {each.__file__ for each in finder.modules.values() if each.__file__}
-    return [f"{Path(path).relative_to(folder)} {hashlib.sha256(Path(path).read_bytes()).hexdigest()}" for path in paths]
+    folder, package = Path(sys.modules[module].__file__).resolve().parents[module.count(".")], module.partition(".")[0]
+    digests, waiting = {}, [module]
+    while waiting:
+        *above, last = waiting.pop().split(".")
+        of_others = (above or [last])[0] != package and "site-packages" in folder.parts
+        if of_others or (above or [last])[0] in instantiate.PACKAGES:
+            continue
+        waiting += [".".join(above)] if above else []
+        base = folder.joinpath(*above, last)
+        path, within = (base / "__init__.py", [*above, last]) if base.is_dir() else (base.with_suffix(".py"), above)
+        if path.is_file() and path not in digests:
+            source = path.read_bytes()
+            digests[path] = f"{path.relative_to(folder)} {hashlib.sha256(source).hexdigest()}"
+            with suppress(SyntaxError):
+                waiting += _imports(source, within)
+    return list(digests.values())
+
+
+def _imports(source: bytes, within: list[str]) -> Iterator[str]:
+    """The names, `package.module.name`, that a module of the package `within` imports."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = within[: len(within) + 1 - node.level] if node.level else []
+            yield from (".".join([*above, *filter(None, [node.module]), each.name]) for each in node.names)
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
