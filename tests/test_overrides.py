@@ -76,6 +76,8 @@ MISTAKES = {
     "-m 'train.lr=interval(0,1)'": "write a list, train.lr=1,2, or 'train.lr=range(1,3)'",
     "-m 'hydra.sweeper.params={seed:1}'": "a list, seed=0,1, or 'seed=range(0,2)'",
     "-m 'position=glob(x*z)'": "matches nothing; there are alibi, ",
+    "-m 'seed=range(0,3,-1)'": "names no values; write a list",
+    "-m 'seed=range(0,3,0)'": "range() arg 3 must not be zero",
     # values
     "seed=a": "seed=a: must be a valid integer",
     "seed=-1": "seed=-1: must be greater than or equal to 0",
@@ -153,7 +155,8 @@ def test_options_may_stand_anywhere_and_cfg_shows_the_settings(tmp_path):
 
 
 def test_a_mistake_through_the_command_line_writes_nothing(tmp_path):
-    for line in ("position=ropr", "-m position=rope,null", "train.lr=nan", "-m hydra/launcher=jobli seed=0,1"):
+    of_hydra = ["hydra/launcher=jobli", "hydra.launcher=null", "hydra.sweeper.params={seed:1}", "hydra/sweeper=basic"]
+    for line in ("position=ropr", "-m position=rope,null", "train.lr=nan", *(f"-m {w} seed=0,1" for w in of_hydra)):
         done = command([*line.split(), "out=runs"], tmp_path)
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1

@@ -10,7 +10,7 @@ from rope_lab.launch import job, sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.text import ConfigError, say
 from rope_lab.train import config, distributed, help
-from rope_lab.train.overrides import expand, read_arguments
+from rope_lab.train.overrides import check, expand, parse, read_arguments
 from rope_lab.train.signals import Stop
 
 
@@ -38,7 +38,9 @@ def answer(words: list[str]) -> None:
         else:
             own = [word for word in overrides if sweep.is_hydra(word)]
             rest = [word for word in overrides if word not in own]
-            runs = expand(rest, config.folders_with(config_dir))
+            folders = config.folders_with(config_dir)
+            check(parse(own, folders), folders)
+            runs = expand(rest, folders)
             launcher = sweep.launcher_settings(own)
             status = sweep.launch(sweep.compose_jobs(runs, config_dir), launcher)
     except ConfigError as error:

@@ -35,7 +35,7 @@ def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a preset has the name of a plug-in of Hydra's, which may be installed
             return OmegaConf.to_container(config.compose(words).hydra.launcher, resolve=True)
-    except ConfigError as error:
+    except (ConfigError, ValueError) as error:  # ValueError: of hydra.launcher=null
         raise ConfigError(f"{error}; look at {' '.join(words)}") from None
 
 

@@ -91,9 +91,14 @@ def _values(override: Override, folders: Sequence[Path]) -> list[str]:
     if override.is_interval_sweep():
         raise ConfigError(f"{text}: an interval names no values; write a list, {key}=1,2, or '{key}=range(1,3)'")
     is_glob = isinstance(value, Glob)
-    values = value.filter(names(key, folders)) if is_glob else list(override.sweep_string_iterator())
+    there = names(key, folders)
+    try:
+        values = value.filter(there) if is_glob else list(override.sweep_string_iterator())
+    except ValueError as error:  # range(0,3,0)
+        raise ConfigError(f"{text}: {error}") from None
     if not values:
-        raise ConfigError(f"{text}: matches nothing; {nearest('', names(key, folders), '')}")
+        hint = f"matches nothing; {nearest('', there, '')}" if there else "names no values; write a list"
+        raise ConfigError(f"{text}: {hint}")
     return [f"{override.get_key_element()}={each}" for each in values]
 
 
@@ -103,11 +108,12 @@ def check(parsed: Iterable[Override], folders: Sequence[Path]) -> list[Plugin]:
     for override in parsed:
         key, text = override.key_or_group, override.input_line
         within = [name for name in SETTINGS if name.startswith(f"{key}.")]
-        is_known = key in SETTINGS or key.partition(".")[0] in (*SWAPPED, "hydra")
+        of_hydra = key.startswith(("hydra.", "hydra/"))
+        is_known = key in SETTINGS or of_hydra or key.partition(".")[0] in SWAPPED
         is_known |= key != "recipe" and any((folder / key).is_dir() for folder in folders)  # which follows from others
         if key.startswith(("hydra.sweeper", "hydra/sweeper")):
             raise ConfigError(f"{text}: values of a sweep are overrides: a list, seed=0,1, or 'seed=range(0,2)'")
-        if override.is_sweep_override():
+        if override.is_sweep_override() and not of_hydra:
             as_list = f"; a list is written {key}=[{text.partition('=')[2]}]" if "." in key else ""
             raise ConfigError(f"{text}: several values are a sweep, add -m{as_list}")
         if within:
