@@ -10,6 +10,7 @@ STUB = """#!/bin/sh
 if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; exit; fi
 [ "$1" = -c ] && exit
 pwd >> calls; for word; do echo "$word" >> calls; done
+[ "$2" != rope_lab.table ]
 """
 NAMES = ["My Projects", """it's "R&D"; $HOME (1)""", "a$(touch gone)`touch gone`", "# 100% *\\"]
 
@@ -46,6 +47,11 @@ def test_make_trains_and_cleans_in_a_folder_of_any_name(checkout, tmp_path):
     assert not (checkout / ".venv").exists()
     assert (checkout / "pyproject.toml").exists()
     assert set(tmp_path.iterdir()) == before
+
+
+def test_a_table_that_lacks_runs_is_shown_and_no_success(checkout):
+    assert make(f"PYTHON={checkout / 'stub'}".replace("$", "$$"), "quick-table", cwd=checkout).returncode != 0
+    assert (checkout / "calls").read_text().endswith("-m\nrope_lab.results\n")
 
 
 def test_make_from_another_folder_says_what_to_run(checkout, tmp_path):
