@@ -22,15 +22,14 @@ def sources() -> dict[str, Path]:
 def main() -> None:
     """Runs the command that is named, or lists them all; exit status 2 if there is none of that name."""
     name, there = (sys.argv[1:2] or ["--help"])[0], sources()
-    if name in there or name.startswith("tasks."):
-        module = COMMANDS.get(name, name)
+    if name in there:
+        module = COMMANDS[name]
         sys.argv = [module, *sys.argv[2:]]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     elif name in ("-h", "--help"):
         for each, path in there.items():
             about = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
             print(f"rope-lab {each:<8} {about.partition(': `')[0].partition(chr(10))[0]}")
-        print("rope-lab tasks.TASK: a few problems of a task")
     else:
         print(f"rope-lab {name}: there is no such command; {nearest(name, there, '')}", file=sys.stderr)
         sys.exit(2)

@@ -1,6 +1,7 @@
 """Talks to a trained run: `python -m rope_lab.sample FOLDER [PROMPT]`.
 
 With a prompt, the model completes it; without one, it completes a few held-out problems, right and wrong marked.
+`task=NAME` in place of FOLDER shows a task without a run: a few rows of its training text and held-out problems.
 """
 
 import sys
@@ -8,8 +9,7 @@ from pathlib import Path
 
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, argument_parser, plain, say
-from rope_lab.train import data
-from rope_lab.train.config import Config
+from rope_lab.train import config, data
 from rope_lab.train.evaluate import samples
 from rope_lab.train.generate import Choose, generate, likeliest, sampled
 from rope_lab.train.instantiate import config_errors
@@ -18,7 +18,7 @@ from rope_lab.train.trainer import Diverged, as_evaluated
 from tasks.base import Task
 
 
-def complete(cfg: Config, task: Task, model: Transformer, prompt: str, choose: Choose) -> str:
+def complete(cfg: config.Config, task: Task, model: Transformer, prompt: str, choose: Choose) -> str:
     """What the model writes after `prompt`. Raises ConfigError where the prompt cannot be read."""
     with config_errors():
         tokens = task.encode(prompt)
@@ -32,7 +32,7 @@ def complete(cfg: Config, task: Task, model: Transformer, prompt: str, choose: C
     return task.decode(written)
 
 
-def show_problems(cfg: Config, task: Task, model: Transformer, n: int) -> str:
+def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) -> str:
     """Completions of the first `n` held-out problems, marked right or wrong, the right answer below a wrong one.
 
     Where the task grades nothing, held-out text and how the model writes on.
@@ -53,9 +53,22 @@ def show_problems(cfg: Config, task: Task, model: Transformer, n: int) -> str:
     return "\n".join([*lines, f"{sum(row['accuracy'] for row in written)} of {n} right"])
 
 
+def show_task(choice: str) -> str:
+    """Rows of training text, answers marked, and held-out problems. Raises ConfigError."""
+    cfg = config.load(choice)
+    task = config.build_task(cfg)
+    lines = []
+    with config_errors():
+        for tokens, position in zip(*task.text(data.generator(cfg.seed, data.TRAINING_TEXT), 4, 110), strict=True):
+            lines += [plain(task.decode(tokens)), "".join("^" if p else " " for p in position).rstrip()]
+        for problem in data.evaluation_problems(task, 4):
+            lines.append(f"{plain(problem.prompt)} → {plain(problem.completion)}  {problem.attributes}")
+    return "\n".join(lines)
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("sample", __doc__)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or task=NAME")
     parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="text in the task's alphabet")
     parser.add_argument("-n", type=int, default=8, help="how many held-out problems, where no prompt is given")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package or file to import")
@@ -66,6 +79,9 @@ def main(arguments: list[str] | None = None) -> None:
     if min(given.top_k, given.n) < 1 or (given.temperature is not None and not 0 < given.temperature < 1000):
         parser.error("-n and --top-k must be at least 1, and --temperature above 0")
     try:
+        if str(given.folder).startswith("task="):
+            say(show_task(str(given.folder)))
+            return
         cfg, task, model, content = load_run(given.folder, given.allow)
         say(plain(f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {content['status']}"))
         with as_evaluated(model, cfg):

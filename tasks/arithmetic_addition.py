@@ -6,7 +6,7 @@ lowest first, adds a digit of each number and the carry, as long as either numbe
 
 import numpy as np
 
-from tasks.base import BLANK, LossOn, PackedTask, Problem, check_between, decimal, join, show
+from tasks.base import BLANK, LossOn, PackedTask, Problem, check_between, decimal, join
 
 MOST_DIGITS = 999  # the steps of more would be longer than an answer may be
 
@@ -102,7 +102,3 @@ def _text(number: np.ndarray) -> np.ndarray:
     highest_first = number[:, ::-1]
     begun = np.logical_or.accumulate(highest_first > 0, axis=1)
     return np.where(begun, highest_first + ord("0"), BLANK)
-
-
-if __name__ == "__main__":
-    show(ArithmeticAddition(), length=150)

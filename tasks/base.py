@@ -274,17 +274,3 @@ def different(batch: Callable[[], Iterable[Problem]], n: int) -> list[Problem]:
         if repeats == 50:
             raise ValueError(f"{n:,} different evaluation problems are more than the task has, it has about {before:,}")
     return list(found.values())[:n]
-
-
-def show(task: Task, length: int = 110) -> None:
-    """Print a few rows of training text, answers marked, and a few problems."""
-    rng = np.random.default_rng(0)
-    print("training text; ^ marks answers\n")
-    for tokens, position in zip(*task.text(rng, 4, length), strict=True):
-        print("  " + task.decode(tokens))
-        print("  " + "".join("^" if p else " " for p in position).rstrip() + "\n")
-    print("evaluation problems\n")
-    for problem in task.problems(rng, 3):
-        for name in ("prompt", "completion", "attributes"):
-            print(f"  {name:<10}  {getattr(problem, name)}")
-        print()

@@ -9,7 +9,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import BLANK, LossOn, PackedTask, check_between, check_letters, decimal, join, show
+from tasks.base import BLANK, LossOn, PackedTask, check_between, check_letters, decimal, join
 
 MOST_LETTERS = 10_000
 
@@ -86,7 +86,3 @@ class IndirectIndexing(PackedTask):
 
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
         return {"shift": drawn[:, -1], "string_length": (drawn[:, :-2] >= 0).sum(axis=1)}
-
-
-if __name__ == "__main__":
-    show(IndirectIndexing())

@@ -4,7 +4,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import BLANK, LONGEST_ANSWER, LossOn, PackedTask, check_between, check_letters, decimal, join, show
+from tasks.base import BLANK, LONGEST_ANSWER, LossOn, PackedTask, check_between, check_letters, decimal, join
 
 MOST_LETTERS = LONGEST_ANSWER - 2  # `'#` stands after them in an answer
 
@@ -62,7 +62,3 @@ class SubstringByIndex(PackedTask):
 
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
         return {"index": drawn[:, -1], "suffix_length": (drawn[:, :-1] >= 0).sum(axis=1) - drawn[:, -1]}
-
-
-if __name__ == "__main__":
-    show(SubstringByIndex())

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks.base import LossOn, Problem, Task, Text, check_between, check_letters, different, is_held_out, show
+from tasks.base import LossOn, Problem, Task, Text, check_between, check_letters, different, is_held_out
 
 MOST, MOST_COPIED = 10**9, 2**15 - 1  # tokens; answer positions are int16
 
@@ -158,7 +158,3 @@ class SubstringByPrefix(Task):
         unknown, from_source = first + known, int(d.column[row, source + known])
         attributes = {"copy": int(copy), "known": known, "distance": unknown - from_source}
         return Problem(d.tokens[row, : first + self.copy_length], unknown, attributes, self.decode)
-
-
-if __name__ == "__main__":
-    show(SubstringByPrefix())

@@ -12,7 +12,7 @@ import numpy as np
 
 from tasks import coders
 from tasks import corpus as corpora
-from tasks.base import LONGEST_ANSWER, Problem, Task, Text, check_between, show
+from tasks.base import LONGEST_ANSWER, Problem, Task, Text, check_between
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,3 @@ class RealText(Task):
 
     def decode(self, tokens: np.ndarray) -> str:
         return self.coder.decode(tokens)
-
-
-if __name__ == "__main__":
-    show(RealText())

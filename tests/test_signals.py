@@ -175,7 +175,6 @@ SLOW_IMPORTS = {  # a command, and something that it imports
     "rope_lab.probe": "matplotlib",
     "rope_lab.results": "numpy",
     "rope_lab.table": "omegaconf",
-    "tasks.substring_by_index": "numpy",
 }
 
 
