@@ -1,19 +1,20 @@
 """Text as tokens: bytes, characters, or byte pairs."""
 
+import io
 import logging
-import subprocess
-import sys
 from collections.abc import Iterable
 from itertools import chain
-from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
 import numpy as np
 
+from rope_lab.threads import in_thread
+
 log = logging.getLogger(__name__)
 
 Kind = Literal["bytes", "characters", "bpe"]
+LONGEST = 256  # characters of a word of byte pairs; longer ones are cut, or each pair would take a pass over them
 
 
 class Coder:
@@ -81,25 +82,20 @@ class Pairs(Coder):
 
     @staticmethod
     def learn(blocks: Iterable[bytes], vocabulary: int) -> str:
-        """Runs tasks/pairs.py, because a signal ends a process but not the package's Rust."""
-        _tokenizers()
+        """Learns in a thread: the package's Rust heeds no signal, and a process that is ended does not wait for it."""
+        t = _tokenizers()
         if vocabulary < 257:
             raise ValueError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
         log.warning("learning %d byte pairs of the corpus, once", vocabulary)
-        command = [sys.executable, "-P", Path(__file__).with_name("pairs.py"), str(vocabulary)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with subprocess.Popen(command, **pipes, start_new_session=True) as child:
-            try:
-                for block in blocks:
-                    block.decode()  # raises UnicodeDecodeError here
-                    child.stdin.write(block)
-                learned, _ = child.communicate()
-            finally:
-                child.kill()
-                child.wait()
-        if child.returncode:
-            raise ValueError(f"tokens=bpe: the process that learns byte pairs ended with status {child.returncode}")
-        return learned.decode()
+        pairs, in_bytes = t.Tokenizer(t.models.BPE()), t.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        cut = t.pre_tokenizers.Split(t.Regex(rf"\S{{{LONGEST}}}"), "isolated")
+        pairs.pre_tokenizer, pairs.decoder = t.pre_tokenizers.Sequence([cut, in_bytes]), t.decoders.ByteLevel()
+        bytes_ = sorted(in_bytes.alphabet())
+        trainer = t.trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=bytes_, show_progress=False)
+        text = io.BytesIO(b"".join(blocks))
+        lines = (line for whole in text for line in whole.decode().splitlines(keepends=True))
+        in_thread(lambda: pairs.train_from_iterator(lines, trainer)).result()
+        return pairs.to_str()
 
     def encode(self, text: bytes) -> np.ndarray:
         lines = self.pairs.encode_batch_fast(text.decode().splitlines(keepends=True))

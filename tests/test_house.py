@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import ROOT, SCHEMES, TASKS
 
-BASE = {"rope_lab", "places", "text", "shipped", "files", "command", "identity", "seeds"}
+BASE = {"rope_lab", "places", "text", "shipped", "files", "command", "identity", "seeds", "threads"}
 # What each package may import besides itself and BASE.
 PACKAGES = {
     "model": set(),

@@ -3,16 +3,12 @@
 import logging
 import os
 import shutil
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from rope_lab.text import first_line
+from rope_lab.threads import in_thread
 from rope_lab.train import config
 
 log = logging.getLogger(__name__)
@@ -51,45 +47,24 @@ class Wandb:
 
     def _call(self, action: Callable[[], Any], failure: str) -> Any:
         """What `action` returns; at an error or after PATIENCE None, with a warning, and W&B is left out."""
-        done: Future = Future()
-
-        def work() -> None:
-            try:
-                done.set_result(action())
-            except BaseException as error:
-                done.set_exception(error)
-
-        threading.Thread(target=work, daemon=True).start()
         try:
-            return done.result(PATIENCE)
+            return in_thread(action).result(PATIENCE)
         except Exception as error:
             self.run = None
-            log.warning("W&B %s; metrics.jsonl is written all the same: %s", failure, reason(error))
+            why = f"no answer within {PATIENCE} s" if isinstance(error, TimeoutError) else " ".join(str(error).split())
+            log.warning("W&B %s; metrics.jsonl is written all the same: %s", failure, why)
 
 
 def mode_of_environment() -> str:
     """The mode that W&B's own variables ask for, offline without them."""
     if os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1", "yes"):
         return "disabled"
-    mode = os.environ.get("WANDB_MODE") or "offline"
-    return {"dryrun": "offline", "run": "online"}.get(mode, mode)
+    return os.environ.get("WANDB_MODE") or "offline"
 
 
 def files_beside(folder: Path) -> Path:
     """The folder of W&B's files: in WANDB_DIR, or beside the run folders."""
     return Path(os.environ.get("WANDB_DIR") or folder.parent) / "wandb"
-
-
-def reason(error: BaseException) -> str:
-    """What an error says, in one line; of a setting that W&B refuses, with the variable that it comes from."""
-    if isinstance(error, TimeoutError):
-        return f"no answer within {PATIENCE} s"
-    if not isinstance(error, ValidationError):
-        return first_line(error)
-    wrong = error.errors()[0]
-    key = str(wrong["loc"][0])
-    names = [name for name in os.environ if name.startswith("WANDB_") and key.endswith(name[6:].lower())]
-    return f"{', '.join(names) or key}: {wrong['msg']}"
 
 
 def _tables(run: Any, content: dict[str, Any]) -> dict[str, Any]:

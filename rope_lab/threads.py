@@ -1,0 +1,19 @@
+"""Work that may hang or heed no signal, in a thread."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+
+def in_thread(act: Callable[[], object]) -> Future:
+    """What `act` returns or raises, in a thread that the end of the process does not wait for."""
+    done: Future = Future()
+
+    def work() -> None:
+        try:
+            done.set_result(act())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return done
