@@ -64,13 +64,13 @@ def check(cfg: Config, group: str) -> Iterator[tuple[str, str, str]]:
             note = tried()
         except ConfigError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             yield "WRONG", name, str(error) if type(error) is AssertionError else located(error, getattr(cfg, group))
             return
         yield "note" if note else "ok", name, note or ""
 
 
-def located(error: Exception, node: dict) -> str:
+def located(error: BaseException, node: dict) -> str:
     """An error in one line, with the last line that it passed through, of the user's file if there is one."""
     own = {inspect.getsourcefile(cls) for cls in instantiate.classes(node)}
     frames = list(traceback.extract_tb(error.__traceback__))

@@ -121,11 +121,11 @@ def read(corpus: str, kind: Kind, vocabulary: int, context: int, name: str) -> t
             )
             coder = CODERS[kind](learned.tobytes().decode())
         for side, part, least in (("training", text[:split], 2 * context + 1), ("held-out", text[split:], context + 1)):
-            if kind != "bytes" and len(part):
+            if kind != "bytes" and len(part) >= least:
                 made = _once(folder / f"{stem}-{side}", lambda part=part: map(coder.encode, _blocks(part)))
                 part = made.view(coder.dtype)
             if len(part) < least:
-                has = f"its {side} part has {len(part):,} tokens, context={context} needs {least:,}"
+                has = f"its {side} part has no more than {len(part):,} tokens, context={context} needs {least:,}"
                 raise ValueError(f"path={name}: the corpus is too small: {has}")
             parts.append(part)
     except UnicodeDecodeError as error:

@@ -67,6 +67,7 @@ MISTAKES = [  # what a user writes, the check that finds it, words of what it sa
     (BIAS + "(at_S - at_T[:, None])[None]", "shapes", "bias returns torch.int64"),
     (BIAS + "torch.zeros(2, 4, len(at_T), len(at_S))", "shapes", "must be [4, 1, 1]"),
     (EMBED + "x + missing", "shapes", "NameError: name 'missing' is not defined (own.py:7)"),
+    (EMBED + "exit(0)", "shapes", "SystemExit: 0 (own.py:7)"),
     (EMBED + "x + torch.rand_like(x)", "shapes", "random numbers belong into draw"),
     (EMBED + "x.add_(1)", "shapes", "embed changes what it is given"),
     (EMBED + "x + x.mean(1, keepdim=True)", "causality", "position 0 depend on a later token"),

@@ -367,6 +367,7 @@ BAD = {
     "pipe": (os.mkfifo, [], "pipe: is not a regular file"),
     "empty.txt": (b"", [], "empty.txt: the corpus is too small"),
     "tiny.txt": (b"a few words" * 20, [], "too small"),
+    "lines.txt": (b"hello world " * 20 + b"\n", ["task.tokens=characters"], "too small: its held-out part"),
     "line.txt": (b"hello world\n", ["task.tokens=characters"], "too small"),
     "latin.txt": ("läuft ".encode("latin-1") * 5000, ["task.tokens=characters"], "latin.txt is not UTF-8"),
     "other.txt": (b"abc " * 5000, ["task.corpus=0123456789abcdef"], "give one of the two"),

@@ -372,8 +372,8 @@ def test_a_run_ends_at_the_time_it_is_given(tmp_path):
 
 @pytest.mark.parametrize("where", ["update", "evaluate_now", "build"])
 def test_code_that_exits_with_status_0_is_a_failure(tmp_path, monkeypatch, where):
-    """A hook that calls sys.exit(): the run did not finish, and whoever reads exit statuses learns it."""
-    monkeypatch.setattr(train, where, lambda *_: sys.exit(0))
+    """A hook that calls exit(): the run did not finish, and whoever reads exit statuses learns it."""
+    monkeypatch.setattr(train, where, lambda *_: exit(0))
     done = command([*TINY, "out=runs"], tmp_path)
     assert done.returncode == 1
     assert re.fullmatch(r"test_train\.py, line \d+: exits Python with status 0 .*\n", done.stderr)

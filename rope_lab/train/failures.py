@@ -32,6 +32,6 @@ def in_one_line(cfg: Config) -> Iterator[None]:
     except SystemExit as end:
         if end.code not in (None, 0):
             raise
-        frame = traceback.extract_tb(end.__traceback__)[-1]
+        frame = [each for each in traceback.extract_tb(end.__traceback__) if each.filename[0] != "<"][-1]
         where = f"{Path(frame.filename).name}, line {frame.lineno}"
         raise RunFailed(f"{where}: exits Python with status 0 during the run; raise an error instead") from None
