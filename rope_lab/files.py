@@ -32,9 +32,11 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             beside.unlink()
+        if isinstance(error, OSError):
+            error.filename = str(path)  # a full disk names no file, others the temporary one
         raise
     descriptor = os.open(path.parent, os.O_RDONLY)
     with suppress(OSError):  # of file systems that cannot sync a folder

@@ -24,7 +24,7 @@ from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG, Job
 from rope_lab.results import studies
 from rope_lab.results.kept import read_kept
-from rope_lab.results.studies import PlanError, Study
+from rope_lab.results.studies import Study
 from rope_lab.seeds import Seeds
 from rope_lab.text import ConfigError, argument_parser, first_line, nearest, say, show
 from rope_lab.train import config
@@ -107,7 +107,7 @@ def planned(study: Study) -> list[list[str]]:
 
 
 def runs_of(name: str, folders: Sequence[Path]) -> list[list[str]]:
-    """The runs of a table, of a study by its name, or of all studies of a plan. Raises TableError and PlanError."""
+    """The runs of a table, of a study by its name, or of all studies of a plan. Raises TableError and ConfigError."""
     tables, plan = paths(folders), studies.load() if studies.PLAN.exists() else []
     ours = {study.name: study for study in plan}
     path = tables.get(name, Path(name))
@@ -143,7 +143,7 @@ def arguments() -> argparse.Namespace:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Runs what is missing of a table; returns an exit status. Raises ConfigError, TableError and PlanError."""
+    """Runs what is missing of a table; returns an exit status. Raises ConfigError and TableError."""
     table = runs_of(given.table, config.folders_with(given.config_dir))
     hydra = [word for word in given.overrides if sweep.is_hydra(word)]
     extra = [word for word in given.overrides if word not in hydra]
@@ -170,7 +170,7 @@ def run(given: argparse.Namespace) -> int:
 def main() -> None:
     try:
         status = run(arguments())
-    except (ConfigError, TableError, PlanError) as error:
+    except (ConfigError, TableError) as error:
         print(error, file=sys.stderr)
         status = EXIT_BAD_CONFIG
     sys.exit(status)

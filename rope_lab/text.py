@@ -6,7 +6,9 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,17 @@ class ConfigError(ValueError):
 
     def __str__(self) -> str:
         return plain(super().__str__())
+
+
+@contextmanager
+def errors_as_exit() -> Iterator[None]:
+    """Around a command: exit with one line on a ConfigError or OSError."""
+    try:
+        yield
+    except ConfigError as error:
+        sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
 def argument_parser(command: str, about: str) -> argparse.ArgumentParser:

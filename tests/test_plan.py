@@ -17,6 +17,7 @@ from rope_lab.results.published import Published
 from rope_lab.results.runs import Run
 from rope_lab.results.stats import Interval
 from rope_lab.shipped import shipped
+from rope_lab.text import ConfigError
 
 PLAN = """
 studies:
@@ -219,7 +220,7 @@ def test_a_run_of_mixed_origin_is_named_and_nothing_is_tested(study, runs):
 
 
 def test_two_runs_for_one_cell_are_refused(study, runs):
-    with pytest.raises(studies.PlanError, match="two runs are roper seed 8"):
+    with pytest.raises(ConfigError, match="two runs are roper seed 8"):
         outcome(study, [*runs, make_row("roper", 8, [0.0, 1.0], run_id="other")])
 
 
@@ -262,9 +263,9 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
             "hypothesis: RoPER is ahead.\n    guess: 1",
             "guess is 1: Unexpected keyword argument",
         ),
-        ("studies:", "study:", "is no plan"),
-        ("studies:", "studies: {", "is no plan"),
-        ("hypothesis", "\udcff", "is no plan"),
+        ("studies:", "study:", "is not a plan"),
+        ("studies:", "studies: {", "is not a plan"),
+        ("hypothesis", "\udcff", "hypothesis is missing"),
         ("rope: 8-13", "rope: 0-999999999999", "at most 10,000 seeds"),
     ],
 )
@@ -272,6 +273,7 @@ def test_a_plan_that_cannot_be_read_is_said_in_a_line(old, new, named, tmp_path)
     path = tmp_path / "mine.yaml"
     path.write_text(PLAN.replace(old, new), errors="surrogateescape")
     path.with_name("plan.yaml").symlink_to(path)
+    path.with_name("runs.jsonl").touch()
     for command in (plan.main, results.main):  # which reads the plan in a folder of results
         with pytest.raises(SystemExit) as refused:
             command([str(path if command is plan.main else tmp_path)])

@@ -167,7 +167,7 @@ def test_its_question_can_be_about_any_two_schemes(tmp_path, capsys):
     page = page_of(out, tmp_path / "runs", "--contender", "mine", "--against", "roper")
     assert "Does mine beat RoPER?" in page.texts
     assert f"{128 * 0.11:+.1f}" in page.html
-    with pytest.raises(SystemExit, match="is no scheme"):
+    with pytest.raises(SystemExit, match="is not a scheme"):
         report.main([str(tmp_path / "runs"), "--out", str(out), "--against", "train.lr=1e-3"])
 
 
@@ -181,7 +181,7 @@ def test_what_cannot_be_read_or_written_is_one_line_and_files_of_others_stay(run
         (r"notes\.txt: is a file", file),
         (r"nowhere: no such folder", tmp_path / "nowhere"),
         (r"there is no folder .*nowhere", runs, "--out", tmp_path / "nowhere" / "page.html"),
-        (r"cannot be written", runs, "--out", tmp_path),
+        (r"is not a regular file", runs, "--out", tmp_path),
         (r"not made by this command", runs, "--out", file),
         (r"(?s)a: .*left out.*python -m rope_lab\.train", broken.parent),
     ):

@@ -10,15 +10,14 @@ import sys
 from pathlib import Path
 
 from rope_lab.files import read_file, write_whole
-from rope_lab.places import RESULTS
 from rope_lab.results import against, outcomes, probes, studies
-from rope_lab.results.__main__ import no_runs
+from rope_lab.results.__main__ import folders_of_runs
 from rope_lab.results.folders import is_kept, read
 from rope_lab.results.groups import group
 from rope_lab.results.pages import Content
 from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE, one_line
-from rope_lab.text import argument_parser, say, short_path
+from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
 NEEDS = ("altair", "jinja2", "vl_convert")
 INSTALL = "pip install -c constraints.txt -e '.[report]'"
@@ -50,16 +49,14 @@ def title(folder: Path) -> str:
 
 def checked(out: Path) -> Path:
     """`out`, if the page may be written there; exits otherwise."""
-    try:
-        if out.exists() and not read_file(out).startswith(MADE):
-            sys.exit(f"{out}: was not made by this command, and stays as it is; give another --out")
-    except OSError as error:
-        sys.exit(f"{out}: cannot be written ({error.strerror})")
+    if out.exists() and not read_file(out).startswith(MADE):
+        sys.exit(f"{out}: was not made by this command, and stays as it is; give another --out")
     if not out.parent.is_dir():
         sys.exit(f"{out}: there is no folder {out.parent}")
     return out
 
 
+@errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("report", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
@@ -73,36 +70,28 @@ def main(arguments: list[str] | None = None) -> None:
         if error.name not in NEEDS:
             raise
         sys.exit(f"the report needs {error.name}: {INSTALL}")
-    folders = given.folders or [RESULTS / "runs" if any((RESULTS / "runs").glob("*/run.json")) else RESULTS]
-    if reason := next(filter(None, map(no_runs, folders)), ""):
-        sys.exit(reason)
+    folders = folders_of_runs(given.folders)
     out = checked(given.out or folders[0] / "report.html")
     recorded = {path: read(path) for folder in folders for path in with_those_below(folder)}
     published, shown, probed = Published(), [], []
-    try:
-        if asks := given.contender or given.against:
-            groups = group([run for runs, _ in recorded.values() for run in runs], published)
-            if given.against and against.is_recipe(given.against, groups):
-                sys.exit(f"--against {given.against}: is no scheme; `python -m rope_lab.results` compares recipes")
-            published = against.question(published, groups, given.contender, given.against)
-        for folder, (runs, problems) in recorded.items():
-            planned, (studied, wrong) = studies.covers(folder), outcomes.of_folder(folder)
-            found, unread = read_probes(folder)
-            probed += found
-            content = Content(group(runs, published), published, problems + wrong + unread, planned, studied)
-            below = folder not in folders and not asks
-            shown.append(page.Folder(folder.resolve().name, title(folder), content, below))
-    except (studies.PlanError, against.NothingToCompare) as error:
-        sys.exit(str(error))
+    if asks := given.contender or given.against:
+        groups = group([run for runs, _ in recorded.values() for run in runs], published)
+        if given.against and against.is_recipe(given.against, groups):
+            sys.exit(f"--against {given.against}: is not a scheme; `python -m rope_lab.results` compares recipes")
+        published = against.question(published, groups, given.contender, given.against)
+    for folder, (runs, problems) in recorded.items():
+        planned, (studied, wrong) = studies.covers(folder), outcomes.of_folder(folder)
+        found, unread = read_probes(folder)
+        probed += found
+        content = Content(group(runs, published), published, problems + wrong + unread, planned, studied)
+        below = folder not in folders and not asks
+        shown.append(page.Folder(folder.resolve().name, title(folder), content, below))
     groups = [each for folder in shown for each in folder.content.groups]
     if not groups:
         problems = [problem for folder in shown for problem in folder.content.problems]
         sys.exit("\n".join([*problems, "there is no run to report; this makes one: python -m rope_lab.train"]))
     html = page.render(shown, probed, published).encode()
-    try:
-        write_whole(out, html)
-    except OSError as error:
-        sys.exit(f"{out}: cannot be written ({error.strerror})")
+    write_whole(out, html)
     count = sum(len(each.runs) for each in groups)
     say(f"written: {short_path(out)} ({len(html) / 1e6:.1f} MB, runs: {count}); any browser opens it")
     if hint := against.hint(published, groups):

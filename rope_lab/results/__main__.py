@@ -23,11 +23,11 @@ from rope_lab.results import against, outcomes, studies
 from rope_lab.results.folders import is_kept, read
 from rope_lab.results.frame import tidy
 from rope_lab.results.groups import group
-from rope_lab.results.kept import Conflict, keep
+from rope_lab.results.kept import keep
 from rope_lab.results.pages import Content, publish, text
 from rope_lab.results.published import Published
-from rope_lab.results.runs import Run, differing
-from rope_lab.text import argument_parser, say, short_path
+from rope_lab.results.runs import Run, differing, first_three
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, short_path
 
 
 def worth_keeping(run: Run, published: Published) -> Run:
@@ -42,13 +42,11 @@ def one_each(runs: list[Run]) -> tuple[list[Run], list[str], list[str]]:
     once = {run.run_id: run for run in runs}
     again = sorted({str(run) for run in runs if run is not once[run.run_id]})
     unlike = {str(run): found for run in runs if (found := differing(run, once[run.run_id]))}
-    more = ", …" if len(again) > 3 else ""
-    numbers = "; ".join(f"{run}: {', '.join(found[:3])}" for run, found in list(unlike.items())[:3])
-    rest = f"; and {len(unlike) - 3} more runs" if len(unlike) > 3 else ""
+    numbers = [f"{run}: {', '.join(found[:3])}" for run, found in unlike.items()]
     return (
         list(once.values()),
-        [f"found more than once, and shown as last found: {', '.join(again[:3])}{more}"] if again else [],
-        [f"found twice with other numbers: {numbers}{rest}"] if unlike else [],
+        [f"found more than once, and shown as last found: {first_three(again)}"] if again else [],
+        [f"found twice with other numbers: {first_three(numbers)}"] if unlike else [],
     )
 
 
@@ -64,6 +62,16 @@ def no_runs(folder: Path) -> str:
     return f"{folder}: {'there are no runs' if folder.is_dir() else 'no such folder'}; {hint}"
 
 
+def folders_of_runs(given: list[Path]) -> list[Path]:
+    """The folders given, or by default results/runs, or results/ if that is empty. Raises ConfigError without runs."""
+    folders = given or [RESULTS / "runs" if any((RESULTS / "runs").glob("*/run.json")) else RESULTS]
+    for folder in folders:
+        if reason := no_runs(folder):
+            raise ConfigError(reason)
+    return folders
+
+
+@errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("results", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
@@ -75,19 +83,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--contender", metavar="SCHEME", help="whom the verdicts are about (default: roper)")
     parser.add_argument("--print", action="store_true", help="write nothing, only print the tables")
     given = parser.parse_args(arguments)
-    folders = given.folders or [RESULTS / "runs" if any((RESULTS / "runs").glob("*/run.json")) else RESULTS]
+    folders = folders_of_runs(given.folders)
     out = given.into or (RESULTS if given.keep else folders[0])
     asks = given.against or given.contender
     if asks and given.keep:
         parser.error("kept runs have pages about RoPER against RoPE; ask --against and --contender without --keep")
-    try:
-        planned, (studied, wrong) = any(map(studies.covers, (out, *folders))), outcomes.of_folder(out)
-    except studies.PlanError as error:
-        sys.exit(str(error))
-    except OSError as error:
-        sys.exit(f"{error.filename}: cannot be read ({error.strerror})")
-    if reason := next(filter(None, map(no_runs, folders)), ""):
-        sys.exit(reason)
+    planned, (studied, wrong) = any(map(studies.covers, (out, *folders))), outcomes.of_folder(out)
 
     found = [read(folder) for folder in folders]
     runs, problems = ([each for part in parts for each in part] for parts in zip(*found, strict=True))
@@ -97,13 +98,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"{unlike[0]}; name one of the folders, or --replace keeps the last found")
     published = Published()
     if given.keep:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            keep([worth_keeping(run, published) for run in runs], out, given.replace)
-        except Conflict as error:
-            sys.exit(f"{out}: {error}")
-        except OSError as error:
-            sys.exit(f"{out}: cannot be written ({error.strerror}); what was kept there stays as it was")
+        out.mkdir(parents=True, exist_ok=True)
+        keep([worth_keeping(run, published) for run in runs], out, given.replace)
         runs, kept_problems = read(out)
         problems += kept_problems
 
@@ -111,33 +107,22 @@ def main(arguments: list[str] | None = None) -> None:
     if asks and planned:
         sys.exit("planned comparisons are among these runs, and are tested as planned and nowhere else")
     if asks:
-        try:
-            if given.against and against.is_recipe(given.against, groups):
-                asked = against.section(given.against, groups)
-            groups = group(runs, published := against.question(published, groups, given.contender, given.against))
-        except against.NothingToCompare as error:
-            sys.exit(str(error))
+        if given.against and against.is_recipe(given.against, groups):
+            asked = against.section(given.against, groups)
+        groups = group(runs, published := against.question(published, groups, given.contender, given.against))
     content = Content(groups, published, problems + wrong, planned, studied, asked)
     say(text(content))
     if hint := against.hint(published, groups):
         say(hint)
     if given.csv:
-        try:
-            write_whole(given.csv, tidy(runs).to_csv(index=False).encode())
-        except OSError as error:
-            sys.exit(f"--csv {given.csv}: cannot be written ({error.strerror})")
+        write_whole(given.csv, tidy(runs).to_csv(index=False).encode())
     if given.print or not content.groups:
         return
     if asks and not given.into and is_kept(out):
         say(f"nothing is written: the pages beside kept runs are against {Published().baseline}; --into FOLDER writes")
         return
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        pages = publish(out, content)
-    except ValueError as error:
-        sys.exit(str(error))
-    except OSError as error:
-        sys.exit(f"{error.filename or out}: cannot be written ({error.strerror})")
+    out.mkdir(parents=True, exist_ok=True)
+    pages = publish(out, content)
     say(f"written: {', '.join(short_path(page) for page in pages)} and the figures beside")
 
 

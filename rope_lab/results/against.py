@@ -10,13 +10,9 @@ from rope_lab.results.stats import ALPHA, paired_difference
 from rope_lab.results.sweeps import ordered
 from rope_lab.results.tables import NONE, Section, Table, number, signed, strong_if
 from rope_lab.results.verdicts import family_of
-from rope_lab.text import nearest, show
+from rope_lab.text import ConfigError, nearest, show
 
 OWN = "recipe"  # the recipe that conf/ has for a task and scale
-
-
-class NothingToCompare(ValueError):
-    """The reference has no runs: the message says which references have."""
 
 
 class Cell(NamedTuple):
@@ -29,7 +25,7 @@ class Cell(NamedTuple):
 
 
 def question(published: Published, groups: list[Group], contender: str | None, against: str | None) -> Published:
-    """`published` with these schemes, by name or title, as contender and baseline. Raises NothingToCompare.
+    """`published` with these schemes, by name or title, as contender and baseline. Raises ConfigError.
 
     against: a scheme; a setting or a recipe is for `section`
     """
@@ -39,7 +35,7 @@ def question(published: Published, groups: list[Group], contender: str | None, a
     if contender:
         scheme = _scheme("--contender", contender, groups)
         if scheme == published.baseline:
-            raise NothingToCompare(f"--contender {contender}: is the baseline too; --against names another")
+            raise ConfigError(f"--contender {contender}: is the baseline too; --against names another")
         published = published.against(published.baseline, scheme)
     return published
 
@@ -59,12 +55,12 @@ def is_recipe(asked: str, groups: list[Group]) -> bool:
 
 
 def _scheme(option: str, asked: str, groups: list[Group], more: str = "") -> str:
-    """The scheme of this name or title that has a run. Raises NothingToCompare."""
+    """The scheme of this name or title that has a run. Raises ConfigError."""
     names = {name: scheme for g in groups for scheme in g.schemes for name in (scheme, g.published.title(scheme))}
     found = names.get(asked) or {name.lower(): scheme for name, scheme in names.items()}.get(asked.lower())
     if not found:
         known = nearest(asked, sorted(_schemes(groups)), "")
-        raise NothingToCompare(f"{option} {asked}: no run is of this scheme ({known}){more}")
+        raise ConfigError(f"{option} {asked}: no run is of this scheme ({known}){more}")
     return found
 
 
@@ -73,7 +69,7 @@ def _schemes(groups: list[Group]) -> set[str]:
 
 
 def section(asked: str, groups: list[Group]) -> Section:
-    """Every scheme and recipe beside the reference, paired by seed. Raises NothingToCompare."""
+    """Every scheme and recipe beside the reference, paired by seed. Raises ConfigError."""
     cells = []
     for group in groups:
         for scheme, run in group.runs.drop_duplicates("scheme")[["scheme", "run"]].itertuples(index=False):
@@ -93,7 +89,7 @@ def section(asked: str, groups: list[Group]) -> Section:
     there = f"runs with {asked}" if is_setting else "its own recipe" if asked == OWN else f"recipe {asked}"
     if not rows:
         lacking = "no recipe differs from it in that alone" if is_setting else f"no scheme has runs beside {there}"
-        raise NothingToCompare(f"--against {asked}: {lacking}")
+        raise ConfigError(f"--against {asked}: {lacking}")
     corrected, family = family_of(p_values, "comparisons here", "this comparison")
     for row, p in zip(rows, corrected, strict=True):
         row["here − there"] = strong_if(p < ALPHA, row["here − there"])
@@ -131,11 +127,11 @@ def _row(cell: Cell, other: Cell) -> tuple[dict[str, str], float]:
 def _check_setting(asked: str, key: str, value: str, cells: list[Cell]) -> None:
     known = {name for cell in cells for name in cell.settings}
     if key not in known:
-        raise NothingToCompare(f"--against {asked}: no run has a setting {key}; {nearest(key, sorted(known), '')}")
+        raise ConfigError(f"--against {asked}: no run has a setting {key}; {nearest(key, sorted(known), '')}")
     values = {_word(cell.settings.get(key)): cell.settings.get(key) for cell in cells}
     if value not in values:
         there = ", ".join(map(show, ordered(values.values())))
-        raise NothingToCompare(f"--against {asked}: no run has this value; there are {there}")
+        raise ConfigError(f"--against {asked}: no run has this value; there are {there}")
 
 
 def _has_value(other: Cell, cell: Cell, key: str, value: str) -> bool:

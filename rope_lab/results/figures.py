@@ -57,14 +57,14 @@ def draw(shown: list[Group | Sweep]) -> dict[Group | Sweep, tuple[str, bytes]]:
     taken: set[str] = set()
     for each in shown:
         if isinstance(each, Sweep):
-            group, kind, plot = each.group, f"{each.setting.replace('.', '_')}-sweep", _sweep
+            group, short, kind, plot = each.group, f"{each.setting.replace('.', '_')}-", "sweep", _sweep
         elif each.finished.empty or each.variant:
             continue
         else:
-            group, kind, plot = each, *(("lengths", _lengths) if each.lengths else ("curves", _curves))
-        name = f"{group.scale}-{group.task}-{kind}.svg"
+            group, short, kind, plot = each, "", *(("lengths", _lengths) if each.lengths else ("curves", _curves))
+        name = f"{group.scale}-{group.task}-{short}{kind}.svg"
         if name in taken:
-            name = f"{group.scale}-{group.task}-{group.recipe_id}-{kind}.svg"
+            name = f"{group.scale}-{group.task}-{each.recipe_id}-{kind}.svg"
         taken.add(name)
         with styled():
             drawn[each] = name, rendered(plot(each))

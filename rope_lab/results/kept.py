@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rope_lab.files import digest, read_file, remove_temporary, write_whole
-from rope_lab.results.runs import DAMAGE, VERSION, Run, differing, from_record, one_line, reason, to_record
+from rope_lab.results.runs import DAMAGE, VERSION, Run, differing, first_three, from_record, one_line, reason, to_record
+from rope_lab.text import ConfigError
 
 KEPT = "runs.jsonl"
-
-
-class Conflict(ValueError):
-    """Records that cannot be kept beside those that are: the message says which and why."""
 
 
 def read_kept(folder: Path) -> tuple[list[Run], list[str]]:
@@ -44,26 +41,24 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
     A curve that does not end where its run did, since lines of it are lost, is not kept; one that is kept stays.
     replaces: whether other numbers may take the place of those that are kept of a run that has ended
 
-    Raises Conflict, where numbers would be lost, and OSError; what is kept is then as it was.
+    Raises ConfigError, where numbers would be lost, and OSError; what is kept is then as it was.
     """
     with _locked(folder):
         before, problems = read_kept(folder) if os.path.lexists(folder / KEPT) else ([], [])
         if problems:
-            more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-            raise Conflict("; ".join(problems[:3]) + f"{more}; restore the file first")
+            raise ConfigError(f"{folder}: {first_three(problems)}; restore the file first")
         merged = {run.run_id: run for run in before}
         unlike = []
         for run in runs:
             kept = merged.get(run.run_id)
             if kept and kept.status == "finished" != run.status:
-                raise Conflict(f"{run} is kept finished, and is {run.status} in what is given")
+                raise ConfigError(f"{folder}: {run} is kept finished, and is {run.status} in what is given")
             if kept and kept.status in ("finished", "diverged") and (numbers := differing(kept, run)):
                 unlike.append(f"{run} is kept with other numbers: {', '.join(numbers[:3])}")
             curves = _whole(replace(run, curves=kept.curves)) if kept else {}
             merged[run.run_id] = replace(run, curves=curves | _whole(run))
         if unlike and not replaces:
-            more = f"; and {len(unlike) - 3} more runs" if len(unlike) > 3 else ""
-            raise Conflict("; ".join(unlike[:3]) + f"{more}; --replace keeps the second of each")
+            raise ConfigError(f"{folder}: {first_three(unlike)}; --replace keeps the second of each")
         names = ("task", "scale", "recipe_id", "position", "seed", "run_id")
         order = sorted(merged.values(), key=lambda run: [getattr(run, name) for name in names])
         write_whole(folder / KEPT, b"".join(map(_to_line, order)))

@@ -61,7 +61,7 @@ class Outcome:
 
 
 def of(study: Study, runs: list[Run]) -> Outcome:
-    """The outcome of a study, from the runs kept in its folder. Raises PlanError for two runs of one cell."""
+    """The outcome of a study, from the runs kept in its folder. Raises ConfigError for two runs of one cell."""
     found = find(study, runs)
     if untested := _untested(study, found):
         return Outcome(study, found, untested)
@@ -72,7 +72,7 @@ def of(study: Study, runs: list[Run]) -> Outcome:
 
 
 def read(plan: Path) -> tuple[list[Outcome], list[str]]:
-    """The outcomes of a plan, and what cannot be read of the kept runs. Raises PlanError, OSError."""
+    """The outcomes of a plan, and what cannot be read of the kept runs. Raises ConfigError, OSError."""
     studies, runs, problems = load(plan), {}, []
     for name in dict.fromkeys(study.rows for study in studies):
         folder = plan.parent / name

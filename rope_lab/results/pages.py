@@ -14,6 +14,7 @@ from rope_lab.results.published import Published
 from rope_lab.results.sweeps import Sweep
 from rope_lab.results.tables import Section, Strong, bullets, escaped, markdown
 from rope_lab.results.verdicts import OPEN, Verdict
+from rope_lab.text import ConfigError
 
 INDEX = "README.md"
 BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
@@ -88,7 +89,7 @@ def publish(out: Path, content: Content) -> list[Path]:
     """Writes figures and the generated parts of the pages in `out`; returns the pages.
 
     A task's groups are on the page that published.yaml names if `out` has it, else in README.md. Text around the marks
-    stays. Raises OSError, and ValueError for a page without such marks.
+    stays. Raises OSError, and ConfigError for a page without such marks.
     """
     pages: dict[str, list[Group | Sweep]] = {}
     for each in content.shown:
@@ -145,8 +146,8 @@ def problems(content: Content) -> str:
     return f"## Not counted\n\n{bullets(map(Strong, content.problems))}" if content.problems else ""
 
 
-def _figure(name: str | None, folder: str = "figures") -> str:
-    return f"![{ALT[Path(name).stem.rpartition('-')[2]]}]({folder}/{name})" if name else ""
+def _figure(name: str | None) -> str:
+    return f"![{ALT[Path(name).stem.rpartition('-')[2]]}](figures/{name})" if name else ""
 
 
 def _between(page: Path, generated: str) -> bytes:
@@ -155,9 +156,9 @@ def _between(page: Path, generated: str) -> bytes:
     try:
         text = read_file(page).decode() if page.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
     except UnicodeDecodeError as error:
-        raise ValueError(f"{page} holds a byte that is not UTF-8, at {error.start}") from None
+        raise ConfigError(f"{page} holds a byte that is not UTF-8, at {error.start}") from None
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{page} has no marks {BEGIN} and {END} to write between")
+        raise ConfigError(f"{page} has no marks {BEGIN} and {END} to write between")
     return f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}".encode()

@@ -16,9 +16,9 @@ from rope_lab.results.groups import numbers
 from rope_lab.results.outcomes import Outcome, Result, step_text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import MIXED
-from rope_lab.results.studies import PLAN, PlanError, Study, called, corrections, parsed
+from rope_lab.results.studies import PLAN, Study, called, corrections, parsed
 from rope_lab.results.tables import NONE, Strong, Table, bullets, escaped, markdown
-from rope_lab.text import say
+from rope_lab.text import ConfigError, errors_as_exit, say
 
 TESTS = {
     "t": "paired t test of the mean difference (without any spread: the sign-flip test), with Student's t interval",
@@ -130,26 +130,22 @@ def _at(path: Path, commit: str) -> list[Study] | None:
     try:
         done = subprocess.run(show, cwd=path.resolve().parent, capture_output=True, text=True, timeout=10)
         return parsed(done.stdout, path.name) if done.returncode == 0 else None
-    except (OSError, subprocess.TimeoutExpired, PlanError):
+    except (OSError, subprocess.TimeoutExpired, ConfigError):
         return None
 
 
+@errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m rope_lab.results.plan", description=__doc__)
     parser.add_argument("plan", nargs="?", type=Path, default=PLAN, metavar="PLAN.yaml")
     path = parser.parse_args(arguments).plan
     page = path.with_suffix(".md")
-    try:
-        if page.exists() and not read_file(page).startswith(TITLE.encode()):
-            sys.exit(f"{page}: was not written by this command, and stays; give it or the plan another name")
-        found, problems = outcomes.read(path)
-        problems += unplanned(path, found)
-        notes = corrections(path)
-        parts = [section(outcome, Published(), notes.get(outcome.study.name, "")) for outcome in found]
-    except PlanError as error:
-        sys.exit(str(error))
-    except OSError as error:
-        sys.exit(f"{error.filename or path}: cannot be read ({error.strerror})")
+    if page.exists() and not read_file(page).startswith(TITLE.encode()):
+        sys.exit(f"{page}: was not written by this command, and stays; give it or the plan another name")
+    found, problems = outcomes.read(path)
+    problems += unplanned(path, found)
+    notes = corrections(path)
+    parts = [section(outcome, Published(), notes.get(outcome.study.name, "")) for outcome in found]
     if problems:
         parts.append("## Problems\n\n" + bullets(map(Strong, problems)))
     text = "\n\n".join([HEAD.rstrip(), *parts]) + "\n"

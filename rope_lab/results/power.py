@@ -11,13 +11,13 @@ from argparse import Namespace
 from pathlib import Path
 
 from rope_lab.results import studies
-from rope_lab.results.__main__ import RESULTS, no_runs
+from rope_lab.results.__main__ import RESULTS, folders_of_runs
 from rope_lab.results.folders import read
 from rope_lab.results.groups import Group, group
 from rope_lab.results.published import Published
 from rope_lab.results.stats import ALPHA, detectable, paired_power, pairs_needed, spread_interval
 from rope_lab.results.tables import Strong, Table, bullets, escaped, markdown
-from rope_lab.text import argument_parser, nearest, say
+from rope_lab.text import argument_parser, errors_as_exit, nearest, say
 
 SEEDS = [3, 5, 8, 16, 32]
 FEW = 5  # pairs: of fewer the spread is hardly known
@@ -77,6 +77,7 @@ def notes(group: Group, schemes: list[str], given: Namespace) -> list[str]:
     return lines
 
 
+@errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("results.power", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
@@ -95,10 +96,8 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("--seeds: a spread needs 2 pairs at least")
     if given.difference is not None and not (given.difference and math.isfinite(given.difference)):
         parser.error("--difference: must be a number other than 0")
-    folders = given.folders or [RESULTS]
+    folders = folders_of_runs(given.folders or [RESULTS])
     for folder in folders:
-        if reason := no_runs(folder):
-            sys.exit(reason)
         if studies.covers(folder):
             sys.exit(f"{folder}: planned comparisons, which are tested as planned and nowhere else")
     runs = {run.run_id: run for folder in folders for run in read(folder)[0]}

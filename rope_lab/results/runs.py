@@ -157,6 +157,12 @@ def reason(error: Exception, depth: int | None = 2) -> str:
     return f"{where} is {reprlib.repr(first['input'])}: {said}" if where else said
 
 
+def first_three(lines: list[str]) -> str:
+    """The first lines in one, and the number of others."""
+    more = f"; and {len(lines) - 3} more" if len(lines) > 3 else ""
+    return "; ".join(lines[:3]) + more
+
+
 def one_line(text: str, longest: int = 400) -> str:
     """`text` in one line of at most so many characters, without control characters."""
     text = plain(text)

@@ -15,15 +15,11 @@ from rope_lab.results.frame import SCHEME_DEFAULTS
 from rope_lab.results.runs import Run, reason
 from rope_lab.seeds import Seeds
 from rope_lab.shipped import shipped
-from rope_lab.text import first_line, flat
+from rope_lab.text import ConfigError, first_line, flat
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
 STRICT = ConfigDict(extra="forbid")
-
-
-class PlanError(ValueError):
-    """A plan that cannot be read: the message names the study, the key and the remedy."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -124,11 +120,8 @@ Runs = dict[tuple[str, int], Run]  # scheme and seed → the run
 
 
 def load(path: Path = PLAN) -> list[Study]:
-    """The studies of a plan. Raises PlanError, and OSError if the file cannot be read."""
-    try:
-        return parsed(read_file(path).decode(), path.name)
-    except UnicodeDecodeError as error:
-        raise PlanError(f"{path.name}: is no plan ({error.reason} at byte {error.start})") from None
+    """The studies of a plan. Raises ConfigError, and OSError if the file cannot be read."""
+    return parsed(read_file(path).decode(errors="replace"), path.name)
 
 
 def corrections(path: Path) -> dict[str, str]:
@@ -145,13 +138,13 @@ def is_plan(path: Path) -> bool:
 
 
 def covers(folder: Path) -> bool:
-    """Whether a plan beside a folder of kept records names it. Raises PlanError."""
+    """Whether a plan beside a folder of kept records names it. Raises ConfigError."""
     path = folder.resolve().parent / NAME
     return path.exists() and folder.resolve().name in {study.rows for study in load(path)}
 
 
 def parsed(text: str, name: str) -> list[Study]:
-    """The studies of a plan's text. Raises PlanError."""
+    """The studies of a plan's text. Raises ConfigError."""
     where = name
     try:
         studies = []
@@ -160,13 +153,13 @@ def parsed(text: str, name: str) -> list[Study]:
             studies.append(Study(**{"name": study} | content))
         return studies
     except ValidationError as error:
-        raise PlanError(f"{where}: {reason(error, depth=None)}") from None
+        raise ConfigError(f"{where}: {reason(error, depth=None)}") from None
     except (OmegaConfBaseException, YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise PlanError(f"{name}: is no plan ({type(error).__name__}: {first_line(error)})") from None
+        raise ConfigError(f"{name}: is not a plan ({type(error).__name__}: {first_line(error)})") from None
 
 
 def find(study: Study, runs: list[Run]) -> Runs:
-    """The runs of a study that have ended. Raises PlanError for two of one cell, which differ in another setting."""
+    """The runs of a study that have ended. Raises ConfigError for two of one cell, which differ in another setting."""
     found: Runs = {}
     for run in runs:
         of = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
@@ -174,7 +167,9 @@ def find(study: Study, runs: list[Run]) -> Runs:
         if not scheme or run.seed not in study.seeds[scheme] or run.status not in ("finished", "diverged"):
             continue
         if (cell := (scheme, run.seed)) in found:
-            raise PlanError(f"{study.name}: two runs are {scheme} seed {run.seed}: {found[cell].run_id}, {run.run_id}")
+            raise ConfigError(
+                f"{study.name}: two runs are {scheme} seed {run.seed}: {found[cell].run_id}, {run.run_id}"
+            )
         found[cell] = run
     return found
 
