@@ -17,6 +17,7 @@ from rope_lab.results import load
 from rope_lab.results.folders import read
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
+from rope_lab.results.tables import mean_of
 
 INDEX = "Substring by Index"
 LINUX = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full to write to")
@@ -103,6 +104,17 @@ def test_a_scheme_that_lacks_a_setting_of_most_runs_is_another_one(tmp_path, cap
     text = shown(capsys, tmp_path)
     means = {name: row(text, name)["mean, problems right of 128"] for name in ("mine", "mine (without slope)")}
     assert means == {"mine": "64.0 [64.0, 64.0] n=4", "mine (without slope)": "25.6 (25.6–25.6) n=2"}
+
+
+def test_no_interval_holds_impossible_values(tmp_path, capsys):
+    """A loss below 0, or more right than there are: the range then."""
+    for seed, last in enumerate((1.0, 1.0, 0.25)):
+        make_run(tmp_path, "rope", seed, last)
+        make_run(tmp_path, "roper", seed, 0.7 + seed / 100)
+    text = shown(capsys, tmp_path)
+    means = [row(text, name)["mean, problems right of 128"] for name in ("RoPE", "RoPER")]
+    assert means == ["96.0 (32.0–128.0) n=3", "90.9 [87.7, 94.1] n=3"]
+    assert mean_of([0.1, 0.2, 2.0], 2) == "0.77 (0.10–2.00) n=3"
 
 
 def test_two_versions_of_a_users_scheme_are_two_schemes(tmp_path, capsys):

@@ -173,7 +173,7 @@ def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path, capsys):
     assert "published" not in section
     scores = {row["train.lr ="]: row for row in table_rows(section) if "train.lr =" in row}
     assert list(scores) == ["RoPE", "RoPER", "RoPER − RoPE"]
-    assert scores["RoPE"]["0.004"].startswith("**85.3 [")
+    assert scores["RoPE"]["0.004"].startswith("**85.3 (64.0–102.4) n=3")
     assert "0.002 (recipe)" in scores["RoPE"]
     tuned = {row["scheme"]: row for row in table_rows(section) if "best of 3" in row}
     assert tuned["RoPE"]["− at the recipe's"].startswith("+34.1 [")

@@ -1,6 +1,7 @@
 """The registry of metrics: how each is read, shown, compared and charted."""
 
 import functools
+import math
 from dataclasses import dataclass
 
 
@@ -29,6 +30,11 @@ class Metric:
     @property
     def better(self) -> str:
         return "higher" if self.higher_is_better else "lower"
+
+    @property
+    def most(self) -> float:
+        """The largest possible value, in the unit of tables."""
+        return self.times if self.share else math.inf
 
     @property
     def sign(self) -> int:

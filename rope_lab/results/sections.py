@@ -12,7 +12,7 @@ from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, numbe
 from rope_lab.results.verdicts import Verdict, family_of
 
 Differences = dict[str, PairedDifference | None]  # by scheme
-RANGE = "[…]: 95% interval over seeds; (…): the range, of two runs or if that interval would reach below 0"
+RANGE = "[…]: 95% interval over seeds; (…): the range, of two runs or if that interval would hold impossible values"
 
 
 def section(group: Group, verdict: Verdict | None, compared: bool = True) -> Section:
@@ -62,7 +62,7 @@ def schemes(group: Group, differences: Differences, p: dict[str, float]) -> Tabl
         runs, row = group.of(scheme), {"scheme": title(scheme)}
         if published:
             row["published"] = " / ".join(published.get(scheme, [NONE]))
-        row[f"mean, {group.metric.unit}"] = mean_of(runs.value, digits)
+        row[f"mean, {group.metric.unit}"] = mean_of(runs.value, digits, group.metric.most)
         if differences:
             found, p_here = differences.get(scheme), p.get(scheme, math.nan)
             difference = signed(found.difference, digits) if found else NONE
@@ -160,7 +160,7 @@ def rotations(group: Group) -> Table:
         {
             "rotated": row["rotated"],
             "published": f"{row['loss']:.3f}",
-            f"mean, {group.metric.unit}": mean_of(group.of(scheme).value, group.metric.digits),
+            f"mean, {group.metric.unit}": mean_of(group.of(scheme).value, group.metric.digits, group.metric.most),
         }
         | _thresholds(group, scheme)
         for scheme, row in losses.items()

@@ -233,7 +233,7 @@ def _cell(sweep: Sweep, ours: pd.Series, theirs: pd.Series | None) -> str:
     """A mean, or a difference over the seeds that both have."""
     digits = sweep.group.metric.digits
     if theirs is None:
-        return mean_of(ours.dropna(), digits)
+        return mean_of(ours.dropna(), digits, sweep.group.metric.most)
     pairs = pd.concat([ours, theirs], axis=1, keys=["ours", "theirs"]).dropna()
     return signed(paired_difference(pairs.ours, pairs.theirs).difference, digits) if len(pairs) else NONE
 

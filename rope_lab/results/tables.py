@@ -81,18 +81,17 @@ def signed(d: Interval, digits: int) -> str:
     return f"{d.mean:+.{digits}f}" + (f" [{d.low:+.{digits}f}, {d.high:+.{digits}f}]" if d.n > 1 else " (one seed)")
 
 
-def mean_of(values: Sequence[float], digits: int) -> str:
+def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str:
     """The mean of a scheme's runs with its 95% interval.
 
-    The range instead, in round brackets, of two runs or if the interval of a quantity that is never negative would
-    reach below 0.
+    The range instead, in round brackets, of two runs or if the interval would leave 0 … `most`, the possible values.
     """
     if not len(values):
         return NONE
     found = t_interval(values)
     if found.n == 1:
         return f"{found.mean:.{digits}f} (one seed)"
-    if found.n == 2 or found.low < 0:
+    if found.n == 2 or found.low < 0 or found.high > most:
         return f"{found.mean:.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f}) n={found.n}"
     return f"{found.mean:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}] n={found.n}"
 
