@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 BLOCK, LONGEST_LINE = 2**16, 2**22  # bytes that are tokenized at once; longer lines are cut
 LARGE = 2**24  # bytes; a smaller corpus is read to its end each time, whatever the time of its files
 HELD_OUT_SHARE, MOST_HELD_OUT = 10, 2**18  # the last tenth is held out, at most so many bytes
+MADE = ("wandb", "sweeps", "figures", "README.md", "report.html")  # by the program beside the folders of runs
 LEARNED = 2**28  # bytes from which byte pairs are learned, at most
 
 
@@ -32,14 +33,15 @@ def cache() -> Path:
     """The folder of copies and tokens of corpora."""
     folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if folder.startswith("~"):
-        raise ValueError("there is no home folder for a cache: set the environment variable XDG_CACHE_HOME")
+        raise ValueError("path: there is no home folder for its copy, set the environment variable XDG_CACHE_HOME")
     return Path(folder) / "rope_lab"
 
 
 def locate(path: str | None) -> list[Path]:
     """The files of a corpus, each once: a file, all in a folder, or those of a pattern; of None, Python's library.
 
-    Hidden files, those of runs, and, with a warning, linked folders are left out. Raises ValueError if none are left.
+    Hidden files, those of runs and of reports on them, and, with a warning, linked folders are left out. Raises
+    ValueError if none are left.
     """
     if path is None:
         return _library()
@@ -50,7 +52,8 @@ def locate(path: str | None) -> list[Path]:
     if given.is_dir():
         found = [p for p in given.rglob("*") if not any(part.startswith(".") for part in p.relative_to(given).parts)]
         runs = {p.parent for p in found if p.name == "run.json"}
-        found = [p for p in found if runs.isdisjoint(p.parents)]
+        made = {*runs, *(run.parent / name for run in runs for name in MADE)}
+        found = [p for p in found if made.isdisjoint((p, *p.parents))]
         for link in (p for p in found if p.is_dir() and p.is_symlink()):
             log.warning("%s: a linked folder is left out; a pattern such as 'FOLDER/**/*.txt' reads it", link)
     files = {(p.stat().st_dev, p.stat().st_ino): p.resolve() for p in sorted(found, reverse=True) if p.is_file()}

@@ -354,10 +354,22 @@ def test_text_that_changes_during_training_does_not_reach_it(written, tmp_path, 
 
 
 def test_a_folder_with_runs_in_it_is_the_same_corpus_after_them(folder):
+    """And after W&B's files, and tables and figures of them."""
     for _ in range(2):
         done = command([*TINY, "task=text", "task.path=.", "out=runs"], folder)
         assert (done.returncode, done.stderr) == (0, "")
-    only_folder(folder / "runs")
+        for name in ("wandb/run-1/files", "figures"):
+            (folder / "runs" / name).mkdir(parents=True, exist_ok=True)
+        for name in ("README.md", "report.html", "wandb/run-1/files/output.log", "figures/a.svg"):
+            (folder / "runs" / name).write_text("of the program")
+    assert len([*folder.glob("runs/*/run.json")]) == 1
+
+
+def test_without_a_home_folder_the_setting_and_the_variable_are_named(written, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "~nobody-of-this-name")
+    with pytest.raises(ConfigError, match=r"^task\.path: there is no home folder .* XDG_CACHE_HOME$"):
+        resolve(config.load("task=text", f"task.path={written}", *TINY))
 
 
 BAD = {
