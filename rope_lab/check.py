@@ -9,7 +9,6 @@ import dataclasses
 import difflib
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -65,17 +64,10 @@ def check(cfg: Config, group: str) -> Iterator[tuple[str, str, str]]:
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:
-            yield "WRONG", name, str(error) if type(error) is AssertionError else located(error, getattr(cfg, group))
+            file = inspect.getsourcefile(next(instantiate.classes(getattr(cfg, group))))
+            yield "WRONG", name, str(error) if type(error) is AssertionError else instantiate.error_line(error, file)
             return
         yield "note" if note else "ok", name, note or ""
-
-
-def located(error: BaseException, node: dict) -> str:
-    """An error in one line, with the last line that it passed through, of the user's file if there is one."""
-    own = {inspect.getsourcefile(cls) for cls in instantiate.classes(node)}
-    frames = list(traceback.extract_tb(error.__traceback__))
-    frame = [*frames[-1:], *(frame for frame in frames if frame.filename in own)][-1]
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]} ({Path(frame.filename).name}:{frame.lineno})"
 
 
 def demand(right: object, told: str) -> None:

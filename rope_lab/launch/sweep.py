@@ -16,11 +16,11 @@ from omegaconf import OmegaConf
 from rope_lab.identity import Identity
 from rope_lab.launch import clusters, pool
 from rope_lab.launch.job import EXIT_FAILED, Job
-from rope_lab.text import ConfigError, say
+from rope_lab.text import ConfigError, say, short_path
 from rope_lab.train import config, provenance
 from rope_lab.train import run as runs
 from rope_lab.train.config import CORES, Config
-from rope_lab.train.console import SHOWN, as_typed, program, same_command
+from rope_lab.train.console import SHOWN, program, same_command
 from rope_lab.train.instantiate import SWAPPED
 from rope_lab.train.signals import Stop
 from rope_lab.train.trainer import resolve
@@ -131,7 +131,7 @@ def _begin(jobs: list[Job], settings: dict[str, Any], stopping: Stop) -> Content
         logs = None
         if "submitit_folder" in settings:
             logs = Path(settings["submitit_folder"] or out / "sweeps" / datetime.now().strftime("%Y%m%d-%H%M%S"))
-            say(f"the output of the runs is in {as_typed(logs)}")
+            say(f"the output of the runs is in {short_path(logs)}")
         (logs or out).mkdir(parents=True, exist_ok=True)  # a machine that does not see `out` is noticed
         if launcher == "in_children":
             return pool.in_children(jobs, stopping, at_once, logs)
@@ -164,7 +164,7 @@ def summary(jobs: Sequence[Job], contents: Contents, name: str) -> str:
     if any(content.get("status") not in ENDS for content in contents.values()):
         lines.append(f"{same_command(any(job.cfg.fresh for job in jobs))} runs what is missing")
     if finished:
-        lines.append(f"report: {program('python')} -m rope_lab.report {shlex.quote(as_typed(Path(jobs[0].cfg.out)))}")
+        lines.append(f"report: {program('python')} -m rope_lab.report {shlex.quote(short_path(Path(jobs[0].cfg.out)))}")
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from rope_lab.text import LEAKS, flat, plain, say
+from rope_lab.text import LEAKS, flat, plain, say, short_path
 from rope_lab.train.evaluate import SCORED
 from rope_lab.train.instantiate import PACKAGES
 from rope_lab.train.tracking import files_beside
@@ -198,16 +198,16 @@ def _sample(content: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _whereabouts(content: dict[str, Any], folder: Path) -> list[tuple[str, str]]:
     """Where the records of a run lie, and the commands that show more of it."""
-    typed, wandb = as_typed(folder), files_beside(folder)
+    typed, wandb = short_path(folder), files_beside(folder)
     rows = [("records", typed)]
     if content["checkpoint"]:
         targets = [value for key, value in flat(content["config"]).items() if key.endswith("._target_")]
         modules = {sys.modules[name] for target in targets if (name := target.partition(".")[0]) not in PACKAGES}
-        names = [each.__name__ if hasattr(each, "__path__") else as_typed(Path(each.__file__)) for each in modules]
+        names = [each.__name__ if hasattr(each, "__path__") else short_path(Path(each.__file__)) for each in modules]
         allowed = "".join(f" --allow {shlex.quote(name)}" for name in sorted(names))  # scheme and task of the user's
         rows.append(("try it", f"{program('python')} -m rope_lab.sample {shlex.quote(typed)}{allowed}"))
     if any(wandb.glob(f"*run-*{content['run_id']}")):
-        rows.append(("W&B", f"{program('wandb')} leet {shlex.quote(as_typed(wandb))}"))
+        rows.append(("W&B", f"{program('wandb')} leet {shlex.quote(short_path(wandb))}"))
     return rows
 
 
@@ -216,15 +216,7 @@ def same_command(fresh: bool) -> str:
     return "the same command" + " without fresh=true" * fresh
 
 
-def as_typed(path: Path) -> str:
-    """A path as one would type it here: relative if it lies below, and never like an option."""
-    typed = str(path)
-    with suppress(OSError, ValueError):  # it lies elsewhere, or the working directory is gone
-        typed = str(path.relative_to(Path.cwd()))
-    return f"./{typed}" if typed.startswith("-") else typed
-
-
 def program(name: str) -> str:
     """How to call a program of this Python's environment, activated or not, quoted for the shell."""
     beside = Path(sys.executable).parent / name
-    return name if shutil.which(name) == str(beside) else shlex.quote(as_typed(beside))
+    return name if shutil.which(name) == str(beside) else shlex.quote(short_path(beside))

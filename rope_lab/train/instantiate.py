@@ -78,7 +78,8 @@ def import_file(path: Path) -> str:
 
 def error_line(error: BaseException, file: str | None = None) -> str:
     """An error and where it is: the last line of `file` that it passed through, or the last of all."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if file in (None, frame.filename)]
+    frames = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in frames if frame.filename == file] or frames
     name, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (None, None)
     if frames and not name:
         name, line = frames[-1].filename, frames[-1].lineno

@@ -14,10 +14,10 @@ from hydra.errors import HydraException
 from rope_lab.text import ConfigError, near, nearest, show
 from rope_lab.train.instantiate import SWAPPED
 from rope_lab.train.plugins import FILE, Plugin, find, names
-from rope_lab.train.settings import described
+from rope_lab.train.settings import declared
 
 GROUPS = (*SWAPPED, "scale")  # of conf/: a run takes one file of each
-SETTINGS = described()
+SETTINGS = {name: field.default.description for name, field in declared().items()}
 HELP = "--help shows every setting"
 
 

@@ -10,7 +10,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,36 +74,35 @@ def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:
 
 @functools.cache  # of the code that runs, whatever is edited since
 def _files_of(module: str) -> list[str]:
-    """Name and digest of each file of a user's module: its own, and those of its folder that it imports.
+    """Name and digest of each file of a user's module: its package's, and those of its folder that they import.
 
     Of an installed package the files of the package alone.
     """
-    folder, package = Path(sys.modules[module].__file__).resolve().parents[module.count(".")], module.partition(".")[0]
-    digests, waiting = {}, [module]
+    file, package = Path(sys.modules[module].__file__).resolve(), module.partition(".")[0]
+    folder = file.parents[module.count(".") + (file.name == "__init__.py")]
+    waiting, seen, digests = [package], set(instantiate.PACKAGES), {}
     while waiting:
-        *above, last = waiting.pop().split(".")
-        of_others = (above or [last])[0] != package and "site-packages" in folder.parts
-        if of_others or (above or [last])[0] in instantiate.PACKAGES:
-            continue
-        waiting += [".".join(above)] if above else []
-        base = folder.joinpath(*above, last)
-        path, within = (base / "__init__.py", [*above, last]) if base.is_dir() else (base.with_suffix(".py"), above)
-        if path.is_file() and path not in digests:
-            source = path.read_bytes()
-            digests[path] = f"{path.relative_to(folder)} {hashlib.sha256(source).hexdigest()}"
-            with suppress(SyntaxError):
-                waiting += _imports(source, within)
+        name = waiting.pop()
+        base = folder / name
+        for path in sorted(base.rglob("*.py")) if base.is_dir() else [base.with_suffix(".py")]:
+            if name not in seen and path.is_file():
+                source = path.read_bytes()
+                digests[path] = f"{path.relative_to(folder)} {hashlib.sha256(source).hexdigest()}"
+                waiting += () if "site-packages" in folder.parts else _imports(source)
+        seen.add(name)
     return list(digests.values())
 
 
-def _imports(source: bytes, within: list[str]) -> Iterator[str]:
-    """The names, `package.module.name`, that a module of the package `within` imports."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = within[: len(within) + 1 - node.level] if node.level else []
-            yield from (".".join([*above, *filter(None, [node.module]), each.name]) for each in node.names)
+def _imports(source: bytes) -> set[str]:
+    """The packages, or modules of no package, that a file imports."""
+    names = set()
+    with suppress(SyntaxError):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                names |= {each.name.partition(".")[0] for each in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module.partition(".")[0])
+    return names
 
 
 def hardware(device: torch.device) -> dict[str, Any]:

@@ -140,8 +140,3 @@ def declared(schema: type = Settings, prefix: str = "") -> dict[str, dataclasses
         name = f"{prefix}{field.name}"
         found |= declared(field.type, f"{name}.") if dataclasses.is_dataclass(field.type) else {name: field}
     return found
-
-
-def described() -> dict[str, str]:
-    """What each setting means, by its whole name."""
-    return {name: field.default.description for name, field in declared().items()}

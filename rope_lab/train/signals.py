@@ -3,16 +3,9 @@
 import signal
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-
-
-def catch(handler: Callable[[int, Any], None] | signal.Handlers) -> dict[int, Any]:
-    """Sets the handler of each of SIGNALS, except an ignored SIGHUP, as under nohup; returns the handlers before."""
-    kept = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else []
-    return {number: signal.signal(number, handler) for number in SIGNALS if number not in kept}
 
 
 def time_is_up(stop_at: float | None) -> int:
@@ -40,8 +33,10 @@ class Stop:
         self._caught = self._caught or number
 
     def __enter__(self) -> "Stop":
+        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as under nohup
+        caught = [number for number in SIGNALS if not (ignored and number == signal.SIGHUP)]
         in_main_thread = threading.current_thread() is threading.main_thread()
-        self._before.append(catch(self.note) if in_main_thread else {})
+        self._before.append({number: signal.signal(number, self.note) for number in caught if in_main_thread})
         return self
 
     def __exit__(self, *_: object) -> None:
