@@ -3,7 +3,6 @@
 import glob
 import hashlib
 import json
-import math
 import os
 import secrets
 import time
@@ -64,12 +63,10 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
 
 
-def read_file(path: Path, most: float = math.inf) -> bytes:
-    """Content of a regular file, or of the target of a link. Raises OSError, also if it has more than `most` bytes."""
+def read_file(path: Path) -> bytes:
+    """Content of a regular file, or of the target of a link. Raises OSError."""
     if path.exists() and not path.is_file():
         raise OSError(22, "is not a regular file", str(path))
-    if (size := path.stat().st_size) > most:
-        raise OSError(27, f"has {size:,} bytes: at most {most:,} are read", str(path))
     return path.read_bytes()
 
 

@@ -153,7 +153,7 @@ def test_a_run_that_had_not_ended_is_replaced_by_its_end_and_never_the_other_way
     for folder in (begun, ended):
         results.main([str(folder), "--keep", "--into", str(place)])
     assert read_kept(place)[0][0].status == "finished"
-    with pytest.raises(SystemExit, match="rope seed 0 is kept finished, and is interrupted in what is given"):
+    with pytest.raises(SystemExit, match="rope seed 0 is kept finished, and is interrupted in the folder given"):
         results.main([str(begun), "--keep", "--into", str(place)])
     capsys.readouterr()
 

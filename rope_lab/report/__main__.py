@@ -61,8 +61,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("report", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--out", type=Path, metavar="FILE.html", help="default: report.html in the first FOLDER")
-    parser.add_argument("--contender", metavar="SCHEME", help="whom the verdicts are about (default: roper)")
-    parser.add_argument("--against", metavar="SCHEME", help="whom it is compared with (default: rope)")
+    parser.add_argument("--contender", metavar="SCHEME", help="the scheme that the verdicts are about (default: roper)")
+    parser.add_argument("--against", metavar="SCHEME", help="the scheme that it is compared with (default: rope)")
     given = parser.parse_args(arguments)
     try:
         from rope_lab.report import page

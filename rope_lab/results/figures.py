@@ -73,7 +73,7 @@ def draw(shown: list[Group | Sweep]) -> dict[Group | Sweep, tuple[str, bytes]]:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Our style over matplotlib's defaults, whatever a matplotlibrc says; odd letters in a record are no warning."""
+    """Our style over matplotlib's defaults, whatever a matplotlibrc says; no warning of missing letters."""
     with mpl.rc_context(mpl.rcParamsDefault | {"backend": "agg"} | STYLE), warnings.catch_warnings():
         for harmless in ("Glyph .* missing from font", "constrained_layout not applied", "Attempting to set identical"):
             warnings.filterwarnings("ignore", harmless)

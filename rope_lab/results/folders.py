@@ -26,7 +26,7 @@ def is_kept(folder: Path) -> bool:
 
 
 def read(folder: Path) -> tuple[list[Run], list[str]]:
-    """The runs of a folder, and what is wrong with what is left out."""
+    """The runs of a folder, and the problems of those that are left out."""
     if is_kept(folder):
         return read_kept(folder)
     runs, problems = [], []
@@ -46,7 +46,7 @@ def read(folder: Path) -> tuple[list[Run], list[str]]:
 
 
 def read_run(folder: Path) -> tuple[Run, list[str]]:
-    """A run from its folder, and what is wrong with its curves. Raises OSError, or one of `DAMAGE`."""
+    """A run from its folder, and the problems of its curves. Raises OSError, or one of `DAMAGE`."""
     content = read_sealed(folder / "run.json")
     if content is None:
         raise ValueError("cannot be read, or was changed; the training command makes it whole again")
@@ -88,7 +88,7 @@ def _origin(part: dict[str, Any]) -> dict[str, Any]:
     commit = (git["commit"] or "unknown")[:12]
     numerics = part.get("numerics", NUMERICS_BEFORE if commit.startswith(BEFORE) else None)
     if numerics is None:
-        raise ValueError(f"was made by code of before there were numerics (commit {commit}); run it again")
+        raise ValueError(f"was made before records had numerics (commit {commit}); run it again")
     commit += "+" if git["dirty"] else "?" if git["dirty"] is None and git["commit"] else ""
     return {
         "numerics": numerics,
@@ -106,7 +106,7 @@ def _joined(values: list[Any]) -> Any:
 
 
 def _read_curves(folder: Path, digests: dict[str, str]) -> tuple[dict[str, tuple[list[int], list[Any]]], list[str]]:
-    """Metric → steps and values, and what is wrong with them; lines that cannot be read are left out.
+    """Metric → steps and values, and their problems; lines that cannot be read are left out.
 
     Raises ValueError where the file is not the one of `digests`.
     """

@@ -17,7 +17,7 @@ KEPT = "runs.jsonl"
 
 
 def read_kept(folder: Path) -> tuple[list[Run], list[str]]:
-    """The runs that are kept in `folder`, and what is wrong with lines that are left out."""
+    """The runs kept in `folder`, and a problem for each line that is left out."""
     try:
         lines = read_file(folder / KEPT).splitlines()
     except OSError as error:
@@ -36,12 +36,12 @@ def read_kept(folder: Path) -> tuple[list[Run], list[str]]:
 
 
 def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
-    """Adds `runs` to what is kept in `folder`, in the place of what is kept of the same runs.
+    """Add `runs` to those kept in `folder`; a run replaces its kept record.
 
     A curve that does not end where its run did, since lines of it are lost, is not kept; one that is kept stays.
     replaces: whether other numbers may take the place of those that are kept of a run that has ended
 
-    Raises ConfigError, where numbers would be lost, and OSError; what is kept is then as it was.
+    Raises ConfigError if numbers would be lost, and OSError; the kept records then stay unchanged.
     """
     with _locked(folder):
         before, problems = read_kept(folder) if os.path.lexists(folder / KEPT) else ([], [])
@@ -52,7 +52,7 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
         for run in runs:
             kept = merged.get(run.run_id)
             if kept and kept.status == "finished" != run.status:
-                raise ConfigError(f"{folder}: {run} is kept finished, and is {run.status} in what is given")
+                raise ConfigError(f"{folder}: {run} is kept finished, and is {run.status} in the folder given")
             if kept and kept.status in ("finished", "diverged") and (numbers := differing(kept, run)):
                 unlike.append(f"{run} is kept with other numbers: {', '.join(numbers[:3])}")
             curves = _whole(replace(run, curves=kept.curves)) if kept else {}
@@ -78,7 +78,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _to_line(run: Run) -> bytes:
     record = {"format": VERSION} | to_record(run)
-    return json.dumps(record | {"digest": _digest(record)}, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(record | {"digest": digest(json.dumps(record).encode())}, separators=(",", ":")).encode() + b"\n"
 
 
 def _from_line(line: bytes) -> Run:
@@ -87,14 +87,10 @@ def _from_line(line: bytes) -> Run:
     if record["format"] != VERSION:
         raise ValueError(f"is of format {record['format']}, this program reads format {VERSION}")
     written = record.pop("digest")
-    if written != _digest(record):
+    if written != digest(json.dumps(record).encode()):
         named = " ".join(str(record.get(name)) for name in ("task", "scale", "position", "seed"))
         raise ValueError(f"{named} is not what its digest says, so it was edited: restore the line")
     return from_record(record)
-
-
-def _digest(record: dict[str, Any]) -> str:
-    return digest(json.dumps(record).encode())
 
 
 def _whole(run: Run) -> dict[str, Any]:

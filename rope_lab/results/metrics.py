@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is called, read and shown.
+    """The name, reading and display of a metric.
 
     name:     in a record; without a folder, what other metrics' names end with (`accuracy` is of `eval/sum_accuracy`)
     unit:     of a value that was multiplied by `times`
     share:    whether it is a share of problems or tokens, between 0 and 1; charts then span all of it
     wilson:   whether it is a share of independent problems, so that Wilson's interval holds of one run's value
-    baseline: what the Bayes-optimal predictor's value is called, which records give as `floor`; charts then show the
-              excess over it on a logarithmic axis; empty: there is none
+    baseline: the name of the Bayes-optimal predictor's value, the `floor` of records; charts then show the excess
+              over it on a logarithmic axis; empty without one
     times, digits: how a value is shown; a task's report in published.yaml may replace them and `unit`
     """
 
@@ -54,12 +54,7 @@ POSITION, LENGTH, LENGTH_LOSS = "answer_position", "length", "length_loss"  # sl
 LOSS_ATTRIBUTES = {POSITION, LENGTH_LOSS}  # others: shares of problems
 
 
+@functools.cache
 def declared(name: str) -> Metric | None:
     """The registry's entry for a metric; None for one that is only recorded, such as `train/lr`."""
     return next((metric for metric in METRICS if name.endswith(metric.name)), None)
-
-
-@functools.cache
-def is_share(name: str) -> bool:
-    """Whether values of a metric are shares, between 0 and 1."""
-    return name.endswith(tuple(metric.name for metric in METRICS if metric.share))

@@ -55,10 +55,6 @@ class Outcome:
         """Whether runs are still to come."""
         return len(self.found) < len(self.study.cells)
 
-    @property
-    def diverged(self) -> list[tuple[str, int]]:
-        return [cell for cell, run in self.found.items() if run.status == "diverged"]
-
 
 def of(study: Study, runs: list[Run]) -> Outcome:
     """The outcome of a study, from the runs kept in its folder. Raises ConfigError for two runs of one cell."""

@@ -32,7 +32,7 @@ Links = dict[Group | Sweep, str]  # the name of the figure of each
 
 @dataclass(frozen=True)
 class Content:
-    """What is known of a folder's runs.
+    """The runs of a folder, and how to show them.
 
     planned:  whether they are of planned comparisons, and so shown without differences and tests
     outcomes: of the plan in the folder
@@ -65,17 +65,15 @@ class Content:
     @cached_property
     def sections(self) -> dict[str, Section]:
         """The section of each group and sweep in `shown`, by its recipe_id."""
-        return {each.recipe_id: self.section(each) for each in self.shown}
-
-    def section(self, shown: Group | Sweep) -> Section:
-        if isinstance(shown, Sweep):
-            return sweeps.section(shown, not self.planned)
-        return sections.section(shown, self.verdict_of(shown), not self.planned)
-
-    def verdict_of(self, group: Group) -> Verdict | None:
-        """The exploratory verdict of a group; None for other recipes than the usual one."""
-        mine = (v for v in self.verdicts if not v.planned and v.is_of(group))
-        return None if group.variant else next(mine, None)
+        exploratory = {(v.report.title, v.scale): v for v in self.verdicts if not v.planned}
+        made = {}
+        for each in self.shown:
+            if isinstance(each, Sweep):
+                made[each.recipe_id] = sweeps.section(each, not self.planned)
+            else:
+                verdict = None if each.variant else exploratory.get((each.report.title, each.scale))
+                made[each.recipe_id] = sections.section(each, verdict, not self.planned)
+        return made
 
 
 def text(content: Content) -> str:

@@ -54,7 +54,7 @@ def section(outcome: Outcome, published: Published, correction: str = "") -> str
         parts.append(f"Correction: {correction}")
     if outcome.untested:
         return "\n\n".join([*parts, f"**Outcome: {'open' if outcome.open else 'none'}.** {outcome.untested}"])
-    diverged = outcome.diverged
+    diverged = [cell for cell, run in outcome.found.items() if run.status == "diverged"]
     which = f" ({outcomes.named(diverged)}; counted as {study.diverged:g})" if diverged else ""
     better = "Higher" if study.higher_is_better else "Lower"
     parts.append(

@@ -15,7 +15,6 @@ from rope_lab.results.runs import DAMAGE
 from rope_lab.results.tables import NONE, Table, bullets, escaped, markdown
 from rope_lab.text import ConfigError, plain
 
-MOST_BYTES = 2**26
 OVERLAY = "overlay.svg"  # all runs of a folder
 LINEAR = 0.01  # nats: below that the axis of costs is linear
 
@@ -60,7 +59,7 @@ class Probed:
 
 def read(path: Path) -> Probed:
     """The report in a .json. Raises OSError, or one of runs.DAMAGE."""
-    probed = TypeAdapter(Probed).validate_python(json.loads(read_file(path, MOST_BYTES)))
+    probed = TypeAdapter(Probed).validate_python(json.loads(read_file(path)))
     whole, *others = probed.outcomes
     if whole.loss is None or any(o.loss is None and not o.cannot for o in others):
         raise ValueError("holds outcomes without a loss")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass
 
-from rope_lab.results.metrics import is_share
+from rope_lab.results.metrics import declared
 from rope_lab.shipped import with_class_names
 from rope_lab.text import flat, nested, plain
 
@@ -25,9 +25,9 @@ Slice = dict[Annotated[str, StringConstraints(pattern=r"^-?\d+$")], Annotated[tu
 
 @dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
 class Run:
-    """One run: what it is, where it comes from, what it ended with, how it got there.
+    """One run: its identity, origin, final metrics and curves.
 
-    numerics … threads: where parts of a resumed run differ, their values joined by `MIXED`
+    numerics … threads: if parts of a resumed run differ, their values joined by `MIXED`
     plugin:   of a task or scheme of the user's own, `{"position": digest}` of its files
     metrics:  the last value of each
     settings: of the recipe, flat (`train.lr`); position_settings: of the scheme; `_target_` is the name of a class
@@ -74,7 +74,7 @@ class Run:
             if not steps or len(steps) != len(values) or sorted(set(steps)) != steps:
                 raise ValueError(f"the curve of {name} must have a value for each of its increasing steps")
         for name, value in self.metrics.items():
-            if is_share(name) and not 0 <= value <= 1:
+            if (metric := declared(name)) and metric.share and not 0 <= value <= 1:
                 raise ValueError(f"{name} is {value!r}: must be between 0 and 1")
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ def to_record(run: Run) -> dict[str, Any]:
 
 
 def differing(first: Run, second: Run) -> list[str]:
-    """The numbers that two records of one run have unlike: `eval/loss 0.51 and 0.52`; empty where they agree."""
+    """The numbers in which two records of one run differ: `eval/loss 0.51 and 0.52`."""
     found = [
         f"{name} {first.metrics[name]} and {second.metrics[name]}"
         for name in sorted(first.metrics)

@@ -1,4 +1,4 @@
-"""What is shown of a group: its schemes, lengths, rotations and every seed as tables, and sentences on them."""
+"""The section of a group: its schemes, lengths, rotations and every seed as tables, and sentences on them."""
 
 import math
 
@@ -148,7 +148,8 @@ def every_seed(group: Group, compared: bool = True) -> Table:
             found = group.difference(scheme, baseline) if scheme != baseline else None
             is_tested = found and found.difference.n > 1 and not math.isnan(found.p_signs)
             row["pairs"] = str(found.difference.n) if found else NONE
-            row["sign-flip p (least)"] = f"{found.p_signs:.2g} ({found.p_signs_least:.2g})" if is_tested else NONE
+            least = 2 / 2**found.difference.n if found else NONE  # that so many seeds can give
+            row["sign-flip p (least)"] = f"{found.p_signs:.2g} ({least:.2g})" if is_tested else NONE
         rows.append(row)
     return Table(rows, "Every seed")
 

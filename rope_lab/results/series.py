@@ -2,10 +2,11 @@
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from rope_lab.results.groups import Group
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES, POSITION
-from rope_lab.results.stats import t_intervals
+from rope_lab.results.stats import LEVEL
 
 MANY, BINS = 24, 8  # an attribute with more than so many values is plotted in so many bins
 PANEL = 8  # schemes that one panel takes; of more, FEW are shown
@@ -76,9 +77,9 @@ def above_floor(group: Group, attribute: str) -> bool:
 
 def band(table: pd.DataFrame) -> pd.DataFrame:
     """The mean over the seeds of each row and its 95% interval: `mean low high`, ends nan of fewer than FEWEST."""
-    ends = t_intervals(table)
-    few = table.count(axis=1) < FEWEST
-    return ends.assign(low=ends.low.mask(few), high=ends.high.mask(few))
+    n, mean = table.count(axis=1), table.mean(axis=1)
+    half = table.sem(axis=1) * stats.t.ppf((1 + LEVEL) / 2, (n - 1).where(n >= FEWEST))
+    return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
 
 
 def edges(counts: pd.Series) -> np.ndarray:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
-import pandas as pd
 from scipy import optimize, stats
 
 LEVEL = 0.95
@@ -37,9 +36,9 @@ class PairedDifference:
     """A scheme against another over the seeds that both have.
 
     difference: scheme − other, with Student's t interval over the seeds
-    p:          of the paired t test; nan where the differences are all alike but not 0, with no spread to go by
+    p:          of the paired t test; nan if the differences are all alike but not 0, with no spread to go by
     differences: of each seed
-    tested:     whether it was to be tested; p and p_signs are nan where not
+    tested:     whether to test; p and p_signs are nan if not
     """
 
     difference: Interval
@@ -54,32 +53,14 @@ class PairedDifference:
             return np.nan
         return sign_flip_p(self.differences) if self.difference.n > 1 else 1.0
 
-    @property
-    def p_signs_least(self) -> float:
-        """The least that this could be with so many seeds, 2 / 2ⁿ."""
-        return 2 / 2**self.difference.n
-
 
 def t_interval(values: Sequence[float]) -> Interval:
     """The mean of `values` with Student's t interval."""
     mean, n = float(np.mean(values)), len(values)
     if n < 2:
         return Interval(mean, np.nan, np.nan, n)
-    half = float(np.std(values, ddof=1)) / n**0.5 * _t_quantile(n)
+    half = float(np.std(values, ddof=1)) / n**0.5 * float(stats.t.ppf((1 + LEVEL) / 2, n - 1))
     return Interval(mean, mean - half, mean + half, n)
-
-
-@cache
-def _t_quantile(n: int) -> float:
-    """Half the width of the interval over n values, in standard errors."""
-    return float(stats.t.ppf((1 + LEVEL) / 2, n - 1))
-
-
-def t_intervals(table: pd.DataFrame) -> pd.DataFrame:
-    """The same of each row of `table` over those of its columns that are not nan: `mean low high`."""
-    n, mean, error = table.count(axis=1), table.mean(axis=1), table.sem(axis=1)
-    half = error * stats.t.ppf((1 + LEVEL) / 2, (n - 1).where(n > 1))
-    return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
 
 
 def paired_difference(scheme: Sequence[float], other: Sequence[float], tested: bool = True) -> PairedDifference:

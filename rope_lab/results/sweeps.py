@@ -18,7 +18,7 @@ from rope_lab.results.stats import expected_best, paired_difference
 from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, signed, strong_if
 from rope_lab.text import show
 
-FEWEST_WORDS = 3  # values of a setting that is no number: two are a comparison of two recipes
+FEWEST_WORDS = 3  # values of a setting that is not a number: two are a comparison of two recipes
 BUDGETS = 6  # columns of the expected best
 GAIN = "− at the recipe's"
 TUNED = (
@@ -127,11 +127,11 @@ class Sweep:
             tables[scheme] = pd.DataFrame(rows, index=complete.index, columns=budgets, dtype=float)
         return tables
 
-    @property
-    def lines(self) -> list[tuple[str, str]]:
-        """The rows of its tables: each scheme alone, then each with the baseline if that is there."""
+    def lines(self, compared: bool) -> list[tuple[str, str]]:
+        """The rows of its tables: each scheme alone, then, if `compared`, each with the baseline."""
         baseline = self.group.published.baseline
-        others = [scheme for scheme in self.schemes if baseline in self.schemes and scheme != baseline]
+        compared = compared and baseline in self.schemes
+        others = [scheme for scheme in self.schemes if compared and scheme != baseline]
         return [(scheme, "") for scheme in self.schemes] + [(scheme, baseline) for scheme in others]
 
 
@@ -189,7 +189,7 @@ def section(sweep: Sweep, compared: bool = True) -> Section:
 def scores(sweep: Sweep, compared: bool = True) -> Table:
     """A row a scheme and a column a value: mean and interval; then, if `compared`, the differences to the baseline."""
     rows = []
-    for scheme, other in sweep.lines if compared else sweep.lines[: len(sweep.schemes)]:
+    for scheme, other in sweep.lines(compared):
         row = {f"{sweep.setting} =": _label(sweep, scheme, other)}
         for at, value in enumerate(sweep.values):
             ours, theirs = (sweep.scores[each][at] if each else None for each in (scheme, other))
@@ -209,7 +209,7 @@ def tuned(sweep: Sweep, compared: bool = True) -> Table:
     budgets = list(range(1, len(sweep.groups) + 1))
     if len(budgets) > BUDGETS:
         budgets = [2**i for i in range(len(budgets).bit_length()) if 2**i < len(budgets)] + [len(budgets)]
-    for scheme, other in sweep.lines if compared else sweep.lines[: len(sweep.schemes)]:
+    for scheme, other in sweep.lines(compared):
         if not all(len(sweep.tuned[each]) for each in (scheme, other) if each):
             continue
         best, scores, table = sweep.best(scheme), sweep.scores[scheme], sweep.tuned[scheme]

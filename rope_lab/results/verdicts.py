@@ -73,10 +73,6 @@ class Verdict:
     def ended(self) -> str:
         return f"{self.runs[0]} of {self.runs[1]} runs have ended"
 
-    def is_of(self, group: Group) -> bool:
-        """Whether it is of the group's scale and task, by title: each corpus has a title of its own."""
-        return (self.report.title, self.scale) == (group.report.title, group.scale)
-
 
 def verdicts(groups: list[Group], studies: list[Outcome], published: Published) -> list[Verdict]:
     """Of the planned comparisons, then of the groups under their usual recipe; each by task and scale."""
