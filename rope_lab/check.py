@@ -70,9 +70,9 @@ def check(cfg: Config, group: str) -> Iterator[tuple[str, str, str]]:
         yield "note" if note else "ok", name, note or ""
 
 
-def demand(right: object, told: str) -> None:
+def demand(right: object, message: str) -> None:
     if not right:
-        raise AssertionError(told)
+        raise AssertionError(message)
 
 
 def model_of(cfg: Config) -> Transformer:
@@ -103,16 +103,18 @@ def shapes(scheme: PositionScheme, dims: Dims) -> None:
         made = copy.deepcopy(scheme).to(dtype)
         first, _, again = (called(made, dims, n, dtype) for n in (T, T + 1, T))
         for hook, (x, found) in first.items():
-            told, H = f"{hook} returns {[list(y.shape) for y in found]}, must be", dims.n_heads
+            message, H = f"{hook} returns {[list(y.shape) for y in found]}, must be", dims.n_heads
             if hook == "bias":
                 right = all(y.dim() == 3 and y.shape[0] in (1, H) and {*y.shape[1:]} <= {1, T} for y in found)
-                demand(right, f"{told} [{H}, {T}, {T}], or 1 in the place of a number")
+                demand(right, f"{message} [{H}, {T}, {T}], or 1 in the place of a number")
             elif hook == "heads" and len(found) == 3:
                 q, k, v = found
                 right = v.shape == x[:, :, 0].shape and q.shape == k.shape and q.shape[:3] == v.shape[:3]
-                demand(right, f"{told} [2, {T}, {H}, width] of q and k, and {list(x[:, :, 0].shape)} of v")
+                demand(right, f"{message} [2, {T}, {H}, width] of q and k, and {list(x[:, :, 0].shape)} of v")
             else:
-                demand(len(found) == 1 and found[0].shape == x.shape, f"{told} {list(x.shape)} (or three: q, k and v)")
+                demand(
+                    len(found) == 1 and found[0].shape == x.shape, f"{message} {list(x.shape)} (or three: q, k and v)"
+                )
             for y in found:
                 wide = y.dtype in {dtype, torch.float64} or (hook == "bias" and y.dtype == torch.float32)
                 demand(wide and (hook != "embed" or y.dtype == dtype), f"{hook} returns {y.dtype} for {dtype}")
@@ -122,17 +124,17 @@ def shapes(scheme: PositionScheme, dims: Dims) -> None:
 
 
 def hooks(cls: type[PositionScheme]) -> str | None:
-    """The class overrides a hook; a method with nearly the name of a hook that it does not override is told."""
+    """The class overrides a hook; a method with nearly the name of a hook that it does not override is noted."""
     every = (*HOOKS, "bias", "in_layer", "with_keys")
     left = [name for name in every if getattr(cls, name) is getattr(PositionScheme, name)]
     own = [name for name in dir(cls) if not hasattr(PositionScheme, name)]
     near = {name: hook for name in own for hook in difflib.get_close_matches(name, left, 1, 0.75)}
-    told = "; ".join(f"{name} is not a hook: did you mean {hook}?" for name, hook in near.items())
+    message = "; ".join(f"{name} is not a hook: did you mean {hook}?" for name, hook in near.items())
     demand(
         len(left) < len(every) or cls is PositionScheme,
-        f"overrides none of {', '.join(every)}: it is position=none. {told}",
+        f"overrides none of {', '.join(every)}: it is position=none. {message}",
     )
-    return told or None
+    return message or None
 
 
 def causality(model: Transformer) -> str | None:
@@ -159,8 +161,8 @@ def cached(model: Transformer, tolerance: float = 1e-12) -> None:
         if begin == 9:
             cache, tokens, full = [layer.rows(chosen) for layer in cache], tokens[chosen], full[chosen]
         off = (model(tokens[:, begin:end], cache=cache) - full[:, begin:end]).abs().max().item()
-        told = f"with a KV cache the logits at position {begin} differ by {off:.1e} from those of a full pass"
-        demand(off <= tolerance, f"{told}: a hook must treat each token by its `at` alone")
+        message = f"with a KV cache the logits at position {begin} differ by {off:.1e} from those of a full pass"
+        demand(off <= tolerance, f"{message}: a hook must treat each token by its `at` alone")
 
 
 def gradients(model: Transformer, dims: Dims) -> None:
@@ -278,9 +280,9 @@ def main(arguments: list[str] | None = None) -> None:
         cfg = trainer.resolve(config.load(*given.settings, config_dir=given.config_dir))
         for group in groups:
             say(f"{group}={getattr(cfg.names, group)}")
-            for kind, name, told in check(cfg, group):
+            for kind, name, message in check(cfg, group):
                 wrong |= kind == "WRONG"
-                say(f"  {kind:<6} {name:<18} {plain(told)}".rstrip())
+                say(f"  {kind:<6} {name:<18} {plain(message)}".rstrip())
     except ConfigError as error:
         print(error, file=sys.stderr)
         sys.exit(2)

@@ -155,7 +155,7 @@ def config_errors(prefix: str = "") -> Iterator[None]:
 
 
 def refusal(key: str, value: Any, errors: list[ErrorDetails]) -> str:
-    """What pydantic has against a value, in one line; a list where one value belongs may have been meant as a sweep."""
+    """Pydantic's errors about a value in one line; a list in place of one value may have been meant as a sweep."""
     found = [re.sub("^(Value error, )?((Input|String) should|must) ", "", each["msg"]) for each in errors]
     reasons = " or ".join(dict.fromkeys(found)).replace(" or be ", " or ")
     sweep = f"; for a sweep: -m {key}={','.join(map(show, value))}" if value and isinstance(value, list) else ""
