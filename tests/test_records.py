@@ -257,6 +257,15 @@ def test_without_a_whole_checkpoint_nothing_starts_from_zero_unless_asked(stoppe
     assert again(stopped, "fresh=true")["status"] == "finished"
 
 
+def halved(saved: dict) -> dict:
+    return saved | {"model": {name: x.half() for name, x in saved["model"].items()}}
+
+
+def halved_state(saved: dict) -> dict:
+    state = {i: {k: x.half() for k, x in each.items()} for i, each in saved["optimizer"]["state"].items()}
+    return saved | {"optimizer": saved["optimizer"] | {"state": state}}
+
+
 def of_another_model(saved: dict) -> dict:
     return saved | {"model": {name: x[:1] for name, x in saved["model"].items()}}
 
@@ -267,6 +276,8 @@ def of_another_model(saved: dict) -> dict:
         (lambda saved: saved | {"format": 3}, "its checkpoint has format 3, not 4"),
         (lambda saved: saved | {"run_id": "another"}, "its checkpoint has run_id another, not "),
         (lambda saved: saved | {"task_version": 99}, "its checkpoint has task_version 99, not "),
+        (halved, r"its checkpoint has numbers in torch\.float16, not float32"),
+        (halved_state, r"its checkpoint has numbers in torch\.float16, not float32"),
         (of_another_model, "does not fit this model"),
     ],
 )

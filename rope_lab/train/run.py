@@ -254,6 +254,10 @@ def load_state(
     folder: Path, saved: dict[str, Any], model: Transformer, optimizer: torch.optim.Optimizer | None = None
 ) -> None:
     """Load a checkpoint into model and optimizer. Raises ConfigError if they are not those that it was written of."""
+    states = [saved["model"], *saved["optimizer"]["state"].values()]
+    dtypes = {x.dtype for state in states for x in state.values() if torch.is_tensor(x)}
+    if wrong := dtypes - {torch.float32, *(x.dtype for x in model.state_dict().values())}:  # torch would cast them
+        raise ConfigError(f"{folder}: its checkpoint has numbers in {', '.join(map(str, wrong))}, not float32; {OVER}")
     try:
         model.load_state_dict(saved["model"])
         if optimizer:

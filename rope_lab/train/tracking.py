@@ -51,8 +51,7 @@ class Wandb:
             return in_thread(action).result(PATIENCE)
         except Exception as error:
             self.run = None
-            why = f"no answer within {PATIENCE} s" if isinstance(error, TimeoutError) else " ".join(str(error).split())
-            log.warning("W&B %s; metrics.jsonl is written all the same: %s", failure, why)
+            log.warning("W&B %s; metrics.jsonl is written all the same: %s", failure, reason(error))
 
 
 def mode_of_environment() -> str:
@@ -60,6 +59,15 @@ def mode_of_environment() -> str:
     if os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1", "yes"):
         return "disabled"
     return os.environ.get("WANDB_MODE") or "offline"
+
+
+def reason(error: Exception) -> str:
+    """What an error says, in one line; of a setting that W&B refuses, with the variable that it comes from."""
+    if isinstance(error, TimeoutError):
+        return f"no answer within {PATIENCE} s"
+    said = " ".join(str(error).split())
+    names = [name for name in os.environ if name.startswith("WANDB_") and f" {name[6:].lower()} " in f" {said} "]
+    return f"{', '.join(names)}: {said}" if names else said
 
 
 def files_beside(folder: Path) -> Path:
