@@ -29,6 +29,7 @@ from rope_lab.seeds import Seeds
 from rope_lab.text import ConfigError, argument_parser, first_line, nearest, say, show
 from rope_lab.train import config
 from rope_lab.train.plugins import names
+from rope_lab.train.signals import ignore
 
 REST = "*"  # all schemes that the table does not name
 Tasks = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
@@ -177,4 +178,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    finally:
+        ignore()

@@ -17,7 +17,7 @@ from rope_lab.identity import Identity
 from rope_lab.launch import clusters, pool
 from rope_lab.launch.job import EXIT_FAILED, Job
 from rope_lab.text import ConfigError, say, short_path
-from rope_lab.train import config, provenance
+from rope_lab.train import config
 from rope_lab.train import run as runs
 from rope_lab.train.config import CORES, Config
 from rope_lab.train.console import SHOWN, program, same_command
@@ -77,18 +77,24 @@ def identity(cfg: Config) -> Identity:
     return config.identity(cfg)
 
 
-def recorded(cfg: Config, since: str = "9999") -> dict[str, Any]:
-    """What run.json says of a run, {} if nothing; with `fresh`, of a run that was begun at `since` or later.
+def recorded(cfg: Config, replaced: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What run.json says of a run, {} if nothing.
+
+    replaced: with `fresh`, what it said before: a run that has ended counts only if it is another. None: no run does
 
     The status `damaged`: it has ended, and other files are not as it says.
     """
-    folder = runs.out_folder(cfg) / identity(cfg).run_name
+    folder = folder_of(cfg)
     content = runs.read(folder) or {}
     if content.get("status") not in ENDS:
         return content
-    if cfg.fresh and content["provenance"]["start"] < since:
+    if cfg.fresh and replaced in (None, content):
         return {}
     return content if runs.is_whole(folder, content) else content | {"status": "damaged"}
+
+
+def folder_of(cfg: Config) -> Path:
+    return runs.out_folder(cfg) / identity(cfg).run_name
 
 
 def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", begin: bool = True) -> int:
@@ -99,14 +105,15 @@ def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", b
 
     Raises ConfigError if the launcher cannot begin.
     """
-    since, contents = provenance.now(), {i: recorded(job.cfg) for i, job in enumerate(jobs)}
+    before = [(runs.read(folder_of(job.cfg)) or {}) if job.cfg.fresh else {} for job in jobs]
+    contents = {i: recorded(job.cfg) for i, job in enumerate(jobs)}
     waiting = [i for i, content in contents.items() if content.get("status") not in ENDS]
     if len(waiting) < len(jobs):
         say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs have ended before")
     with Stop() as stopping:
         if waiting and begin:
             returned = _begin([jobs[i] for i in waiting], settings, stopping)
-            contents |= {i: returned.get(n) or recorded(jobs[i].cfg, since) for n, i in enumerate(waiting)}
+            contents |= {i: returned.get(n) or recorded(jobs[i].cfg, before[i]) for n, i in enumerate(waiting)}
         say(summary(jobs, contents, name))
     if stopping.caught:
         return 128 + stopping.caught

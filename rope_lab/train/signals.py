@@ -8,6 +8,12 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
+def ignore() -> None:
+    """Let no signal change the exit status of a process that is about to end."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def time_is_up(stop_at: float | None) -> int:
     """SIGALRM from `stop_at` on, in seconds since 1970; 0 before, or without one."""
     return signal.SIGALRM if stop_at is not None and time.time() >= stop_at else 0
