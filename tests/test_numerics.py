@@ -1,6 +1,6 @@
 """NUMERICS in rope_lab/identity.py stands for these losses: whatever changes one of them raises it.
 
-Then, and only then, `python tests/test_numerics.py` writes tests/numerics.json anew.
+Then, and only then, `python tests/test_numerics.py` rewrites tests/numerics.json.
 """
 
 import json
