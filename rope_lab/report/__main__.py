@@ -52,7 +52,7 @@ def checked(out: Path) -> Path:
     if out.exists() and not read_file(out).startswith(MADE):
         sys.exit(f"{out}: was not made by this command, and stays as it is; give another --out")
     if not out.parent.is_dir():
-        sys.exit(f"{out}: there is no folder {out.parent}")
+        sys.exit(f"{out}: {out.parent} does not exist")
     return out
 
 
