@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
     models = [word for word in given.words if "=" not in word]
     settings = [word for word in given.words if "=" in word]
     if missing := [model for model in models if not installed(model)]:
-        parser.error(f"{missing[0]}: {PACKAGES[missing[0]]} is not installed; docs/speed.md says how")
+        parser.error(f"{missing[0]}: {PACKAGES[missing[0]]} is not installed; results/benchmark.md says how")
     try:
         if given.gpu:
             sys.exit(0 if gpu.check(models, settings, given.compile, given.repeats) else 1)

@@ -1,4 +1,4 @@
-"""The same transformer in other libraries; docs/speed.md says how to install them.
+"""The same transformer in other libraries; results/benchmark.md says how to install them.
 
 Each is a module from tokens [B, T] to logits [B, T, V].
 """

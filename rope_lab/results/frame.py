@@ -28,7 +28,7 @@ def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
     folder:   of kept records (`results`), of run folders (`results/runs`), or one run's
     settings: of the recipe, by name (`train.lr`); each becomes a column more, None where a run has no such setting
 
-    The columns are in docs/frame.md.
+    The columns are in docs/questions.md.
     """
     runs, problems = read(Path(folder))
     for problem in problems:
