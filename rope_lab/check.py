@@ -21,7 +21,8 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, argument_parser, plain, say
 from rope_lab.train import config, data, instantiate, trainer
 from rope_lab.train.config import Config
-from tasks.base import PackedTask, Task, is_held_out
+from tasks.base import PackedTask, Task
+from tasks.split import is_held_out
 
 TOKENS = torch.randint(11, (3, 16), generator=torch.Generator().manual_seed(3))
 HOOKS = ("embed", "heads", "output")  # which take a tensor and return one; `bias` is the fourth
@@ -209,7 +210,7 @@ def written(task: Task, length: int) -> None:
     drawn = task.draw(np.random.default_rng(0), DRAWN)
     right = drawn.ndim == 2 and len(drawn) == DRAWN and np.issubdtype(drawn.dtype, np.integer)
     demand(right, f"draw(rng, {DRAWN}) returns {drawn.dtype} {drawn.shape}, must be integers [{DRAWN}, columns]")
-    parts, answers = [[bytes(row[row != 0]).decode() for row in part] for part in task.write(drawn)], {}
+    parts, answers = [["".join(map(chr, row[row != 0])) for row in part] for part in task.write(drawn)], {}
     for prompt, completion in zip(*parts, strict=True):
         lacks = "".join(sorted({*prompt, *completion} - {*task.alphabet}))
         demand(not lacks, f"write uses {lacks!r}, which alphabet lacks")
@@ -235,8 +236,9 @@ def problems(task: Task, seq_len: int) -> str | None:
     demand(max(p.length for p in found) <= task.max_length <= seq_len, f"a problem is longer than {task.max_length=}")
     if not task.grades:
         return "grades nothing: its problems are only written on"
-    demand(len({problem.prompt for problem in found}) == len(found), "two problems have one prompt")
-    demand(data.evaluation_problems(task, 8) == found[:8], "a longer list of problems must begin as a shorter one")
+    prompts, first = ([problem.prompt for problem in some] for some in (found, data.evaluation_problems(task, 8)))
+    demand(len({*prompts}) == len(prompts), "two problems have one prompt")
+    demand(prompts[:8] == first, "a longer list of problems must begin as a shorter one")
     for problem in found:
         demand(all(task.grade(problem, problem.completion).values()), f"{problem.completion!r} is graded wrong")
         other = next(c for c in task.alphabet if c not in (problem.completion[0], task.stop)) + problem.completion[1:]
@@ -262,8 +264,8 @@ def split(task: Task, length: int) -> str | None:
         wrong = rows[is_held_out(task.split_key(rows)) != held_out]
         side = "held-out text" if held_out else "training text"
         demand(not len(wrong), f"{side} has {len(wrong)} of {len(rows)} problems of the other side, as {wrong[:1]}")
-        for prompt in {bytes(row) for row in task.write(rows)[0]}:
-            demand(keys.setdefault(prompt, held_out) == held_out, f"{prompt.decode()!r} is on both sides of the split")
+        for prompt in {"".join(map(chr, row[row != 0])) for row in task.write(rows)[0]}:
+            demand(keys.setdefault(prompt, held_out) == held_out, f"{prompt!r} is on both sides of the split")
     return None
 
 

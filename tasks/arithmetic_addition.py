@@ -6,7 +6,7 @@ lowest first, adds a digit of each number and the carry, as long as either numbe
 
 import numpy as np
 
-from tasks.base import BLANK, LossOn, PackedTask, Problem, check_between, decimal, join
+from tasks.base import BLANK, LossOn, PackedTask, Problem, decimal, join
 
 MOST_DIGITS = 999  # the steps of more would be longer than an answer may be
 
@@ -27,24 +27,14 @@ class ArithmeticAddition(PackedTask):
 
     def __init__(self, digits: int = 8, loss_on: LossOn = "answer", shortest: int | None = None):
         super().__init__(loss_on)
-        check_between(1, MOST_DIGITS, digits=digits)
-        self.lengths = (1 if shortest is None else shortest, digits)
-        check_between(1, digits, shortest=self.lengths[0])
-        self.digits = digits
-
-    def of_length(self, n: int) -> "ArithmeticAddition":
-        """Numbers of `n` digits, both."""
-        task = ArithmeticAddition(max(n, self.digits), self.loss_on, n)
-        task.lengths = (n, n)
-        return task
+        self.set_lengths(1 if shortest is None else shortest, 1, MOST_DIGITS, digits=digits)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Both numbers' digits, lowest place first, 0 beyond the highest: [n, 2 · digits]."""
-        shortest, longest = self.lengths
-        lengths = rng.integers(shortest, longest + 1, size=(n, 2, 1))
-        place = np.arange(self.digits)
+        """Both numbers' digits, lowest place first, 0 beyond the highest: [n, 2 · width]."""
+        lengths = rng.integers(self.lengths[0], self.lengths[1] + 1, size=(n, 2, 1))
+        place = np.arange(self.width)
         lowest = np.where(place == lengths - 1, 1, 0)
-        drawn = rng.integers(lowest, 10, size=(n, 2, self.digits))
+        drawn = rng.integers(lowest, 10, size=(n, 2, self.width))
         return np.where(place < lengths, drawn, 0).reshape(n, -1)
 
     def split_key(self, drawn: np.ndarray) -> np.ndarray:
@@ -81,7 +71,7 @@ class ArithmeticAddition(PackedTask):
         return {"accuracy": completion.startswith(problem.completion), "sum_accuracy": total}
 
     def _numbers(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return drawn[:, : self.digits], drawn[:, self.digits :]
+        return drawn[:, : self.width], drawn[:, self.width :]
 
     @staticmethod
     def _add(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,9 @@ A problem is a prompt and its one right completion. A `PackedTask` has three mem
 integers), `write` (problems as characters) and, if parts of a completion are graded too, `grade`.
 """
 
+import copy
 import functools
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,9 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from tasks.split import HELD_OUT_SHARE, draw_side
+
 LossOn = Literal["all", "answer"]
 
-HASH_CLASSES = 16  # a problem is held out if its stable hash falls into the first of these classes
 BLANK = 0  # in an array of characters: nothing is written here
 LONGEST_ANSWER = np.iinfo(np.int16).max  # tokens; answer positions are int16
 
@@ -46,10 +49,6 @@ class Problem:
     @property
     def completion(self) -> str:
         return self.decode(self.tokens[self.prompt_length :])
-
-    def __eq__(self, other: object) -> bool:
-        parts = [(p.tokens.tolist(), p.prompt_length, p.attributes) for p in (self, other) if isinstance(p, Problem)]
-        return len(parts) == 2 and parts[0] == parts[1]
 
 
 class Text(NamedTuple):
@@ -129,10 +128,10 @@ class Task(ABC):
         return {"accuracy": completion.startswith(problem.completion)} if self.grades else {}
 
     def encode(self, text: str) -> np.ndarray:
-        """Characters to tokens, uint8 [len(text)]. Raises ValueError on a character outside the alphabet."""
+        """Characters to tokens, uint16 [len(text)]. Raises ValueError on a character outside the alphabet."""
         if unknown := sorted(set(text) - set(self.alphabet)):
             raise ValueError(f"characters {''.join(unknown)!r} are not in the task's alphabet {self.alphabet!r}")
-        return np.array([self.alphabet.index(c) for c in text], dtype=np.uint8)
+        return np.array([self.alphabet.index(c) for c in text], dtype=np.uint16)
 
     def decode(self, tokens: np.ndarray) -> str:
         """Tokens [n] to characters."""
@@ -140,9 +139,17 @@ class Task(ABC):
 
 
 class PackedTask(Task):
-    """A task whose text is problem after problem. A subclass draws problems and writes them."""
+    """A task whose text is problem after problem. A subclass draws problems and writes them.
+
+    lengths:          of problems, least and greatest, each as often; None: problems have no length
+    width:            the greatest length for which drawn problems have columns
+    possible_lengths: least and greatest that `of_length` takes
+    """
 
     version = 2
+    lengths: tuple[int, int] | None = None
+    width: int
+    possible_lengths: tuple[int, int]
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -152,6 +159,10 @@ class PackedTask(Task):
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Prompts [n, P] and completions [n, C] as character codes, `BLANK` where a problem is shorter."""
 
+    def answers_within(self, prompts: np.ndarray) -> np.ndarray:
+        """Where written prompts hold answers too, of a token each, which text counts: bool [n, P]."""
+        return np.zeros(prompts.shape, dtype=bool)
+
     def split_key(self, drawn: np.ndarray) -> np.ndarray:
         """The integers whose hash decides whether a problem is held out, [n, columns]."""
         return drawn
@@ -160,20 +171,42 @@ class PackedTask(Task):
         """The integers by which results are sliced, each [n]."""
         return {}
 
+    def set_lengths(self, shortest: int | None, least: int, most: int, **longest: int) -> None:
+        """Set `lengths` by two settings, the second under its name; `shortest=None`: all are longest."""
+        check_between(least, most, **longest)
+        (self.width,) = longest.values()
+        self.lengths = (self.width if shortest is None else shortest, self.width)
+        check_between(least, self.width, shortest=self.lengths[0])
+        self.possible_lengths = (least, most)
+
+    def of_length(self, n: int) -> "PackedTask":
+        if self.lengths is None:
+            super().of_length(n)
+        check_between(*self.possible_lengths, length=n)
+        task = copy.copy(self)
+        task.lengths, task.width = (n, n), max(n, self.width)
+        for measured in ("max_length", "_mean_length"):
+            task.__dict__.pop(measured, None)
+        return task
+
     @functools.cached_property
     def max_length(self) -> int:
         """Tokens of the widest prompt and the widest completion."""
         return sum(part.shape[1] for part in self.write(self.draw(np.random.default_rng(0), 1)))
 
+    @functools.cached_property
+    def _mean_length(self) -> float:
+        """About how many tokens a problem takes: the number drawn at once nearly always suffices."""
+        return len(self._write_all(self.draw(np.random.default_rng(0), 256))[0]) / 256
+
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
         most = rows * (length + self.max_length)  # tokens needed: a row drops less than one problem at its end
-        tokens, position, ends = (np.empty(0, dtype) for dtype in (np.uint8, np.int16, np.int64))
-        begins, begin = [], 0  # each row begins with a problem
+        tokens, parts, begins, begin = np.empty(0), [], [], 0  # each row begins with a problem
         while len(begins) < rows:
-            drawn = self._draw_split(rng, int((most - len(tokens)) / self._mean_length) + 16, held_out)
-            more_tokens, more_position, more_ends = self._write_all(drawn)
-            ends = np.concatenate([ends, len(tokens) + more_ends])
-            tokens, position = np.concatenate([tokens, more_tokens]), np.concatenate([position, more_position])
+            number = int((most - len(tokens)) / self._mean_length) + 16
+            parts.append(self._write_all(self._draw_side(rng, number, held_out)))
+            tokens, position, lengths, _ = map(np.concatenate, zip(*parts, strict=True))
+            ends = np.cumsum(lengths)
             while len(begins) < rows and begin + length <= len(tokens):
                 begins.append(begin)
                 begin = ends[np.searchsorted(ends, begin + length)]  # after the problem that the row's end cuts
@@ -182,56 +215,36 @@ class PackedTask(Task):
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         def batch() -> Iterator[Problem]:
-            drawn = self._draw_split(rng, 256, held_out=True)
-            tokens, position, ends = self._write_all(drawn)
+            drawn = self._draw_side(rng, 256, held_out=True)
+            tokens, _, lengths, prompt_lengths = self._write_all(drawn)
             attributes = self.attributes(drawn)
-            for i, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-                prompt_length = int(np.count_nonzero(position[begin:end] == 0))
+            for i, written in enumerate(np.split(tokens, np.cumsum(lengths)[:-1])):
                 values = {name: int(column[i]) for name, column in attributes.items()}
-                yield Problem(tokens[begin:end], prompt_length, values, self.decode)
+                yield Problem(written, int(prompt_lengths[i]), values, self.decode)
 
         return different(batch, n)
 
-    def _write_all(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Problem after problem: tokens and answer positions, [total] each, and the end of each problem, [n]."""
+    def _draw_side(self, rng: np.random.Generator, n: int, held_out: bool) -> np.ndarray:
+        share = HELD_OUT_SHARE if held_out else 1 - HELD_OUT_SHARE
+        return draw_side(held_out, n, lambda missing: self.draw(rng, int(missing / share) + 16), self.split_key)
+
+    def _write_all(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Problem after problem: tokens and answer positions, [total] each; tokens of problems and of prompts, [n]."""
         prompts, completions = self.write(drawn)
         if completions.shape[1] > LONGEST_ANSWER:
             raise ValueError(f"an answer takes up to {completions.shape[1]:,} tokens, {LONGEST_ANSWER:,} is the most")
         codes = np.concatenate([prompts, completions], axis=1)
-        lengths, answer_lengths = ((part != BLANK).sum(axis=1) for part in (codes, completions))
-        ends = np.cumsum(lengths)
-        token_of = np.zeros(128, dtype=np.uint8)
-        token_of[[ord(c) for c in self.alphabet]] = np.arange(len(self.alphabet))
-        tokens = token_of[codes[codes != BLANK]]
-        position = np.arange(1, len(tokens) + 1) - np.repeat(ends - answer_lengths, lengths)
-        return tokens, np.maximum(position, 0).astype(np.int16), ends
-
-    def _draw_split(self, rng: np.random.Generator, n: int, held_out: bool) -> np.ndarray:
-        """At least `n` problems, all held out or none, [≥ n, columns]. Raises ValueError if hardly any are such."""
-        kept, total = [], 0
-        share = 1 / HASH_CLASSES if held_out else 1 - 1 / HASH_CLASSES
-        for _ in range(100):
-            drawn = self.draw(rng, int((n - total) / share) + 16)
-            kept.append(drawn[is_held_out(self.split_key(drawn)) == held_out])
-            total += len(kept[-1])
-            if total >= n:
-                return np.concatenate(kept)
-        side = "evaluation" if held_out else "training"
-        raise ValueError(f"hardly any problems of the task belong to {side}, it is too small: make its problems larger")
+        written = codes != BLANK
+        along = np.cumsum(completions != BLANK, axis=1, dtype=np.int16)
+        position = np.concatenate([self.answers_within(prompts), along], axis=1)[written]
+        return self._token_of[codes[written]], position, written.sum(axis=1), (prompts != BLANK).sum(axis=1)
 
     @functools.cached_property
-    def _mean_length(self) -> float:
-        """About how many tokens a problem takes: the number drawn at once nearly always suffices."""
-        return len(self._write_all(self.draw(np.random.default_rng(0), 256))[0]) / 256
-
-
-def is_held_out(columns: np.ndarray) -> np.ndarray:
-    """The held-out ones among rows of integers [n, columns]: bool [n], the same on every machine and for ever."""
-    factors = np.cumprod(np.full(columns.shape[1], 0x9E3779B97F4A7C15, dtype=np.uint64))
-    h = ((columns.astype(np.uint64) + np.uint64(1)) * factors).sum(axis=1, dtype=np.uint64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):  # the finalizer of splitmix64
-        h = (h ^ (h >> np.uint64(shift))) * np.uint64(factor)
-    return h % np.uint64(HASH_CLASSES) == 0
+    def _token_of(self) -> np.ndarray:
+        """The token of each character code, [characters]."""
+        token_of = np.zeros(sys.maxunicode + 1, dtype=np.uint16)
+        token_of[[ord(c) for c in self.alphabet]] = np.arange(len(self.alphabet))
+        return token_of
 
 
 def join(*parts: str | np.ndarray) -> np.ndarray:
@@ -239,6 +252,11 @@ def join(*parts: str | np.ndarray) -> np.ndarray:
     n = max((len(p) for p in parts if isinstance(p, np.ndarray)), default=1)
     constant = (np.frombuffer(p.encode("ascii"), dtype=np.uint8) if isinstance(p, str) else p for p in parts)
     return np.concatenate([np.broadcast_to(c, (n, c.shape[-1])) for c in constant], axis=1).astype(np.uint8)
+
+
+def spell(letters: str, indices: np.ndarray) -> np.ndarray:
+    """Indices into ASCII letters as character codes, uint8 of the same shape, `BLANK` where negative."""
+    return np.where(indices >= 0, np.frombuffer(letters.encode("ascii"), np.uint8)[indices], BLANK).astype(np.uint8)
 
 
 def decimal(numbers: np.ndarray, width: int) -> np.ndarray:

@@ -1,8 +1,7 @@
 """Text as tokens: bytes, characters, or byte pairs."""
 
-import io
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from types import ModuleType
 from typing import Literal
@@ -36,8 +35,12 @@ class Coder:
 class Bytes(Coder):
     """Tokens are bytes."""
 
-    def __init__(self, learned: str = ""):
+    def __init__(self, learned: str):
         super().__init__(learned, [chr(i) for i in range(256)], [1] * 256)
+
+    @staticmethod
+    def learn(blocks: Iterable[bytes], vocabulary: int) -> Iterator[bytes]:
+        yield b""
 
     def encode(self, text: bytes) -> np.ndarray:
         return np.frombuffer(text, np.uint8)
@@ -55,11 +58,11 @@ class Characters(Coder):
         self.token_of[[ord(character) for character in learned]] = np.arange(len(learned))
 
     @staticmethod
-    def learn(blocks: Iterable[bytes], vocabulary: int) -> str:
+    def learn(blocks: Iterable[bytes], vocabulary: int) -> Iterator[bytes]:
         seen = np.zeros(0x110000, bool)
         for block in blocks:
             seen[_code_points(block)] = True
-        return "".join(map(chr, np.flatnonzero(seen)))
+        yield "".join(map(chr, np.flatnonzero(seen))).encode()
 
     def encode(self, text: bytes) -> np.ndarray:
         codes = _code_points(text)
@@ -81,7 +84,7 @@ class Pairs(Coder):
         super().__init__(learned, alphabet, [len(token) for token in alphabet])
 
     @staticmethod
-    def learn(blocks: Iterable[bytes], vocabulary: int) -> str:
+    def learn(blocks: Iterable[bytes], vocabulary: int) -> Iterator[bytes]:
         """Learns in a thread: the package's Rust heeds no signal, and a process that is ended does not wait for it."""
         t = _tokenizers()
         if vocabulary < 257:
@@ -92,10 +95,9 @@ class Pairs(Coder):
         pairs.pre_tokenizer, pairs.decoder = t.pre_tokenizers.Sequence([cut, in_bytes]), t.decoders.ByteLevel()
         bytes_ = sorted(in_bytes.alphabet())
         trainer = t.trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=bytes_, show_progress=False)
-        text = io.BytesIO(b"".join(blocks))
-        lines = (line for whole in text for line in whole.decode().splitlines(keepends=True))
+        lines = (line for block in blocks for line in block.decode().splitlines(keepends=True))
         in_thread(lambda: pairs.train_from_iterator(lines, trainer)).result()
-        return pairs.to_str()
+        yield pairs.to_str().encode()
 
     def encode(self, text: bytes) -> np.ndarray:
         lines = self.pairs.encode_batch_fast(text.decode().splitlines(keepends=True))

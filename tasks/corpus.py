@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,8 +22,7 @@ from tasks.coders import CODERS, Coder, Kind
 
 log = logging.getLogger(__name__)
 
-BLOCK, LONGEST_LINE = 2**16, 2**22  # bytes that are tokenized at once; longer lines are cut
-LARGE = 2**24  # bytes; a smaller corpus is read to its end each time, whatever the time of its files
+BLOCK = 2**16  # bytes that are read at once
 HELD_OUT_SHARE, MOST_HELD_OUT = 10, 2**18  # the last tenth is held out, at most so many bytes
 MADE = ("wandb", "sweeps", "figures", "README.md", "report.html")  # by the program beside the folders of runs
 LEARNED = 2**28  # bytes from which byte pairs are learned, at most
@@ -67,31 +66,20 @@ def locate(path: str | None) -> list[Path]:
 
 def register(path: str | None) -> str:
     """The digest of a corpus, 16 hexadecimal digits; copies it into the cache. Raises ValueError if that fails."""
-
-    def pieces() -> Iterator[bytes]:
-        return _pieces(p for p in files if path or _is_utf8(p))
-
     try:
         files = locate(path)
-        stats = [(str(p), p.stat()) for p in files]
-        if not any(s.st_size for _, s in stats):
+        if path is None:
+            files = [p for p in files if _is_utf8(p)]
+        if not any(p.stat().st_size for p in files):
             raise ValueError(f"path={path}: the corpus is too small: it is empty")
-        state = _digest([repr([(p, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for p, s in stats]).encode()])
-        note = cache() / "known" / _digest([os.path.abspath(path or "").encode()])
-        before, _, state_before = note.read_text("latin-1").partition(" ") if note.exists() else ("", "", "")
-        digest = before
-        if state != state_before or sum(s.st_size for _, s in stats) < LARGE:
-            digest = _digest(pieces())
-        if path and state != state_before:
+        digest = _digest(files)
+        folder = cache() / digest
+        if path and not (folder / "text").exists():
             _warn(files)
-        if before not in ("", digest):
-            log.warning("path=%s has changed, and is another run's now: corpus %s, was %s", path, digest, before)
-        _once(cache() / digest / "text", pieces, digest)
+        _once(folder / "text", _pieces(files), digest)
         with suppress(OSError):  # a read-only cache may have all that is needed
-            note.parent.mkdir(exist_ok=True)
-            note.write_text(f"{digest} {state}", "latin-1")
             name = os.path.basename(os.path.abspath(path)) if path else "Python's standard library"
-            (cache() / digest / "name").write_text(name, "utf-8")
+            (folder / "name").write_text(name, "utf-8")
     except (OSError, RuntimeError) as error:
         raise ValueError(f"path={path}: {error}") from None
     return digest
@@ -110,23 +98,23 @@ def read(corpus: str, kind: Kind, vocabulary: int, context: int, name: str) -> t
     Raises ValueError if the corpus is not known here, too small for windows of `context` tokens, or of other text.
     """
     folder, stem = cache() / corpus, f"bpe-{vocabulary}" if kind == "bpe" else kind
-    text = _kept(folder / "text")
-    if text is None:
+    source = folder / "text"
+    if not source.exists():
         hint = f"run its training command again with task.path=…/{name}" if name else "set task.path"
         raise ValueError(f"corpus={corpus}: there is no copy of its text in {cache()}; {hint}")
+    text = np.memmap(source, np.uint8, "r")
     split = _character(text, len(text) - min(len(text) // HELD_OUT_SHARE, MOST_HELD_OUT))
-    coder, parts = CODERS["bytes"](""), []
+    learned_from = _character(text, min(split, LEARNED)) if kind == "bpe" else split
+    sides = {"training": (0, split, 2 * context + 1), "held-out": (split, len(text), context + 1)}
+    parts = []
     try:
-        if kind != "bytes":
-            source = text[: _character(text, min(split, LEARNED)) if kind == "bpe" else split]
-            learned = _once(
-                folder / f"{stem}-coder", lambda: [CODERS[kind].learn(_blocks(source), vocabulary).encode()]
-            )
-            coder = CODERS[kind](learned.tobytes().decode())
-        for side, part, least in (("training", text[:split], 2 * context + 1), ("held-out", text[split:], context + 1)):
+        learned = _once(folder / f"{stem}-coder", CODERS[kind].learn(_blocks(source, 0, learned_from), vocabulary))
+        coder = CODERS[kind](learned.read_bytes().decode())
+        for side, (begin, end, least) in sides.items():
+            part = text[begin:end]
             if kind != "bytes" and len(part) >= least:
-                made = _once(folder / f"{stem}-{side}", lambda part=part: map(coder.encode, _blocks(part)))
-                part = made.view(coder.dtype)
+                tokens = map(coder.encode, _blocks(source, begin, end))
+                part = np.memmap(_once(folder / f"{stem}-{side}", tokens), coder.dtype, "r")
             if len(part) < least:
                 has = f"its {side} part has no more than {len(part):,} tokens, context={context} needs {least:,}"
                 raise ValueError(f"path={name}: the corpus is too small: {has}")
@@ -139,40 +127,23 @@ def read(corpus: str, kind: Kind, vocabulary: int, context: int, name: str) -> t
     return *parts, coder
 
 
-def _once(path: Path, make: Callable[[], Iterable[bytes | np.ndarray]], digest: str = "") -> np.ndarray:
-    """The bytes of a file in the cache, mapped; made first, by one process, if it is not there as it was made.
-
-    Raises ValueError if they have another digest.
-    """
-    if (found := _kept(path)) is not None:
-        return found
+def _once(path: Path, pieces: Iterable[bytes | np.ndarray], digest: str = "") -> Path:
+    """A file of the cache, written by one process if it is not there. Raises ValueError if its digest is another."""
+    if path.exists():
+        return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
-        if (found := _kept(path)) is not None:
-            return found
+        if path.exists():
+            return path
         part = path.with_suffix(".part")
         with part.open("wb") as file:
-            for piece in make():
+            for piece in pieces:
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
-        if digest and _digest(_pieces([part])) != digest:
+        if digest and _digest([part]) != digest:
             raise ValueError("the corpus changed while it was read")
-        part.replace(path)
-        path.with_suffix(".state").write_text(_state(path))
-    return _kept(path)
-
-
-def _kept(path: Path) -> np.ndarray | None:
-    """The bytes of a file in the cache; None if it is not there as it was made."""
-    with suppress(OSError):
-        if path.with_suffix(".state").read_bytes() == _state(path).encode():
-            return np.memmap(path, np.uint8, "r")
-    return None
-
-
-def _state(path: Path) -> str:
-    return f"{path.stat().st_size} {path.stat().st_mtime_ns}"
+        return part.replace(path)
 
 
 def _pieces(files: Iterable[Path]) -> Iterator[bytes]:
@@ -183,18 +154,14 @@ def _pieces(files: Iterable[Path]) -> Iterator[bytes]:
                 yield piece
 
 
-def _blocks(text: np.ndarray) -> Iterator[bytes]:
-    """Text in blocks of whole lines, so that tokens do not depend on the blocks; of very long lines, characters."""
-    at, size = 0, BLOCK
-    while at < len(text):
-        block = text[at : at + size].tobytes()
-        end = len(block) if at + size >= len(text) else block.rfind(b"\n") + 1
-        if not end and size < LONGEST_LINE:
-            size *= 2
-            continue
-        end = end or _character(text, at + size) - at
-        yield block[:end]
-        at, size = at + end, BLOCK
+def _blocks(path: Path, begin: int, end: int) -> Iterator[bytes]:
+    """Part of a file in blocks of whole lines, so that tokens do not depend on the blocks."""
+    with path.open("rb") as file:
+        file.seek(begin)
+        while begin < end:
+            block = b"".join(file.readlines(BLOCK))[: end - begin]
+            begin += len(block)
+            yield block
 
 
 def _character(text: np.ndarray, at: int) -> int:
@@ -233,9 +200,9 @@ def _library() -> list[Path]:
     return sorted(found, key=lambda p: hashlib.sha256(str(p.relative_to(root)).encode()).digest())
 
 
-def _digest(parts: Iterable[bytes]) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of bytes."""
+def _digest(files: Iterable[Path]) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of files, one after the other."""
     digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
+    for piece in _pieces(files):
+        digest.update(piece)
     return digest.hexdigest()[:16]

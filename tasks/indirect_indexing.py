@@ -9,7 +9,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import BLANK, LossOn, PackedTask, check_between, check_letters, decimal, join
+from tasks.base import LossOn, PackedTask, check_between, check_letters, decimal, join, spell
 
 MOST_LETTERS = 10_000
 
@@ -39,36 +39,26 @@ class IndirectIndexing(PackedTask):
     ):
         super().__init__(loss_on)
         check_letters(letters, reserved="?; +-=#0123456789", least=3)
-        check_between(2, len(letters) if distinct else MOST_LETTERS, string_length=string_length)
-        self.lengths = (string_length if shortest is None else shortest, string_length)
-        check_between(1, string_length, shortest=self.lengths[0])
+        most = len(letters) if distinct else MOST_LETTERS
+        self.set_lengths(shortest, 2, most, string_length=string_length)
         check_between(1, self.lengths[0] - 1, max_distance=max_distance)
-        self.string_length, self.letters = string_length, letters
-        self.max_distance, self.distinct = max_distance, distinct
+        self.possible_lengths = (max_distance + 1, most)
+        self.letters, self.max_distance, self.distinct = letters, max_distance, distinct
         self.alphabet = "?; +-=#0123456789" + letters
 
-    def of_length(self, n: int) -> "IndirectIndexing":
-        """Strings of `n` letters."""
-        check_between(self.max_distance + 1, MOST_LETTERS, string_length=n)
-        longest = max(n, self.string_length)
-        task = IndirectIndexing(longest, self.letters, self.loss_on, n, self.max_distance, self.distinct)
-        task.lengths = (n, n)
-        return task
-
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Letters, −1 beyond the string's end, the source's index and the shift: [n, string_length + 2]."""
-        shortest, longest = self.lengths
-        length = rng.integers(shortest, longest + 1, size=(n, 1))
+        """Letters, −1 beyond the string's end, the source's index and the shift: [n, width + 2]."""
+        length = rng.integers(self.lengths[0], self.lengths[1] + 1, size=(n, 1))
         shift = rng.integers(-self.max_distance, self.max_distance, size=(n, 1))
         shift += shift >= 0
         index = rng.integers(length - abs(shift)) + np.maximum(-shift, 0)
         source = rng.integers(len(self.letters), size=(n, 1))
-        others = rng.integers(len(self.letters) - 1, size=(n, self.string_length))
+        others = rng.integers(len(self.letters) - 1, size=(n, self.width))
         others += others >= source
         if self.distinct:
-            others = rng.random((n, len(self.letters))).argsort(axis=1)[:, : self.string_length]
+            others = rng.random((n, len(self.letters))).argsort(axis=1)[:, : self.width]
             source = np.take_along_axis(others, index, axis=1)
-        column = np.arange(self.string_length)
+        column = np.arange(self.width)
         strings = np.where(column == index, source, np.where(column < length, others, -1))
         return np.concatenate([strings, index, shift], axis=1)
 
@@ -76,12 +66,10 @@ class IndirectIndexing(PackedTask):
         return drawn[:, :-2]
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        letters, index, shift = drawn[:, :-2], drawn[:, -2:-1], drawn[:, -1:]
-        code = np.frombuffer(self.letters.encode("ascii"), dtype=np.uint8)[letters]
-        source, answer = (np.take_along_axis(code, at, axis=1) for at in (index, index + shift))
+        string, index, shift = spell(self.letters, drawn[:, :-2]), drawn[:, -2:-1], drawn[:, -1:]
+        source, answer = (np.take_along_axis(string, at, axis=1) for at in (index, index + shift))
         sign = np.where(shift < 0, ord("-"), ord("+"))
         distance = decimal(abs(shift[:, 0]), width=len(str(self.max_distance)))
-        string = np.where(letters >= 0, code, BLANK)
         return join("?", string, "; ", source, sign, distance, "="), join(answer, "#")
 
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:

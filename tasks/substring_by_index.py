@@ -4,9 +4,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import BLANK, LONGEST_ANSWER, LossOn, PackedTask, check_between, check_letters, decimal, join
-
-MOST_LETTERS = LONGEST_ANSWER - 2  # `'#` stands after them in an answer
+from tasks.base import BLANK, LONGEST_ANSWER, LossOn, PackedTask, check_letters, decimal, join, spell
 
 
 class SubstringByIndex(PackedTask):
@@ -28,36 +26,24 @@ class SubstringByIndex(PackedTask):
         shortest: int | None = None,
     ):
         super().__init__(loss_on)
-        check_between(1, MOST_LETTERS, string_length=string_length)
-        self.lengths = (string_length if shortest is None else shortest, string_length)
-        check_between(1, string_length, shortest=self.lengths[0])
+        self.set_lengths(shortest, 1, LONGEST_ANSWER - len("'#"), string_length=string_length)
         check_letters(letters, reserved="?'; [:]=#0123456789", least=2)
-        self.string_length, self.letters = string_length, letters
-        self.alphabet = "".join(dict.fromkeys("?s='; [:]=#0123456789" + letters))
-
-    def of_length(self, n: int) -> "SubstringByIndex":
-        """Strings of `n` letters."""
-        task = SubstringByIndex(max(n, self.string_length), self.letters, self.loss_on, n)
-        task.lengths = (n, n)
-        return task
+        self.letters, self.alphabet = letters, "".join(dict.fromkeys("?s='; [:]=#0123456789" + letters))
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Letters, −1 beyond the string's end, and the index: [n, string_length + 1]."""
-        strings = rng.integers(len(self.letters), size=(n, self.string_length))
-        shortest, longest = self.lengths
-        length = rng.integers(shortest, longest + 1, size=(n, 1))
+        """Letters, −1 beyond the string's end, and the index: [n, width + 1]."""
+        strings = rng.integers(len(self.letters), size=(n, self.width))
+        length = rng.integers(self.lengths[0], self.lengths[1] + 1, size=(n, 1))
         index = rng.integers(length)
-        return np.concatenate([np.where(np.arange(self.string_length) < length, strings, -1), index], axis=1)
+        return np.concatenate([np.where(np.arange(self.width) < length, strings, -1), index], axis=1)
 
     def split_key(self, drawn: np.ndarray) -> np.ndarray:
         return drawn[:, :-1]
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        letters, index = drawn[:, :-1], drawn[:, -1]
-        code = np.frombuffer(self.letters.encode("ascii"), dtype=np.uint8)[letters]
-        string = np.where(letters >= 0, code, BLANK)
-        suffix = np.where(np.arange(self.string_length) >= index[:, None], string, BLANK)
-        digits = decimal(index, width=len(str(self.string_length - 1)))
+        string, index = spell(self.letters, drawn[:, :-1]), drawn[:, -1]
+        suffix = np.where(np.arange(self.width) >= index[:, None], string, BLANK)
+        digits = decimal(index, width=len(str(self.width - 1)))
         return join("?s='", string, "'; s[", digits, ":]=='"), join(suffix, "'#")
 
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:

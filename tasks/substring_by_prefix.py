@@ -5,24 +5,13 @@ copied so far is searched for in the text before, and the letter that followed t
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
-from tasks.base import LossOn, Problem, Task, Text, check_between, check_letters, different, is_held_out
+from tasks.base import LossOn, Problem, Task, Text, check_between, check_letters, different
+from tasks.split import draw_side
 
 MOST, MOST_COPIED = 10**9, 2**15 - 1  # tokens; answer positions are int16
-
-
-class Documents(NamedTuple):
-    """Rows of random letters with copies among them; as tokens, with a `>` before each copy."""
-
-    letters: np.ndarray  # uint8 [rows, width]: everything but the `>`
-    begin: np.ndarray  # int [rows, rounds]: the first letter of each copy
-    source: np.ndarray  # int [rows, rounds]: the first letter of what it copies
-    column: np.ndarray  # int [rows, width]: the token of each letter
-    tokens: np.ndarray  # uint8 [rows, width + rounds]
-    answer_position: np.ndarray  # int16 [rows, width + rounds]
 
 
 class SubstringByPrefix(Task):
@@ -60,7 +49,7 @@ class SubstringByPrefix(Task):
             most = f"first_length + gap_min = {first_length + gap_min}, or there is nothing to copy first"
             raise ValueError(f"copy_length={copy_length}: must be at most {most}")
         check_between(first_length + gap_max + 1 + copy_length, MOST, context=context)
-        self.letters, self.alphabet = letters, letters + ">"
+        self.letters, self.alphabet, self.arrow = letters, letters + ">", len(letters)
         self.first_length, self.copy_length, self.gap_min, self.gap_max = first_length, copy_length, gap_min, gap_max
         self.context = self.max_length = context
         self.last_copy = False  # whether problems ask for the last copy of a text, or for any
@@ -73,8 +62,29 @@ class SubstringByPrefix(Task):
         return task
 
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
-        d = self._documents(rng, rows, length, held_out)
-        return Text(d.tokens[:, :length], d.answer_position[:, :length])
+        shortest_round = self.gap_min + 1 + self.copy_length
+        rounds = max(1, -(-(length - self.first_length) // shortest_round))
+        gaps = rng.integers(self.gap_min, self.gap_max + 1, size=(rows, rounds))
+        begin = self.first_length + np.cumsum(gaps, axis=1) + self.copy_length * np.arange(rounds)
+        source = rng.integers(begin - self.copy_length + 1)
+        width = self.first_length + rounds * (self.gap_max + self.copy_length)
+        letters = rng.integers(len(self.letters), size=(rows, width), dtype=np.uint8)
+        at_once = rows * (32 if held_out else 2), self.first_length
+        first = draw_side(held_out, rows, lambda _: rng.integers(len(self.letters), size=at_once), lambda drawn: drawn)
+        letters[:, : self.first_length] = first[:rows]
+        row, copy = np.arange(rows)[:, None], np.arange(self.copy_length)
+        for k in range(rounds):  # in turn, since a copy may be copied again
+            letters[row, begin[:, k, None] + copy] = letters[row, source[:, k, None] + copy]
+
+        arrows = np.zeros(letters.shape, dtype=np.int64)
+        arrows[row, begin] = 1  # each copy has a `>` before it
+        column = np.arange(width) + np.cumsum(arrows, axis=1)  # the token of each letter
+        tokens = np.full((rows, width + rounds), self.arrow, dtype=np.uint8)
+        tokens[row, column] = letters
+        position = np.zeros(tokens.shape, dtype=np.int16)
+        for k in range(rounds):
+            position[row, column[row, begin[:, k, None]] + copy] = copy
+        return Text(tokens[:, :length], position[:, :length])
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         """A problem's prompt ends where only one possible source of the last copy begins with the letters so far.
@@ -86,11 +96,18 @@ class SubstringByPrefix(Task):
         """
 
         def batch() -> Iterator[Problem]:
-            d = self._documents(rng, 64, self.context, held_out=True)
-            copies = (d.begin + np.arange(1, d.begin.shape[1] + 1) + self.copy_length <= self.context).sum(axis=1)
-            for row, copy in enumerate(copies - 1 if self.last_copy else rng.integers(copies)):
-                if (problem := self._problem(d, row, copy)) is not None:
-                    yield problem
+            rows = self.text(rng, 64, self.context, held_out=True).tokens
+            copies = (rows[:, : self.context - self.copy_length] == self.arrow).sum(axis=1)
+            for tokens, copy in zip(rows, copies - 1 if self.last_copy else rng.integers(copies), strict=True):
+                columns, first = np.flatnonzero(tokens != self.arrow), np.flatnonzero(tokens == self.arrow)[copy] + 1
+                before, copied = tokens[columns[: first - copy - 1]], tokens[first : first + self.copy_length]
+                known = 1 + int(np.argmax(self._matching(before, copied) == 1))  # 1 if there is none
+                text, part = before.tobytes(), copied[:known].tobytes()
+                source, unknown = text.find(part), int(first) + known
+                if known < self.copy_length and source == text.rfind(part):
+                    distance = unknown - int(columns[source + known])
+                    attributes = {"copy": int(copy), "known": known, "distance": distance}
+                    yield Problem(tokens[: first + self.copy_length], unknown, attributes, self.decode)
 
         return different(batch, n)
 
@@ -102,59 +119,14 @@ class SubstringByPrefix(Task):
         """
         nats = np.zeros(tokens.shape)
         for row, text in enumerate(tokens):
-            arrows = np.flatnonzero(text == len(self.letters))
-            letters = np.delete(text, arrows)
-            for number, arrow in enumerate(arrows):
+            letters = text[text != self.arrow]
+            for number, arrow in enumerate(np.flatnonzero(text == self.arrow)):
                 copied = text[arrow + 1 : arrow + 1 + self.copy_length]
-                before = letters[: arrow - number]
-                sources = np.lib.stride_tricks.sliding_window_view(before, self.copy_length)[:, : len(copied)]
-                matching = np.logical_and.accumulate(sources == copied, axis=1).sum(axis=0)
+                matching = self._matching(letters[: arrow - number], copied)
                 nats[row, arrow + 2 : arrow + 1 + len(copied)] = np.log(matching[:-1] / matching[1:])
         return nats
 
-    def _documents(self, rng: np.random.Generator, rows: int, length: int, held_out: bool) -> Documents:
-        """Rows of at least `length` tokens."""
-        shortest_round = self.gap_min + 1 + self.copy_length
-        rounds = max(1, -(-(length - self.first_length) // shortest_round))
-        gaps = rng.integers(self.gap_min, self.gap_max + 1, size=(rows, rounds))
-        begin = self.first_length + np.cumsum(gaps, axis=1) + self.copy_length * np.arange(rounds)
-        source = rng.integers(begin - self.copy_length + 1)
-        width = self.first_length + rounds * (self.gap_max + self.copy_length)
-        letters = rng.integers(len(self.letters), size=(rows, width), dtype=np.uint8)
-        letters[:, : self.first_length] = self._first_letters(rng, rows, held_out)
-        row, copy = np.arange(rows)[:, None], np.arange(self.copy_length)
-        for k in range(rounds):  # in turn, since a copy may be copied again
-            letters[row, begin[:, k, None] + copy] = letters[row, source[:, k, None] + copy]
-
-        arrows = np.zeros(letters.shape, dtype=np.int64)
-        arrows[row, begin] = 1  # each copy has a `>` before it
-        column = np.arange(width) + np.cumsum(arrows, axis=1)
-        tokens = np.full((rows, width + rounds), len(self.letters), dtype=np.uint8)
-        tokens[row, column] = letters
-        position = np.zeros(tokens.shape, dtype=np.int16)
-        for k in range(rounds):
-            position[row, column[row, begin[:, k, None]] + copy] = copy
-        return Documents(letters, begin, source, column, tokens, position)
-
-    def _first_letters(self, rng: np.random.Generator, rows: int, held_out: bool) -> np.ndarray:
-        kept = np.empty((0, self.first_length), dtype=np.uint8)
-        for _ in range(100):
-            drawn = rng.integers(len(self.letters), size=(rows * (32 if held_out else 2), self.first_length))
-            kept = np.concatenate([kept, drawn[is_held_out(drawn) == held_out].astype(np.uint8)])
-            if len(kept) >= rows:
-                return kept[:rows]
-        raise ValueError("the first letters are too few to split training from evaluation by: raise first_length")
-
-    def _problem(self, d: Documents, row: int, copy: int) -> Problem | None:
-        begin, source = int(d.begin[row, copy]), int(d.source[row, copy])
-        before, copied = d.letters[row, :begin], d.letters[row, begin : begin + self.copy_length]
-        sources = np.lib.stride_tricks.sliding_window_view(before, self.copy_length)
-        matching = np.logical_and.accumulate(sources == copied, axis=1)
-        known = 1 + int(np.argmax(matching.sum(axis=0) == 1))  # 1 where there is none
-        text, part = before.tobytes(), copied[:known].tobytes()
-        if known == self.copy_length or text.find(part) != text.rfind(part):
-            return None
-        first = int(d.column[row, begin])
-        unknown, from_source = first + known, int(d.column[row, source + known])
-        attributes = {"copy": int(copy), "known": known, "distance": unknown - from_source}
-        return Problem(d.tokens[row, : first + self.copy_length], unknown, attributes, self.decode)
+    def _matching(self, before: np.ndarray, copied: np.ndarray) -> np.ndarray:
+        """The number of sources in the letters before a copy that match its first 1, 2, … letters, [len(copied)]."""
+        sources = np.lib.stride_tricks.sliding_window_view(before, self.copy_length)[:, : len(copied)]
+        return np.logical_and.accumulate(sources == copied, axis=1).sum(axis=0)

@@ -15,8 +15,9 @@ from trained import load
 from rope_lab import sample
 from rope_lab.train import config, data
 from tasks.arithmetic_addition import ArithmeticAddition
-from tasks.base import PackedTask, Problem, Task, is_held_out
+from tasks.base import PackedTask, Problem, Task
 from tasks.indirect_indexing import IndirectIndexing
+from tasks.split import is_held_out
 from tasks.substring_by_index import SubstringByIndex
 from tasks.substring_by_prefix import SubstringByPrefix
 
