@@ -17,7 +17,7 @@ TYPED = $(subst ␠,$(SPACE),$(SETTINGS:%='%'))
 QUICK := $(addprefix tests/test_,$(addsuffix .py,attention data house model positions))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train quick-table paper-table figures report test test-quick torture browser-test ray cluster-test lint clean
+.PHONY: help setup train quick-table paper-table figures report test test-slow test-quick torture browser-test ray cluster-test lint clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -47,8 +47,11 @@ figures: $(READY) ## rebuild the tables and figures in results/ from the rows ke
 report: $(READY) ## write results/report.html: verdicts, charts and every run (ARGS='FOLDER… --out FILE.html')
 	$(RUN) rope_lab.report $(ARGS)
 
-test: $(READY) ## run the tests (under 4 minutes on 2 cores)
+test: $(READY) ## run the tests (2 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(RUN) pytest -n auto
+
+test-slow: $(READY) ## run the tests that start processes: more signals, kills, torchrun, W&B without a network
+	OMP_NUM_THREADS=1 $(RUN) pytest -n auto -m slow
 
 test-quick: $(READY) ## run the tests of schemes, attention, model and data (half a minute)
 	OMP_NUM_THREADS=1 $(RUN) pytest -n auto $(QUICK)

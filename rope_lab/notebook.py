@@ -2,7 +2,6 @@
 
 import functools
 import json
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.train import config
 from rope_lab.train.loop import train
 from rope_lab.train.run import load_run, out_folder
+from rope_lab.train.signals import Stop
 from rope_lab.train.trainer import resolve
 
 
@@ -50,13 +50,10 @@ class Trained:
 def fit(*overrides: str) -> Trained:
     """Trains a run, or resumes or returns it, as the command line with these overrides does.
 
-    Raises ConfigError if they cannot be run, and KeyboardInterrupt if it was interrupted; it then resumes.
+    Raises ConfigError if they cannot be run, and KeyboardInterrupt at a signal; the same call then resumes.
     """
-    cfg = config.load(*overrides)
-    try:
-        record = train(cfg)
-    except SystemExit as end:
-        if end.code == 128 + signal.SIGINT:
-            raise KeyboardInterrupt from None
-        raise
+    cfg, stopping = config.load(*overrides), Stop()
+    record = train(cfg, stopping)
+    if stopping.caught:
+        raise KeyboardInterrupt
     return Trained(out_folder(cfg) / config.identity(resolve(cfg)).run_name, record, cfg)

@@ -30,7 +30,7 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.results.folders import origin
 from rope_lab.results.probes import Outcome, rebuild, table, write
 from rope_lab.results.tables import markdown
-from rope_lab.text import ConfigError, argument_parser, plain, say
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit, plain, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import exact_matches, text_losses
 from rope_lab.train.instantiate import config_errors
@@ -165,7 +165,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="write there, under the name of the run")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package or file to import")
     given = parser.parse_args(arguments)
-    try:
+    with errors_as_exit(Diverged):
         if given.folder.suffix == ".json":
             if given.into or not all(name.endswith(".json") for name in given.probes):
                 parser.error("a .json is only plotted again, in its place: it takes no PROBE and no --into")
@@ -186,14 +186,8 @@ def main(arguments: list[str] | None = None) -> None:
         each = tqdm(["", *probes], unit="probe", leave=False, disable=None)
         outcomes = [evaluated(probe, model, cfg, task, text, problems) for probe in each]
         say(markdown(table(outcomes)))
-        if given.probes and not given.into:  # a few must not take the place of all
-            return
-        paths = write(report(cfg, content, outcomes), stem)
-    except (ConfigError, Diverged) as error:
-        sys.exit(str(error))
-    except OSError as error:
-        sys.exit(f"{error.filename}: {error.strerror}")
-    say(f"written: {', '.join(map(str, paths))}")
+        if not given.probes or given.into:  # a few must not take the place of all
+            say(f"written: {', '.join(map(str, write(report(cfg, content, outcomes), stem)))}")
 
 
 if __name__ == "__main__":

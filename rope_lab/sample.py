@@ -4,11 +4,10 @@ With a prompt, the model completes it; without one, it completes a few held-out 
 `task=NAME` in place of FOLDER shows a task without a run: a few rows of its training text and held-out problems.
 """
 
-import sys
 from pathlib import Path
 
 from rope_lab.model.transformer import Transformer
-from rope_lab.text import ConfigError, argument_parser, plain, say
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit, plain, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import samples
 from rope_lab.train.generate import Choose, generate, likeliest, sampled
@@ -24,9 +23,8 @@ def complete(cfg: config.Config, task: Task, model: Transformer, prompt: str, ch
         tokens = task.encode(prompt)
     if not 0 < len(tokens) <= cfg.train.seq_len:
         raise ConfigError(f"a prompt of {len(tokens)} tokens: must have 1 to {cfg.train.seq_len}")
-    graded = task.grades and not task.stop
     longest = cfg.train.seq_len
-    if graded:
+    if task.grades and not task.stop:
         longest = max(p.length - p.prompt_length for p in data.evaluation_problems(task, 8))
     (written,) = generate(model, task, [tokens], longest, cfg.train.seq_len, choose)
     return task.decode(written)
@@ -78,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if min(given.top_k, given.n) < 1 or (given.temperature is not None and not 0 < given.temperature < 1000):
         parser.error("-n and --top-k must be at least 1, and --temperature above 0")
-    try:
+    with errors_as_exit(Diverged):
         if str(given.folder).startswith("task="):
             say(show_task(str(given.folder)))
             return
@@ -92,10 +90,6 @@ def main(arguments: list[str] | None = None) -> None:
                 choose = sampled(given.temperature or 0.8, given.top_k, given.seed) if random else likeliest
                 completion = complete(cfg, task, model, given.prompt, choose)
                 say(given.prompt + " → " + "\n".join(map(plain, completion.split("\n"))))
-    except Diverged as error:
-        sys.exit(f"{given.folder}: {error}: this run has diverged, and what it writes means nothing")
-    except ConfigError as error:
-        sys.exit(str(error))
 
 
 if __name__ == "__main__":

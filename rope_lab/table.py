@@ -5,7 +5,6 @@ most informative runs come first. Runs go side by side on the cores of this mach
 hydra/launcher=submitit_slurm sends them to a cluster, hydra/launcher=basic runs one after the other in this process.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from typing import Annotated
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BeforeValidator, ConfigDict, ValidationError
+from pydantic import BeforeValidator, ConfigDict, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
@@ -28,18 +27,17 @@ from rope_lab.results.studies import Study
 from rope_lab.seeds import Seeds
 from rope_lab.text import ConfigError, argument_parser, first_line, nearest, say, show
 from rope_lab.train import config
-from rope_lab.train.plugins import names
+from rope_lab.train.instantiate import names
+from rope_lab.train.overrides import is_hydra
 from rope_lab.train.signals import ignore
 
 REST = "*"  # all schemes that the table does not name
 Tasks = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+Row = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]  # a scheme, with settings or without
+FORBID = ConfigDict(extra="forbid")
 
 
-class TableError(ValueError):
-    """A table that cannot be read: the message names the table, the key and the remedy."""
-
-
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=FORBID)
 class Block:
     """Runs ordered by seed, then task, then scheme.
 
@@ -50,12 +48,8 @@ class Block:
 
     task: Tasks
     scale: str
-    seeds: dict[str, Seeds]
+    seeds: dict[Row, Seeds]
     settings: list[str] = field(default_factory=list)
-
-    def __post_init__(self):
-        if not all(row.split() for row in self.seeds):
-            raise ValueError("seeds: names no scheme")
 
     def runs(self, rest: Sequence[str] = ()) -> list[list[str]]:
         """The overrides of each run; REST stands for the schemes `rest`."""
@@ -69,7 +63,7 @@ class Block:
         return found
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=FORBID)
 class Table:
     """Blocks of runs, the most informative first, and their subject in a line."""
 
@@ -83,17 +77,17 @@ class Table:
 
 
 def load(path: Path) -> Table:
-    """The table in a yaml file. Raises TableError."""
+    """The table in a yaml file. Raises ConfigError."""
     try:
         return Table(**OmegaConf.to_container(OmegaConf.create(read_file(path).decode()), resolve=True))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise TableError(f"{path.name}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{path.name}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
     except OSError as error:
-        raise TableError(f"{path}: cannot be read ({error.strerror})") from None
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
     except (OmegaConfBaseException, YAMLError, ValueError, TypeError, AttributeError) as error:
-        raise TableError(f"{path.name}: is not a table ({type(error).__name__}: {first_line(error)})") from None
+        raise ConfigError(f"{path.name}: is not a table ({type(error).__name__}: {first_line(error)})") from None
 
 
 def paths(folders: Sequence[Path]) -> dict[str, Path]:
@@ -108,17 +102,17 @@ def planned(study: Study) -> list[list[str]]:
 
 
 def runs_of(name: str, folders: Sequence[Path]) -> list[list[str]]:
-    """The runs of a table, of a study by its name, or of all studies of a plan. Raises TableError and ConfigError."""
+    """The runs of a table, of a study by its name, or of all studies of a plan. Raises ConfigError."""
     tables, plan = paths(folders), studies.load() if studies.PLAN.exists() else []
     ours = {study.name: study for study in plan}
     path = tables.get(name, Path(name))
     if name in ours and name not in tables:
         return planned(ours[name])
     if name not in tables and "/" not in name and path.suffix not in (".yaml", ".yml"):
-        raise TableError(f"{show(name)}: there is no such table; {nearest(name, [*tables, *ours], '')}")
+        raise ConfigError(f"{show(name)}: there is no such table; {nearest(name, [*tables, *ours], '')}")
     if studies.is_plan(path):
         return [run for study in studies.load(path) for run in planned(study)]
-    return load(path).runs(sorted(names("position", folders)))
+    return load(path).runs(names("position", folders))
 
 
 def unkept(jobs: Sequence[Job], folder: Path) -> list[Job]:
@@ -128,7 +122,8 @@ def unkept(jobs: Sequence[Job], folder: Path) -> list[Job]:
     return [job for job in jobs if sweep.identity(job.cfg).run_id not in finished]
 
 
-def arguments() -> argparse.Namespace:
+def run() -> int:
+    """Runs what is missing of the table that the command line names; an exit status. Raises ConfigError."""
     about = [__doc__ or "", "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of"]
     about += [f"  {name:<8} {load(path).about}" for name, path in paths([config.CONF]).items()]
     parser = argument_parser("table", "\n".join(about))
@@ -137,16 +132,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="stop after so long, with checkpoints")
     parser.add_argument("--list", action="store_true", help="run nothing, only list what is missing")
     parser.add_argument("--unkept", action="store_true", help="skip runs that results/ keeps as finished")
-    parser.add_argument("--kept", type=Path, default=config.ROOT / "results", metavar="FOLDER", help="in its place")
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="tables, tasks and schemes of your own")
     parser.add_argument("overrides", nargs="*", default=[], help="settings of all runs: wandb.mode=disabled")
-    return parser.parse_intermixed_args()
+    given = parser.parse_intermixed_args()
 
-
-def run(given: argparse.Namespace) -> int:
-    """Runs what is missing of a table; returns an exit status. Raises ConfigError and TableError."""
     table = runs_of(given.table, config.folders_with(given.config_dir))
-    hydra = [word for word in given.overrides if sweep.is_hydra(word)]
+    hydra = [word for word in given.overrides if is_hydra(word)]
     extra = [word for word in given.overrides if word not in hydra]
     chosen = {word.partition("=")[0] for words in table for word in words}
     for word in extra:
@@ -163,15 +154,15 @@ def run(given: argparse.Namespace) -> int:
     settings = sweep.launcher_settings(hydra)
     jobs = sweep.compose_jobs([[*words, *extra] for words in table], given.config_dir)
     if given.unkept:
-        whole, jobs = jobs, unkept(jobs, given.kept)
-        say(f"{len(whole) - len(jobs)} of {len(whole)} runs are kept in {given.kept.name}/ and left out")
+        whole, jobs = jobs, unkept(jobs, config.ROOT / "results")
+        say(f"{len(whole) - len(jobs)} of {len(whole)} runs are kept in results/ and left out")
     return sweep.launch(jobs, settings, Path(given.table).stem, begin=not given.list)
 
 
 def main() -> None:
     try:
-        status = run(arguments())
-    except (ConfigError, TableError) as error:
+        status = run()
+    except ConfigError as error:
         print(error, file=sys.stderr)
         status = EXIT_BAD_CONFIG
     sys.exit(status)

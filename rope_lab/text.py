@@ -23,11 +23,11 @@ class ConfigError(ValueError):
 
 
 @contextmanager
-def errors_as_exit() -> Iterator[None]:
-    """Around a command: exit with one line on a ConfigError or OSError."""
+def errors_as_exit(*kinds: type[Exception]) -> Iterator[None]:
+    """Around a command: exit with one line on a ConfigError, an OSError or an error of `kinds`."""
     try:
         yield
-    except ConfigError as error:
+    except (ConfigError, *kinds) as error:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename}: {error.strerror}" if error.filename else str(error))

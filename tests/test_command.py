@@ -78,6 +78,7 @@ def test_the_commands_are_listed_and_each_can_be_called(monkeypatch, capsys):
     assert "did you mean train?" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_notebooks_environment_and_no_docstrings_stop_no_command(tmp_path):
     for name in ("results", "table"):
         done = in_shell(f"MPLBACKEND=inline {sys.executable} -OO -m rope_lab {name} --help", tmp_path)

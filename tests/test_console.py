@@ -12,7 +12,7 @@ from trained import load, run, stopped_run
 
 from rope_lab.train import console
 from rope_lab.train import loop as train
-from rope_lab.train.console import Place
+from rope_lab.train.console import ALONE, Place
 
 
 class Terminal(io.StringIO):
@@ -34,9 +34,7 @@ class AtEachStep(tqdm):
         super().__init__(**settings, mininterval=0)
 
 
-def shown_on(
-    terminal: Terminal, overrides: list[str], place: Place | None = None, errors: io.StringIO | None = None
-) -> None:
+def shown_on(terminal: Terminal, overrides: list[str], place: Place = ALONE, errors: io.StringIO | None = None) -> None:
     with redirect_stdout(terminal), redirect_stderr(errors or terminal):
         train.train(load(*overrides), place=place)
 
@@ -71,9 +69,9 @@ def test_on_a_terminal_a_bar_moves_below_evaluations_that_stay(tiny, monkeypatch
 def test_there_is_no_bar_where_it_would_not_move_or_others_would_write_over_it(tiny, monkeypatch, how):
     terminal = Terminal()
     monkeypatch.setenv("TERM", "dumb" if how == "dumb" else "xterm")
-    place = Place("rope seed=1", "run 1 of 2", parallel=True) if how == "parallel" else None
+    place = Place("rope seed=1", "run 1 of 2", parallel=True) if how == "parallel" else ALONE
     shown_on(terminal, tiny, place, io.StringIO() if how == "piped" else None)
-    prefix = place.prefix if place else ""
+    prefix = place.prefix
     assert "\r" not in terminal.getvalue()
     lines = terminal.lines()
     assert len([line for line in lines if line.startswith(f"{prefix}step ")]) == 3

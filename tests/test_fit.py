@@ -63,6 +63,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_it_runs_in_a_job_of_a_program_of_hydras(tmp_path):
     (tmp_path / "theirs.py").write_text(HYDRAS)
     words = " ".join([*TINY, f"out={tmp_path / 'runs'}"])

@@ -40,7 +40,6 @@ MISTAKES = {
     "-m position=rope,rop": "position=rop: there is no such file in conf/position/; did you mean rope?",
     "~position": "a run needs one",
     "+position=rope": "a run needs one",
-    "recipe=text/quick": "there is no such setting",
     # settings of a task or scheme
     "position=alibi position.q=1": "position.q=1: no such setting; position has none",
     "position.qq=1": "did you mean position.q?",

@@ -47,6 +47,7 @@ def test_it_trains_and_its_results_are_shown(tmp_path):
 """
 
 
+@pytest.mark.slow
 def test_a_scheme_and_a_task_added_to_rope_lab(checkout):
     """As docs/extending.md says, with no other file touched: they train and pass the tests that find them in conf/."""
     scheme, task = block("Your own scheme", "python"), block("Your own task", "python")

@@ -76,6 +76,7 @@ def test_a_signal_to_all_ends_a_sweep_and_each_of_its_runs_is_saved(tmp_path):
     assert_saved(tmp_path / "runs", interrupted=2, finished=2)
 
 
+@pytest.mark.slow
 def test_a_signal_to_a_table_alone_is_passed_on_and_what_is_missing_is_said(tmp_path):
     process = started(TABLE, tmp_path, shown=2)
     process.terminate()
@@ -87,6 +88,7 @@ def test_a_signal_to_a_table_alone_is_passed_on_and_what_is_missing_is_said(tmp_
     assert_saved(tmp_path / "runs", interrupted=2)
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_run_stops_that_run_alone(tmp_path):
     process = started([*SWEEP, "train.steps=4000,1000000"], tmp_path, shown=2)
     os.kill(max(children(process)), signal.SIGTERM)  # the second
@@ -161,8 +163,7 @@ class StopAtLook(Stop):
 
 @pytest.mark.parametrize("n", range(1, 7))
 def test_whenever_a_signal_comes_the_last_step_is_saved(tiny, tmp_path, n):
-    with pytest.raises(SystemExit):
-        train.train(load(*tiny, "eval.every=100"), StopAtLook(n))
+    train.train(load(*tiny, "eval.every=100"), StopAtLook(n))
     content = runs.read(only_folder(tmp_path / "runs"))
     assert content["status"] == "interrupted"
     assert content["checkpoint"] == content["progress"]["steps"] == n - 1
@@ -178,7 +179,10 @@ SLOW_IMPORTS = {  # a command, and something that it imports
 }
 
 
-@pytest.mark.parametrize("command", SLOW_IMPORTS)
+@pytest.mark.parametrize(
+    "command",
+    [name if name == "rope_lab.train" else pytest.param(name, marks=pytest.mark.slow) for name in SLOW_IMPORTS],
+)
 def test_ctrl_c_during_imports_is_no_traceback(tmp_path, command):
     (tmp_path / f"{SLOW_IMPORTS[command]}.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}

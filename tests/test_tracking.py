@@ -93,6 +93,7 @@ def test_a_scheme_with_a_long_name_keeps_within_wandbs_limits():
     assert max(len(begun["group"]), len(begun["id"])) <= 128
 
 
+@pytest.mark.slow
 def test_a_variable_that_wandb_refuses_is_named(tmp_path):
     done = spawn([*WANDB, "out=runs"], tmp_path, WANDB_INIT_TIMEOUT="soon", WANDB_TAGS="x" * 65)
     assert done.returncode == 0
@@ -149,6 +150,7 @@ def test_wandb_that_is_not_installed_is_a_warning(tmp_path, monkeypatch, caplog)
     assert "W&B could not start" in caplog.text
 
 
+@pytest.mark.slow
 def test_without_a_network_wandb_online_warns_and_records_offline(tmp_path):
     environment = {"WANDB_BASE_URL": "http://127.0.0.1:9", "HOME": str(tmp_path / "home"), "WANDB_API_KEY": "a" * 40}
     done = spawn([*WANDB, "out=runs", "wandb.mode=online"], tmp_path, **environment)

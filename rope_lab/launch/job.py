@@ -11,7 +11,7 @@ from rope_lab.text import ConfigError
 from rope_lab.train import distributed
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
-from rope_lab.train.console import Place
+from rope_lab.train.console import ALONE, Place
 from rope_lab.train.failures import RunFailed
 from rope_lab.train.loop import train
 from rope_lab.train.signals import Stop
@@ -40,27 +40,29 @@ class Job:
         return replace(self.cfg, threads=self.cfg.threads or self.threads)
 
 
-def run(cfg: Config, stopping: Stop, place: Place | None = None, since: str = "") -> tuple[int, dict[str, Any]]:
+def run(cfg: Config, stopping: Stop, place: Place = ALONE, since: str = "") -> tuple[int, dict[str, Any]]:
     """Trains a run, or what is left of it. Returns its exit status and the content of run.json; errors are shown.
 
-    place: where it stands in its sweep; None: it is alone
-    since: when it was first asked for, if a queue may begin it again: `fresh` deletes nothing newer
+    The arguments are those of `train`. An interrupted run exits with 128 + the signal's number, of SIGALRM at a time.
     """
     try:
         with distributed.joined(cfg.device):
             content = train(cfg, stopping, place, since)
-        return EXIT_DIVERGED if content["status"] == "diverged" else 0, content
-    except SystemExit as end:  # at a signal, or a time
-        return end.code, {}
+    except SystemExit as end:
+        print(f"{place.prefix}code of the run exits Python ({end.code}); raise an error instead", file=sys.stderr)
+        return EXIT_FAILED, {}
     except Exception as error:
         if isinstance(error, ConfigError | RunFailed):
-            print(f"{place.prefix if place else ''}{error}", file=sys.stderr)
+            print(f"{place.prefix}{error}", file=sys.stderr)
         else:
             traceback.print_exception(error.with_traceback(error.__traceback__.tb_next))
             if own := [f"{word.partition('=')[0]}=…" for word in cfg.overrides if ".py" in word]:
-                print(f"what is wrong with your own: python -m rope_lab.check {' '.join(own)}", file=sys.stderr)
+                print(f"to see what is wrong with your own: rope-lab check {' '.join(own)}", file=sys.stderr)
         error.__traceback__ = error.__context__ = error.__cause__ = None  # their frames hold the model
         return EXIT_BAD_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED, {}
+    if stopping.caught or content["status"] == "interrupted":
+        return 128 + (stopping.caught or signal.SIGALRM), content
+    return EXIT_DIVERGED if content["status"] == "diverged" else 0, content
 
 
 def run_elsewhere(job: Job, place: Place, since: str) -> dict[str, Any]:

@@ -10,21 +10,18 @@ from rope_lab.launch import job, sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.text import ConfigError, say
 from rope_lab.train import config, distributed, help
-from rope_lab.train.overrides import check, expand, parse, read_arguments
+from rope_lab.train.overrides import check, expand, is_hydra, parse, read_arguments
 from rope_lab.train.signals import Stop
 
 
-def command_line() -> None:
-    """Answers what was typed; of several processes of torchrun the first does."""
-    with distributed.one_voice(EXIT_BAD_CONFIG):
-        answer(sys.argv[1:])
+def command_line(words: list[str] | None = None) -> None:
+    """Does what the command line asks for; of several processes of torchrun the first answers.
 
-
-def answer(words: list[str]) -> None:
-    """Does what the command line asks for. What is wrong with it is said in one line, and the process exits."""
-    status = 0
+    A mistake in it is one line, and the process exits.
+    """
+    status, muted = 0, distributed.mute_others()
     try:
-        given = read_arguments(words)
+        given = read_arguments(sys.argv[1:] if words is None else words)
         overrides, config_dir = given.overrides, given.config_dir
         if given.help:
             width = min(shutil.get_terminal_size().columns, 100)
@@ -36,7 +33,7 @@ def answer(words: list[str]) -> None:
         elif distributed.launched() > 1:
             raise ConfigError("torchrun trains one run: leave -m out, or train a sweep's runs one to a process")
         else:
-            own = [word for word in overrides if sweep.is_hydra(word)]
+            own = [word for word in overrides if is_hydra(word)]
             rest = [word for word in overrides if word not in own]
             folders = config.folders_with(config_dir)
             check(parse(own, folders), folders)
@@ -46,5 +43,5 @@ def answer(words: list[str]) -> None:
     except ConfigError as error:
         print(error, file=sys.stderr)
         status = EXIT_BAD_CONFIG
-    if status:
+    if status and not (muted and status == EXIT_BAD_CONFIG):  # torchrun would end the process that says why
         sys.exit(status)

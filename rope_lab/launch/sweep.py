@@ -20,8 +20,9 @@ from rope_lab.text import ConfigError, say, short_path
 from rope_lab.train import config
 from rope_lab.train import run as runs
 from rope_lab.train.config import CORES, Config
-from rope_lab.train.console import SHOWN, program, same_command
-from rope_lab.train.instantiate import SWAPPED
+from rope_lab.train.console import SHOWN, program
+from rope_lab.train.failures import same_command
+from rope_lab.train.instantiate import SWAPPED, is_own
 from rope_lab.train.signals import Stop
 from rope_lab.train.trainer import resolve
 
@@ -37,10 +38,6 @@ def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
             return OmegaConf.to_container(config.compose(words).hydra.launcher, resolve=True)
     except (ConfigError, ValueError) as error:  # ValueError: of hydra.launcher=null
         raise ConfigError(f"{error}; look at {' '.join(words)}") from None
-
-
-def is_hydra(word: str) -> bool:
-    return word.lstrip("+~").startswith(("hydra.", "hydra/"))
 
 
 def compose_jobs(every: Sequence[list[str]], config_dir: Path | None) -> list[Job]:
@@ -77,24 +74,16 @@ def identity(cfg: Config) -> Identity:
     return config.identity(cfg)
 
 
-def recorded(cfg: Config, replaced: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What run.json says of a run, {} if nothing.
-
-    replaced: with `fresh`, what it said before: a run that has ended counts only if it is another. None: no run does
-
-    The status `damaged`: it has ended, and other files are not as it says.
-    """
-    folder = folder_of(cfg)
-    content = runs.read(folder) or {}
-    if content.get("status") not in ENDS:
-        return content
-    if cfg.fresh and replaced in (None, content):
-        return {}
-    return content if runs.is_whole(folder, content) else content | {"status": "damaged"}
-
-
 def folder_of(cfg: Config) -> Path:
     return runs.out_folder(cfg) / identity(cfg).run_name
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """Content of run.json, {} if there is none; the status is `damaged` if the other files of an ended run differ."""
+    content = runs.read(folder) or {}
+    if content.get("status") in ENDS and not runs.is_whole(folder, content):
+        return content | {"status": "damaged"}
+    return content
 
 
 def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", begin: bool = True) -> int:
@@ -105,15 +94,17 @@ def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", b
 
     Raises ConfigError if the launcher cannot begin.
     """
-    before = [(runs.read(folder_of(job.cfg)) or {}) if job.cfg.fresh else {} for job in jobs]
-    contents = {i: recorded(job.cfg) for i, job in enumerate(jobs)}
-    waiting = [i for i, content in contents.items() if content.get("status") not in ENDS]
+    folders = [folder_of(job.cfg) for job in jobs]
+    contents = dict(enumerate(map(recorded, folders)))
+    waiting = [i for i, job in enumerate(jobs) if job.cfg.fresh or contents[i].get("status") not in ENDS]
     if len(waiting) < len(jobs):
         say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs have ended before")
     with Stop() as stopping:
         if waiting and begin:
             returned = _begin([jobs[i] for i in waiting], settings, stopping)
-            contents |= {i: returned.get(n) or recorded(jobs[i].cfg, before[i]) for n, i in enumerate(waiting)}
+            for n, i in enumerate(waiting):
+                content = returned.get(n) or recorded(folders[i])
+                contents[i] = {} if jobs[i].cfg.fresh and content == contents[i] else content  # if it was not begun
         say(summary(jobs, contents, name))
     if stopping.caught:
         return 128 + stopping.caught
@@ -171,11 +162,15 @@ def summary(jobs: Sequence[Job], contents: Contents, name: str) -> str:
     if any(content.get("status") not in ENDS for content in contents.values()):
         lines.append(f"{same_command(any(job.cfg.fresh for job in jobs))} runs what is missing")
     if finished:
-        lines.append(f"report: {program('python')} -m rope_lab.report {shlex.quote(short_path(Path(jobs[0].cfg.out)))}")
+        out = shlex.quote(short_path(Path(jobs[0].cfg.out)))
+        own = {jobs[i].cfg.names.position for i in finished if is_own(jobs[i].cfg.position)}
+        contender = f" --contender {shlex.quote(*own)}" if len(own) == 1 else ""
+        lines.append(f"tables and figures: {program('rope-lab')} results {out}")
+        lines.append(f"verdicts and charts: {program('rope-lab')} report {out}{contender}")
     return "\n".join(lines)
 
 
 def _mean(key: str, values: list[float]) -> str:
     title, form = SHOWN[key]
-    ends = f" ({min(values):{form}} to {max(values):{form}})" if len(values) > 1 else ""
+    ends = f" (min {min(values):{form}} to max {max(values):{form}})" if len(values) > 1 else ""
     return f"{title} {sum(values) / len(values):{form}}{ends}"

@@ -18,9 +18,9 @@ from pydantic import ValidationError
 from rope_lab.identity import BACKFILLED, Identity, identify
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.places import ROOT
-from rope_lab.text import ConfigError, first_line, flat, nearest, nested, show
-from rope_lab.train import instantiate, overrides, plugins
-from rope_lab.train.instantiate import SWAPPED
+from rope_lab.text import ConfigError, first_line, flat, nested, show
+from rope_lab.train import instantiate, overrides
+from rope_lab.train.instantiate import SWAPPED, Plugin
 from rope_lab.train.settings import CORES, LOCAL, Config, Names, Train, Wandb, declared  # noqa: F401
 from tasks.base import Task
 
@@ -39,12 +39,12 @@ def load(*words: str, config_dir: Path | None = None) -> Config:
     for group, plugin in chosen.items():
         node = {"_target_": f"{plugin.cls.__module__}.{plugin.cls.__qualname__}"}
         store.store(group=group, name=plugin.name, node=node)
-    cfg = compose([_for_hydra(each, chosen.get(each.key_or_group)) for each in parsed], config_dir)
-    for group, plugin in chosen.items():
+    cfg = compose([_for_hydra(each, chosen.get(each.key_or_group), folders) for each in parsed], config_dir)
+    for group, plugin in chosen.items():  # or it would be the schema of a yaml file of its name
         store.repo[group].pop(f"{plugin.name}.yaml")
     names = {key: cfg.hydra.runtime.choices[key] for key in overrides.GROUPS}
     settings = _resolved(cfg)
-    scales = {*plugins.names(f"recipe/{names['task']}", folders), "quick"}
+    scales = {*instantiate.names(f"recipe/{names['task']}", folders), "quick"}
     if names["scale"] not in scales:
         raise ConfigError(f"scale={names['scale']}: task={names['task']} has {', '.join(sorted(scales))}")
     settings["allowed_packages"] += [plugin.allowed for plugin in chosen.values()]
@@ -58,12 +58,16 @@ def folders_with(config_dir: Path | None) -> list[Path]:
     return [CONF, *([config_dir] if config_dir else [])]
 
 
-def _for_hydra(override: Override, plugin: plugins.Plugin | None) -> str:
-    """An override as Hydra reads it, which knows neither files of plug-ins nor settings that no yaml names."""
+def _for_hydra(override: Override, plugin: Plugin | None, folders: list[Path]) -> str:
+    """An override as Hydra reads it, which knows neither files of plug-ins nor settings that no yaml names.
+
+    Whether there is such a setting the types of settings and classes say.
+    """
     if plugin:
         return f"{plugin.group}={plugin.name}"
-    text, within = override.input_line, override.key_or_group.startswith(tuple(f"{key}." for key in SWAPPED))
-    return "++" + text.lstrip("+") if within and not override.is_delete() else text
+    text, key = override.input_line, override.key_or_group
+    is_group = overrides.is_hydra(text) or any((folder / key).is_dir() for folder in folders)
+    return text if is_group or override.is_delete() else "++" + text.lstrip("+")
 
 
 def compose(words: Iterable[str], config_dir: Path | None = None) -> DictConfig:
@@ -120,8 +124,8 @@ def _reason(error: ValidationError) -> str:
     key, value = ".".join(part for part in first["loc"] if isinstance(part, str)), first["input"]
     if first["type"] == "missing":
         return f"{key}: not set; see conf/config.yaml"
-    if first["type"] == "unexpected_keyword_argument":
-        return f"{key}={show(value)}: there is no such setting; {nearest(key, declared(), '')}"
+    if first["type"] in ("unexpected_keyword_argument", "dataclass_type"):
+        return f"{key}={show(value)}: {overrides.meant(key)}"
     between = RANGE.fullmatch(str(value))
     hint = f"; for a sweep: -m '{key}=range({between[1]},{int(between[2]) + 1})'" if between else ""
     return instantiate.refusal(key, value, [each for each in error.errors() if each["loc"] == first["loc"]]) + hint

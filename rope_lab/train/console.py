@@ -40,14 +40,17 @@ class Place:
     parallel: whether others use the same screen at the same time
     """
 
-    label: str
-    heading: str
-    parallel: bool
+    label: str = ""
+    heading: str = ""
+    parallel: bool = False
 
     @property
     def prefix(self) -> str:
-        """What each line of the run begins with."""
+        """The beginning of each line of the run."""
         return f"{self.label} · " if self.parallel and self.label else ""
+
+
+ALONE = Place()
 
 
 class Progress:
@@ -70,12 +73,12 @@ class Progress:
         if "train/loss" in record:
             self.loss = f"train loss {record['train/loss']:.3f}"
             self.bar.set_postfix_str(self.loss, refresh=False)
-        if shown(record):
-            self._say(values(record))
+        if line := values(record):
+            self._say(line)
 
-    def _say(self, found: str) -> None:
+    def _say(self, line: str) -> None:
         steps, self.spoke = self.bar.total, time.monotonic()
-        parts = [f"step {self.step:>{len(str(steps))}}", found]
+        parts = [f"step {self.step:>{len(str(steps))}}", line]
         if self.bar.disable and self.begun < self.step < steps:
             each = (self.spoke - self.since) / (self.step - self.begun)
             parts.append(f"{duration(each * (steps - self.step))} left")
@@ -84,31 +87,26 @@ class Progress:
 
 
 @contextmanager
-def progress(steps: int, begun: int, place: Place | None) -> Iterator[Progress]:
+def progress(steps: int, begun: int, place: Place) -> Iterator[Progress]:
     """Show a run of so many steps, `begun` of them done before. The bar leaves nothing behind."""
     bare = not (sys.stdout.isatty() and sys.stderr.isatty()) or os.environ.get("TERM") == "dumb"
     tqdm.set_lock(threading.RLock())  # its own outlives a process that is killed
     bar = tqdm(
         total=steps,
         initial=begun,
-        disable=bare or (place is not None and place.parallel),
+        disable=bare or place.parallel,
         bar_format="{percentage:3.0f}%|{bar}| step {n}/{total}, {remaining} left{postfix}\r",  # `^C` is written over
         dynamic_ncols=True,
         smoothing=0,  # evaluations are part of the mean time of a step
         leave=False,
     )
     with bar, logging_redirect_tqdm():  # warnings too are lines above the bar
-        yield Progress(bar, place.prefix if place else "")
-
-
-def shown(metrics: dict[str, Any]) -> dict[str, float]:
-    """The metrics of SHOWN that a run has."""
-    return {key: metrics[key] for key in SHOWN if key in metrics}
+        yield Progress(bar, place.prefix)
 
 
 def values(metrics: dict[str, Any]) -> str:
-    """The metrics of SHOWN in a line."""
-    return " · ".join(f"{SHOWN[key][0]} {value:{SHOWN[key][1]}}" for key, value in shown(metrics).items())
+    """The metrics of SHOWN that a run has, in a line."""
+    return " · ".join(f"{label} {metrics[key]:{form}}" for key, (label, form) in SHOWN.items() if key in metrics)
 
 
 def duration(seconds: float) -> str:
@@ -124,43 +122,42 @@ def headline(content: dict[str, Any]) -> str:
     return f"{c['task']} · {c['position']} · {c['scale']} · seed {c['seed']} · {c['parameters']:,} parameters"
 
 
-def beginning(content: dict[str, Any], place: Place | None) -> str:
+def beginning(content: dict[str, Any], place: Place) -> str:
     """What is said when a run begins or resumes; empty if its heading has said it."""
     hardware, begun = content["provenance"]["hardware"], content["progress"]["steps"]
     steps = f"{content['config']['train']['steps']:,}"
     resumes = f"resumes at step {begun:,} of {steps}" if begun else ""
-    if place and place.heading:
+    if place.heading:
         return resumes and place.prefix + resumes
     threads = f"{hardware['threads']} thread" + "s" * (hardware["threads"] > 1)
     return f"{headline(content)}\n{resumes or f'{steps} steps'} · {hardware['name']}, {threads}"
 
 
-def returned(content: dict[str, Any], folder: Path, place: Place | None) -> str:
+def returned(content: dict[str, Any], folder: Path, place: Place) -> str:
     """What is said of a run that has ended before."""
-    if place:
+    if place != ALONE:
         return f"{place.prefix}has already {content['status']} · {values(content['metrics'])}"
     again = f"fresh=true trains it again, seed={content['seed'] + 1} another one"
     return f"{headline(content)}\nThis run has already {content['status']}; {again}.\n{summary(content, folder)}"
 
 
-def summary(content: dict[str, Any], folder: Path, place: Place | None = None, note: str = "", again: str = "") -> str:
+def summary(content: dict[str, Any], folder: Path, place: Place = ALONE, note: str = "", again: str = "") -> str:
     """The end of a run: how it went and, unless it is one of several, its metrics and where everything lies.
 
     note: a line on what it has learned; again: the command that resumes it if it was interrupted
     """
-    c, rows = content, []
+    c, rows, alone = content, [], place == ALONE
     head = f"{c['status']} after {c['progress']['steps']:,} steps, {duration(c['progress']['seconds'])}"
     head += f"; {again} resumes it" if c["status"] == "interrupted" else ""
-    if not place:
-        at = "" if c["status"] == "finished" else ", at its last evaluation"
-        rows = [(name, f"{found}{at}") for name, found in _metrics(c)]
+    if alone:
+        rows = _metrics(c)
     for key, (name, form) in {"length": ("accuracy", ".1%"), "length_loss": ("loss", ".3f")}.items():
         if found := [f"{plain(n)}: {value:{form}}" for n, (_, value) in c.get("slices", {}).get(key, {}).items()]:
             name += " above Bayes-optimal" if key == "length_loss" and c["floor"]["loss"] else ""
             rows.append(("lengths", f"{name} at {' · '.join(found)}"))
     rows += [("", plain(line)) for line in (c.get("error"), note) if line]
-    rows += [] if place else _sample(c) + _whereabouts(c, folder)
-    if place and place.parallel:
+    rows += _text(c) + _whereabouts(c, folder) if alone else []
+    if place.parallel:
         return "\n".join(place.prefix + line for line in [head, *(" ".join(row).strip() for row in rows)])
     width = max((len(name) for name, _ in rows), default=0)
     return "\n".join([head, *(f"  {name:<{width}}  {what}" if name else f"  {what}" for name, what in rows)])
@@ -173,21 +170,21 @@ def learned(content: dict[str, Any], tokens: list[int]) -> str:
     if content["status"] == "finished" and loss >= guess:
         return f"no better than guessing: token frequencies alone give a loss of {guess:.4f}"
     if content["status"] == "finished" and loss < LEAKS * optimal:
-        return f"below the Bayes-optimal loss of {optimal:.4f}: does the model see later tokens? Try rope_lab.check"
+        return f"below the Bayes-optimal loss of {optimal:.4f}: does the model see later tokens? Try rope-lab check"
     return ""
 
 
-def _metrics(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    graded, metrics = content["config"]["eval"], content["metrics"]
-    n = (content["status"] == "finished" and graded["problems_at_end"]) or graded["problems"]
+def _metrics(content: dict[str, Any]) -> list[tuple[str, str]]:
+    graded, metrics, finished = content["config"]["eval"], content["metrics"], content["status"] == "finished"
+    n = (finished and graded["problems_at_end"]) or graded["problems"]
     units = {"eval/loss": " nats per token", "eval/accuracy": f" of {n:,} held-out problems"}
-    for key, value in shown(metrics).items():
-        yield SHOWN[key][0], f"{value:{SHOWN[key][1]}}{units.get(key, '')}"
+    rows = [(label, f"{metrics[k]:{form}}{units.get(k, '')}") for k, (label, form) in SHOWN.items() if k in metrics]
     if "eval/score" in metrics:
-        yield "score", f"{metrics['eval/score']:g} of the first {SCORED}, as the write-up counts"
+        rows.append(("score", f"{metrics['eval/score']:g} of the first {SCORED}, as the write-up counts"))
+    return rows if finished else [(label, f"{value}, at its last evaluation") for label, value in rows]
 
 
-def _sample(content: dict[str, Any]) -> list[tuple[str, str]]:
+def _text(content: dict[str, Any]) -> list[tuple[str, str]]:
     """A few lines that the model has written, if the task grades none."""
     first = next(iter(content.get("samples", [])), {"accuracy": None})
     if "accuracy" in first:
@@ -205,15 +202,10 @@ def _whereabouts(content: dict[str, Any], folder: Path) -> list[tuple[str, str]]
         modules = {sys.modules[name] for target in targets if (name := target.partition(".")[0]) not in PACKAGES}
         names = [each.__name__ if hasattr(each, "__path__") else short_path(Path(each.__file__)) for each in modules]
         allowed = "".join(f" --allow {shlex.quote(name)}" for name in sorted(names))  # scheme and task of the user's
-        rows.append(("try it", f"{program('python')} -m rope_lab.sample {shlex.quote(typed)}{allowed}"))
+        rows.append(("try it", f"{program('rope-lab')} sample {shlex.quote(typed)}{allowed}"))
     if any(wandb.glob(f"*run-*{content['run_id']}")):
         rows.append(("W&B", f"{program('wandb')} leet {shlex.quote(short_path(wandb))}"))
     return rows
-
-
-def same_command(fresh: bool) -> str:
-    """The command to repeat; not with `fresh=true`, which would delete what there is."""
-    return "the same command" + " without fresh=true" * fresh
 
 
 def program(name: str) -> str:

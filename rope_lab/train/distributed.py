@@ -27,17 +27,12 @@ def launched() -> int:
     return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
-@contextmanager
-def one_voice(exit_status: int) -> Iterator[None]:
-    """Mute all processes of a machine but the first; at `exit_status` they end with 0, or torchrun would end all."""
+def mute_others() -> bool:
+    """Mute this process unless it is the first of its machine; whether it was muted."""
     muted = launched() > 1 and os.environ["LOCAL_RANK"] != "0"
     if muted:
         sys.stdout = sys.stderr = io.StringIO()
-    try:
-        yield
-    except SystemExit as end:
-        if not muted or end.code != exit_status:
-            raise
+    return muted
 
 
 def size() -> int:
@@ -63,8 +58,7 @@ def joined(device: str) -> Iterator[None]:
     # Optimizers import it; once there is a group, its functions would keep that alive (pytorch/pytorch#190489).
     from torch.distributed.nn import functional  # noqa: F401
 
-    with _with_all():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo")
+    _together(dist.init_process_group, "cpu:gloo,cuda:nccl" if on_gpus else "gloo")
     try:
         yield
     except (ConfigError, Lost, SystemExit):  # found by every rank, or said by the first
@@ -76,10 +70,10 @@ def joined(device: str) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-@contextmanager
-def _with_all() -> Iterator[None]:
+def _together(collective: Callable[..., Any], *arguments: Any) -> None:
+    """Call an operation that all ranks take part in. Raises Lost."""
     try:
-        yield
+        collective(*arguments)
     except RuntimeError as error:
         said = "another process of this run has ended: its last checkpoint stays good; run the same command again"
         raise Lost(said) from error
@@ -89,17 +83,15 @@ def agreed(number: int) -> int:
     """The largest `number` of all ranks, each of which waits for the others."""
     largest = torch.tensor(number)
     if size() > 1:
-        with _with_all():
-            dist.all_reduce(largest, dist.ReduceOp.MAX)
+        _together(dist.all_reduce, largest, dist.ReduceOp.MAX)
     return int(largest)
 
 
 def of_first(find: Callable[[], Any]) -> Any:
-    """What `find` returns on rank 0, on every rank."""
+    """The result of `find` on rank 0, on every rank."""
     found = [find() if rank() == 0 else None]
     if size() > 1:
-        with _with_all():
-            dist.broadcast_object_list(found)
+        _together(dist.broadcast_object_list, found)
     return found[0]
 
 
@@ -111,20 +103,17 @@ def summed(parameters: Iterable[nn.Parameter], losses: list[Tensor]) -> list[Ten
     if size() == 1:
         return losses
     gradients = [p.grad for p in parameters if p.grad is not None]
-    flat = torch.cat([*(g.flatten() for g in gradients), torch.stack(losses).sum(0, keepdim=True)])
-    with _with_all():
-        dist.all_reduce(flat)
-    *sums, loss = flat.split([*(g.numel() for g in gradients), 1])
-    for gradient, total in zip(gradients, sums, strict=True):
-        gradient.copy_(total.view_as(gradient))
-    return [loss[0]]
+    loss = torch.stack(losses).sum()
+    flat = nn.utils.parameters_to_vector([*gradients, loss])
+    _together(dist.all_reduce, flat)
+    nn.utils.vector_to_parameters(flat, [*gradients, loss])
+    return [loss]
 
 
 def shared(act: Callable[[list[Any]], list[Any]], items: list[Any]) -> list[Any]:
-    """What `act` finds of each of `items`, on every rank; each works out its share. All ranks have to call it."""
+    """The results of `act` for `items`, on every rank, each of which works out its share. All ranks have to call it."""
     if size() == 1:
         return act(items)
-    own, parts = act(items[rank() :: size()]), [[] for _ in range(size())]
-    with _with_all():
-        dist.all_gather_object(parts, own)
+    parts: list[Any] = [None] * size()
+    _together(dist.all_gather_object, parts, act(items[rank() :: size()]))
     return [parts[i % size()][i // size()] for i in range(len(items))]

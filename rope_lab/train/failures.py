@@ -1,6 +1,5 @@
 """Failures of a run that are said in one line."""
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,15 +9,25 @@ from rope_lab.train.config import Config
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED", "size calculation")
 
 
+def same_command(fresh: bool) -> str:
+    """The command to repeat; not with `fresh=true`, which would delete what there is."""
+    return "the same command" + " without fresh=true" * fresh
+
+
 class RunFailed(Exception):
     """A run cannot continue; the message, one line, says what is wrong and what to do."""
 
 
 @contextmanager
-def in_one_line(cfg: Config) -> Iterator[None]:
-    """Raises RunFailed if memory runs out within it, or if code that it calls exits as if all were done."""
+def in_one_line(cfg: Config, folder: Path) -> Iterator[None]:
+    """Raises RunFailed if memory runs out within it, or files cannot be written or read."""
     try:
         yield
+    except OSError as error:
+        raise RunFailed(
+            f"{folder} cannot be used any more ({error.strerror or error}): its last checkpoint stays good; "
+            f"fix the cause and run {same_command(cfg.fresh)} again"
+        ) from error
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(said in str(error) for said in OUT_OF_MEMORY):
             raise
@@ -29,9 +38,3 @@ def in_one_line(cfg: Config) -> Iterator[None]:
             + (", or eval.lengths" if e.lengths else "")
             + f", or raise train.accumulate={t.accumulate}"
         ) from None
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            raise
-        frame = [each for each in traceback.extract_tb(end.__traceback__) if each.filename[0] != "<"][-1]
-        where = f"{Path(frame.filename).name}, line {frame.lineno}"
-        raise RunFailed(f"{where}: exits Python with status 0 during the run; raise an error instead") from None

@@ -9,8 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from rope_lab.text import flat, show
 from rope_lab.train.config import declared, folders_with, load
-from rope_lab.train.instantiate import SWAPPED, classes
-from rope_lab.train.plugins import names
+from rope_lab.train.instantiate import SWAPPED, classes, names
 
 BEGIN = """\
 python -m rope_lab.train [SETTING=VALUE …]    trains, resumes or returns a run

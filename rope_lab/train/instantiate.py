@@ -1,6 +1,7 @@
-"""Tasks and schemes: classes named by a node of settings, `_target_`, whose other settings are arguments of the class.
+"""Tasks and schemes: a node of settings names a class, `_target_`, and the arguments that differ from its defaults.
 
-A node holds what differs from the defaults of its class. It is checked before any code of the class runs.
+A user's own class needs no yaml file: `position=mine.py` names its file, `position=mine` may be an entry point of an
+installed package, of the group `rope_lab.positions` or `rope_lab.tasks`. A node is checked before its class is built.
 """
 
 import functools
@@ -11,10 +12,12 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import pydantic
 from pydantic_core import ErrorDetails
@@ -26,7 +29,59 @@ from tasks.base import Task
 SWAPPED: dict[str, type] = {"task": Task, "position": PositionScheme}  # groups of conf/ whose files name a class
 PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the user allows more
 SCHEME = Callable[[Dims], PositionScheme]  # the annotation of an argument that is another scheme
+FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")  # mine.py, or mine.py:MyScheme if it has several
 TYPES = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
+
+
+class Plugin(NamedTuple):
+    """A class of the user's own, the name of its runs, and what `allowed_packages` must hold: a package, or a file."""
+
+    group: str
+    name: str
+    cls: type
+    allowed: str
+
+
+def names(group: str, folders: Sequence[Path]) -> list[str]:
+    """The names of the yaml files of a group in folders like conf/."""
+    return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
+
+
+def find_plugin(group: str, value: str, folders: Sequence[Path]) -> Plugin | None:
+    """The plug-in that a value of `task` or `position` names, if it names one. Raises ConfigError."""
+    if match := FILE.fullmatch(value):
+        path, name = Path(match["path"]), match["name"]
+        run_name = f"{path.stem}-{name}" if name else path.stem
+        try:
+            cls = _class_of(group, sys.modules[import_file(path)], name)
+        except ConfigError as error:
+            raise ConfigError(f"{group}={error if str(error).startswith(str(path)) else f'{value}: {error}'}") from None
+        if run_name in names(group, folders):
+            raise ConfigError(f"{group}={value}: conf/{group}/ has a {run_name}; give the file another name")
+        return Plugin(group, run_name, cls, str(path.expanduser().resolve()))
+    for entry in () if value in names(group, folders) else entry_points(group=f"rope_lab.{group}s", name=value):
+        try:
+            cls = entry.load()
+        except Exception as error:
+            raise ConfigError(f"{group}={value}: {entry.value} cannot be imported, {error_line(error)}") from None
+        return Plugin(group, value, cls, cls.__module__.partition(".")[0])
+    return None
+
+
+def _class_of(group: str, module: ModuleType, name: str | None) -> type:
+    """The scheme or task of that name in a module, or the only one that it defines. Raises ConfigError."""
+    kind = SWAPPED[group]
+    own = [c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, kind)]
+    own = [c for c in own if (c.__name__ == name if name else c.__module__ == module.__name__)]
+    fit = [c for c in own if not inspect.isabstract(c)]
+    if len(fit) == 1:
+        return fit[0]
+    if fit:
+        several = " or ".join(f":{each.__name__}" for each in fit)
+        raise ConfigError(f"has several classes that are a {kind.__name__}, write one behind it, {several}")
+    lacks = [f"{each.__name__} lacks {', '.join(vars(each)['__abstractmethods__'])}" for each in own]
+    hint = "; ".join(lacks) or "docs/extending.md has an example of each"
+    raise ConfigError(f"has no {name or 'class'} that is a {kind.__name__}; {hint}")
 
 
 def find_class(group: str, node: dict[str, Any], allowed_packages: list[str]) -> type:
@@ -129,6 +184,11 @@ def classes(node: dict[str, Any]) -> Iterator[type]:
     yield _import_class(node["_target_"])
     for value in filter(_is_node, node.values()):
         yield from classes(value)
+
+
+def is_own(node: dict[str, Any]) -> bool:
+    """Whether a scheme or task is of the user's."""
+    return any(cls.__module__.partition(".")[0] not in PACKAGES for cls in classes(node))
 
 
 def build(group: str, node: dict[str, Any], *arguments: Any) -> Any:

@@ -3,25 +3,23 @@
 The same command resumes a run that was cut off, and returns at once from one that is finished.
 """
 
-import dataclasses
-import sys
+import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rope_lab.identity import Identity
 from rope_lab.text import ConfigError, say
-from rope_lab.train import config, console, distributed, provenance, signals
+from rope_lab.train import config, console, distributed, provenance
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
-from rope_lab.train.console import Place, Progress
+from rope_lab.train.console import ALONE, Place, Progress
 from rope_lab.train.data import IGNORED
 from rope_lab.train.evaluate import Evaluation, floor
-from rope_lab.train.failures import RunFailed, in_one_line
+from rope_lab.train.failures import RunFailed, in_one_line, same_command
 from rope_lab.train.run import OVER, Run
-from rope_lab.train.signals import Stop
+from rope_lab.train.signals import Stop, time_is_up
 from rope_lab.train.trainer import (
     Diverged,
     Trainer,
@@ -36,47 +34,49 @@ from rope_lab.train.trainer import (
 SAVE_SECONDS = 300  # a checkpoint is written at each evaluation, and whenever the last one is older than this
 
 
-@dataclasses.dataclass
+@dataclass
 class State:
     """How far a run is."""
 
     step: int = 0  # optimizer steps taken
     saved: int = 0  # of which the last checkpoint holds so many
     seconds: float = 0.0  # spent training and evaluating, over all the times that the run was resumed
-    losses: list[float] = dataclasses.field(default_factory=list)  # of the steps since train/loss was last recorded
-    stopped: int = 0  # the signal that ended the loop
+    losses: list[float] = field(default_factory=list)  # of the steps since train/loss was last recorded
+
+    def progress(self, cfg: Config) -> dict[str, Any]:
+        """How far the run is, in each of the units in which others may have counted."""
+        sequences, seconds = self.step * cfg.train.batch_size, round(self.seconds, 3)
+        tokens = sequences * cfg.train.seq_len
+        return {"steps": self.step, "sequences": sequences, "tokens": tokens, "seconds": seconds}
 
 
-def train(cfg: Config, stopping: Stop | None = None, place: Place | None = None, since: str = "") -> dict[str, Any]:
-    """Train the run that `cfg` describes, or what is left of it; returns the content of its run.json.
+def train(cfg: Config, stopping: Stop | None = None, place: Place = ALONE, since: str = "") -> dict[str, Any]:
+    """Train the run that `cfg` describes, or what is left of it. Returns the content of its run.json.
 
-    `stopping` ends it early, without it a signal does; the process then exits with status 128 + the signal's number,
-    that of SIGALRM if the time is up (`stop_at`).
-    `place` says how it is shown among others. `since`: when it was first asked for, if it may be asked for again, as by
-    a queue: `fresh` deletes nothing that was begun later.
+    stopping: notes the signal that interrupts the run
+    place:    how it is shown among others
+    since:    when it was first asked for, if a queue may ask again: `fresh` deletes nothing that was begun later
 
     Raises ConfigError, before anything is written, if `cfg` cannot be run, and RunFailed if the run cannot continue.
     """
-    cfg = resolve(cfg)
+    cfg, stopping = resolve(cfg), stopping or Stop()
     identity = config.identity(cfg)
     folder = runs.out_folder(cfg) / identity.run_name
-    if place and place.heading:
+    if place.heading:
         say(place.heading)
-    with usable(folder, cfg.fresh), in_one_line(cfg):
+    with in_one_line(cfg, folder):
         fresh = cfg.fresh and not (since and runs.begun_since(folder, since))
         ended = distributed.of_first(lambda: None if fresh else runs.ended(folder, identity, provenance.code(cfg)))
         if ended:
             say(console.returned(ended, folder, place))
             return ended
         trainer = build(cfg)
-        with Run(folder, recorded=distributed.rank() == 0) as run, stopping or Stop() as stopping:
+        with Run(folder, recorded=distributed.rank() == 0) as run, stopping:
             if fresh:
                 run.clear()
             state = begin(trainer, run, identity)
             finish(trainer, state, run, stopping, place)
         distributed.agreed(0)  # at a first exit with an error torchrun ends all: the records are written by now
-    if stopped := stopping.caught or (run.content["status"] == "interrupted" and state.stopped):
-        sys.exit(128 + stopped)
     return run.content
 
 
@@ -114,58 +114,68 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
         run_id=identity.run_id,
         recipe_id=identity.recipe_id,
         scheme_id=identity.scheme_id,
-        **dataclasses.asdict(cfg.names),
+        **asdict(cfg.names),
         seed=cfg.seed,
         config=config.recorded(cfg),
         data=trainer.task.name,
         floor=floor(trainer.text),
         parameters=sum(p.numel() for p in trainer.model.parameters()),
-        **how_far(cfg, state),
+        progress=state.progress(cfg),
+        checkpoint=state.saved,
         provenance=provenance.provenance(cfg, trainer.device, saved["provenance"]),
     )
     return state
 
 
-def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, place: Place | None) -> None:
+def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, place: Place) -> None:
     """Train from `state` to the end, or to a signal, and record and show how it went. Raises what ends it otherwise."""
     cfg = trainer.cfg
+
+    def end(status: str, **content: Any) -> None:
+        run.end(status, progress=state.progress(cfg), checkpoint=state.saved, **content)
+
     if begins := console.beginning(run.content, place):
         say(begins)
-    status, found = "interrupted", {}
     try:
-        with in_one_line(cfg), console.progress(cfg.train.steps, state.step, place) as progress:
+        with console.progress(cfg.train.steps, state.step, place) as progress:
             evaluation = loop(trainer, state, run, stopping, progress)
-            if state.step == cfg.train.steps:
+            if state.step < cfg.train.steps:
+                end("interrupted")
+            else:
                 slices = (evaluation or evaluate_now(trainer, at_end=True)).slices | evaluate_lengths(trainer)
                 run.export(trainer.model.state_dict(), trainer.task.alphabet)
-                status, found = "finished", {"slices": slices, "samples": write_samples(trainer)}
+                end("finished", slices=slices, samples=write_samples(trainer))
     except Diverged as error:
-        status, found = "diverged", {"error": str(error)}
+        end("diverged", error=str(error))
     except BaseException as error:
         reason = error.strerror if isinstance(error, OSError) else error  # without a path of this machine
         with suppress(OSError, RunFailed):  # a full disk, or a folder taken over, may have been the reason
-            run.end("failed", error=f"{type(error).__name__}: {reason}", **how_far(cfg, state))
+            end("failed", error=f"{type(error).__name__}: {reason}")
         raise
-    run.end(status, **how_far(cfg, state), **found)
     note = console.learned(run.content, trainer.text.targets_BT[trainer.text.targets_BT != IGNORED].tolist())
-    say(console.summary(run.content, run.folder, place, note, console.same_command(cfg.fresh)))
+    say(console.summary(run.content, run.folder, place, note, same_command(cfg.fresh)))
 
 
 def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progress) -> Evaluation | None:
     """Train from `state` to the last step, or to the one in which a signal came. Returns the last evaluation."""
     cfg, began = trainer.cfg, time.monotonic() - state.seconds
     saved, evaluation = time.monotonic(), None
-    state.stopped = has_to_stop(cfg, stopping)
-    if state.step == 0 and not state.stopped:
-        evaluation = evaluate_now(trainer)
-        state.seconds = time.monotonic() - began
-        report(run, shown, cfg, state, evaluation.metrics)
 
-    while state.step < cfg.train.steps and not state.stopped:
+    def report(metrics: dict[str, float]) -> None:
+        state.seconds = time.monotonic() - began
+        progress = state.progress(cfg)
+        record = {"step": progress.pop("steps")} | progress | metrics
+        run.log(record)
+        shown.show(record)
+
+    stopped = has_to_stop(cfg, stopping)
+    if state.step == 0 and not stopped:
+        evaluation = evaluate_now(trainer)
+        report(evaluation.metrics)
+    while state.step < cfg.train.steps and not stopped:
         loss, norm, lr = update(trainer, state.step)
         state.step += 1
         state.losses.append(loss)
-
         last, metrics = state.step == cfg.train.steps, {}
         if state.step % cfg.train.log_every == 0 or last:
             metrics |= {"train/loss": sum(state.losses) / len(state.losses), "train/lr": lr, "train/grad_norm": norm}
@@ -174,47 +184,22 @@ def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progre
         if due:
             evaluation = evaluate_now(trainer, at_end=last)
             metrics |= evaluation.metrics
-        state.seconds = time.monotonic() - began
         shown.count()
         if metrics:
-            report(run, shown, cfg, state, metrics)
-        state.stopped = has_to_stop(cfg, stopping)
-        if due or state.stopped or time.monotonic() - saved > SAVE_SECONDS:
+            report(metrics)
+        stopped = has_to_stop(cfg, stopping)
+        if due or stopped or time.monotonic() - saved > SAVE_SECONDS:
+            state.seconds, saved = time.monotonic() - began, time.monotonic()
             states = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
             kept = {"seconds": state.seconds, "losses": state.losses, "task_version": trainer.task.version}
             run.save(state.step, **states, **kept)
-            state.saved, saved = state.step, time.monotonic()
+            state.saved = state.step
     return evaluation
 
 
-def has_to_stop(cfg: Config, stopping: Stop) -> int:
-    """The signal that came to any rank, SIGALRM if the time is up, else 0."""
-    return distributed.agreed(stopping.caught or signals.time_is_up(cfg.stop_at))
-
-
-@contextmanager
-def usable(folder: Path, fresh: bool) -> Iterator[None]:
-    """Raises RunFailed if files cannot be written or read within it."""
-    try:
-        yield
-    except OSError as error:
-        raise RunFailed(
-            f"{folder} cannot be used any more ({error.strerror or error}): its last checkpoint stays good; "
-            f"fix the cause and run {console.same_command(fresh)} again"
-        ) from error
-
-
-def how_far(cfg: Config, state: State) -> dict[str, Any]:
-    """How far a run is, in each of the units in which others may have counted, and up to which step it can resume."""
-    sequences = state.step * cfg.train.batch_size
-    tokens, seconds = sequences * cfg.train.seq_len, round(state.seconds, 3)
-    progress = {"steps": state.step, "sequences": sequences, "tokens": tokens, "seconds": seconds}
-    return {"progress": progress, "checkpoint": state.saved}
-
-
-def report(run: Run, shown: Progress, cfg: Config, state: State, metrics: dict[str, float]) -> None:
-    """Records metrics and shows them."""
-    progress = how_far(cfg, state)["progress"]
-    record = {"step": progress.pop("steps")} | progress | metrics
-    run.log(record)
-    shown.show(record)
+def has_to_stop(cfg: Config, stopping: Stop) -> bool:
+    """Whether the time is up or a signal came to any rank, which is then noted on each."""
+    number = distributed.agreed(stopping.caught or (signal.SIGALRM if time_is_up(cfg.stop_at) else 0))
+    if number != signal.SIGALRM:
+        stopping.note(number)
+    return number != 0

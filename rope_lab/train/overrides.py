@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 from collections.abc import Iterable, Sequence
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -12,8 +12,7 @@ from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from rope_lab.text import ConfigError, near, nearest, show
-from rope_lab.train.instantiate import SWAPPED
-from rope_lab.train.plugins import FILE, Plugin, find, names
+from rope_lab.train.instantiate import FILE, SWAPPED, Plugin, find_plugin, names
 from rope_lab.train.settings import declared
 
 GROUPS = (*SWAPPED, "scale")  # of conf/: a run takes one file of each
@@ -33,10 +32,11 @@ def read_arguments(words: list[str]) -> argparse.Namespace:
     given, unknown = parser.parse_known_intermixed_args(words)
     for word in unknown:
         key, _, value = word.lstrip("-").partition("=")
-        if name := _setting(key.replace("-", "_")):
-            after = "".join(words[words.index(word) + 1 :][:1])
-            value = value or (after if re.fullmatch("[^-=]+", after) else "…")
-            raise ConfigError(f"{word}: a setting has no dashes, write {name}={value}")
+        name, after = _setting(key.replace("-", "_")), words[words.index(word) + 1 :]
+        if name and not value and after and not after[0].startswith("-"):
+            value = after[0]
+        if name:
+            raise ConfigError(f"{word}: a setting has no dashes, write {name}={value or '…'}")
         raise ConfigError(f"{word}: there is no such option; write NAME=VALUE, {HELP}")
     return given
 
@@ -46,17 +46,17 @@ def parse(words: Sequence[str], folders: Sequence[Path]) -> list[Override]:
 
     folders: conf/, and others like it
     """
-    parser, parsed = OverridesParser.create(), []
-    for before, word in pairwise(words):
-        if word.startswith(("=", ",")) or (before.endswith(("=", ",")) and "=" not in word):
-            whole = re.sub(r" *([=,]) *", r"\1", " ".join(words)).split()
-            raise ConfigError(f"write it without spaces: {next(each for each in whole if each not in words)}")
-        key, _, value = before.partition("=")
-        if key in (*GROUPS, "seed") and word.startswith(f"{key}="):  # as a shell reads seed={0..4}
-            both = f"{value},{word.partition('=')[2]}"
-            raise ConfigError(f"{before} {word}: several values are a sweep, write -m {key}={both}")
+    parser, parsed, seen = OverridesParser.create(), [], {}
+    whole = re.sub(r" *([=,]) *", r"\1", " ".join(words)).split(" ")
+    if len(whole) < len(words):
+        raise ConfigError(f"write it without spaces: {next(each for each in whole if each not in words)}")
     for word in words:
         group, _, value = word.partition("=")
+        if group in (*GROUPS, "seed") and group in seen:  # as a shell reads seed={0..4}
+            raise ConfigError(
+                f"{group} is given twice; several values are a sweep, write -m {group}={seen[group]},{value}"
+            )
+        seen[group] = value
         file = FILE.fullmatch(value) if group in SWAPPED else None
         is_file = file and os.path.isfile(os.path.expanduser(file["path"]))
         try:
@@ -74,8 +74,9 @@ def _unreadable(word: str, folders: Sequence[Path]) -> str:
         return f"did you mean {key}={value.strip('=,;')}?"
     if equals:
         return f"cannot be read; a value with brackets or other signs needs quotes, \"{key}='VALUE'\""
+    if name := _setting(word):
+        return f"did you mean {name}=…?"
     meant = [f"{group}={name}" for group in GROUPS for name in near(word, names(group, folders))[:1]]
-    meant = [f"{name}=…" for name in filter(None, [_setting(word)])] or meant
     return f"did you mean {meant[0]}?" if meant else f"is not NAME=VALUE; {HELP}"
 
 
@@ -90,10 +91,9 @@ def _values(override: Override, folders: Sequence[Path]) -> list[str]:
         return [text]
     if override.is_interval_sweep():
         raise ConfigError(f"{text}: an interval names no values; write a list, {key}=1,2, or '{key}=range(1,3)'")
-    is_glob = isinstance(value, Glob)
     there = names(key, folders)
     try:
-        values = value.filter(there) if is_glob else list(override.sweep_string_iterator())
+        values = value.filter(there) if isinstance(value, Glob) else list(override.sweep_string_iterator())
     except ValueError as error:  # range(0,3,0)
         raise ConfigError(f"{text}: {error}") from None
     if not values:
@@ -103,26 +103,23 @@ def _values(override: Override, folders: Sequence[Path]) -> list[str]:
 
 
 def check(parsed: Iterable[Override], folders: Sequence[Path]) -> list[Plugin]:
-    """The plug-ins that a run's overrides choose. Raises ConfigError if one names nothing that can be set or chosen."""
+    """The plug-ins that a run's overrides choose. Raises ConfigError if one names nothing that can be chosen."""
     found = []
     for override in parsed:
         key, text = override.key_or_group, override.input_line
-        within = [name for name in SETTINGS if name.startswith(f"{key}.")]
-        of_hydra = key.startswith(("hydra.", "hydra/"))
-        is_known = key in SETTINGS or of_hydra or key.partition(".")[0] in SWAPPED
-        is_known |= key != "recipe" and any((folder / key).is_dir() for folder in folders)  # which follows from others
         if key.startswith(("hydra.sweeper", "hydra/sweeper")):
             raise ConfigError(f"{text}: values of a sweep are overrides: a list, seed=0,1, or 'seed=range(0,2)'")
-        if override.is_sweep_override() and not of_hydra:
+        if override.is_sweep_override() and not is_hydra(text):
             as_list = f"; a list is written {key}=[{text.partition('=')[2]}]" if "." in key else ""
             raise ConfigError(f"{text}: several values are a sweep, add -m{as_list}")
-        if within:
-            raise ConfigError(f"{show(text)}: {key} is a group of settings: {', '.join(within)}")
-        if not is_known:
-            raise ConfigError(f"{show(text)}: there is no such setting; {_meant(key)}")
         if key in GROUPS:
             found += _chosen(key, override, folders)
     return found
+
+
+def is_hydra(word: str) -> bool:
+    """Whether an override is of Hydra's own settings."""
+    return word.lstrip("+~").startswith(("hydra.", "hydra/"))
 
 
 def _setting(key: str) -> str | None:
@@ -130,12 +127,15 @@ def _setting(key: str) -> str | None:
     return next((name for name in [*SETTINGS, *GROUPS] if key in (name, name.rpartition(".")[2])), None)
 
 
-def _meant(key: str) -> str:
-    """A word on the settings that `key` may have been meant for, by their names or by what they mean."""
+def meant(key: str) -> str:
+    """A hint at the settings that `key` may have been meant for, by their names or by their meaning."""
+    if within := [name for name in SETTINGS if name.startswith(f"{key}.")]:
+        return f"{key} is a group of settings: {', '.join(within)}"
     name, words = _setting(key.replace("/", ".")), key.rpartition(".")[2].replace("_", " ")
-    meant = [name] if name else near(key, [*SETTINGS, *GROUPS])
-    meant = meant or [name for name, help in SETTINGS.items() if " " in words and words in help]
-    return f"did you mean {' or '.join(meant[:3])}?" if meant else HELP
+    close = [name] if name else near(key, [*SETTINGS, *GROUPS])
+    close = close or [name for name, help in SETTINGS.items() if " " in words and words in help]
+    hint = f"did you mean {' or '.join(close[:3])}?" if close else HELP
+    return f"there is no such setting; {hint}"
 
 
 def _chosen(key: str, override: Override, folders: Sequence[Path]) -> list[Plugin]:
@@ -146,7 +146,7 @@ def _chosen(key: str, override: Override, folders: Sequence[Path]) -> list[Plugi
     if isinstance(value, list):
         raise ConfigError(f"{text}: several values are a sweep, write -m {key}={','.join(map(str, value))}")
     name = "none" if value is None else str(value)
-    plugin = find(key, name, folders) if key in SWAPPED else None
+    plugin = find_plugin(key, name, folders) if key in SWAPPED else None
     if value is None or (not plugin and name not in there):
         is_file = key in SWAPPED and Path(f"{name}.py").is_file()
         hint = f"did you mean {key}=./{name}.py?" if is_file else nearest(name, there, "")

@@ -14,9 +14,9 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def time_is_up(stop_at: float | None) -> int:
-    """SIGALRM from `stop_at` on, in seconds since 1970; 0 before, or without one."""
-    return signal.SIGALRM if stop_at is not None and time.time() >= stop_at else 0
+def time_is_up(stop_at: float | None) -> bool:
+    """Whether it is `stop_at`, in seconds since 1970, or later."""
+    return stop_at is not None and time.time() >= stop_at
 
 
 class Stop:

@@ -22,13 +22,12 @@ class Wandb:
     def __init__(self, settings: config.Wandb | None, folder: Path, content: dict[str, Any]):
         self.run: Any = None
         mode = settings.mode or mode_of_environment() if settings else "disabled"
-        for attempt in {"disabled": (), "online": ("online", "offline")}.get(mode, (mode,)):
-            if self.run is None:
-                begin = partial(_begin, settings, attempt, folder, content, again=attempt != mode)
-                self.run = self._call(begin, "could not start")
-        if mode == "online" and self.run is not None and self.run.offline:
-            where = files_beside(folder)
-            log.warning("W&B records offline instead; upload it later with: wandb sync %s/offline-run-*", where)
+        if mode != "disabled":
+            self.run = self._call(partial(_begin, settings, mode, folder, content), "could not start")
+        if mode == "online" and self.run is None:
+            self.run = self._call(partial(_begin, settings, "offline", folder, content, again=True), "could not start")
+            if self.run is not None:
+                log.warning("W&B records offline instead; wandb sync %s/offline-run-* uploads it", files_beside(folder))
 
     def log(self, record: dict[str, Any]) -> None:
         if self.run is not None:
@@ -51,23 +50,21 @@ class Wandb:
             return in_thread(action).result(PATIENCE)
         except Exception as error:
             self.run = None
-            log.warning("W&B %s; metrics.jsonl is written all the same: %s", failure, reason(error))
+            reason = (
+                f"no answer within {PATIENCE} s" if isinstance(error, TimeoutError) else " ".join(str(error).split())
+            )
+            named = [
+                name for name in os.environ if name.startswith("WANDB_") and f" {name[6:].lower()} " in f" {reason} "
+            ]
+            said = f"{', '.join(named)}: {reason}" if named else reason
+            log.warning("W&B %s; metrics.jsonl is written all the same: %s", failure, said)
 
 
 def mode_of_environment() -> str:
     """The mode that W&B's own variables ask for, offline without them."""
-    if os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1", "yes"):
+    if os.environ.get("WANDB_DISABLED", "").lower() in ("true", "t", "yes", "y", "on", "1"):
         return "disabled"
     return os.environ.get("WANDB_MODE") or "offline"
-
-
-def reason(error: Exception) -> str:
-    """What an error says, in one line; of a setting that W&B refuses, with the variable that it comes from."""
-    if isinstance(error, TimeoutError):
-        return f"no answer within {PATIENCE} s"
-    said = " ".join(str(error).split())
-    names = [name for name in os.environ if name.startswith("WANDB_") and f" {name[6:].lower()} " in f" {said} "]
-    return f"{', '.join(names)}: {said}" if names else said
 
 
 def files_beside(folder: Path) -> Path:
@@ -90,7 +87,7 @@ def _tables(run: Any, content: dict[str, Any]) -> dict[str, Any]:
     return tables
 
 
-def _begin(settings: config.Wandb, mode: str, folder: Path, content: dict[str, Any], again: bool) -> Any:
+def _begin(settings: config.Wandb, mode: str, folder: Path, content: dict[str, Any], again: bool = False) -> Any:
     """The W&B run, grouped so that the seeds of one scheme can be averaged and the schemes of one task overlaid.
 
     What W&B's files hold of the run from before is replaced, since all its records are logged again.
