@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.model.hooks import HOOKS, Dims, PositionScheme, overridden
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, argument_parser, plain, say
 from rope_lab.train import config, data, instantiate, trainer
@@ -25,13 +25,12 @@ from tasks.base import PackedTask, Task
 from tasks.split import is_held_out
 
 TOKENS = torch.randint(11, (3, 16), generator=torch.Generator().manual_seed(3))
-HOOKS = ("embed", "heads", "output")  # which take a tensor and return one; `bias` is the fourth
 PROBLEMS, DRAWN, BATCHES = 128, 2000, 400
 
 
 def of_scheme(cfg: Config) -> dict[str, Callable[[], str | None]]:
     """The checks of a scheme, by name; each raises AssertionError, or returns a note or None."""
-    dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len)
+    dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=2)
     by = max(0, dims.max_len - TOKENS.shape[1])
     return {
         "shapes": lambda: shapes(config.build_position(cfg, dims), dims),
@@ -87,14 +86,20 @@ def model_of(cfg: Config) -> Transformer:
 def called(scheme: PositionScheme, dims: Dims, T: int, dtype: torch.dtype) -> dict[str, tuple]:
     """What each hook is given, random numbers [2, T, …], and the tensors that it returns for T tokens."""
     H, K, at = dims.n_heads, dims.d_head, scheme.prepare(torch.arange(T), dtype)
-    sizes, found = {"embed": (2, T, dims.d_model), "heads": (2, T, 3, H, K), "output": (2, T, H, K)}, {}
-    for hook, size in sizes.items():
+    layer, projections = scheme.in_layer(0), 3 if scheme.projects_values else 2
+    bias, found = scheme.bias(at, at), {}
+    at = scheme.with_keys(at, torch.arange(1, T + 1))
+    sizes = {"embed": (2, T, dims.d_model), "read": (2, T, dims.d_model)}
+    for hook, size in (sizes | {"heads": (2, T, projections, H, K), "output": (2, T, H, K)}).items():
         x = torch.randn(size, generator=torch.Generator().manual_seed(0), dtype=dtype)
         given = x.clone()
-        y = getattr(scheme, hook)(given, at)
+        if hook == "read":
+            at, own = layer.read(given, at, 0, None)
+            found[hook] = x, [] if own is None else [own]
+        else:
+            y = getattr(scheme if hook == "embed" else layer, hook)(given, at)
+            found[hook] = x, [y] if isinstance(y, Tensor) else list(y)
         demand(torch.equal(given, x), f"{hook} changes what it is given in place")
-        found[hook] = x, [y] if isinstance(y, Tensor) else list(y)
-    bias = scheme.bias(at, at)
     return found | {"bias": (None, [] if bias is None else [bias])}
 
 
@@ -105,17 +110,18 @@ def shapes(scheme: PositionScheme, dims: Dims) -> None:
         first, _, again = (called(made, dims, n, dtype) for n in (T, T + 1, T))
         for hook, (x, found) in first.items():
             message, H = f"{hook} returns {[list(y.shape) for y in found]}, must be", dims.n_heads
-            if hook == "bias":
-                right = all(y.dim() == 3 and y.shape[0] in (1, H) and {*y.shape[1:]} <= {1, T} for y in found)
-                demand(right, f"{message} [{H}, {T}, {T}], or 1 in the place of a number")
+            if hook in ("bias", "read"):
+                most = [H, T, T] if hook == "bias" else [2, H, T, T]
+                fits = all(y.dim() == len(most) and all(map(lambda n, m: n in (1, m), y.shape, most)) for y in found)
+                demand(fits, f"{message} {most}, or 1 in the place of a number")
             elif hook == "heads" and len(found) == 3:
                 q, k, v = found
                 right = v.shape == x[:, :, 0].shape and q.shape == k.shape and q.shape[:3] == v.shape[:3]
                 demand(right, f"{message} [2, {T}, {H}, width] of q and k, and {list(x[:, :, 0].shape)} of v")
             else:
-                demand(
-                    len(found) == 1 and found[0].shape == x.shape, f"{message} {list(x.shape)} (or three: q, k and v)"
-                )
+                whole = hook != "heads" or made.projects_values
+                right = len(found) == 1 and found[0].shape == x.shape and whole
+                demand(right, f"{message} {list(x.shape)} (or three: q, k and v)")
             for y in found:
                 wide = y.dtype in {dtype, torch.float64} or (hook == "bias" and y.dtype == torch.float32)
                 demand(wide and (hook != "embed" or y.dtype == dtype), f"{hook} returns {y.dtype} for {dtype}")
@@ -126,14 +132,13 @@ def shapes(scheme: PositionScheme, dims: Dims) -> None:
 
 def hooks(cls: type[PositionScheme]) -> str | None:
     """The class overrides a hook; a method with nearly the name of a hook that it does not override is noted."""
-    every = (*HOOKS, "bias", "in_layer", "with_keys")
-    left = [name for name in every if getattr(cls, name) is getattr(PositionScheme, name)]
+    left = [name for name in HOOKS if name not in overridden(cls)]
     own = [name for name in dir(cls) if not hasattr(PositionScheme, name)]
     near = {name: hook for name in own for hook in difflib.get_close_matches(name, left, 1, 0.75)}
     message = "; ".join(f"{name} is not a hook: did you mean {hook}?" for name, hook in near.items())
     demand(
-        len(left) < len(every) or cls is PositionScheme,
-        f"overrides none of {', '.join(every)}: it is position=none. {message}",
+        overridden(cls) or cls.window or cls is PositionScheme,
+        f"overrides none of {', '.join(HOOKS)}: it is position=none. {message}",
     )
     return message or None
 
@@ -163,7 +168,10 @@ def cached(model: Transformer, tolerance: float = 1e-12) -> None:
             cache, tokens, full = [layer.rows(chosen) for layer in cache], tokens[chosen], full[chosen]
         off = (model(tokens[:, begin:end], cache=cache) - full[:, begin:end]).abs().max().item()
         message = f"with a KV cache the logits at position {begin} differ by {off:.1e} from those of a full pass"
-        demand(off <= tolerance, f"{message}: a hook must treat each token by its `at` alone")
+        demand(
+            off <= tolerance,
+            f"{message}: a hook must treat each token by its `at` alone, or keep in the cache what it needs",
+        )
 
 
 def gradients(model: Transformer, dims: Dims) -> None:
@@ -176,11 +184,12 @@ def gradients(model: Transformer, dims: Dims) -> None:
     for name, parameter in scheme.named_parameters():
         demand(parameter.grad is not None, f"the parameter {name} gets no gradient")
         demand(parameter.grad.isfinite().all(), f"the gradient of {name} is not finite")
+    x = called(scheme, dims, 4, torch.float64)["embed"][0].requires_grad_()
     at = scheme.prepare(torch.arange(4), torch.float64)
-    for hook in HOOKS:
-        x = called(scheme, dims, 4, torch.float64)[hook][0].requires_grad_()
-        if getattr(type(scheme), hook) is not getattr(PositionScheme, hook):
-            torch.autograd.gradcheck(lambda x, hook=hook: getattr(scheme, hook)(x, at), x, fast_mode=True)
+    bias, at = scheme.bias(at, at), scheme.with_keys(at, torch.arange(1, 5))
+    layer = model.layers[0].attention
+    torch.autograd.gradcheck(lambda x: scheme.embed(x, at), x, fast_mode=True)
+    torch.autograd.gradcheck(lambda x: layer(x, scheme.in_layer(0), at, bias, None), x, fast_mode=True)
 
 
 @torch.no_grad()

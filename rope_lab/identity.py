@@ -29,6 +29,9 @@ BACKFILLED: dict[str, Any] = {
     "position.value_base": None,
     "position.pairs": "neighbours",
     "position.delta_init": 0.0,
+    "position.scaling": "none",
+    "position.factor": 1.0,
+    "position.original": None,
     "train.weight_decay_on": "all",
     "train.min_lr": 0.0,
 }

@@ -61,19 +61,19 @@ class Shifted(Wrapper):
 
 
 class Windowed(Wrapper):
-    """A scheme under which attention sees the last `window` tokens only. It serves whole texts, without a cache."""
+    """A scheme under which every layer sees the last `window` tokens only."""
 
     def __init__(self, scheme: PositionScheme, window: int):
         super().__init__(scheme)
         self.window = window
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
-        self.distance_1TT = (pos[:, None] - pos).unsqueeze(0)
         return self.scheme.prepare(pos, dtype)
 
-    def bias(self, at_T: Any, at_S: Any) -> Tensor:
-        bias = self.scheme.bias(at_T, at_S)
-        return torch.where(self.distance_1TT < self.window, 0.0 if bias is None else bias, -torch.inf)
+    def in_layer(self, number: int) -> PositionScheme:
+        layer = copy.copy(self.scheme.in_layer(number))
+        layer.window = min(self.window, layer.window or self.window)
+        return layer
 
 
 def changed(probe: str, model: Transformer) -> tuple[PositionScheme, tuple[float, float] | None]:

@@ -29,12 +29,13 @@ def make_heads(length: int, widths: tuple[int, ...] | None) -> torch.Tensor | tu
 
 
 def make_bias(kind: str, length: int) -> torch.Tensor | None:
-    shape = {"none": None, "heads": (H, length, length)}[kind]
+    batch = {"rows": (B, H, length, length), "keys": (B, H, 1, length), "queries": (B, 1, length, 1)}
+    shape = {"none": None, "heads": (H, length, length)}.get(kind, batch.get(kind))
     return None if shape is None else torch.randn(shape, dtype=torch.float64, requires_grad=True)
 
 
 @pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
-@pytest.mark.parametrize("kind", ["none", "heads"])
+@pytest.mark.parametrize("kind", ["none", "heads", "rows", "keys", "queries"])
 @pytest.mark.parametrize("length", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 17])
 def test_the_cpu_path_agrees_with_the_reference_forward_and_backward(length, kind, widths):
     torch.manual_seed(length)
@@ -92,13 +93,41 @@ def test_scores_are_divided_by_the_root_of_the_width_of_values():
         torch.testing.assert_close(attend((q, k, v), None), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(H, 70, 1), (H, 1, 70), (H, 1, 1), (1, 70, 70)])
+@pytest.mark.parametrize("shape", [(H, 70, 1), (H, 1, 70), (H, 1, 1), (1, 70, 70), (B, H, 1, 70), (B, 1, 70, 70)])
 def test_a_bias_is_broadcast(shape):
     """And future tokens stay masked."""
     qkv = torch.randn(B, 70, 3, H, K, dtype=torch.float64)
     bias = torch.randn(shape, dtype=torch.float64)
     whole = bias.expand(*shape[:-2], 70, 70).clone()
     torch.testing.assert_close(softmax_attention(qkv, bias), fused(qkv, whole), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["none", "heads", "keys"])
+@pytest.mark.parametrize("window", [1, 3, 70, 1000])
+def test_a_window_is_the_last_keys_of_each_query(window, kind):
+    """Also where they are read in parts."""
+    torch.manual_seed(0)
+    qkv, bias = make_heads(70, None).detach(), make_bias(kind, 70)
+    q, k, v = qkv.unbind(2)
+    scores = torch.einsum("bnhk,bihk->bhni", q, k) / K**0.5 + (0 if bias is None else bias)
+    distance = torch.arange(70)[:, None] - torch.arange(70)
+    weights = scores.masked_fill((distance < 0) | (distance >= window), -torch.inf).softmax(-1)
+    expected = torch.einsum("bhni,bihk->bnhk", weights, v)
+    torch.testing.assert_close(softmax_attention(qkv, bias, None, window), expected, rtol=0, atol=1e-12)
+    cache, parts = KVCache(*(torch.zeros(B, H, 70, K, dtype=torch.float64) for _ in range(2))), []
+    for begin, end in ((0, 5), (5, 68), (68, 69), (69, 70)):
+        part = None if bias is None else bias[..., begin if kind == "heads" else 0 :, :end][..., : end - begin, :]
+        parts.append(softmax_attention(qkv[:, begin:end], part, cache, window))
+    torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=0, atol=1e-12)
+
+
+def test_large_biases_of_keys_survive_bfloat16():
+    """Sums near 1,000 that differ by 0.5 from key to key, where bfloat16 tells apart those that differ by 4."""
+    q = k = torch.zeros(1, 1, 8, K, dtype=torch.bfloat16)
+    v = torch.eye(8, dtype=torch.bfloat16)[None, None, :, :].expand(1, 1, 8, 8)
+    bias = (1000 + 0.5 * torch.arange(8)).view(1, 1, 1, 8)
+    weights = attention.scaled_dot_product(q[:, :, -1:], k, v, bias)[0, 0, 0]
+    torch.testing.assert_close(weights.float(), (0.5 * torch.arange(8)).softmax(0), rtol=0.02, atol=0)
 
 
 def test_under_autocast_the_scores_stay_in_float32():

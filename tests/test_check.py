@@ -51,6 +51,7 @@ def check_command() -> None:
 
 START = """import torch
 from torch import nn
+from rope_lab.model.cache import so_far
 from rope_lab.model.hooks import PositionScheme
 
 class Own(PositionScheme):
@@ -58,16 +59,17 @@ class Own(PositionScheme):
 INIT = "    def __init__(self, dims):\n        super().__init__(dims)\n"
 HEADS, EMBED = "    def heads(self, qkv, at):\n        return ", "    def embed(self, x, at):\n        return "
 BIAS = "    def bias(self, at_T, at_S):\n        return "
+READ = "    def read(self, x, at, layer, cache):\n        return "
 MISTAKES = [  # what a user writes, the check that finds it, words of what it says
     ("    def biases(self, at_T, at_S):\n        return None", "hooks", "biases is not a hook: did you mean bias?"),
-    (INIT, "hooks", "overrides none of embed, heads, output, bias, in_layer"),
+    (INIT, "hooks", "overrides none of embed, heads, output, bias, read, attention, in_layer"),
     (HEADS + "qkv[:, :, 0]", "shapes", "must be [2, 1, 3, 4, 16]"),
     (HEADS + "(qkv[:, :, 0], qkv[:, :, 1])", "shapes", "or three: q, k and v"),
     (HEADS + "qkv.half()", "shapes", "torch.float16 for torch.float32"),
     (BIAS + "(at_S - at_T[:, None])[None]", "shapes", "bias returns torch.int64"),
     (BIAS + "torch.zeros(2, 4, len(at_T), len(at_S))", "shapes", "must be [4, 1, 1]"),
-    (EMBED + "x + missing", "shapes", "own.py:7: NameError: name 'missing' is not defined"),
-    (EMBED + "exit(0)", "shapes", "own.py:7: SystemExit: 0"),
+    (EMBED + "x + missing", "shapes", "own.py:8: NameError: name 'missing' is not defined"),
+    (EMBED + "exit(0)", "shapes", "own.py:8: SystemExit: 0"),
     (EMBED + "x + torch.rand_like(x)", "shapes", "random numbers belong into draw"),
     (EMBED + "x.add_(1)", "shapes", "embed changes what it is given"),
     (EMBED + "x + x.mean(1, keepdim=True)", "causality", "position 0 depend on a later token"),
@@ -86,6 +88,13 @@ MISTAKES = [  # what a user writes, the check that finds it, words of what it sa
     ),
     (INIT + "        self.w = nn.Parameter(torch.ones(64))\n" + EMBED + "2 * x", "gradients", "w gets no gradient"),
     (HEADS + "qkv + qkv.detach()", "gradients", "GradcheckError"),
+    (READ + "at, x.new_zeros(4, 1, 1, 1)", "shapes", "read returns [[4, 1, 1, 1]], must be [2, 4, 1, 1]"),
+    (READ + "at, x[:, :1, 0].mean(0)", "shapes", "read returns [[1]], must be"),
+    (READ + "at + 0 * x.add_(1).sum().long(), None", "shapes", "read changes what it is given"),
+    (READ + "at, -x.mean(1)[:, None, None, :1] * at", "causality", "depend on a later token"),
+    (READ + "at, -x[..., 0].cumsum(1)[:, None, None]", "KV cache", "or keep in the cache what it needs"),
+    (READ + "at, -so_far('x', x[..., 0].cumsum(1), cache)[:, None, None]", "KV cache", "the logits at position"),
+    (READ + "at, -x[..., 0].mean(0)[None, None, None]", "causality", "rows of a batch depend"),
     (INIT + "        self.t = nn.Embedding(dims.max_len, 64)\n" + EMBED + "x + self.t(at)", "length", "index out of"),
 ]
 

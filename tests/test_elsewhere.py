@@ -19,6 +19,7 @@ from trained import make_scheme
 from rope_lab.model.attention import fused, unpacked
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.positions import Rotary
+from rope_lab.model.transformer import Transformer
 
 H, K = 4, 16
 DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)
@@ -57,9 +58,8 @@ def heads(T: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 def by_hooks(scheme: PositionScheme, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attention as our model has it, [B, T, H, K]."""
-    at, keys = scheme.prepare(torch.arange(q.shape[1]), q.dtype), torch.arange(1, q.shape[1] + 1)
-    heads = unpacked(scheme.heads(torch.stack([q, k, v], dim=2), scheme.with_keys(at, keys)))
-    return scheme.output(fused(heads, scheme.bias(at, at)), at)
+    at = scheme.prepare(torch.arange(q.shape[1]), q.dtype)
+    return scheme.output(fused(unpacked(scheme.heads(torch.stack([q, k, v], dim=2), at)), None), at)
 
 
 def rotary(base: float = 10_000.0) -> Rotary:
@@ -79,11 +79,17 @@ def test_the_ten_lines_are_ten_lines_and_are_roper(example):
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_any_scheme_in_a_plain_attention(example, name):
-    scheme = make_scheme(name, DIMS).double()
-    q, k, v = heads(40)
-    torch.testing.assert_close(
-        example.attention(scheme, q, k, v), by_hooks(scheme, q, k, v), rtol=0, atol=1e-6 if name == "t5_bias" else 1e-12
-    )
+    """As in a layer of our model, whose output matrix is the identity."""
+    scheme = make_scheme(name, DIMS)
+    model = Transformer(11, "softmax", H * K, 1, H, "pre", "pytorch", 0.0, scheme).double()
+    layer, x = model.layers[0].attention, torch.randn(2, 40, H * K, dtype=torch.float64)
+    layer.out.weight.data, layer.out.bias.data = torch.eye(H * K).double(), torch.zeros(H * K).double()
+    expected = []
+    model.layers[0].norm1.register_forward_hook(lambda *_: x)
+    layer.register_forward_hook(lambda module, given, output: expected.append(output))
+    model(torch.zeros(2, 40, dtype=torch.long))
+    heads_ = [*layer.qkv(x).unflatten(-1, (-1, H, K)).unbind(2), None][:3]
+    torch.testing.assert_close(example.attention(scheme, x, *heads_).flatten(2), expected[0], rtol=0, atol=1e-12)
 
 
 def llama(attention: str, **changes):

@@ -89,8 +89,9 @@ def test_rope_lab_names_no_task_and_no_scheme(module):
     }
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert not (strings | names) & (set(TASKS) - {"text"})  # an ordinary word
-    if package(module) != "bench" and module not in ("rope_lab.model.positions", "rope_lab.model.more_positions"):
-        assert not (strings | names) & (set(SCHEMES) - {"none"} | {"Rotary", "Sinusoidal", "Learned"})
+    schemes = {f"rope_lab.model.{name}" for name in ("positions", "more_positions", "biases", "shared", "content")}
+    if package(module) != "bench" and module not in schemes:
+        assert not (strings | names) & (set(SCHEMES) - {"none", "path"} | {"Rotary", "Sinusoidal", "Learned"})
 
 
 def test_results_report_and_tasks_load_no_torch():

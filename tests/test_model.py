@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 from conftest import SCHEMES
+from torch import nn
 from trained import load, make_scheme
 
 from rope_lab import identity
 from rope_lab.check import cached, causality
+from rope_lab.model.cache import running_sum, so_far, with_before
 from rope_lab.model.positions import Dims, PositionScheme
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError
@@ -54,7 +56,7 @@ def test_decoding_with_a_cache_gives_the_logits_of_a_full_pass(name, attention):
 
 @pytest.mark.parametrize("name", NO_LINEAR)
 def test_linear_attention_refuses_what_needs_scores_or_wider_queries_and_keys(name):
-    lacks = "PoPE gives queries and keys another width than values" if "pope" in name else ".* adds to attention scores"
+    lacks = "PoPE gives queries and keys another width than values" if "pope" in name else ".* needs attention scores"
     with pytest.raises(ValueError, match=f"model.attention=linear: {lacks}"):
         make_model(name, "linear")
 
@@ -102,9 +104,11 @@ def test_paper_recipes_have_the_published_size(task, published, tolerance):
 
 
 def shared_weights(cfg) -> str:
+    """A digest of the weights that every scheme has: not those of values, which are the last third of `qkv`."""
     digest = hashlib.sha256()
     for name, value in build_model(cfg, 30).state_dict().items():
         if not name.startswith("position."):
+            value = value[: 2 * cfg.model.d_model] if ".qkv." in name else value
             digest.update(name.encode() + value.numpy().tobytes())
     return digest.hexdigest()
 
@@ -141,6 +145,46 @@ class ThreeTensors(PositionScheme):
 
     def output(self, o_BTHK, at):
         return self.scheme.output(o_BTHK, at)
+
+
+class ByLayer(PositionScheme):
+    """What the content hook can do: scores that depend on it and differ by layer and row, and sums that go on."""
+
+    def __init__(self, dims):
+        super().__init__(dims)
+        self.weights = nn.ParameterList(torch.randn(dims.d_model) for _ in range(dims.n_layers))
+
+    def read(self, x_BTD, at, layer, cache):
+        read_BT = (x_BTD @ self.weights[layer]).tanh()
+        sum_BT = running_sum("sum", read_BT, cache)
+        before_BT = with_before("read", sum_BT[..., None], 3, cache)[:, :-3, 0]
+        return at, so_far("keys", sum_BT + before_BT, cache)[:, None, None]
+
+
+def test_the_content_hook_is_served_by_layer_and_row_with_a_cache_of_its_own():
+    torch.manual_seed(1)
+    scheme = ByLayer(Dims(D, HEADS, 32, n_layers=2))
+    model = Transformer(V, "softmax", D, 2, HEADS, "pre", "pytorch", 0.0, scheme).double()
+    cached(model)
+    causality(model)
+    tokens, x = torch.arange(12).view(2, 6) % V, model.embedding(torch.arange(12).view(2, 6) % V)
+    for layer, weight in zip(model.layers, scheme.weights, strict=True):
+        y = layer.norm1(x)
+        sums = torch.stack([(y[:, : t + 1] @ weight).tanh().sum(1) for t in range(6)], 1)
+        bias = sums + torch.cat([torch.zeros(2, 3), sums[:, :3]], dim=1)
+        x = x + attention_by_hand(layer, y, bias[:, None, None])
+        x = x + layer.down(torch.relu(layer.up(layer.norm2(x))))
+    torch.testing.assert_close(model(tokens), model.unembedding(model.norm(x)), rtol=0, atol=1e-12)
+
+
+def test_bytes_of_a_cached_token_count_what_a_scheme_keeps():
+    """Of each layer keys and values, 2 · D numbers a token, the one that ByLayer keeps of each token, and 4 in all."""
+    model, own = (
+        Transformer(V, "softmax", D, 2, HEADS, "pre", "pytorch", 0.0, scheme)
+        for scheme in (PositionScheme(DIMS), ByLayer(Dims(D, HEADS, 32, n_layers=2)))
+    )
+    assert model.bytes_of_token(10) == 2 * 4 * 2 * D
+    assert own.bytes_of_token(10) == pytest.approx(2 * 4 * (2 * D + 1 + 4 / 10))
 
 
 @pytest.mark.parametrize("attention", ["softmax", "linear"])

@@ -191,7 +191,15 @@ def logits(name: str, shift: int) -> torch.Tensor:
     return make_model(name)(torch.arange(20).reshape(2, 10) % 11, torch.arange(10) + shift)
 
 
-ABSOLUTE = ["sinusoidal", "sinusoidal_product", "learned", "roper_double_rotation", "fire", "randomized_rope"]
+ABSOLUTE = [
+    "kv_shared",
+    "sinusoidal",
+    "sinusoidal_product",
+    "learned",
+    "roper_double_rotation",
+    "fire",
+    "randomized_rope",
+]
 RELATIVE = sorted({*SCHEMES} - {*ABSOLUTE})
 
 
@@ -233,6 +241,11 @@ def test_xpos_scores_decay_with_distance_pair_by_pair():
         ("rope", "position.fraction=1e-9", "position.fraction=1e-09: 0 of 8 features of a head would be rotated"),
         ("roper", "position.value_fraction=2", "8 of the 4 pairs of a head would be rotated: must be a whole number"),
         ("roper", "position.value_base=1", "position.value_base=1.0: must be a finite number above 1"),
+        ("rope", "position.factor=2", "position.factor=2.0: does nothing without position.scaling="),
+        ("rope", "position.scaling=linear position.factor=0.5", "position.factor=0.5, position.original=64: must be"),
+        ("rope", "position.scaling=yarn position.original=0", "position.original=0: must be numbers of at least 1"),
+        ("rope", "position.scaling=pi", "position.scaling=pi: must be 'none', 'linear', 'ntk' or 'yarn'"),
+        ("kv_shared", "position.fraction=0.3", "2.4 of 8 features of a head would be rotated"),
         ("rope", "position.pairs=thirds", "position.pairs=thirds: must be 'neighbours' or 'halves'"),
         ("rope", "position.value_fraction=0.5", "position.value_fraction=0.5, position.value_base=null: must be 1.0"),
         ("fire", "position.hidden=0", "position.hidden=0: must be numbers above 0"),
@@ -241,7 +254,49 @@ def test_xpos_scores_decay_with_distance_pair_by_pair():
 )
 def test_a_setting_that_cannot_be_served_is_one_clear_message(name, override, message):
     with pytest.raises(config.ConfigError, match=re.escape(message)):
-        make_scheme(name, DIMS, override)
+        make_scheme(name, DIMS, *override.split())
+
+
+SCALINGS = {"linear": "linear", "ntk": "dynamic", "yarn": "yarn"}  # the names of transformers
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize(("width", "base", "factor", "original"), [(64, 1e4, 4.0, 512), (128, 5e5, 8.0, 4096)])
+def test_scaled_frequencies_are_those_of_transformers(scaling, width, base, factor, original):
+    """Their dynamic NTK of factor 1 at a length of factor · original is ours."""
+    rope = pytest.importorskip("transformers.modeling_rope_utils", reason="pip install -e '.[dev]'")
+    llama = pytest.importorskip("transformers").LlamaConfig
+    parameters = {"rope_type": SCALINGS[scaling], "rope_theta": base, "original_max_position_embeddings": original}
+    config_ = llama(
+        head_dim=width,
+        max_position_embeddings=original,
+        rope_parameters=parameters | {"factor": 1.0 if scaling == "ntk" else factor},
+    )
+    made = rope.ROPE_INIT_FUNCTIONS[SCALINGS[scaling]]
+    theirs, temperature = made(config_, torch.device("cpu"), seq_len=int(factor * original))
+    words = [f"position.scaling={scaling}", f"position.factor={factor}", f"position.original={original}"]
+    scheme = make_scheme("rope", Dims(2 * width, 2, 64), f"position.base={base}", *words)
+    torch.testing.assert_close(scheme.theta["q"].float(), theirs, rtol=1e-6, atol=0)
+    assert scheme.sharpness == pytest.approx(temperature**2)
+
+
+def test_yarn_multiplies_all_scores():
+    """Under partial rotation too, by (0.1 ln factor + 1)²; values are as they were."""
+    own = ["position.scaling=yarn", "position.factor=16", "position.fraction=0.5"]
+    plain, scaled = make_scheme("rope", DIMS, "position.fraction=0.5"), make_scheme("rope", DIMS, *own)
+    for scheme in (plain, scaled):
+        scheme.theta = plain.theta
+    expected, found = (s.heads(heads(), s.prepare(torch.arange(T), torch.float64)) for s in (plain, scaled))
+    torch.testing.assert_close(found[:, :, 0], expected[:, :, 0] * (0.1 * math.log(16) + 1) ** 2, rtol=0, atol=1e-12)
+    assert torch.equal(found[:, :, 1:], expected[:, :, 1:])
+
+
+def test_a_scaling_is_another_run_and_none_is_the_run_of_before():
+    plain, scaled = (
+        config.identity(load("position=roper", *own)) for own in ([], ["position.scaling=ntk", "position.factor=2"])
+    )
+    assert not {"position.scaling", "position.factor", "position.original"} & plain.settings.keys()
+    assert plain.run_id != scaled.run_id
 
 
 @pytest.mark.parametrize("name", ["rope", "pope"])

@@ -549,7 +549,7 @@ def test_more_and_longer_problems_are_graded_at_the_end(tiny, capsys):
         (["eval.lengths=[0]"], "eval.lengths=0: must be"),
         (["eval.lengths=[26,13]"], "must be a list in rising order"),
         (["eval.problems_at_end=5"], r"problems_at_end=5: must be at least eval\.problems=8"),
-        (["model.attention=linear", "position=alibi"], "model.attention=linear: Alibi adds to attention scores"),
+        (["model.attention=linear", "position=alibi"], "model.attention=linear: Alibi needs attention scores"),
     ],
 )
 def test_settings_that_do_not_fit_are_one_clear_message(tiny, settings, message):

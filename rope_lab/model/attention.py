@@ -7,63 +7,17 @@ another than of values), C blocks.
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rope_lab.model.cache import KVCache, LinearAttentionState
 from rope_lab.model.cpu_attention import blockwise
 
 Heads = Tensor | tuple[Tensor, Tensor, Tensor]  # queries, keys, values: [B, T, 3, H, K], or each [B, T, H, own width]
 
 BLOCK = 64  # queries of linear attention that meet their keys at once
-
-
-@dataclass
-class KVCache:
-    """The cache of softmax attention: `length` keys and values, in buffers with room for more, [B, H, slots, K].
-
-    Keys are cached rotated, in the width that the position scheme gives them.
-    """
-
-    k_BHSK: Tensor
-    v_BHSK: Tensor
-    length: int = 0
-
-    def add(self, k_BTHK: Tensor, v_BTHK: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores T more; returns all so far, [B, H, S, K] each."""
-        begin, self.length = self.length, self.length + k_BTHK.shape[1]
-        self.k_BHSK[:, :, begin : self.length] = k_BTHK.transpose(1, 2)
-        self.v_BHSK[:, :, begin : self.length] = v_BTHK.transpose(1, 2)
-        return self.k_BHSK[:, :, : self.length], self.v_BHSK[:, :, : self.length]
-
-    def rows(self, chosen_B: Tensor) -> "KVCache":
-        """The cache of the chosen batch rows alone, bool [B]."""
-        return KVCache(self.k_BHSK[chosen_B], self.v_BHSK[chosen_B], self.length)
-
-    @property
-    def nbytes(self) -> int:
-        return self.k_BHSK.nbytes + self.v_BHSK.nbytes
-
-
-@dataclass
-class LinearAttentionState:
-    """The cache of linear attention: Σᵢ k̃ᵢ ṽᵢᵀ, [B, H, K, K], and Σᵢ φ(kᵢ), [B, H, K]; it does not grow."""
-
-    kv_BHKK: Tensor
-    k_BHK: Tensor
-    length: int = 0
-
-    def rows(self, chosen_B: Tensor) -> "LinearAttentionState":
-        return LinearAttentionState(self.kv_BHKK[chosen_B], self.k_BHK[chosen_B], self.length)
-
-    @property
-    def nbytes(self) -> int:
-        return self.kv_BHKK.nbytes + self.k_BHK.nbytes
-
-
-LayerCache = KVCache | LinearAttentionState  # of the `length` tokens that a layer has read
 
 
 def unpacked(heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
@@ -76,18 +30,31 @@ def packed(heads: Heads) -> Tensor:
     return heads if isinstance(heads, Tensor) else torch.stack(heads, dim=2)
 
 
-def softmax_attention(heads: Heads, bias: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
-    """softmax(q kᵀ / √K + bias) v, [B, T, H, K], K the width of values; `bias`, [H, T, S], is added to the scores."""
+def softmax_attention(
+    heads: Heads, bias: Tensor | None = None, cache: KVCache | None = None, window: int | None = None
+) -> Tensor:
+    """softmax(q kᵀ / √K + bias) v, [B, T, H, K], K the width of values.
+
+    bias: what is added to the scores, [H, T, S] or [B, H, T, S], any of them 1
+    window: the last tokens that a query sees, itself among them; None: all
+    """
     q_BTHK, k_BTHK, v_BTHK = unpacked(heads)
     T, read = v_BTHK.shape[1], 0 if cache is None else cache.length
-    if bias is not None:
-        bias = bias.expand(*bias.shape[:-2], T, read + T)
+    if window is not None and read + T > window:
+        bias = masked(bias, window, T, read + T, v_BTHK.device)
     if cache is not None:
         k_BHSK, v_BHSK = cache.add(k_BTHK, v_BTHK)
     if not read:
         return blockwise(heads, bias) if v_BTHK.device.type == "cpu" else fused(heads, bias)
     with torch.autocast(q_BTHK.device.type, enabled=False):
         return scaled_dot_product(q_BTHK.transpose(1, 2).to(k_BHSK.dtype), k_BHSK, v_BHSK, bias)
+
+
+def masked(bias: Tensor | None, window: int, T: int, S: int, device: torch.device) -> Tensor:
+    """`bias`, and −∞ where a key is not one of the last `window` that a query sees; the T queries are the last of S."""
+    far_1TS = torch.ones(1, T, S, dtype=torch.bool, device=device).tril(S - T - window)
+    zero = torch.zeros(1, 1, 1, device=device) if bias is None else bias
+    return torch.where(far_1TS, -torch.inf, zero)
 
 
 def fused(heads: Heads, bias: Tensor | None) -> Tensor:
@@ -99,6 +66,11 @@ def scaled_dot_product(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias: Ten
     """By torch's kernels, [B, T, H, K]: the T queries are the last of S; scores are divided by √K, K that of values."""
     T, S = q_BHTK.shape[2], k_BHSK.shape[2]
     causal = bias is None and T == S
+    if bias is not None and bias.shape[-2] == 1 < bias.shape[-1]:
+        own_T = bias[..., 0, S - T :]  # relative to it, which softmax does not notice, large sums survive bfloat16
+        bias = bias - own_T.unsqueeze(-1)
+    if bias is not None:
+        bias = bias.expand(*bias.shape[:-2], T, S)
     if not causal and T > 1:
         future_TS = torch.ones(T, S, dtype=torch.bool, device=q_BHTK.device).triu(S - T + 1)
         bias = (torch.zeros(T, S, device=q_BHTK.device) if bias is None else bias).masked_fill(future_TS, -torch.inf)

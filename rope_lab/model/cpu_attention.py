@@ -11,8 +11,9 @@ BLOCK = 64  # queries that meet their keys at once
 
 
 def blockwise(heads: Tensor | tuple[Tensor, Tensor, Tensor], bias: Tensor | None) -> Tensor:
-    """Causal softmax attention, [B, T, H, K], of `attention.Heads`; `bias`, [H, T, T], is added to the scores.
+    """Causal softmax attention, [B, T, H, K], of `attention.Heads`; `bias` is added to the scores.
 
+    It is [H, T, T] or [B, H, T, T], any of them 1.
     Under autocast scores and their softmax stay in float32; the other products, backward too, are taken in bfloat16.
     """
     heads = (heads,) if isinstance(heads, Tensor) else heads
@@ -59,11 +60,12 @@ def forward(heads: list[Tensor], bias: Tensor | None, low: torch.dtype) -> list[
     q_NTK, k_NTK, v_NTK = _by_head(q_BTHK, wide), _by_head(k_BTHK, wide), _by_head(v_BTHK, low)
     q_NTK *= K**-0.5
     o_NTK, probabilities = torch.empty_like(v_NTK), []
+    bias_TT = None if bias is None else bias.expand(*bias.shape[:-2], T, T)
     future = torch.full((BLOCK, BLOCK), -torch.inf, dtype=wide).triu(1)  # added faster than filled in
     for begin, end in _blocks(T):
         scores = torch.bmm(q_NTK[:, begin:end], k_NTK[:, :end].transpose(1, 2))
-        if bias is not None:
-            scores.unflatten(0, (B, H)).add_(bias[..., begin:end, :end])
+        if bias_TT is not None:
+            scores.unflatten(0, (B, H)).add_(bias_TT[..., begin:end, :end])
         scores[:, :, begin:] += future[: end - begin, : end - begin]
         probabilities.append(scores.softmax(-1).to(low))
         torch.bmm(probabilities[-1], v_NTK[:, :end], out=o_NTK[:, begin:end])
@@ -86,8 +88,8 @@ def backward(do_BTHK: Tensor, saved: list[Tensor], bias: Tensor | None, packed: 
         torch.bmm(ds, k_NSK, out=dq_NTK[:, begin:end])
         _add_product(dk_NTK[:, :end], ds.transpose(1, 2), q)
         if dbias is not None:
-            part = dbias[..., begin:end, :end]
-            part.copy_(ds.unflatten(0, (B, H)).sum_to_size(part.shape))
+            part = dbias[..., _own(begin, end, dbias.shape[-2]), _own(0, end, dbias.shape[-1])]
+            part += ds.unflatten(0, (B, H)).sum_to_size(part.shape)
     dq_NTK *= K**-0.5
     return [*([d_3NTK] if packed else d_3NTK), *([] if dbias is None else [dbias])]
 
@@ -125,6 +127,11 @@ def _add_product(sum_NSK: Tensor, a_NST: Tensor, b_NTK: Tensor) -> None:
         sum_NSK.baddbmm_(a_NST, b_NTK)
     else:
         sum_NSK += torch.bmm(a_NST, b_NTK)
+
+
+def _own(begin: int, end: int, size: int) -> slice:
+    """The part of a dimension of a bias that a block has, all of it where it is broadcast."""
+    return slice(begin, end) if size > 1 else slice(None)
 
 
 def _blocks(length: int) -> list[tuple[int, int]]:

@@ -1,6 +1,6 @@
-"""What a position scheme is: four hooks where position can enter a transformer, and what they are given.
+"""What a position scheme is: the hooks where position can enter a transformer, and what they are given.
 
-A scheme overrides those that it uses; the model calls all four and knows no scheme. The schemes are in `positions`.
+A scheme overrides those that it uses; the model calls them and knows no scheme. The schemes are in `positions`.
 
 Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head width; 3 stands for
 queries, keys and values side by side. Positions are integers, [T].
@@ -13,7 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rope_lab.model.attention import Heads, softmax_attention
+from rope_lab.model.cache import KVCache, LayerCache
 from rope_lab.model.device import has_float64
+
+HOOKS = ("embed", "heads", "output", "bias", "read", "attention", "in_layer", "with_keys")
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class Dims:
     n_heads: int
     max_len: int  # positions to tell apart: tokens of the longest training sequence, or what random ones are drawn from
     keys: int | None = None  # the most keys that a query sees in training; None: max_len
+    n_layers: int = 1  # for parameters that each layer has of its own
 
     @property
     def d_head(self) -> int:
@@ -35,7 +40,7 @@ class TooLong(ValueError):
 
 
 class PositionScheme(nn.Module):
-    """No position at all (`none`), and the base of every scheme: four hooks that change nothing.
+    """No position at all (`none`), and the base of every scheme: hooks that change nothing.
 
     A causal transformer can learn where it is even so: the first token sees one token, the last sees all (Haviv et al.,
     2022).
@@ -43,6 +48,8 @@ class PositionScheme(nn.Module):
 
     max_len: int | None = None  # positions from here on are an error; None: there is no end
     decays: bool = False  # whether weight decay falls on its matrices too
+    window: int | None = None  # the last tokens that a query sees, itself among them; None: all
+    projects_values: bool = True  # False: the model has no value projection, and `heads` is given [B, T, 2, H, K]
 
     def __init__(self, dims: Dims):
         super().__init__()
@@ -90,12 +97,23 @@ class PositionScheme(nn.Module):
             )
 
     def in_layer(self, number: int) -> "PositionScheme":
-        """The scheme whose query/key/value and output hooks serve layer `number`, 0 …, with what this one prepared."""
+        """The scheme that serves layer `number`, 0 …, with what this one prepared: all but embedding and score bias."""
         return self
 
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
         """Embedding hook: token embeddings on their way into the first layer."""
         return x_BTD
+
+    def read(self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None) -> tuple[Any, Tensor | None]:
+        """Content hook, in every layer before the others: of the layer's input, positions and scores that depend on it.
+
+        layer: its number, 0 …
+        cache: of the tokens before; numbers of one's own are kept there by `cache.so_far`, `running_sum`, `with_before`
+
+        Returns `at` as this layer's other hooks are given it, and what is added to its scores, [B, H, T, S], any of
+        them 1, or None.
+        """
+        return at, None
 
     def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor | tuple[Tensor, Tensor, Tensor]:
         """Query/key/value hook, in every layer.
@@ -109,9 +127,23 @@ class PositionScheme(nn.Module):
         """Score bias hook: what is added to the attention scores of every layer, [H, T, S], or None."""
         return None
 
+    def attention(self, heads: Heads, at: Any, bias: Tensor | None, cache: KVCache | None) -> Tensor:
+        """Attention hook, in every layer of softmax attention: each head's weighted sum of values, [B, T, H, K].
+
+        heads: as `heads` returns them
+        bias: that of `bias` and of `read` together, or None
+        """
+        return softmax_attention(heads, bias, cache, self.window)
+
     def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
         """Output hook: each head's weighted sum of values, in every layer, before the heads are mixed."""
         return o_BTHK
+
+
+def overridden(scheme: PositionScheme | type[PositionScheme]) -> set[str]:
+    """The names of the hooks that a scheme overrides."""
+    cls = scheme if isinstance(scheme, type) else type(scheme)
+    return {name for name in HOOKS if getattr(cls, name) is not getattr(PositionScheme, name)}
 
 
 class Wrapper(PositionScheme):
@@ -120,6 +152,7 @@ class Wrapper(PositionScheme):
     def __init__(self, scheme: PositionScheme):
         nn.Module.__init__(self)
         self.scheme, self.decays = scheme, scheme.decays
+        self.projects_values = scheme.projects_values
 
     def draw(self, seed: int, length: int) -> None:
         self.scheme.draw(seed, length)
@@ -133,11 +166,17 @@ class Wrapper(PositionScheme):
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
         return self.scheme.embed(x_BTD, at)
 
+    def read(self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None) -> tuple[Any, Tensor | None]:
+        return self.scheme.read(x_BTD, at, layer, cache)
+
     def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor | tuple[Tensor, Tensor, Tensor]:
         return self.scheme.heads(qkv_BT3HK, at)
 
     def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
         return self.scheme.bias(at_T, at_S)
+
+    def attention(self, heads: Heads, at: Any, bias: Tensor | None, cache: KVCache | None) -> Tensor:
+        return self.scheme.attention(heads, at, bias, cache)
 
     def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
         return self.scheme.output(o_BTHK, at)

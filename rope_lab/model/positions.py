@@ -16,9 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rope_lab.model.biases import Alibi, Fire, T5Bias  # noqa: F401  records of runs name them here
 from rope_lab.model.device import send
 from rope_lab.model.hooks import Dims, PositionScheme, TooLong, Wrapper
-from rope_lab.model.rotation import Pairs, angles, count, frequencies, precise, rotate, unit, wide
+from rope_lab.model.rotation import Pairs, Scaling, angles, count, frequencies, precise, rotate, scaled, unit, wide
 
 
 class Sinusoidal(PositionScheme):
@@ -80,6 +81,8 @@ class Rotary(PositionScheme):
     value_base: the base of values and output; None: `base`
     pairs: pair j is features 2j and 2j + 1 (`neighbours`: RoFormer, GPT-J) or j and j + r/2 (`halves`: GPT-NeoX, Llama
         in transformers); weights of one serve the other once each head's features are put in its order
+    scaling, factor, original: the frequencies for texts `factor` times as long as the `original` tokens trained on,
+        None: the training length; see `rotation.scaled`. yarn multiplies scores too, by (0.1 ln factor + 1)²
 
     Raises ValueError where a share is not a whole number of pairs above 0, or a base not finite and above 1.
     """
@@ -96,6 +99,9 @@ class Rotary(PositionScheme):
         value_fraction: float = 1.0,
         value_base: float | None = None,
         pairs: Pairs = "neighbours",
+        scaling: Scaling = "none",
+        factor: float = 1.0,
+        original: int | None = None,
     ):
         super().__init__(dims)
         if not (v or o) and (value_fraction, value_base) != (1, None):
@@ -108,13 +114,15 @@ class Rotary(PositionScheme):
             told = f"{r:g} of {dims.d_head} features of a head would be rotated"
             raise ValueError(f"{sizes}: {told}: must be even numbers above 0")
         r = int(r)
-        scores_C = frequencies(r, base)
-        values_C = frequencies(r, base if value_base is None else value_base, "value_base")
+        length = dims.max_len if original is None else original
+        scores_C = scaled(r, base, scaling, factor, length)
+        values_C = scaled(r, base if value_base is None else value_base, scaling, factor, length, "value_base")
         values_C[count("value_fraction", value_fraction, r // 2) :] = 0
         times = {"q": (q, scores_C), "k": (k, scores_C), "v": (v, values_C), "o": (o, values_C)}
         unrotated = 0 if pairs == "halves" else (dims.d_head - r) // 2
         self.theta = {part: F.pad(n * theta_C, (0, unrotated)) for part, (n, theta_C) in times.items() if n}
         self.pairs = pairs
+        self.sharpness = (0.1 * math.log(factor) + 1) ** 2 if scaling == "yarn" else 1.0
 
     def phases(self, parts: str, pos: Tensor, dtype: torch.dtype) -> Tensor | None:
         """e^(i · pos · θ) for each of `parts`, cosine and sine: [T, parts, C, 2]; None where none is rotated."""
@@ -130,7 +138,10 @@ class Rotary(PositionScheme):
         return None if heads is None else heads.unsqueeze(2), self.phases("o", pos, dtype)
 
     def heads(self, qkv_BT3HK: Tensor, at: tuple) -> Tensor:
-        return rotate(qkv_BT3HK, at[0], self.pairs)
+        rotated_BT3HK = rotate(qkv_BT3HK, at[0], self.pairs)
+        if self.sharpness == 1:
+            return rotated_BT3HK
+        return torch.cat([self.sharpness * rotated_BT3HK[:, :, :1], rotated_BT3HK[:, :, 1:]], dim=2)
 
     def output(self, o_BTHK: Tensor, at: tuple) -> Tensor:
         return rotate(o_BTHK, at[-1], self.pairs)
@@ -205,70 +216,6 @@ class PoPE(Rotary):
         q, k, v_BTHK = qkv_BT3HK.to(k_T1K2.dtype).unbind(2)
         q, k = ((F.softplus(x).unsqueeze(-1) * e).flatten(-2) for x, e in ((q, q_T1K2), (k, k_THK2)))
         return q, k, rotate(v_BTHK, at[1])
-
-
-class Alibi(PositionScheme):
-    """Scores fall with distance, in each head by a slope of its own (Press et al., 2022).
-
-    Slopes are 2^(−8i/n), i = 1 … n, for n heads, n a power of 2; other numbers of heads take the rest from 2n.
-    """
-
-    def __init__(self, dims: Dims):
-        super().__init__(dims)
-        n = 2 ** (dims.n_heads.bit_length() - 1)
-        exponents = [-8 * i / n for i in range(1, n + 1)] + [-4 * i / n for i in range(1, 2 * n, 2)]
-        self.slopes_H11 = 2 ** torch.tensor(exponents[: dims.n_heads]).view(-1, 1, 1)
-
-    def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
-        return -self.slopes_H11.to(at_T.device) * (at_T[:, None] - at_S)
-
-
-class T5Bias(PositionScheme):
-    """Adds a learned number to each score, by head and distance, in buckets that widen (Raffel et al., 2020).
-
-    Distances below buckets/2 have a bucket each, those from there to `max_distance` share the other half in proportion
-    to their logarithm, and all beyond are in the last.
-    """
-
-    def __init__(self, dims: Dims, buckets: int = 32, max_distance: int = 128):
-        super().__init__(dims)
-        if not 2 <= buckets < 2 * max_distance:
-            half = f"position.max_distance={max_distance} above half"
-            raise ValueError(f"position.buckets={buckets}: must be 2 or more, and {half}")
-        self.buckets, self.max_distance = buckets, max_distance
-        self.table = nn.Embedding(buckets, dims.n_heads)
-        nn.init.normal_(self.table.weight, std=dims.d_model**-0.5)
-
-    def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
-        distance = (at_T[:, None] - at_S).clamp(min=0)
-        own = self.buckets // 2
-        log_share = (distance.clamp(min=1) / own).log() / math.log(self.max_distance / own)
-        shared = (own + (log_share * (self.buckets - own)).long()).clamp(max=self.buckets - 1)
-        return self.table(torch.where(distance < own, distance, shared)).movedim(-1, -3)
-
-
-class Fire(PositionScheme):
-    """Adds what a small network makes of the distance relative to the position (Li et al., 2024, FIRE).
-
-    bias = f(ψ(n−m) / ψ(max(L, n))), ψ(x) = ln(cx + 1), with c, L and the network f: 1 → hidden → heads learned.
-    L = |share · threshold|: `share` is what is learned, 1 at first. `threshold` None is the training length, so that
-    distances in longer texts are scaled to those of training; its authors' code has 512, and trains on 2,048 tokens.
-    """
-
-    def __init__(self, dims: Dims, hidden: int = 32, c: float = 0.1, threshold: float | None = None):
-        super().__init__(dims)
-        threshold = float(dims.max_len) if threshold is None else threshold
-        if not (0 < c < float("inf") and 0 < threshold < float("inf") and hidden >= 1):
-            raise ValueError(f"position.{c=}, position.{threshold=}, position.{hidden=}: must be numbers above 0")
-        self.network = nn.Sequential(nn.Linear(1, hidden), nn.ReLU(), nn.Linear(hidden, dims.n_heads))
-        self.c, self.share = nn.Parameter(torch.tensor(c)), nn.Parameter(torch.tensor(1.0))
-        self.threshold = threshold
-
-    def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
-        distance = (at_T[:, None] - at_S).clamp(min=0)
-        longest = torch.maximum(at_T, (self.share * self.threshold).abs())[:, None]
-        relative = (self.c.abs() * distance).log1p() / (self.c.abs() * longest).log1p()
-        return self.network(relative.unsqueeze(-1)).movedim(-1, -3)
 
 
 class Randomized(Wrapper):

@@ -3,6 +3,7 @@
 Shape letters: T time, K head width, C pairs of a head's features.
 """
 
+import math
 from typing import Literal
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from rope_lab.model.device import has_float64
 
 Pairs = Literal["neighbours", "halves"]  # which features of a head make a pair
+Scaling = Literal["none", "linear", "ntk", "yarn"]  # how frequencies are made for longer texts
 
 
 def rotate(x: Tensor, e: Tensor | None, pairs: Pairs = "neighbours") -> Tensor:
@@ -41,6 +43,29 @@ def frequencies(width: int, base: float, name: str = "base") -> Tensor:
     if not 1 < base < float("inf"):
         raise ValueError(f"position.{name}={base}: must be a finite number above 1")
     return base ** (-2 * torch.arange(width // 2, dtype=torch.float64) / width)
+
+
+def scaled(width: int, base: float, scaling: str, factor: float, length: int, name: str = "base") -> Tensor:
+    """`frequencies` for texts `factor` times as long as the `length` tokens trained on, float64 [width/2].
+
+    - linear (Chen et al., 2023): θ / factor, as if positions lay so much closer.
+    - ntk (bloc97, 2023): base · factor^(width/(width−2)), so that the lowest frequency alone is divided by the factor.
+    - yarn (Peng et al., 2023): θ where a pair makes 32 turns or more in `length`, θ / factor where it makes 1 or less,
+      and in between a mean that goes linearly with the number of the pair.
+    """
+    if scaling == "none" and factor != 1:
+        raise ValueError(f"position.factor={factor}: does nothing without position.scaling=linear, ntk or yarn")
+    if not 1 <= factor < float("inf") or length < 1:
+        raise ValueError(f"position.factor={factor}, position.original={length}: must be numbers of at least 1")
+    if scaling == "ntk" and width > 2:
+        return frequencies(width, base * factor ** (width / (width - 2)), name)
+    theta_C = frequencies(width, base, name)
+    if scaling == "yarn":
+        pair_of = [width * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (32, 1)]
+        first, last = max(math.floor(pair_of[0]), 0), min(math.ceil(pair_of[1]), width - 1)
+        share_C = ((torch.arange(width // 2, dtype=torch.float64) - first) / max(last - first, 0.001)).clamp(0, 1)
+        return theta_C * (1 - share_C + share_C / factor)
+    return theta_C / factor
 
 
 def angles(pos: Tensor, theta_C: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The causal transformer. It calls the four hooks of a position scheme and knows no scheme by name.
+"""The causal transformer. It calls the hooks of a position scheme and knows no scheme by name.
 
 Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head width, V vocabulary.
 """
@@ -9,18 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.model.attention import (
-    KVCache,
-    LayerCache,
-    LinearAttentionState,
-    linear_attention,
-    packed,
-    positive,
-    softmax_attention,
-    unpacked,
-)
+from rope_lab.model.attention import linear_attention, packed, positive, unpacked
+from rope_lab.model.cache import KVCache, LayerCache, LinearAttentionState
 from rope_lab.model.cpu_linear import Linear
-from rope_lab.model.hooks import PositionScheme, TooLong
+from rope_lab.model.hooks import PositionScheme, TooLong, overridden
 
 Cache = list[LayerCache]  # one a layer; all batch rows have read equally many tokens
 
@@ -48,7 +40,7 @@ class Transformer(nn.Module):
     ):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, d_model)
-        self.layers = nn.ModuleList(Layer(attention, d_model, n_heads, norm, dropout) for _ in range(n_layers))
+        self.layers = nn.ModuleList(Layer(i, attention, d_model, n_heads, norm, dropout) for i in range(n_layers))
         self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.unembedding = Linear(d_model, vocabulary)
         self.dropout = nn.Dropout(dropout)
@@ -58,16 +50,30 @@ class Transformer(nn.Module):
             for matrix in (p for p in self.parameters() if p.dim() == 2):
                 nn.init.xavier_uniform_(matrix)
         self.position = position
-        at = position.prepare(torch.arange(2), torch.float32)
-        _, k, v = unpacked(position.heads(torch.zeros(1, 2, 3, n_heads, d_model // n_heads), at))
-        self.widths = k.shape[-1], v.shape[-1]  # of a head's keys and values, as they are cached
-        if attention == "linear":
-            lacks = "adds to attention scores, which it does not have" * (position.bias(at, at) is not None)
-            if self.widths != (d_model // n_heads,) * 2:
+        if not position.projects_values:  # cut off afterwards, so that all other weights are those of any scheme
+            for layer in self.layers:
+                layer.attention.drop_values()
+        self.widths = self._try_hooks(d_model, n_heads, attention)
+
+    @torch.no_grad()
+    def _try_hooks(self, d_model: int, n_heads: int, attention: str) -> list[tuple[int, int]]:
+        """The widths of a head's keys and values in each layer. Raises ValueError where linear attention cannot be."""
+        at, widths, lacks = self.position.prepare(torch.arange(2), torch.float32), [], ""
+        bias, at_queries = self.position.bias(at, at), self.position.with_keys(at, torch.arange(1, 3))
+        qkv = torch.zeros(1, 2, 3 if self.position.projects_values else 2, n_heads, d_model // n_heads)
+        for number in range(len(self.layers)):
+            scheme = self.position.in_layer(number)
+            own_at, own_bias = scheme.read(torch.zeros(1, 2, d_model), at_queries, number, None)
+            _, k, v = unpacked(scheme.heads(qkv, own_at))
+            widths.append((k.shape[-1], v.shape[-1]))
+            if widths[-1] != (d_model // n_heads,) * 2:
                 lacks = "gives queries and keys another width than values, and it takes one"
-            if lacks:
-                remedy = "take model.attention=softmax or another position scheme"
-                raise ValueError(f"model.attention=linear: {type(position).__name__} {lacks}: {remedy}")
+            elif bias is not None or own_bias is not None or scheme.window or "attention" in overridden(scheme):
+                lacks = "needs attention scores, which it does not have"
+        if lacks and attention == "linear":
+            remedy = "take model.attention=softmax or another position scheme"
+            raise ValueError(f"model.attention=linear: {type(self.position).__name__} {lacks}: {remedy}")
+        return widths
 
     def forward(self, tokens_BT: Tensor, pos: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         """Logits of each next token, [B, T, V].
@@ -99,16 +105,26 @@ class Transformer(nn.Module):
 
     def new_cache(self, rows: int, slots: int) -> Cache:
         """An empty cache with room for `slots` tokens in each of `rows` batch rows."""
-        return [layer.attention.new_cache(rows, slots, *self.widths) for layer in self.layers]
+        pairs = zip(self.layers, self.widths, strict=True)
+        return [layer.attention.new_cache(rows, slots, *widths) for layer, widths in pairs]
+
+    def bytes_of_token(self, slots: int) -> float:
+        """Bytes that a cache with room for `slots` tokens takes for each of them in a batch row."""
+        cache, token_11 = self.new_cache(1, max(slots, 2)), self.embedding.weight.new_zeros(1, 1, dtype=torch.long)
+        sizes = []
+        for _ in range(2):
+            self(token_11, cache=cache)
+            sizes.append(sum(layer.nbytes for layer in cache))
+        return (sizes[0] + (slots - 1) * (sizes[1] - sizes[0])) / slots
 
 
 class Layer(nn.Module):
     """Attention, then a feed-forward network, each beside a residual connection."""
 
-    def __init__(self, attention: str, d_model: int, n_heads: int, norm: str, dropout: float):
+    def __init__(self, number: int, attention: str, d_model: int, n_heads: int, norm: str, dropout: float):
         super().__init__()
         self.pre = norm == "pre"
-        self.norm1, self.attention = nn.LayerNorm(d_model), Attention(attention, d_model, n_heads)
+        self.norm1, self.attention = nn.LayerNorm(d_model), Attention(number, attention, d_model, n_heads)
         self.norm2 = nn.LayerNorm(d_model)
         self.up, self.down = Linear(d_model, 4 * d_model), Linear(4 * d_model, d_model)
         self.dropout = nn.Dropout(dropout)
@@ -128,24 +144,35 @@ class Layer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal multi-head attention, `softmax` or `linear`, with the scheme's hooks around it."""
+    """Causal multi-head attention of layer `number`, `softmax` or `linear`, with the scheme's hooks around it."""
 
-    def __init__(self, kind: str, d_model: int, n_heads: int):
+    def __init__(self, number: int, kind: str, d_model: int, n_heads: int):
         super().__init__()
-        self.linear, self.n_heads = kind == "linear", n_heads
+        self.number, self.linear, self.n_heads = number, kind == "linear", n_heads
         self.qkv, self.out = Linear(d_model, 3 * d_model), Linear(d_model, d_model)
 
     def forward(
         self, x_BTD: Tensor, position: PositionScheme, at: Any, bias: Tensor | None, cache: LayerCache | None
     ) -> Tensor:
-        qkv_BT3HK = self.qkv(x_BTD).unflatten(-1, (3, self.n_heads, -1))
+        at, own_bias = position.read(x_BTD, at, self.number, cache)
+        if own_bias is not None:
+            bias = own_bias if bias is None else bias + own_bias
+        projections = 3 if position.projects_values else 2
+        qkv_BT3HK = self.qkv(x_BTD).unflatten(-1, (projections, self.n_heads, -1))
         if self.linear:
             qkv_BT3HK = positive(qkv_BT3HK)
             o_BTHK = linear_attention(packed(position.heads(qkv_BT3HK, at)), qkv_BT3HK, cache)
         else:
-            o_BTHK = softmax_attention(position.heads(qkv_BT3HK, at), bias, cache)
+            o_BTHK = position.attention(position.heads(qkv_BT3HK, at), at, bias, cache)
         o_BTHK = position.output(o_BTHK, at)
         return self.out(o_BTHK.flatten(2).to(x_BTD.dtype))
+
+    def drop_values(self) -> None:
+        """Leaves the projections of queries and keys alone."""
+        kept = self.qkv.out_features = 2 * self.qkv.in_features
+        self.qkv.weight, self.qkv.bias = (
+            nn.Parameter(whole.detach()[:kept].clone()) for whole in (self.qkv.weight, self.qkv.bias)
+        )
 
     def new_cache(self, rows: int, slots: int, k_width: int, v_width: int) -> LayerCache:
         """An empty cache with room for `slots` tokens in each of `rows` batch rows, keys and values of these widths."""

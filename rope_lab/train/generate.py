@@ -47,10 +47,9 @@ def generate(
     stop = task.alphabet.index(task.stop) if task.stop else None
     lengths = [len(prompt) for prompt in prompts]
     slots = max(lengths, default=0) + longest
-    bytes_of_token = sum(layer.nbytes for layer in model.new_cache(1, slots)) / slots
     written = [np.empty(0, np.int64)] * len(prompts)
     cached = room(model.embedding.weight.device, CACHED)
-    for batch in batches_by_length(lengths, cached / bytes_of_token, room=longest, spread=longest):
+    for batch in batches_by_length(lengths, cached / model.bytes_of_token(slots), room=longest, spread=longest):
         for i, tokens in zip(
             batch, _generate(model, [prompts[i] for i in batch], stop, longest, max_len, choose), strict=True
         ):
