@@ -17,7 +17,7 @@ TYPED = $(subst ␠,$(SPACE),$(SETTINGS:%='%'))
 QUICK := $(addprefix tests/test_,$(addsuffix .py,attention data house model positions))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train quick-table paper-table figures report test test-slow test-quick torture browser-test ray cluster-test lint clean
+.PHONY: help setup train quick-table paper-table figures report site test test-slow test-quick torture browser-test ray cluster-test lint clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -47,6 +47,9 @@ figures: $(READY) ## rebuild the tables and figures in results/ from the rows ke
 report: $(READY) ## write results/report.html: verdicts, charts and every run (ARGS='FOLDER… --out FILE.html')
 	$(RUN) rope_lab.report $(ARGS)
 
+site: $(READY) ## build these pages and the report as HTML in site/, for a static web host
+	.venv/bin/python scripts/make_site.py site && $(RUN) rope_lab.report results --out site/report.html
+
 test: $(READY) ## run the tests (2 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(RUN) pytest -n auto
 
@@ -59,13 +62,19 @@ test-quick: $(READY) ## run the tests of schemes, attention, model and data (hal
 torture: $(READY) ## run the tests that take minutes: runs killed at random, 100,000 problems a recipe, fuzz in full
 	FUZZ=1 $(RUN) pytest -m 'torture or fuzz' -v
 
-browser-test: $(READY) ## open the report in Chromium and click through it; says what it lacks
+browser-site: $(READY) ## build these pages and the report as HTML in site/, for a static web host
+	.venv/bin/python scripts/make_site.py site && $(RUN) rope_lab.report results --out site/report.html
+
+test: $(READY) ## open the report in Chromium and click through it; says what it lacks
 	.venv/bin/python tests/test_browser.py && $(RUN) pytest -m browser -v
 
 ray: $(READY) ## add the launcher for Ray: hydra/launcher=ray
 	$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 
-cluster-test: $(READY) ## run tables on a Ray and a Slurm of two nodes that it starts here; says what it lacks
+cluster-site: $(READY) ## build these pages and the report as HTML in site/, for a static web host
+	.venv/bin/python scripts/make_site.py site && $(RUN) rope_lab.report results --out site/report.html
+
+test: $(READY) ## run tables on a Ray and a Slurm of two nodes that it starts here; says what it lacks
 	OMP_NUM_THREADS=1 $(RUN) pytest -m cluster -v -rs
 
 lint: $(READY) ## check style, formatting and types
