@@ -13,12 +13,21 @@ from rope_lab.text import flat
 # is not proven to give today's numbers.
 NUMERICS = 3
 
-GROUPS = ("task", "position", "model", "train", "eval", "device")  # of settings that change what a run records
+GROUPS = (
+    "task",
+    "position",
+    "model",
+    "train",
+    "eval",
+    "device",
+    "parent",
+)  # of settings that change what a run records
 # Settings that were added after runs had been kept, and the value that earlier runs had. At that value a run is the
 # run it was without the setting. A scheme within another scheme has the settings of `position` too.
 BACKFILLED: dict[str, Any] = {
     "model.init": "pytorch",
     "model.attention": "softmax",
+    "train.optimizer": "adamw",
     "train.accumulate": 1,
     "train.processes": 1,
     "eval.lengths": [],
@@ -71,7 +80,9 @@ class Identity:
         return f"{self.task}-{self.position}-s{self.seed}-{self.run_id}"
 
     def _part(self, of_scheme: bool) -> dict[str, Any]:
-        return {key: value for key, value in self.settings.items() if key.startswith("position.") == of_scheme}
+        own = {key: value for key, value in self.settings.items() if key != "parent.run_id"}  # as of another seed
+        scheme = {key: value for key, value in own.items() if key.startswith(("position.", "parent.scheme_id"))}
+        return scheme if of_scheme else {key: value for key, value in own.items() if key not in scheme}
 
 
 def identify(task: str, position: str, seed: int, settings: dict[str, Any]) -> Identity:

@@ -34,8 +34,8 @@ from rope_lab.text import ConfigError, argument_parser, errors_as_exit, plain, s
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import exact_matches, text_losses
 from rope_lab.train.instantiate import config_errors
+from rope_lab.train.load import load_run
 from rope_lab.train.provenance import provenance
-from rope_lab.train.run import load_run
 from rope_lab.train.trainer import Diverged, as_evaluated
 
 NUMBER = "[0-9]{1,9}"

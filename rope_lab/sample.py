@@ -12,7 +12,7 @@ from rope_lab.train import config, data
 from rope_lab.train.evaluate import samples
 from rope_lab.train.generate import Choose, generate, likeliest, sampled
 from rope_lab.train.instantiate import config_errors
-from rope_lab.train.run import load_run
+from rope_lab.train.load import load_run
 from rope_lab.train.trainer import Diverged, as_evaluated
 from tasks.base import Task
 

@@ -25,7 +25,7 @@ from rope_lab.train.loop import train
 # overrides, and what the message has to name
 BAD = {
     "train.lr=nan": "train.lr=nan: must be a finite",
-    "train.steps=0": "train.steps=0: must be greater than or equal to 1",
+    "train.steps=0": "train.steps=0: must be at least 1; 0 evaluates the run of init_from=",
     "train.steps=1.5": "train.steps=1.5: must be a valid integer",
     "train.clip=0": "train.clip=0: must be greater than 0",
     "train.decay=exponential": "must be 'none', 'linear' or 'cosine'",

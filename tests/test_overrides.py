@@ -22,7 +22,7 @@ MISTAKES = {
     "+train.stepz=5": "did you mean train.steps?",
     "epochs=3": "--help",
     "wandb=off": "wandb.mode",
-    "train=5": "train is a group of settings: train.steps, ",
+    "train=5": "train is a group of settings: train.optimizer, ",
     # choices
     "position=rop": "did you mean rope?",
     "position=RoPE": "did you mean rope?",
@@ -81,7 +81,7 @@ MISTAKES = {
     "seed=a": "seed=a: must be a valid integer",
     "seed=-1": "seed=-1: must be greater than or equal to 0",
     "train.lr=fast": "train.lr=fast: must be a valid number",
-    "train.lr=fast train.steps=0": "train.steps=0: must be greater than or equal to 1",
+    "train.lr=fast train.steps=-1": "train.steps=-1: must be greater than or equal to 0",
     "eval.lengths=null": "[] for none",
     "device=gpu": "'cuda'",
     "wandb.mode=on": "'offline'",

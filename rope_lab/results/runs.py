@@ -68,7 +68,7 @@ class Run:
     def __post_init__(self):
         for name in SIZES:
             size = self.settings.get(name)
-            if not isinstance(size, int) or size < 1:
+            if not isinstance(size, int) or size < (name != "train.steps"):  # 0: evaluated, as it was begun
                 raise ValueError(f"{name} is {size!r}: must be a whole number above 0")
         for name, (steps, values) in self.curves.items():
             if not steps or len(steps) != len(values) or sorted(set(steps)) != steps:

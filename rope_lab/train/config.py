@@ -162,7 +162,8 @@ def build_position(config: Config, dims: Dims) -> PositionScheme:
 
 def recorded(config: Config) -> dict[str, Any]:
     """The settings that a run's record holds: what repeats the run, and nothing of where and by whom it was made."""
-    return {key: value for key, value in dataclasses.asdict(config).items() if key not in (*LOCAL, "overrides")}
+    content = {key: value for key, value in dataclasses.asdict(config).items() if key not in (*LOCAL, "overrides")}
+    return content if config.parent else {key: value for key, value in content.items() if key != "parent"}
 
 
 def identity(config: Config) -> Identity:

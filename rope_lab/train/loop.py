@@ -93,8 +93,7 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
         if saved is None and before and before["checkpoint"]:
             raise ConfigError(f"{run.folder}: its checkpoints are gone: {OVER}")
         if saved is None:
-            states = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
-            return states | {"step": 0, "seconds": 0.0, "losses": [], "records": [], "provenance": None}
+            return trainer.states() | {"step": 0, "seconds": 0.0, "losses": [], "records": [], "provenance": None}
         other = provenance.differences(saved["provenance"], code)
         if other and not cfg.other_code:
             raise ConfigError(
@@ -168,10 +167,18 @@ def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progre
         run.log(record)
         shown.show(record)
 
+    def save() -> None:
+        state.seconds = time.monotonic() - began
+        kept = {"seconds": state.seconds, "losses": state.losses, "task_version": trainer.task.version}
+        run.save(state.step, **trainer.states(), **kept)
+        state.saved = state.step
+
     stopped = has_to_stop(cfg, stopping)
     if state.step == 0 and not stopped:
-        evaluation = evaluate_now(trainer)
+        evaluation = evaluate_now(trainer, at_end=cfg.train.steps == 0)
         report(evaluation.metrics)
+        if cfg.train.steps == 0:
+            save()
     while state.step < cfg.train.steps and not stopped:
         loss, norm, lr = update(trainer, state.step)
         state.step += 1
@@ -189,11 +196,8 @@ def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progre
             report(metrics)
         stopped = has_to_stop(cfg, stopping)
         if due or stopped or time.monotonic() - saved > SAVE_SECONDS:
-            state.seconds, saved = time.monotonic() - began, time.monotonic()
-            states = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
-            kept = {"seconds": state.seconds, "losses": state.losses, "task_version": trainer.task.version}
-            run.save(state.step, **states, **kept)
-            state.saved = state.step
+            save()
+            saved = time.monotonic()
     return evaluation
 
 

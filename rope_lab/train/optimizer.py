@@ -1,6 +1,8 @@
-"""What moves the weights: AdamW, which of them decay, and the learning rate of each step."""
+"""What moves the weights: a registry of optimizers, which weights decay, and the learning rate of each step."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -8,15 +10,65 @@ from torch import nn
 from rope_lab.model.transformer import Transformer
 from rope_lab.train import config
 
+Named = list[tuple[str, nn.Parameter]]
 
-def make(model: Transformer, t: config.Train) -> torch.optim.Optimizer:
-    """AdamW, of all parameters in one group where all decay, else of those that do and those that do not."""
+
+def adamw(named: Named, model: Transformer, t: config.Train) -> torch.optim.Optimizer:
+    """AdamW, of all parameters in one group if all decay, else of those that do and those that do not."""
     decays, rest = list[nn.Parameter](), list[nn.Parameter]()
-    for name, parameter in model.named_parameters():
+    for name, parameter in named:
         matrix = parameter.dim() >= 2 and (model.position.decays or not name.startswith("position."))
         (decays if matrix or t.weight_decay_on == "all" else rest).append(parameter)
     groups = [{"params": decays}, *([{"params": rest, "weight_decay": 0.0}] if rest else [])]
     return torch.optim.AdamW(groups, betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True)
+
+
+def muon(named: Named, model: Transformer, t: config.Train) -> "Several":
+    """Muon (Jordan et al., 2024) for the matrices of the layers, AdamW for all else.
+
+    Updates are scaled to the root mean square of AdamW's (Liu et al., 2025, 2502.16982), so that lr suits both.
+    """
+    matrices = [p for name, p in named if name.startswith("layers.") and p.dim() == 2]
+    others = [(name, p) for name, p in named if not any(p is matrix for matrix in matrices)]
+    first = torch.optim.Muon(matrices, weight_decay=t.weight_decay, adjust_lr_fn="match_rms_adamw")
+    return Several({"muon": first, "adamw": adamw(others, model, t)})
+
+
+class Several:
+    """Optimizers that share the parameters out, used as one."""
+
+    def __init__(self, parts: dict[str, torch.optim.Optimizer]):
+        self.parts = parts
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [group for part in self.parts.values() for group in part.param_groups]
+
+    def zero_grad(self) -> None:
+        for part in self.parts.values():
+            part.zero_grad()
+
+    def step(self) -> None:
+        for part in self.parts.values():
+            part.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self.parts.items()}
+
+    def load_state_dict(self, states: dict[str, Any]) -> None:
+        for name, part in self.parts.items():
+            part.load_state_dict(states[name])
+
+
+OPTIMIZERS: dict[str, Callable[[Named, Transformer, config.Train], torch.optim.Optimizer | Several]] = {
+    "adamw": adamw,
+    "muon": muon,
+}
+
+
+def make(model: Transformer, t: config.Train) -> torch.optim.Optimizer | Several:
+    """The optimizer that `train.optimizer` names."""
+    return OPTIMIZERS[t.optimizer](list(model.named_parameters()), model, t)
 
 
 def learning_rate(t: config.Train, step: int) -> float:

@@ -14,19 +14,18 @@ from typing import Any
 import safetensors.torch
 import torch
 from filelock import SoftFileLease, Timeout
+from torch.utils._pytree import tree_leaves
 
 from rope_lab import files
 from rope_lab.files import digest, read_file
 from rope_lab.identity import Identity
 from rope_lab.model.transformer import Transformer
-from rope_lab.places import RESULTS, newest_run
+from rope_lab.places import RESULTS
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, config, provenance
 from rope_lab.train.checkpoint import OVER
 from rope_lab.train.failures import RunFailed
 from rope_lab.train.tracking import Wandb
-from rope_lab.train.trainer import build_model
-from tasks.base import Task
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +138,7 @@ class Run:
         about = {
             "run_id": self.content["run_id"],
             "config": json.dumps(self.content["config"]),
-            "alphabet": alphabet if isinstance(alphabet, str) else json.dumps(alphabet),
+            "alphabet": as_text(alphabet),
         }
         weights = {name: weight.cpu().contiguous() for name, weight in weights.items()}
         self._write(WEIGHTS, safetensors.torch.save(weights, about))
@@ -168,6 +167,11 @@ class Run:
         if owner is not None and owner.token != self.lock.token:
             raise RunFailed(f"{self.folder}: another process trains this run, after {PATIENCE:g} s without life here")
         files.write_whole(self.folder / name, content)
+
+
+def as_text(alphabet: str | list[str]) -> str:
+    """An alphabet as metadata of WEIGHTS."""
+    return alphabet if isinstance(alphabet, str) else json.dumps(alphabet)
 
 
 def _line(record: dict[str, Any]) -> bytes:
@@ -254,8 +258,8 @@ def load_state(
     folder: Path, saved: dict[str, Any], model: Transformer, optimizer: torch.optim.Optimizer | None = None
 ) -> None:
     """Load a checkpoint into model and optimizer. Raises ConfigError if they are not those that it was written of."""
-    states = [saved["model"], *saved["optimizer"]["state"].values()]
-    dtypes = {x.dtype for state in states for x in state.values() if torch.is_tensor(x)}
+    leaves = tree_leaves([saved["model"], saved["optimizer"]])
+    dtypes = {x.dtype for x in leaves if torch.is_tensor(x)}
     if wrong := dtypes - {torch.float32, *(x.dtype for x in model.state_dict().values())}:  # torch would cast them
         raise ConfigError(f"{folder}: its checkpoint has numbers in {', '.join(map(str, wrong))}, not float32; {OVER}")
     try:
@@ -265,27 +269,3 @@ def load_state(
     except (RuntimeError, ValueError, LookupError) as error:
         reason = str(error).splitlines()[-1].strip()
         raise ConfigError(f"{folder}: its checkpoint does not fit this model ({reason}); {OVER}") from None
-
-
-def load_run(folder: Path, allowed_packages: list[str]) -> tuple[config.Config, Task, Transformer, dict[str, Any]]:
-    """A run's configuration, task, model with its last weights, and run.json. Raises ConfigError.
-
-    Its `progress` is that of these weights. Warns if the code has changed since. No code of other packages than
-    rope_lab, tasks and `allowed_packages` runs, whatever the folder says.
-    """
-    content = read(folder)
-    if content is None:
-        near = newest_run(folder)
-        hint = f"did you mean {near}?" if near else "`python -m rope_lab.train` makes one, in results/runs"
-        raise ConfigError(f"{folder}: is not a run folder, it has no readable run.json; {hint}")
-    cfg = config.from_record(content["config"], allowed_packages)
-    kept = folder / CODER
-    task = config.build_task(cfg, kept.read_bytes().decode() if kept.exists() else None)
-    model = build_model(cfg, len(task.alphabet))
-    saved = load_checkpoint(folder, content["run_id"], task.version)
-    if saved is None:
-        raise ConfigError(f"{folder}: has no checkpoint yet")
-    if other := provenance.differences(saved["provenance"], provenance.code(cfg)):
-        log.warning("%s: was run by other code, %s, whose results may differ", folder, other)
-    load_state(folder, saved, model)
-    return cfg, task, model, content | {"progress": {"steps": saved["step"]}}

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 CORES = os.cpu_count() or 1
 
 # Settings that say where and how a run is made here, and change none of its numbers: a record does not hold them.
-LOCAL = ("threads", "out", "fresh", "other_code", "stop_at", "allowed_packages", "wandb")
+LOCAL = ("init_from", "threads", "out", "fresh", "other_code", "stop_at", "allowed_packages", "wandb")
 
 
 def _rising(value: Any) -> Any:
@@ -21,6 +21,7 @@ def _rising(value: Any) -> Any:
     return values
 
 
+STEPS = 99_999_999  # the names of checkpoints have eight digits
 CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 group = dataclass(config=CHECKED, kw_only=True, frozen=True)
 Text = Annotated[str, Field(min_length=1)]
@@ -49,11 +50,14 @@ class Model:
 
 @group
 class Train:
-    steps: int = number("optimizer steps", most=99_999_999)  # the names of checkpoints have eight digits
+    optimizer: Literal["adamw", "muon"] = about("muon: for the matrices of the layers, adamw for the rest")
+    steps: int = number(
+        "optimizer steps; 0 with init_from: only evaluate", least=0, most=99_999_999
+    )  # the names of checkpoints have eight digits
     batch_size: int = number("sequences a step", most=10**9)
     accumulate: int = number("micro-batches of which a step adds up the gradients, one after the other: less memory")
     seq_len: int = number("tokens of input a sequence", most=10**9)
-    lr: float = about("learning rate after the warm-up, of AdamW", gt=0)
+    lr: float = about("learning rate after the warm-up", gt=0)
     beta1: float = about("decay of the mean of gradients", ge=0, lt=1)
     beta2: float = about("decay of the mean of squared gradients", ge=0, lt=1)
     weight_decay: float = about("decoupled weight decay", ge=0)
@@ -104,6 +108,7 @@ class Settings:
     train: Train
     eval: Eval
     seed: int = about("initial weights and batches, the same ones for every scheme", ge=0, lt=2**63)
+    init_from: Text | None = about("the folder of a finished run whose weights are the initial ones; null: new ones")
     device: Literal["auto", "cpu", "cuda", "mps"] = about("where the model runs")
     threads: int | None = number(f"CPU threads, of {CORES} cores; null: as many as torch takes", most=CORES)
     out: Text | None = about("the folder that holds run folders; null: results/runs")
@@ -130,6 +135,7 @@ class Config(Settings):
     """Checked settings, the names chosen from the groups of conf/, and the overrides as they were typed."""
 
     names: Names
+    parent: dict[str, str | int] | None = None  # ids of the run of init_from, and the steps that it had taken
     overrides: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
 

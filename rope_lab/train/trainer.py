@@ -16,7 +16,7 @@ from rope_lab.model.device import ahead, keep_freed_memory
 from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, show
-from rope_lab.train import config, data, distributed, optimizer
+from rope_lab.train import config, data, distributed, optimizer, parent
 from rope_lab.train.config import Config
 from rope_lab.train.evaluate import Evaluation, by_length, evaluate, samples
 from rope_lab.train.instantiate import config_errors
@@ -42,14 +42,20 @@ class Trainer:
     model: Transformer
     batches: Callable[[int], data.Batch]  # batch k of the run, pinned where that serves the device
     forward: Callable[[Tensor], Tensor]  # the model, compiled if that is asked for: what training calls
-    optimizer: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer | optimizer.Several
+
+    def states(self) -> dict[str, Any]:
+        """The weights and the optimizer's state, as a checkpoint holds them."""
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
 
 
 def resolve(cfg: Config) -> Config:
     """`cfg` with the device, and the precision in which it computes fastest, in the place of `auto`.
 
-    Its task is as a record holds it. Raises ConfigError for what is not there, or excludes each other.
+    Its task is as a record holds it, and it has the ids of its parent. Raises ConfigError for what is not there, or
+    excludes each other.
     """
+    cfg = parent.resolve(cfg)
     t, device = cfg.train, cfg.device
     there = ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available() + ["cpu"]
     device = there[0] if device == "auto" else device
@@ -99,14 +105,17 @@ def build(cfg: Config) -> Trainer:
     task = config.build_task(cfg)
     text, problems, longer = _held_out(cfg, task, device)
     keep_freed_memory()  # not before: making the tokens of a large corpus frees much that no step needs
-    model = build_model(cfg, len(task.alphabet)).to(device)
+    model = build_model(cfg, len(task.alphabet))
+    if cfg.init_from:
+        parent.load_weights(cfg, model, task)
+    model = model.to(device)
     with config_errors(f"eval.lengths={show(cfg.eval.lengths)}, position={cfg.names.position}: "):
         model.position.draw(0, max(longer.tokens, t.seq_len))
     if t.compile:  # torch warns of its own doings
         _check_compiler(device)
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
     forward = torch.compile(model, mode=None if t.compile is True else t.compile) if t.compile else model
-    if t.warmup > t.steps:
+    if t.warmup > t.steps > 0:
         logging.getLogger(__name__).warning(
             "train.warmup=%d is longer than train.steps=%d: lr is never reached", t.warmup, t.steps
         )
@@ -156,11 +165,12 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
     Raises Diverged, with the weights as they were, where the loss, a gradient or a weight is not finite.
     """
     model, t = trainer.model, trainer.cfg.train
-    batch = trainer.batches(step).to(trainer.device)
-    model.position.draw(data.torch_seed(trainer.cfg.seed, data.POSITIONS, step), t.seq_len)
+    k = step + (trainer.cfg.parent or {"steps": 0})["steps"]  # a parent has seen the batches before
+    batch = trainer.batches(k).to(trainer.device)
+    model.position.draw(data.torch_seed(trainer.cfg.seed, data.POSITIONS, k), t.seq_len)
     trainer.optimizer.zero_grad()
     first = distributed.rank() * t.accumulate
-    losses = [_backward(trainer, batch, step, part) for part in range(first, first + t.accumulate)]
+    losses = [_backward(trainer, batch, k, part) for part in range(first, first + t.accumulate)]
     losses = distributed.summed(model.parameters(), losses)
     norm = nn.utils.clip_grad_norm_(model.parameters(), t.clip)
     weights = nn.utils.get_total_norm(model.parameters())
@@ -170,7 +180,7 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
     if not all(map(math.isfinite, (loss, norm, weights))):
         raise Diverged(
             f"step {step} was not taken: loss {loss:g}, gradient norm {norm:g}, weight norm {weights:g}, "
-            f"learning rate {lr:g}, batch {step} of seed {trainer.cfg.seed}"
+            f"learning rate {lr:g}, batch {k} of seed {trainer.cfg.seed}"
         )
     for group in trainer.optimizer.param_groups:
         group["lr"] = lr
@@ -178,14 +188,14 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
     return loss, norm, lr
 
 
-def _backward(trainer: Trainer, batch: data.Batch, step: int, part: int) -> Tensor:
+def _backward(trainer: Trainer, batch: data.Batch, k: int, part: int) -> Tensor:
     """Adds the gradient of one part of a step's batch to that of the parts before it; its summand of the loss.
 
     The loss is the mean over the whole batch's counted tokens. Each part has a dropout mask of its own, on any rank.
     """
     parts = distributed.size() * trainer.cfg.train.accumulate
     inputs_BT, targets_BT = batch.inputs_BT.chunk(parts)[part], batch.targets_BT.chunk(parts)[part]
-    torch.manual_seed(data.torch_seed(trainer.cfg.seed, data.DROPOUT, step) + part)
+    torch.manual_seed(data.torch_seed(trainer.cfg.seed, data.DROPOUT, k) + part)
     with autocast(trainer.cfg, trainer.device):
         logits_BTV = trainer.forward(inputs_BT)
     logits_NV, targets_N = logits_BTV.flatten(0, 1).float(), targets_BT.flatten()

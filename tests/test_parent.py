@@ -1,0 +1,133 @@
+"""Runs that begin with the weights of another, and optimizers by name."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from conftest import TINY, only_folder
+from trained import assert_same_end, command, load, metrics_of, run, stopped_run
+
+from rope_lab import files
+from rope_lab.results.folders import read
+from rope_lab.train import checkpoint
+from rope_lab.train.config import identity
+from rope_lab.train.load import load_run
+from rope_lab.train.trainer import build, resolve, update
+
+ROPE = [*TINY, "position=rope"]
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory):
+    """The folder of a finished run of RoPE; not to be changed."""
+    out = tmp_path_factory.mktemp("parent")
+    run([*ROPE, "train.lr=0.05", f"out={out}"])
+    return only_folder(out)
+
+
+def content_of(folder) -> dict:
+    return json.loads((folder / "run.json").read_text())
+
+
+def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_path):
+    """Under its own it has the metrics with which it ended; without its rotation, those of the ablated model."""
+    words = [f"init_from={parent}", "train.steps=0", f"out={tmp_path}"]
+    before, same, none = content_of(parent), run([*ROPE, *words]), run([*TINY, "position=none", *words])
+    ours = [{k: v for k, v in each["metrics"].items() if k.startswith("eval/")} for each in (before, same, none)]
+    assert ours[0] == ours[1] != ours[2]
+    assert same["status"] == "finished"
+    assert same["slices"] == before["slices"]
+    assert same["config"]["parent"] == {k: before[k] for k in ("run_id", "recipe_id", "scheme_id")} | {"steps": 6}
+    assert str(parent.parent) not in json.dumps(same)
+    assert f"init_from={parent.name}" in same["provenance"]["command"]
+    assert len({each["run_id"] for each in (before, same, none)}) == 3
+    assert same["recipe_id"] == none["recipe_id"] != before["recipe_id"]
+    found, _ = read(tmp_path)
+    assert sorted(each.position for each in found) == ["none", "rope"]
+    _, _, model, _ = load_run(next(tmp_path.glob("*-none-*")), [])
+    assert torch.equal(model.embedding.weight, checkpoint.load(parent)["model"]["embedding.weight"])
+
+
+def test_with_steps_it_trains_on_with_batches_of_its_own_and_resumes_to_the_bit(parent, tmp_path, monkeypatch):
+    words = [*ROPE, "position.base=500", f"init_from={parent}"]
+    made = build(resolve(load(*words)))
+    fresh = build(resolve(load(*ROPE)))
+    assert not torch.equal(made.model.embedding.weight, fresh.model.embedding.weight)
+    asked, batches = [], made.batches
+    made.batches = lambda k: asked.append(k) or batches(k)
+    update(made, 0)
+    assert asked == [6]  # the parent has taken 6 steps
+    run([*words, f"out={tmp_path / 'whole'}"])
+    parts = [*words, f"out={tmp_path / 'parts'}"]
+    folder = stopped_run(parts, tmp_path / "parts", monkeypatch)
+    assert run(parts)["status"] == "finished"
+    assert_same_end(only_folder(tmp_path / "whole"), folder)
+    assert [each["step"] for each in metrics_of(folder)] == [0, 2, 3, 4, 6]
+
+
+def test_children_of_other_seeds_are_of_one_recipe(parent, tmp_path):
+    run([*ROPE, "train.lr=0.05", "seed=1", f"out={tmp_path}"])
+    first, second = (
+        identity(resolve(load(*ROPE, f"seed={seed}", f"init_from={folder}")))
+        for seed, folder in enumerate((parent, only_folder(tmp_path)))
+    )
+    assert (first.recipe_id, first.scheme_id) == (second.recipe_id, second.scheme_id)
+    assert first.run_id != second.run_id
+    assert first.scheme_id != identity(resolve(load(*ROPE))).scheme_id
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["model.d_model=32"], "is another model; set model.d_model=16"),
+        (["task=indirect_indexing"], "was trained on another task; set task=substring_by_index"),
+        (["task.letters=abcdefgh"], "has another vocabulary; set its task.… too"),
+        (["train.steps=-1"], "train.steps=-1: must be greater than or equal to 0"),
+    ],
+)
+def test_a_parent_that_does_not_fit_is_one_line(parent, tmp_path, words, said):
+    done = command([*ROPE, f"init_from={parent}", "out=runs", *words], tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert said in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_parent_that_has_not_finished_or_is_none_is_one_line(parent, tmp_path):
+    copy = shutil.copytree(parent, tmp_path / "copy")
+    (copy / "run.json").write_bytes(files.as_json(files.sealed(content_of(copy) | {"status": "interrupted"})))
+    for folder, said in (("copy", "this run is interrupted; "), ("nowhere", "is not a run folder")):
+        done = command([*ROPE, f"init_from={folder}", "out=runs"], tmp_path)
+        assert (done.returncode, said in done.stderr) == (2, True)
+    shutil.copy(parent / "run.json", copy)
+    (copy / "weights.safetensors").write_bytes(b"")
+    assert "do not match the digests" in command([*ROPE, f"init_from={copy}", "out=runs"], tmp_path).stderr
+
+
+def test_muon_moves_the_matrices_of_the_layers_and_adamw_the_rest():
+    """The update of a matrix has singular values near lr · 0.2 · √max(rows, columns)."""
+    words = [*TINY, "train.warmup=0", "train.decay=none", "train.weight_decay=0"]
+    ours, theirs = (build(resolve(load(*words, f"train.optimizer={name}"))) for name in ("muon", "adamw"))
+    before = {name: p.detach().clone() for name, p in ours.model.named_parameters()}
+    for trainer in (ours, theirs):
+        update(trainer, 0)
+    after, others = dict(ours.model.named_parameters()), dict(theirs.model.named_parameters())
+    matrices = [name for name, p in after.items() if name.startswith("layers.") and p.dim() == 2]
+    assert len(matrices) >= 4
+    for name, p in after.items():
+        if name not in matrices:
+            assert torch.equal(p, others[name]), name
+            continue
+        scale = ours.cfg.train.lr * 0.2 * max(p.shape) ** 0.5
+        values = torch.linalg.svdvals((p.detach() - before[name]).double()) / scale
+        assert 0.5 < values[: min(p.shape) // 2].min() <= values.max() < 1.3, name
+
+
+def test_a_run_of_muon_is_another_run_and_resumes_to_the_bit(tmp_path, monkeypatch):
+    words = [*TINY, "train.optimizer=muon", "train.weight_decay=0.1"]
+    whole = run([*words, f"out={tmp_path / 'whole'}"])
+    assert whole["run_id"] != run([*TINY, "train.weight_decay=0.1", f"out={tmp_path / 'adamw'}"])["run_id"]
+    parts = [*words, f"out={tmp_path / 'parts'}"]
+    folder = stopped_run(parts, tmp_path / "parts", monkeypatch)
+    assert run(parts)["status"] == "finished"
+    assert_same_end(only_folder(tmp_path / "whole"), folder)
