@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -11,6 +12,9 @@ from conftest import ROOT, TINY, only_folder
 from trained import run
 
 from rope_lab import __main__ as commands
+from rope_lab import files, rm
+from rope_lab import list as listed
+from rope_lab.train.run import Run
 
 ASCII = "LANG=C LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
 SCREENS = {  # how a shell starts a command: {}
@@ -67,15 +71,69 @@ def test_the_commands_are_listed_and_each_can_be_called(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["rope-lab"])
     commands.main()
     shown = capsys.readouterr().out
-    assert {"train", "results", "report", "sample", "probe", "check"} <= commands.sources().keys()
+    assert {
+        "train",
+        "sweep",
+        "list",
+        "results",
+        "report",
+        "sample",
+        "probe",
+        "check",
+        "rm",
+    } <= commands.sources().keys()
     for name, path in commands.sources().items():
         assert f"rope-lab {name} " in shown
-        assert 'if __name__ == "__main__":' in path.read_text() or name == "train"
+        assert 'if __name__ == "__main__":' in path.read_text() or name in ("train", "sweep")
     monkeypatch.setattr(sys, "argv", ["rope-lab", "trian"])
     with pytest.raises(SystemExit) as ended:
         commands.main()
     assert ended.value.code == 2
     assert "did you mean train?" in capsys.readouterr().err
+
+
+def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
+    second = shutil.copytree(folder, folder.parent / "deeper" / "other")
+    os.utime(folder / "run.json", (0, 0))
+    content = json.loads((folder / "run.json").read_text())
+    content["status"] = "interrupted"
+    (second / "run.json").write_bytes(files.as_json(files.sealed(content)))
+    listed.main([str(folder.parent)])
+    newest, oldest = capsys.readouterr().out.splitlines()
+    assert newest.split()[:2] == ["interrupted", "6/6"]
+    assert newest.endswith("other")
+    assert oldest.startswith("finished ")
+    assert f"accuracy {content['metrics']['eval/accuracy']:.3f}" in oldest
+    assert oldest.endswith(folder.name)
+    (second / "run.json").write_text("{")
+    listed.main([str(folder.parent)])
+    assert capsys.readouterr().out.startswith("unreadable ")
+    listed.main([str(tmp_path / "nowhere")])
+    assert "there are no runs" in capsys.readouterr().out
+
+
+def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, capsys):
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "run.json").write_text("{}")
+    for path, said in (("link", "is a link"), ("theirs", "is not a run folder"), (folder.name, "is not a run folder")):
+        with pytest.raises(SystemExit, match=said):
+            rm.main(["--yes", str(folder), str(tmp_path / path)])
+    with pytest.raises(SystemExit, match="nothing was deleted: add --yes"):
+        rm.main([str(folder)])
+    with Run(folder), pytest.raises(SystemExit, match="is in use"):
+        rm.main([str(folder), "--yes"])
+    assert (folder / "weights.safetensors").exists()
+    (folder / "notes.txt").write_text("mine")
+    rm.main([str(folder), "--yes"])
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    assert "files that are not ours stay" in capsys.readouterr().out
+
+
+def test_a_deleted_run_leaves_no_folder(folder, capsys):
+    rm.main([str(folder), "--yes"])
+    assert not folder.exists()
+    assert capsys.readouterr().out.endswith("deleted\n")
 
 
 @pytest.mark.slow

@@ -165,7 +165,7 @@ def summary(jobs: Sequence[Job], contents: Contents, name: str) -> str:
         out = shlex.quote(short_path(Path(jobs[0].cfg.out)))
         own = {jobs[i].cfg.names.position for i in finished if is_own(jobs[i].cfg.position)}
         contender = f" --contender {shlex.quote(*own)}" if len(own) == 1 else ""
-        lines.append(f"tables and figures: {program('rope-lab')} results {out}")
+        lines.append(f"tables and figures: {program('rope-lab')} results {out}{contender}")
         lines.append(f"verdicts and charts: {program('rope-lab')} report {out}{contender}")
     return "\n".join(lines)
 

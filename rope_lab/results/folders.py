@@ -57,6 +57,8 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
     shown = {name: curve for name, curve in curves.items() if name.startswith("eval/") or declared(name)}
     device = content["provenance"]["hardware"]["device"]
     config = {part: content["config"][part] for part in ("task", "position", "model", "train", "eval")}
+    if parent := content["config"].get("parent"):
+        config["parent"] = {"recipe_id": parent["recipe_id"]}
     run = from_record(
         short({"slices": {}, "floor": {}} | content)
         | {"config": config | {"device": device}, "provenance": origin(content["provenance"])}

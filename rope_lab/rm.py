@@ -1,0 +1,44 @@
+"""Deletes runs: `python -m rope_lab.rm RUN… [--yes]`; a RUN is the folder of one.
+
+It asks first. Only what the program has written into these folders goes: files of others stay, links are not followed.
+"""
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, short_path
+from rope_lab.train.run import Run, read
+
+
+def check(folder: Path) -> None:
+    """Raises ConfigError if `folder` is not a run folder of ours, under its name or another."""
+    if folder.is_symlink():
+        raise ConfigError(f"{folder}: is a link, which is not followed")
+    if (folder / "run.json").is_symlink() or read(folder) is None:
+        raise ConfigError(f"{folder}: is not a run folder, it has no readable run.json")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argument_parser("rm", __doc__)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    given = parser.parse_args(arguments)
+    with errors_as_exit():
+        for folder in given.folders:
+            check(folder)
+        say("\n".join(map(short_path, given.folders)))
+        if not given.yes and not sys.stdin.isatty():
+            raise ConfigError("nothing was deleted: add --yes")
+        if not given.yes and input(f"delete {len(given.folders)} run(s) for good? [y/N] ").lower() not in ("y", "yes"):
+            raise ConfigError("nothing was deleted")
+        for folder in given.folders:
+            with Run(folder) as run:  # refused while another process trains it
+                run.clear()
+            with suppress(OSError):  # of files of others in it
+                folder.rmdir()
+            say(f"{short_path(folder)}: {'files that are not ours stay' if folder.exists() else 'deleted'}")
+
+
+if __name__ == "__main__":
+    main()
