@@ -159,9 +159,9 @@ class PackedTask(Task):
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Prompts [n, P] and completions [n, C] as character codes, `BLANK` where a problem is shorter."""
 
-    def answers_within(self, prompts: np.ndarray) -> np.ndarray:
-        """Where written prompts hold answers too, of a token each, which text counts: bool [n, P]."""
-        return np.zeros(prompts.shape, dtype=bool)
+    def answers_within(self, drawn: np.ndarray) -> np.ndarray:
+        """Where prompts hold answers too, of a token each, which text counts: bool [n, P], or one for all."""
+        return np.zeros((1, 1), dtype=bool)
 
     def split_key(self, drawn: np.ndarray) -> np.ndarray:
         """The integers whose hash decides whether a problem is held out, [n, columns]."""
@@ -236,7 +236,8 @@ class PackedTask(Task):
         codes = np.concatenate([prompts, completions], axis=1)
         written = codes != BLANK
         along = np.cumsum(completions != BLANK, axis=1, dtype=np.int16)
-        position = np.concatenate([self.answers_within(prompts), along], axis=1)[written]
+        within = np.broadcast_to(self.answers_within(drawn), prompts.shape)
+        position = np.concatenate([within, along], axis=1)[written]
         return self._token_of[codes[written]], position, written.sum(axis=1), (prompts != BLANK).sum(axis=1)
 
     @functools.cached_property

@@ -1,29 +1,53 @@
 """The generators, held against parsers that are written from the formats and share no code with them."""
 
-import re
 from collections import Counter
 from string import ascii_letters, ascii_lowercase
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import GENERATED, TASKS, random_examples
+from conftest import GENERATED, TASKS, fuzz, random_examples
 from hypothesis import given
 from hypothesis import strategies as st
+from parsers import parse, parse_prefix, problems_of
 from trained import load
 
 from rope_lab import sample
 from rope_lab.train import config, data
 from tasks.arithmetic_addition import ArithmeticAddition
 from tasks.base import PackedTask, Problem, Task
+from tasks.flip_flop import FlipFlop
 from tasks.indirect_indexing import IndirectIndexing
+from tasks.mqar import AssociativeRecall
+from tasks.needle import Needle
+from tasks.rewriting import Rewriting
 from tasks.split import is_held_out
+from tasks.state_tracking import StateTracking
 from tasks.substring_by_index import SubstringByIndex
 from tasks.substring_by_prefix import SubstringByPrefix
 
 examples = random_examples(300)
 seeds = st.integers(0, 2**32 - 1)
-MAKES = [ArithmeticAddition, SubstringByIndex, IndirectIndexing, SubstringByPrefix]
+PACKED = [  # with a length that is asked for
+    (ArithmeticAddition(), 41),
+    (ArithmeticAddition(4, shortest=4), 2),
+    (SubstringByIndex(), 52),
+    (SubstringByIndex(40, "SxY_z", shortest=5), 7),
+    (IndirectIndexing(), 45),
+    (IndirectIndexing(12, ascii_letters, "answer", 6, 5, distinct=True), 6),
+    (AssociativeRecall(), 128),
+    (AssociativeRecall(24, 5, 12), 40),
+    (FlipFlop(), 100),
+    (FlipFlop(12, 50, 70, 0), 20),
+    (StateTracking("S2"), 64),
+    (StateTracking("S3"), 64),
+    (StateTracking("A5", 7, None), 3),
+    (Rewriting("copy"), 64),
+    (Rewriting("reverse", 20, 5), 3),
+    (Rewriting("sort", 9, None, "bca"), 30),
+    (Needle(), 256),
+    (Needle(9, 3, 3, "abcd"), 5),
+]
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -41,139 +65,34 @@ def text_of(problem: Problem) -> str:
     return problem.prompt + problem.completion
 
 
-# Parsers, written from the formats. Each takes a whole problem and the bounds of its sizes, and returns the key of its
-# split, where its answer begins, its attributes, and its sizes.
-
-
-def parse_addition(problem: str, digits: range) -> tuple[Any, int, dict[str, int], set[int]]:
-    match = re.fullmatch(r"\?d=([1-9]\d*)\+([1-9]\d*); (.+) and d==(\d+)#", problem)
-    assert match, problem
-    a, b = match[1], match[2]
-    assert {len(a), len(b)} <= set(digits)
-    assert match[4] == str(int(a) + int(b))
-    carry, place, carries = 0, 0, 0
-    for step in match[3].split(" and "):
-        terms = re.fullmatch(r"(\d)e(\d+)\+(\d)e(\d+)\+([01])e(\d+)==(\d+)e(\d+)", step)
-        assert terms, step
-        assert {terms[2], terms[4], terms[6], terms[8]} == {str(place)}
-        x, y = (int(n[::-1][place]) if place < len(n) else 0 for n in (a, b))
-        assert (int(terms[1]), int(terms[3]), int(terms[5])) == (x, y, carry)
-        assert terms[7] == str(x + y + carry)
-        assert place < len(a) or place < len(b) or carry, "a step although nothing is left"
-        carry, place = (x + y + carry) // 10, place + 1
-        carries += carry
-    assert place >= max(len(a), len(b)), "a place is missing"
-    assert carry == 0, "the last carry has no step"
-    attributes = {"digits_a": len(a), "digits_b": len(b), "digits": max(len(a), len(b)), "carries": carries}
-    return frozenset((a, b)), problem.index("; ") + 2, attributes, {len(a), len(b)}
-
-
-def parse_index(problem: str, lengths: range, letters: str) -> tuple[Any, int, dict[str, int], set[int]]:
-    match = re.fullmatch(r"\?s='([^']*)'; s\[(\d+):\]=='([^']*)'#", problem)
-    assert match, problem
-    string, index, suffix = match[1], int(match[2]), match[3]
-    assert len(string) in lengths
-    assert set(string) <= set(letters)
-    assert match[2] == str(index)
-    assert 0 <= index < len(string)
-    assert suffix == string[index:]
-    return string, match.start(3), {"index": index, "suffix_length": len(suffix)}, {len(string)}
-
-
-def parse_indirect(
-    problem: str, lengths: range, letters: str, furthest: int, distinct: bool
-) -> tuple[Any, int, dict[str, int], set[int]]:
-    match = re.fullmatch(r"\?([^;]*); (.)([-+])(\d+)=(.)#", problem)
-    assert match, problem
-    string, source, sign, distance, answer = match.groups()
-    assert len(string) in lengths
-    assert set(string) <= set(letters)
-    assert string.count(source) == 1
-    assert not distinct or len(set(string)) == len(string)
-    assert distance == str(int(distance))
-    assert 1 <= int(distance) <= furthest
-    shift = int(sign + distance)
-    assert 0 <= string.index(source) + shift < len(string)
-    assert answer == string[string.index(source) + shift]
-    return string, match.start(5), {"shift": shift, "string_length": len(string)}, {len(string)}
-
-
-def parse_prefix(row: str, task: SubstringByPrefix) -> list[int]:
-    """Positions 1, 2, … of the copied letters after each copy's first, 0 elsewhere; the row's end may cut a part."""
-    parts = row.split(">")
-    positions, letters = [0] * len(parts[0]), parts[0]
-    gaps = [len(parts[0]) - task.first_length]
-    for part in parts[1:]:
-        positions.append(0)
-        copied = part[: task.copy_length]
-        assert copied in letters
-        positions += [*range(len(copied)), *[0] * (len(part) - len(copied))]
-        letters += part
-        gaps.append(len(part) - task.copy_length)
-    assert set(letters) <= set(task.letters)
-    assert all(task.gap_min <= gap <= task.gap_max for gap in gaps[:-1])
-    assert gaps[-1] <= task.gap_max
-    return positions
-
-
-def parse(task: PackedTask, problem: str, n: int | None = None) -> tuple[Any, int, dict[str, int], set[int]]:
-    """Of a packed task, or of its problems of length `n`."""
-    shortest, longest = task.lengths if n is None else (n, n)
-    lengths = range(shortest, longest + 1)
-    if isinstance(task, ArithmeticAddition):
-        return parse_addition(problem, lengths)
-    if isinstance(task, SubstringByIndex):
-        return parse_index(problem, lengths, task.letters)
-    return parse_indirect(problem, lengths, task.letters, task.max_distance, task.distinct)
-
-
-def problems_of(row: str) -> list[str]:
-    """The whole problems of a packed row, without the one that its end cuts."""
-    return [part + "#" for part in row.split("#")[:-1]]
-
-
-def check_packed(task: PackedTask, row: str, positions: list[int]) -> set[int]:
-    """Every problem of a row parses, and positions cover answers alone, also of a problem cut off; the sizes."""
-    expected, sizes = [], set()
-    for problem in problems_of(row):
-        _, answer, _, found = parse(task, problem)
-        expected += [0] * answer + list(range(1, len(problem) - answer + 1))
-        sizes |= found
+def check_packed(task: PackedTask, row: str, positions: list[int]) -> list[Any]:
+    """Every problem of a row parses, and positions cover answers alone, also of a problem cut off; the keys."""
+    parsed = [parse(task, problem) for problem in problems_of(task, row)]
+    expected = [position for each in parsed for position in each.positions]
     assert expected
     assert positions[: len(expected)] == expected
-    assert row[len(expected) : len(expected) + 1] in ("?", "")
-    cut = [position for position in positions[len(expected) :] if position]
-    assert positions[len(positions) - len(cut) :] == cut == list(range(1, len(cut) + 1))
-    return sizes
+    if task.stop:
+        assert row[len(expected) : len(expected) + 1] in ("?", "")
+        cut = [position for position in positions[len(expected) :] if position]
+        assert positions[len(positions) - len(cut) :] == cut == list(range(1, len(cut) + 1))
+    return [each.key for each in parsed]
 
 
-@st.composite
-def packed_tasks(draw) -> PackedTask:
-    """Tasks of all sizes."""
-    kind, longest = draw(st.sampled_from(MAKES[:3])), draw(st.integers(6, 40))
-    shortest = draw(st.integers(5, longest))
-    if kind is ArithmeticAddition:
-        return kind(longest % 13 + 1, shortest=draw(st.integers(1, longest % 13 + 1)))
-    letters = draw(st.sampled_from(["abcd", ascii_lowercase, "SxY_z"]))
-    if kind is SubstringByIndex:
-        return kind(longest, letters, shortest=shortest)
-    distinct, furthest = draw(st.booleans()), draw(st.integers(1, shortest - 1))
-    return kind(longest, ascii_letters if distinct else letters, "answer", shortest, furthest, distinct)
-
-
-@examples
-@given(task=packed_tasks(), seed=seeds, held_out=st.booleans(), n=st.integers(41, 52))
-def test_packed_text_and_problems_are_right_to_the_letter(task, seed, held_out, n):
-    sizes = set()
-    for row, positions in rows_of(task, seed, 6, 3 * task.max_length, held_out):
-        sizes |= check_packed(task, row, positions)
-    assert len(sizes) > 1 or task.lengths[1] - task.lengths[0] < 4
-    for made, length in ((task, None), (task.of_length(n), n)):
-        for problem in made.problems(rng(seed), 5):
-            _, answer, attributes, sizes = parse(task, text_of(problem), length)
-            assert len(problem.prompt) == answer
-            assert problem.attributes == attributes
-            assert length is None or sizes == {n}
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("task", "n"), PACKED)
+def test_packed_text_and_problems_are_right_to_the_letter(task, n):
+    length, sides = 3 * task.max_length, []
+    for held_out in (False, True):
+        sides.append([check_packed(task, *row) for row in rows_of(task, 0, fuzz(2_000), length, held_out)])
+    trained, held_out = ({key for keys in side for key in keys} for side in sides)
+    assert not trained & held_out
+    number = fuzz(20_000) if len(trained) > 10 * fuzz(20_000) // 16 else 10
+    for made, count in ((task, number), (task.of_length(n), 5)):
+        for problem in made.problems(rng(1), count):
+            parsed = parse(made, text_of(problem))
+            assert len(problem.prompt) == len(text_of(problem)) - parsed.positions[-1]
+            assert problem.attributes.items() >= parsed.attributes.items()
+            assert made is task or parsed.sizes == {n} or isinstance(task, AssociativeRecall)
 
 
 @examples
@@ -267,6 +186,22 @@ def test_drawn_shifts_lengths_and_letters_are_uniform(distinct):
     check_uniform(answers[sources == 2], [0, 1, 3, 4, 5, 6])
 
 
+def test_recall_and_flip_flops_are_drawn_as_they_say():
+    """Keys, values, and the pair asked for last are uniform; keys come again in every place, and as often in each."""
+    task = AssociativeRecall(24, 3, 16, fewest=2)
+    drawn = task.draw(rng(), 40_000)
+    check_uniform(drawn[:, 0], [2, 3])
+    check_uniform(drawn[drawn[:, 0] == 3, 1], range(3))
+    check_uniform(drawn[:, 3 + 2], range(8))
+    check_uniform(drawn[:, 3 + 1], range(8, 16))
+    places = np.nonzero(task.answers_within(drawn[drawn[:, 0] == 3]))[1]
+    check_uniform(places, range(7, 23, 2))
+    assert {problem.attributes["pairs"] for problem in task.problems(rng(), 200)} == {2, 3}
+    instructions = FlipFlop(100, 70).draw(rng(), 1000)[:, 1:99]
+    share = {letter: (instructions == ord(letter)).mean() for letter in "wir"}
+    assert share == pytest.approx({"w": 0.15, "i": 0.7, "r": 0.15}, abs=0.01)
+
+
 def test_prefix_copies_come_from_uniform_offsets():
     """The first copy's source is uniform over every offset there is, the last of them included."""
     task = SubstringByPrefix(letters=ascii_lowercase, first_length=20, gap_min=1, gap_max=1, context=100)
@@ -278,7 +213,7 @@ def keys_of(task: Task, row: str) -> list[Any]:
     """What decides on which side of the split the problems of a row are (for Prefix: the row), parsed from its text."""
     if isinstance(task, SubstringByPrefix):
         return [row[: task.first_length]]
-    return [parse(task, problem)[0] for problem in problems_of(row)]
+    return [parse(task, problem).key for problem in problems_of(task, row)]
 
 
 def training_keys(task: Task, length: int, n: int) -> list[Any]:
@@ -335,7 +270,7 @@ def test_the_split_holds_where_there_are_few_problems():
 def test_a_string_is_trained_on_with_every_index_or_shift_or_with_none(task, n):
     """Also where problems of one length are asked for."""
     trained = {key for row, _ in rows_of(task, 0, 3000, 120) for key in keys_of(task, row)}
-    held_out = [parse(task, text_of(problem))[0] for problem in task.of_length(n).problems(rng(1), 30)]
+    held_out = [key for problem in task.of_length(n).problems(rng(1), 30) for key in keys_of(task, text_of(problem))]
     assert not trained & set(held_out)
     assert isinstance(task, ArithmeticAddition) or len(set(held_out)) < len(held_out)
 
@@ -410,7 +345,7 @@ def test_grading_addition_tells_the_sum_from_the_derivation(written, accuracy, t
     assert task.grade(problem, written) == {"accuracy": accuracy, "sum_accuracy": total}
 
 
-@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("make", [SubstringByPrefix, *dict.fromkeys(type(task) for task, _ in PACKED)])
 def test_every_character_is_encoded_and_decoded_and_lengths_keep_the_settings(make):
     task = make(loss_on="all")
     assert task.of_length(60).loss_on == "all"
@@ -431,6 +366,13 @@ def test_every_character_is_encoded_and_decoded_and_lengths_keep_the_settings(ma
         (IndirectIndexing, {"string_length": 27, "distinct": True}, "string_length=27: .*from 2 to 26"),
         (IndirectIndexing, {"letters": "ab"}, "letters=ab: must be at least 3"),
         (IndirectIndexing, {"max_distance": 10}, "max_distance=10: must be a whole number from 1 to 9"),
+        (AssociativeRecall, {"pairs": 17}, "pairs=17: must be a whole number from 1 to 16"),
+        (AssociativeRecall, {"pairs": 9, "vocabulary": 16}, "pairs=9: must be a whole number from 1 to 8"),
+        (AssociativeRecall, {"tokens": 63}, "vocabulary=8192, tokens=63: must be even numbers"),
+        (FlipFlop, {"dense": 100}, "dense=100: must be a whole number from 0 to 99"),
+        (StateTracking, {"group": "S7"}, "group=S7: must be one of S2, S3, A5"),
+        (Rewriting, {"order": "mix"}, "order=mix: must be one of copy, reverse, sort"),
+        (Needle, {"needle": 17}, "needle=17: must be a whole number from 1 to 16"),
         (SubstringByPrefix, {"gap_min": 5, "gap_max": 4}, "gap_max=4"),
         (SubstringByPrefix, {"copy_length": 40}, "copy_length=40"),
         (SubstringByPrefix, {"context": 20}, "context=20"),
@@ -460,4 +402,4 @@ def test_more_problems_than_there_are_is_an_error(task, n):
 def test_a_task_shows_itself(name, capsys):
     sample.main([f"task={name}"])
     shown = capsys.readouterr().out
-    assert ("^^" in shown, " → " in shown) == (True, True)
+    assert ("^" in shown, " → " in shown) == (True, True)

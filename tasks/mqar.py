@@ -1,0 +1,102 @@
+"""Multi-query associative recall (Arora et al., 2023, arXiv 2312.04927): keys with values, then the keys again.
+
+`k1 v1 k2 v2 · · k2 v2 · · · · k1 v1`, a character each: the answers are the values after a key that comes again. As in
+the paper, one half of the vocabulary are keys and the other values. What differs: fillers (`·`) are any characters but
+the problem's keys, so none overwrites a pair; keys come again at uniform places, of which the last is always one.
+"""
+
+import copy
+
+import numpy as np
+
+from tasks.base import BLANK, LossOn, PackedTask, Problem, check_between
+
+FIRST, MOST_TOKENS = 0x4E00, 2**15  # the first of 20,000 letters in Unicode: CJK ideographs
+
+
+class AssociativeRecall(PackedTask):
+    """Answer each key that comes again with its value.
+
+    tokens:     of a problem; an even number
+    pairs:      of different keys with their values, at most
+    fewest:     pairs of a problem, each number as often; None: all have `pairs`
+    vocabulary: number of characters; an even number
+    loss_on:    what training counts: `all` tokens, or those of the `answer`: the values of keys that come again
+    """
+
+    stop = None
+
+    def __init__(
+        self,
+        tokens: int = 64,
+        pairs: int = 4,
+        vocabulary: int = 8192,
+        fewest: int | None = None,
+        loss_on: LossOn = "answer",
+    ):
+        super().__init__(loss_on)
+        check_between(4, 20_000, vocabulary=vocabulary)
+        check_between(4, MOST_TOKENS, tokens=tokens)
+        if vocabulary % 2 or tokens % 2:
+            raise ValueError(f"vocabulary={vocabulary}, tokens={tokens}: must be even numbers")
+        check_between(1, min(tokens // 4, vocabulary // 2), pairs=pairs)  # a pair is written twice
+        check_between(1, pairs, fewest=pairs if fewest is None else fewest)
+        self.set_lengths(None, 4 * pairs, MOST_TOKENS, tokens=tokens)
+        self.pairs, self.fewest, self.vocabulary = pairs, pairs if fewest is None else fewest, vocabulary
+        self.alphabet = "".join(map(chr, range(FIRST, FIRST + vocabulary)))
+        self.ask_any = False  # whether problems end at any of the keys that come again, or at the last
+
+    def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
+        task = copy.copy(self)
+        task.ask_any = True
+        return super(AssociativeRecall, task).problems(rng, n)
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """The number of pairs, the pair asked for last, its answer's place, characters: [n, 3 + tokens]."""
+        T, half, rows = self.lengths[1] // 2 * 2, self.vocabulary // 2, np.arange(n)
+        count = rng.integers(self.fewest, self.pairs + 1, size=n)
+        keys = np.empty((n, 0), dtype=np.int64)
+        for k in range(self.pairs):
+            keys = np.concatenate([keys, _free(rng.integers(half - k, size=(n, 1)), keys)], axis=1)
+        values = half + rng.integers(half, size=keys.shape)
+        characters = _free(rng.integers(self.vocabulary - self.pairs, size=(n, T)), keys)
+
+        order = rng.random((n, T // 2))  # of places for a key and its value, counted from the end
+        order[:, 0] = 0.0
+        order[np.arange(T // 2) >= T // 2 - count[:, None]] = 1.0  # there stand the pairs
+        places = T - 2 - 2 * order.argsort(axis=1)[:, : self.pairs]
+        last = rng.integers(count)  # the pair asked for at the last place
+        asked = rng.integers(count) if self.ask_any else last
+        answer = np.empty(n, dtype=np.int64)
+        for k in range(self.pairs):
+            of = rows[count > k]
+            place = places[of, (k - last[of]) % count[of]]
+            for begin in (2 * k, place):
+                characters[of, begin], characters[of, begin + 1] = keys[of, k], values[of, k]
+            answer[of] = np.where(asked[of] == k, place + 1, answer[of])
+        return np.concatenate([np.stack([count, asked, answer], axis=1), characters], axis=1)
+
+    def split_key(self, drawn: np.ndarray) -> np.ndarray:
+        """The pairs."""
+        return np.where(np.arange(2 * self.pairs) < 2 * drawn[:, :1], drawn[:, 3 : 3 + 2 * self.pairs], -1)
+
+    def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        answer, codes = drawn[:, 2:3], FIRST + drawn[:, 3:]
+        prompts = np.where(np.arange(codes.shape[1] - 1) < answer, codes[:, :-1], BLANK)
+        return prompts, np.take_along_axis(codes, answer, axis=1)
+
+    def answers_within(self, drawn: np.ndarray) -> np.ndarray:
+        pairs = self.split_key(drawn)
+        keys, characters = pairs[:, ::2], drawn[:, 3:-1]
+        after_key = (np.pad(characters, ((0, 0), (1, 0)))[:, :-1, None] == keys[:, None]).any(axis=2)
+        return after_key & (np.arange(characters.shape[1]) >= 2 * drawn[:, :1])
+
+    def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
+        return {"distance": drawn[:, 2] - 2 * drawn[:, 1] - 1, "pairs": drawn[:, 0]}
+
+
+def _free(numbers: np.ndarray, taken: np.ndarray) -> np.ndarray:
+    """The `numbers`-th natural numbers, from 0, that are not among those `taken` in a row: [n, m] and [n, k]."""
+    for one in np.sort(taken, axis=1).T:
+        numbers = numbers + (numbers >= one[:, None])
+    return numbers

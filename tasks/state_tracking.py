@@ -1,0 +1,58 @@
+"""State tracking as the word problem of a group (Liu et al., 2023, arXiv 2210.10749): `?dbace=c#`.
+
+Each letter is a permutation, the answer is their product: the state after each has moved what the ones before left.
+S2 is parity. S3 is solvable; A5, of 60 permutations of five things, is not, so no constant-depth circuit of threshold
+gates is known for it.
+"""
+
+from itertools import permutations
+from string import ascii_letters, digits
+
+import numpy as np
+
+from tasks.base import LossOn, PackedTask, join, spell
+
+SIZES = {"S2": 2, "S3": 3, "A5": 5}
+MOST = 10_000
+
+
+class StateTracking(PackedTask):
+    """Write the product of a word of permutations.
+
+    group:       S2, S3 or A5
+    word_length: letters of a word, at most
+    shortest:    letters of the shortest words, each length as often; None: all have word_length
+    loss_on:     what training counts: `all` tokens, or those of the `answer` (the product and the `#` after it)
+    """
+
+    def __init__(self, group: str = "S3", word_length: int = 16, shortest: int | None = 1, loss_on: LossOn = "answer"):
+        super().__init__(loss_on)
+        if group not in SIZES:
+            raise ValueError(f"group={group}: must be one of {', '.join(SIZES)}")
+        self.set_lengths(shortest, 1, MOST, word_length=word_length)
+        every = [p for p in permutations(range(SIZES[group])) if group[0] == "S" or _is_even(p)]
+        number = {p: i for i, p in enumerate(every)}
+        self.group = group
+        self.product = np.array([[number[tuple(b[i] for i in a)] for b in every] for a in every])  # a first, then b
+        self.letters = (ascii_letters + digits)[: len(every)]
+        self.alphabet = "?=#" + self.letters
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Permutations, −1 beyond the word's end: [n, width]."""
+        words = rng.integers(len(self.letters), size=(n, self.width))
+        length = rng.integers(self.lengths[0], self.lengths[1] + 1, size=(n, 1))
+        return np.where(np.arange(self.width) < length, words, -1)
+
+    def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        state = np.zeros(len(drawn), dtype=np.int64)  # permutation 0 is the identity
+        for letter in drawn.T:
+            state = np.where(letter >= 0, self.product[state, letter], state)
+        return join("?", spell(self.letters, drawn), "="), join(spell(self.letters, state[:, None]), "#")
+
+    def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
+        return {"word_length": (drawn >= 0).sum(axis=1)}
+
+
+def _is_even(permutation: tuple[int, ...]) -> bool:
+    pairs = [(a, b) for i, a in enumerate(permutation) for b in permutation[i + 1 :]]
+    return sum(a > b for a, b in pairs) % 2 == 0
