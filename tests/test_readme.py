@@ -123,6 +123,25 @@ def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
     assert [gains[each] for each in said] == ["yes", "yes", "unsure", "unsure", "unsure"]
 
 
+def test_the_planned_outcomes_of_the_results_page_are_those_of_the_plan():
+    """Each row in the order of the page: its verdict, difference, interval and p, rounded as they are printed."""
+    page = (ROOT / "results" / "README.md").read_text().partition("## Planned\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"\*\*(\w+)\*\*: ([\d.]+)[^(|]*\(([−\d.]+) to ([\d.]+), p = ([\d.]+)", page)
+    results = [result for outcome in outcomes.of_folder(ROOT / "results")[0] for result in outcome.primary]
+    assert len(rows) == len(results)
+    for verdict, *printed in rows:
+        digits = [len(text.partition(".")[2]) for text in printed]
+        numbers = [float(text.replace("−", "-")) for text in printed]
+
+        def same(result, numbers=numbers, digits=digits) -> bool:
+            d = result.difference
+            exact = (d.mean, d.low, d.high) if d.mean > 0 else (-d.mean, -d.high, -d.low)
+            pairs = zip(numbers, (*exact, result.p_family), digits, strict=True)
+            return all(abs(a - b) <= 0.5001 * 10**-n for a, b, n in pairs)
+
+        assert [result.verdict for result in results if same(result)] == [verdict], printed
+
+
 def test_the_scheme_of_the_readme_passes_its_check(tmp_path, monkeypatch):
     from rope_lab.check import main
 
