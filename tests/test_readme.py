@@ -77,20 +77,20 @@ def test_the_walk_from_a_clone_to_a_comparison(tmp_path, monkeypatch):
     from rope_lab.results.__main__ import main as results
 
     text = (ROOT / "docs" / "extending.md").read_text().partition("```sh\n")[2].partition("```")[0]
-    calls = [shlex.split(line, comments=True) for line in text.splitlines() if line.startswith("python -m rope_lab.")]
-    assert [words[2] for words in calls] == [f"rope_lab.{name}" for name in ("check", "train", "results", "report")]
+    calls = [shlex.split(line, comments=True) for line in text.splitlines() if line.startswith("rope-lab ")]
+    assert [words[1] for words in calls] == ["check", "sweep", "results", "report"]
     (tmp_path / "mine.py").write_text(block("Your own scheme", "python"))
     monkeypatch.chdir(tmp_path)
     tiny = [word for word in TINY if "seq_len" not in word]  # problems of the task take 128 tokens
-    done = command([*calls[1][3:], *tiny, "out=results/runs"], tmp_path)
+    done = command(["-m", *calls[1][2:], *tiny, "out=results/runs"], tmp_path)
     assert "sweep: 20 of 20 runs finished" in done.stdout, done.stdout + done.stderr
-    results(calls[2][3:])
+    results(calls[2][2:])
     page = (tmp_path / "results" / "runs" / "README.md").read_text()
     for scheme in ("mine", "RoPE", "RoPER", "none"):
         assert re.search(rf"\| {scheme} +\| .*n=5", page, re.I)
     assert re.search(r"\| mine +\|.*\[[-+]\d", page), "mine is compared with RoPE, with an interval"
     assert list((tmp_path / "results" / "runs" / "figures").glob("*.svg"))
-    report(calls[3][3:])
+    report(calls[3][2:])
     assert "mine" in (tmp_path / "results" / "runs" / "report.html").read_text()
 
 
