@@ -62,19 +62,13 @@ test-quick: $(READY) ## run the tests of schemes, attention, model and data (hal
 torture: $(READY) ## run the tests that take minutes: runs killed at random, 100,000 problems a recipe, fuzz in full
 	FUZZ=1 $(RUN) pytest -m 'torture or fuzz' -v
 
-browser-site: $(READY) ## build these pages and the report as HTML in site/, for a static web host
-	.venv/bin/python scripts/make_site.py site && $(RUN) rope_lab.report results --out site/report.html
-
-test: $(READY) ## open the report in Chromium and click through it; says what it lacks
+browser-test: $(READY) ## open the report in Chromium and click through it; says what it lacks
 	.venv/bin/python tests/test_browser.py && $(RUN) pytest -m browser -v
 
 ray: $(READY) ## add the launcher for Ray: hydra/launcher=ray
 	$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 
-cluster-site: $(READY) ## build these pages and the report as HTML in site/, for a static web host
-	.venv/bin/python scripts/make_site.py site && $(RUN) rope_lab.report results --out site/report.html
-
-test: $(READY) ## run tables on a Ray and a Slurm of two nodes that it starts here; says what it lacks
+cluster-test: $(READY) ## run tables on a Ray and a Slurm of two nodes that it starts here; says what it lacks
 	OMP_NUM_THREADS=1 $(RUN) pytest -m cluster -v -rs
 
 lint: $(READY) ## check style, formatting and types

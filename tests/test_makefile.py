@@ -62,3 +62,10 @@ def test_make_from_another_folder_says_what_to_run(checkout, tmp_path):
         assert done.returncode != 0
         assert "run: make -C path/to/checkout" in done.stderr
         assert (tmp_path / ".venv").exists()
+
+
+def test_every_target_is_there_once():
+    done = make("help", cwd=ROOT)
+    assert done.stderr == "", "make warns of recipes that override others"
+    named = [line.split()[1] for line in done.stdout.splitlines()]
+    assert len(named) == len(set(named)) > 10
