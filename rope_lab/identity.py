@@ -27,6 +27,7 @@ GROUPS = (
 BACKFILLED: dict[str, Any] = {
     "model.init": "pytorch",
     "model.attention": "softmax",
+    "model.kv_heads": None,
     "train.optimizer": "adamw",
     "train.accumulate": 1,
     "train.processes": 1,

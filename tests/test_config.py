@@ -35,6 +35,7 @@ BAD = {
     "out=": "out=: must have at least 1 character",
     "+model.deep.er=5": "model.deep",
     "~seed": "seed: not set",
+    "model.kv_heads=3": "must divide model.n_heads=4",
     "model.d_model=18": "must be divisible by model.n_heads=4",
     "model.d_model=12": "model.d_model=12, model.n_heads=4: 3 of 3 features",
     "position.fraction=0.3": "position.fraction=0.3",

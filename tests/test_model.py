@@ -236,3 +236,26 @@ def test_the_learning_rate_ends_at_its_floor():
     assert learning_rate(replace(t, decay="none"), 109) == 1.0
     with pytest.raises(ConfigError, match=r"train.min_lr=2.0: must be at most train.lr=1.0"):
         resolve(load("train.lr=1.0", "train.min_lr=2.0"))
+
+
+@pytest.mark.parametrize("name", ["roper", "kv_shared_back", "alibi"])
+def test_grouped_queries_are_heads_of_equal_keys_and_values(name):
+    """With three heads of queries for each of two of keys and values; all weights at first are those without groups."""
+    n, few, K = 6, 2, D // 6
+    grouped, whole = (_seeded(name, Dims(D, n, 64), kv_heads) for kv_heads in (few, None))
+    for part, full in zip(grouped.layers, whole.layers, strict=True):
+        for mine, other in zip(part.attention.qkv.parameters(), full.attention.qkv.parameters(), strict=True):
+            assert torch.equal(mine[: D + few * K], other[: D + few * K])
+            others = mine[D:].unflatten(0, (-1, few, K)).repeat_interleave(n // few, dim=1).flatten(0, 2)
+            other.data = torch.cat([mine[:D], others])
+    tokens = torch.arange(22).view(2, 11) % V
+    torch.testing.assert_close(grouped(tokens), whole(tokens), rtol=0, atol=1e-12)
+    assert causality(grouped) is None
+    cached(grouped)
+
+
+def _seeded(name: str, dims: Dims, kv_heads: int | None) -> Transformer:
+    torch.manual_seed(1)
+    return Transformer(
+        V, "softmax", D, 2, dims.n_heads, "pre", "pytorch", 0.0, make_scheme(name, dims), kv_heads
+    ).double()

@@ -22,6 +22,8 @@ class Transformer(nn.Module):
 
     attention: `softmax` or `linear`
     norm: where layer norms stand: `pre`, x + f(LN(x)) with one more before the output, or `post`, LN(x + f(x))
+    kv_heads: heads of keys and values, each for equally many heads of queries (Ainslie et al., 2023); None: as many as
+          those. The cache here holds them repeated
     init: `pytorch`, its own: embeddings are drawn from N(0, 1) and not scaled, the rest by nn.Linear's rule; `xavier`:
           every matrix by the rule of Glorot and Bengio (2010), embeddings multiplied by √d_model (Vaswani et al., 2017)
     """
@@ -37,6 +39,7 @@ class Transformer(nn.Module):
         init: str,
         dropout: float,
         position: PositionScheme,
+        kv_heads: int | None = None,
     ):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, d_model)
@@ -50,9 +53,8 @@ class Transformer(nn.Module):
             for matrix in (p for p in self.parameters() if p.dim() == 2):
                 nn.init.xavier_uniform_(matrix)
         self.position = position
-        if not position.projects_values:  # cut off afterwards, so that all other weights are those of any scheme
-            for layer in self.layers:
-                layer.attention.drop_values()
+        for layer in self.layers:  # cut off afterwards, so that all other weights are those of any scheme
+            layer.attention.cut(kv_heads or n_heads, position.projects_values)
         self.widths = self._try_hooks(d_model, n_heads, attention)
 
     @torch.no_grad()
@@ -149,6 +151,7 @@ class Attention(nn.Module):
     def __init__(self, number: int, kind: str, d_model: int, n_heads: int):
         super().__init__()
         self.number, self.linear, self.n_heads = number, kind == "linear", n_heads
+        self.kv_heads, self.projections = n_heads, 3
         self.qkv, self.out = Linear(d_model, 3 * d_model), Linear(d_model, d_model)
 
     def forward(
@@ -157,8 +160,7 @@ class Attention(nn.Module):
         at, own_bias = position.read(x_BTD, at, self.number, cache)
         if own_bias is not None:
             bias = own_bias if bias is None else bias + own_bias
-        projections = 3 if position.projects_values else 2
-        qkv_BT3HK = self.qkv(x_BTD).unflatten(-1, (projections, self.n_heads, -1))
+        qkv_BT3HK = self.project(x_BTD)
         if self.linear:
             qkv_BT3HK = positive(qkv_BT3HK)
             o_BTHK = linear_attention(packed(position.heads(qkv_BT3HK, at)), qkv_BT3HK, cache)
@@ -167,12 +169,26 @@ class Attention(nn.Module):
         o_BTHK = position.output(o_BTHK, at)
         return self.out(o_BTHK.flatten(2).to(x_BTD.dtype))
 
-    def drop_values(self) -> None:
-        """Leaves the projections of queries and keys alone."""
-        kept = self.qkv.out_features = 2 * self.qkv.in_features
-        self.qkv.weight, self.qkv.bias = (
-            nn.Parameter(whole.detach()[:kept].clone()) for whole in (self.qkv.weight, self.qkv.bias)
-        )
+    def project(self, x_BTD: Tensor) -> Tensor:
+        """Queries, keys and, if projected, values, [B, T, 2 or 3, H, K]; those of fewer heads repeated."""
+        if self.kv_heads == self.n_heads:
+            return self.qkv(x_BTD).unflatten(-1, (self.projections, self.n_heads, -1))
+        q, kv = self.qkv(x_BTD).split([x_BTD.shape[-1], self.qkv.out_features - x_BTD.shape[-1]], dim=-1)
+        kv = kv.unflatten(-1, (self.projections - 1, self.kv_heads, -1))
+        kv = kv.repeat_interleave(self.n_heads // self.kv_heads, dim=3)
+        return torch.cat([q.unflatten(-1, (1, self.n_heads, -1)), kv], dim=2)
+
+    def cut(self, kv_heads: int, values: bool) -> None:
+        """Keeps so many heads of keys and values, and values only if asked for; the other weights stay as they are."""
+        D = self.qkv.in_features
+        self.kv_heads, self.projections = kv_heads, 3 if values else 2
+        widths = [D] + [D * kv_heads // self.n_heads] * (self.projections - 1)
+        if sum(widths) < 3 * D:
+            for name in ("weight", "bias"):
+                parts = getattr(self.qkv, name).detach().split(D)
+                kept = [part[:width] for part, width in zip(parts, widths, strict=False)]
+                setattr(self.qkv, name, nn.Parameter(torch.cat(kept)))
+            self.qkv.out_features = sum(widths)
 
     def new_cache(self, rows: int, slots: int, k_width: int, v_width: int) -> LayerCache:
         """An empty cache with room for `slots` tokens in each of `rows` batch rows, keys and values of these widths."""

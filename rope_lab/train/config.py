@@ -115,6 +115,8 @@ def _checked(settings: dict[str, Any], names: dict[str, Any], words: Iterable[st
     m = config.model
     if m.d_model % m.n_heads:
         raise ConfigError(f"model.d_model={m.d_model}: must be divisible by model.n_heads={m.n_heads}")
+    if m.n_heads % (m.kv_heads or m.n_heads):
+        raise ConfigError(f"model.kv_heads={m.kv_heads}: must divide model.n_heads={m.n_heads}")
     return dataclasses.replace(config, **swapped)
 
 
