@@ -42,6 +42,9 @@ BACKFILLED: dict[str, Any] = {
     "position.scaling": "none",
     "position.factor": 1.0,
     "position.original": None,
+    "position.window": None,
+    "position.temperature": 0.0,
+    "position.floats": False,
     "train.weight_decay_on": "all",
     "train.min_lr": 0.0,
 }

@@ -20,7 +20,7 @@ from rope_lab.train.optimizer import learning_rate, make
 from rope_lab.train.trainer import build_model, resolve
 
 V, D, HEADS = 11, 24, 3
-DIMS = Dims(D, HEADS, max_len=32)
+DIMS = Dims(D, HEADS, max_len=32, n_layers=2)
 
 
 class Slopes(PositionScheme):
@@ -32,6 +32,7 @@ class Slopes(PositionScheme):
 
 
 NO_LINEAR = ["alibi", "fire", "kerple_log", "pope", "pope_roper", "t5_bias", "slopes"]
+NO_LINEAR += ["cope", "fox", "grape_a", "irope", "path", "rnope_swa"]
 EVERY = [("slopes", "softmax"), *((name, "linear") for name in SCHEMES if name not in NO_LINEAR)]  # beside test_check
 
 
@@ -163,7 +164,7 @@ class ByLayer(PositionScheme):
 
 def test_the_content_hook_is_served_by_layer_and_row_with_a_cache_of_its_own():
     torch.manual_seed(1)
-    scheme = ByLayer(Dims(D, HEADS, 32, n_layers=2))
+    scheme = ByLayer(DIMS)
     model = Transformer(V, "softmax", D, 2, HEADS, "pre", "pytorch", 0.0, scheme).double()
     cached(model)
     causality(model)
@@ -181,7 +182,7 @@ def test_bytes_of_a_cached_token_count_what_a_scheme_keeps():
     """Of each layer keys and values, 2 · D numbers a token, the one that ByLayer keeps of each token, and 4 in all."""
     model, own = (
         Transformer(V, "softmax", D, 2, HEADS, "pre", "pytorch", 0.0, scheme)
-        for scheme in (PositionScheme(DIMS), ByLayer(Dims(D, HEADS, 32, n_layers=2)))
+        for scheme in (PositionScheme(DIMS), ByLayer(DIMS))
     )
     assert model.bytes_of_token(10) == 2 * 4 * 2 * D
     assert own.bytes_of_token(10) == pytest.approx(2 * 4 * (2 * D + 1 + 4 / 10))

@@ -18,7 +18,7 @@ from rope_lab.train.loop import evaluate_now, update
 from rope_lab.train.trainer import build
 
 B, T, H, K = 2, 7, 3, 8
-DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)
+DIMS = Dims(d_model=H * K, n_heads=H, max_len=64, n_layers=2)
 BASE = 10_000.0
 
 
@@ -191,15 +191,8 @@ def logits(name: str, shift: int) -> torch.Tensor:
     return make_model(name)(torch.arange(20).reshape(2, 10) % 11, torch.arange(10) + shift)
 
 
-ABSOLUTE = [
-    "kv_shared",
-    "sinusoidal",
-    "sinusoidal_product",
-    "learned",
-    "roper_double_rotation",
-    "fire",
-    "randomized_rope",
-]
+ABSOLUTE = ["sinusoidal", "sinusoidal_product", "learned", "roper_double_rotation", "fire", "kv_shared"]
+ABSOLUTE += ["irope", "randomized_rope", "random_floats"]
 RELATIVE = sorted({*SCHEMES} - {*ABSOLUTE})
 
 
@@ -211,7 +204,7 @@ def test_relative_schemes_do_not_notice_a_shift_of_all_positions(name):
 
 @pytest.mark.parametrize("name", ABSOLUTE)
 def test_absolute_schemes_notice_a_shift(name):
-    shift = {"learned": 40, "randomized_rope": 40, "fire": 1000}.get(name, 100_000)
+    shift = {"learned": 40, "randomized_rope": 40, "random_floats": 40, "fire": 1000}.get(name, 100_000)
     least = 1e-4 if name == "fire" else 1e-2  # whose distances are shares of the position only beyond its threshold
     assert change_by_shift(make_model(name), shift) > least
 

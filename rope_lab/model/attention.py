@@ -81,6 +81,16 @@ def scaled_dot_product(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias: Ten
     return o_BHTK.transpose(1, 2)
 
 
+def weighted_values(scores_BHTS: Tensor, v_BHSK: Tensor, bias: Tensor | None, window: int | None) -> Tensor:
+    """Σ softmax(scores + bias) v over the keys up to each query, or its last `window`: [B, T, H, K]."""
+    T, S = scores_BHTS.shape[-2:]
+    scores_BHTS = scores_BHTS if bias is None else scores_BHTS + bias
+    seen_TS = torch.ones(T, S, dtype=torch.bool, device=v_BHSK.device).tril(S - T)
+    if window is not None:
+        seen_TS = seen_TS.triu(S - T - window + 1)
+    return (scores_BHTS.masked_fill(~seen_TS, -torch.inf).softmax(-1) @ v_BHSK).transpose(1, 2)
+
+
 def positive(qkv_BT3HK: Tensor) -> Tensor:
     """φ(x) = elu(x) + 1 of queries and keys, values as they are (Katharopoulos et al., 2020), in float32 or wider."""
     x = qkv_BT3HK[:, :, :2].to(torch.promote_types(qkv_BT3HK.dtype, torch.float32))

@@ -108,19 +108,52 @@ class CayleyString(Rotary):
 
 
 class RNoPE(Rotary):
-    """RoPE, but no position at all in the last of `every` layers (Yang et al., 2025, RNoPE, without its windows).
+    """RoPE, but no position at all in the last of `every` layers (Yang et al., 2025, RNoPE).
 
     Its authors find that layers without it retrieve from far away, and that those with it favour what is near.
+
+    window: the last tokens that a query sees in layers with RoPE (RNoPE-SWA); None: all
+    temperature: c in 1 + c ln(1 + ⌊(n+1) / window⌋), by which layers without RoPE multiply the scores of position n, as
+        Llama 4's iRoPE with 0.1, there in chunks of 8,192 tokens
     """
 
-    def __init__(self, dims: Dims, every: int = 2, base: float = 10_000.0, pairs: Pairs = "neighbours"):
+    def __init__(
+        self,
+        dims: Dims,
+        every: int = 2,
+        base: float = 10_000.0,
+        pairs: Pairs = "neighbours",
+        window: int | None = None,
+        temperature: float = 0.0,
+    ):
         super().__init__(dims, q=1, k=1, base=base, pairs=pairs)
         if every < 2:
             raise ValueError(f"position.every={every}: must be at least 2")
-        self.every, self.none = every, PositionScheme(dims)
+        if (window is not None and window < 1) or (temperature and not window):
+            given = f"position.window={window or 'null'}, position.temperature={temperature}"
+            raise ValueError(f"{given}: must be a window of at least 1 token, or no temperature")
+        self.every, self.none, self.window, self.temperature = every, Tempered(dims), window, temperature
+
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple:
+        """The phases of layers with RoPE, and the factor of queries in the others, [T, 1, 1], or None."""
+        at, factor = super().prepare(pos, dtype), None
+        if self.temperature:
+            chunk_T = ((precise(pos) + 1) / self.window).floor()
+            factor = (1 + self.temperature * chunk_T.log1p()).to(pos.device, wide(dtype))[:, None, None]
+        return at[0], factor, at[1]
 
     def in_layer(self, number: int) -> PositionScheme:
         return self.none if number % self.every == self.every - 1 else self
+
+
+class Tempered(PositionScheme):
+    """No position, but scores that are multiplied by the second of what is prepared, if that is not None."""
+
+    def heads(self, qkv_BT3HK: Tensor, at: tuple) -> Tensor:
+        if at[1] is None:
+            return qkv_BT3HK
+        q_BT1HK, kv_BT2HK = qkv_BT3HK.split((1, 2), dim=2)
+        return torch.cat([at[1].unsqueeze(1) * q_BT1HK, kv_BT2HK], dim=2)
 
 
 class SSMax(Rotary):

@@ -224,14 +224,16 @@ class Randomized(Wrapper):
     The same positions serve all hooks and all rows of a batch. They are drawn for each training step from the run's
     own random numbers. Every evaluation of every run has the same ones: how far results differ from one draw to
     another is in no interval.
+
+    floats: positions are any numbers from 0 to `longest`, drawn evenly (Shimizu et al., 2026, arXiv 2602.14050)
     """
 
-    def __init__(self, dims: Dims, scheme: Callable[[Dims], PositionScheme], longest: int = 2048):
+    def __init__(self, dims: Dims, scheme: Callable[[Dims], PositionScheme], longest: int = 2048, floats: bool = False):
         if not dims.max_len <= longest <= 10**7:
             raise ValueError(f"position.longest={longest}: must be from train.seq_len={dims.max_len} to 10,000,000")
         super().__init__(scheme(replace(dims, max_len=longest, keys=dims.max_len)))
-        self.longest = longest
-        self.drawn = torch.empty(0, dtype=torch.int64)
+        self.longest, self.floats = longest, floats
+        self.drawn = torch.empty(0, dtype=torch.float64 if floats else torch.int64)
         self.draw(0, dims.max_len)
 
     def draw(self, seed: int, length: int) -> None:
@@ -239,8 +241,11 @@ class Randomized(Wrapper):
             raise TooLong(f"position.longest={self.longest}: must be at least {length}, the positions to be drawn")
         self.scheme.draw(seed, self.longest)
         random = torch.Generator("cpu").manual_seed(seed)
-        drawn = torch.randperm(self.longest, generator=random, device="cpu")[:length].sort().values
-        self.drawn = send(drawn, self.drawn.device)
+        if self.floats:
+            drawn = self.longest * torch.rand(length, generator=random, dtype=torch.float64, device="cpu")
+        else:
+            drawn = torch.randperm(self.longest, generator=random, device="cpu")[:length]
+        self.drawn = send(drawn.sort().values, self.drawn.device)
         self.max_len = length
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
