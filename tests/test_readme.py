@@ -8,7 +8,7 @@ import sys
 import tomllib
 
 import pytest
-from conftest import ROOT, SCHEMES
+from conftest import ROOT, SCHEMES, TASKS
 
 from rope_lab.results import outcomes
 from rope_lab.results.published import Published
@@ -153,9 +153,11 @@ def test_the_scheme_of_the_readme_passes_its_check(tmp_path, monkeypatch):
     assert not end.value.code
 
 
-def test_every_scheme_is_in_the_table_of_the_readme():
-    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), re.M)
-    assert sorted(rows) == SCHEMES
+def test_every_scheme_and_task_is_in_a_table_of_the_readme():
+    text = (ROOT / "README.md").read_text()
+    assert sorted(re.findall(r"^\| `(\w+)` \|", text, re.M)) == SCHEMES
+    rows = re.findall(r"^\| \[(`.*?`)\]", text, re.M)
+    assert sorted(name for row in rows for name in re.findall(r"\w+", row)) == TASKS
 
 
 def test_the_tree_is_the_tree():
