@@ -4,7 +4,6 @@ MODEL is a position encoding or a peer (peers.py); default: rope, roper and ever
 the run whose steps are timed; default: five shapes. Models take steps in turn: a busy machine disturbs all alike.
 """
 
-import argparse
 import importlib.util
 import itertools
 import sys
@@ -12,13 +11,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import nn
 
 from rope_lab.bench import gpu, timing
-from rope_lab.bench.peers import PACKAGES, PEERS
-from rope_lab.bench.timing import SHAPES
-from rope_lab.text import ConfigError
+from rope_lab.bench.peers import PEERS
+from rope_lab.text import ConfigError, argument_parser
 from rope_lab.train import config, data
 from rope_lab.train.trainer import autocast, build
 
@@ -34,7 +30,7 @@ def peer_step(name: str, settings: Sequence[str]) -> Callable[[], object]:
     task = config.build_task(cfg)
     batch = data.training_batch(task, 0, 0, t.batch_size, t.seq_len).to(device)
     torch.manual_seed(0)
-    model = PEERS[name](len(task.alphabet), m.d_model, m.n_layers, m.n_heads, t.seq_len).to(device)
+    model = PEERS[name][0](len(task.alphabet), m.d_model, m.n_layers, m.n_heads, t.seq_len).to(device)
     forward = torch.compile(model) if t.compile else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.0, fused=True)
 
@@ -42,10 +38,10 @@ def peer_step(name: str, settings: Sequence[str]) -> Callable[[], object]:
         with autocast(cfg, device):
             logits_BTV = forward(batch.inputs_BT)
         targets_N = batch.targets_BT.flatten()
-        loss = F.cross_entropy(logits_BTV.flatten(0, 1).float(), targets_N, ignore_index=data.IGNORED)
+        loss = torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1).float(), targets_N, ignore_index=data.IGNORED)
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
     return step
@@ -80,13 +76,11 @@ def compare(name: str, settings: Sequence[str], subjects: list[Subject], repeats
 
 
 def installed(model: str) -> bool:
-    return model not in PACKAGES or importlib.util.find_spec(PACKAGES[model]) is not None
+    return model not in PEERS or importlib.util.find_spec(PEERS[model][1]) is not None
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m rope_lab.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser("bench", __doc__)
     parser.add_argument("words", nargs="*", metavar="MODEL|SETTING=VALUE", help=f"peers: {', '.join(PEERS)}")
     parser.add_argument("--precision", choices=PRECISIONS, action="append", help="default: both")
     parser.add_argument("--compile", action="store_true", help="compiled models too")
@@ -98,15 +92,15 @@ def main(arguments: list[str] | None = None) -> None:
     models = [word for word in given.words if "=" not in word]
     settings = [word for word in given.words if "=" in word]
     if missing := [model for model in models if not installed(model)]:
-        parser.error(f"{missing[0]}: {PACKAGES[missing[0]]} is not installed; results/benchmark.md says how")
+        parser.error(f"{missing[0]}: {PEERS[missing[0]][1]} is not installed; results/benchmark.md says how")
     try:
         if given.gpu:
-            sys.exit(0 if gpu.check(models, settings, given.compile, given.repeats) else 1)
+            sys.exit(not gpu.check(models, settings, given.compile, given.repeats))
         models = models or [model for model in (*OURS, *PEERS) if installed(model)]
         ways = itertools.product(given.precision or PRECISIONS, (False, True) if given.compile else (False,))
         subjects = [(model, precision, compiled) for precision, compiled in ways for model in models]
         torch._dynamo.config.recompile_limit = 64  # all models here share the functions that are compiled
-        for name, shape in {" ".join(settings): settings}.items() if settings else SHAPES.items():
+        for name, shape in ({" ".join(settings): settings} if settings else timing.SHAPES).items():
             print(compare(name, shape, subjects, given.repeats), flush=True)
     except ConfigError as error:
         sys.exit(str(error))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rope_lab.bench import timing
-from rope_lab.text import ConfigError
+from rope_lab.text import ConfigError, first_line
 from rope_lab.train.config import CONF
 from rope_lab.train.provenance import hardware
 from rope_lab.train.trainer import build, evaluate_now, update, write_samples
@@ -27,9 +27,8 @@ def check(schemes: list[str], settings: list[str], compiled: bool, repeats: int)
     here = hardware(torch.device(device))
     print(f"{here['name']} · torch {torch.__version__} · CUDA {here['cuda']}\n")
     works = what_works(device, schemes or sorted(path.stem for path in (CONF / "position").glob("*.yaml")))
-    return (
-        how_fast(device, settings, ("false", "true", "reduce-overhead") if compiled else ("false",), repeats) and works
-    )
+    modes = ("false", "true", "reduce-overhead") if compiled else ("false",)
+    return how_fast(device, settings, modes, repeats) and works
 
 
 def difference(scheme: str, attention: str, precision: str, device: str) -> float | None:
@@ -61,8 +60,7 @@ def what_works(device: str, schemes: Sequence[str]) -> bool:
         try:
             largest = difference(*combination, device)
         except Exception as error:
-            reason = (str(error).splitlines() or [""])[0][:200]
-            failed.append(f"  {' '.join(combination)}: {type(error).__name__}: {reason}")
+            failed.append(f"  {' '.join(combination)}: {type(error).__name__}: {first_line(error)[:200]}")
         else:
             differences[combination[2]] += [] if largest is None else [largest]
     right = sum(map(len, differences.values()))
@@ -108,14 +106,6 @@ def how_fast(device: str, settings: Sequence[str], compilations: Sequence[str], 
         times = timing.spread(np.array(seconds) * 1e3)
         tokens = f"{t.batch_size * t.seq_len / step:,.0f}"
         lines.append([shape, mode, t.precision, times, tokens, f"{share:.0%}", f"{minutes:.1f}"])
-    head = [
-        "shape",
-        "train.compile",
-        "computed in",
-        "ms a step",
-        "tokens/s",
-        "share of matrix products",
-        "minutes a run",
-    ]
-    print("", timing.table(head, lines), sep="\n")
+    speed = ["ms a step", "tokens/s", "share of matrix products", "minutes a run"]
+    print("", timing.table(["shape", "train.compile", "computed in", *speed], lines), sep="\n")
     return ran

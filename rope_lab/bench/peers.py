@@ -5,10 +5,8 @@ Each is a module from tokens [B, T] to logits [B, T, V].
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -65,14 +63,11 @@ class Labml(nn.Module):
         from labml_nn.transformers.rope.value_pe import RotaryValuePEMultiHeadAttention
 
         super().__init__()
-        make: Any = {
-            "rope": lambda: RotaryPEMultiHeadAttention(n_heads, d_model, 1.0),
-            "roper": lambda: RotaryValuePEMultiHeadAttention(n_heads, d_model, 1.0, 1.0),
-        }[attention]
-        feed_forward = FeedForward(d_model, 4 * d_model, dropout=0.0)
-        layer = TransformerLayer(
-            d_model=d_model, self_attn=make(), src_attn=None, feed_forward=feed_forward, dropout_prob=0.0
-        )
+        attend = RotaryPEMultiHeadAttention(n_heads, d_model, 1.0)
+        if attention == "roper":
+            attend = RotaryValuePEMultiHeadAttention(n_heads, d_model, 1.0, 1.0)
+        parts = {"self_attn": attend, "src_attn": None, "feed_forward": FeedForward(d_model, 4 * d_model, dropout=0.0)}
+        layer = TransformerLayer(d_model=d_model, dropout_prob=0.0, **parts)
         self.embedding, self.encoder = nn.Embedding(vocabulary, d_model), Encoder(layer, n_layers)
         self.unembedding = nn.Linear(d_model, vocabulary)
         self.register_buffer("mask_TT1", torch.ones(seq_len, seq_len, dtype=torch.bool).tril().unsqueeze(-1))
@@ -83,51 +78,29 @@ class Labml(nn.Module):
 
 
 class NanoGPT(nn.Module):
-    """nanoGPT's model (Karpathy, 2022), written out: learned positions, pre norm, GELU, tied embeddings, no biases."""
+    """nanoGPT's model (Karpathy, 2022) of torch's layers: learned positions, GELU, tied embeddings, no biases."""
 
     def __init__(self, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
         super().__init__()
         self.tokens, self.positions = nn.Embedding(vocabulary, d_model), nn.Embedding(seq_len, d_model)
-        self.blocks = nn.ModuleList(NanoBlock(d_model, n_heads) for _ in range(n_layers))
-        self.norm = nn.LayerNorm(d_model, bias=False)
+        layer = nn.TransformerEncoderLayer(
+            d_model, n_heads, 4 * d_model, 0.0, "gelu", batch_first=True, norm_first=True, bias=False
+        )
+        self.layers = nn.TransformerEncoder(layer, n_layers, nn.LayerNorm(d_model, bias=False), False)
         self.unembedding = nn.Linear(d_model, vocabulary, bias=False)
         self.unembedding.weight = self.tokens.weight
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        x_BTD = self.tokens(tokens_BT) + self.positions(torch.arange(tokens_BT.shape[1], device=tokens_BT.device))
-        for block in self.blocks:
-            x_BTD = block(x_BTD)
-        return self.unembedding(self.norm(x_BTD))
+        T, device = tokens_BT.shape[1], tokens_BT.device
+        x_BTD = self.tokens(tokens_BT) + self.positions(torch.arange(T, device=device))
+        mask_TT = nn.Transformer.generate_square_subsequent_mask(T, device=device)
+        return self.unembedding(self.layers(x_BTD, mask_TT, is_causal=True))
 
 
-class NanoBlock(nn.Module):
-    """One layer of it: attention by torch's own kernel, then a feed-forward network."""
-
-    def __init__(self, d_model: int, n_heads: int):
-        super().__init__()
-        self.n_heads = n_heads
-        self.norm1, self.norm2 = nn.LayerNorm(d_model, bias=False), nn.LayerNorm(d_model, bias=False)
-        self.qkv, self.out = nn.Linear(d_model, 3 * d_model, bias=False), nn.Linear(d_model, d_model, bias=False)
-        self.up, self.down = nn.Linear(d_model, 4 * d_model, bias=False), nn.Linear(4 * d_model, d_model, bias=False)
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        qkv = self.qkv(self.norm1(x_BTD)).chunk(3, dim=-1)
-        q_BHTK, k_BHTK, v_BHTK = (each.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for each in qkv)
-        o_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
-        x_BTD = x_BTD + self.out(o_BHTK.transpose(1, 2).flatten(2))
-        return x_BTD + self.down(F.gelu(self.up(self.norm2(x_BTD))))
-
-
-PEERS: dict[str, Callable[..., nn.Module]] = {
-    "x-transformers": x_transformers,
-    "llama": Llama,
-    "labml-rope": functools.partial(Labml, "rope"),
-    "labml-roper": functools.partial(Labml, "roper"),
-    "nanogpt": NanoGPT,
-}
-PACKAGES = {  # that a peer needs
-    "x-transformers": "x_transformers",
-    "llama": "transformers",
-    "labml-rope": "labml_nn",
-    "labml-roper": "labml_nn",
+PEERS: dict[str, tuple[Callable[..., nn.Module], str]] = {  # with the package that each needs
+    "x-transformers": (x_transformers, "x_transformers"),
+    "llama": (Llama, "transformers"),
+    "labml-rope": (functools.partial(Labml, "rope"), "labml_nn"),
+    "labml-roper": (functools.partial(Labml, "roper"), "labml_nn"),
+    "nanogpt": (NanoGPT, "torch"),
 }

@@ -1,7 +1,6 @@
 """Shapes to time, calls timed in turn, and floating-point operations."""
 
 import itertools
-import sys
 import time
 from collections.abc import Callable, Hashable, Sequence
 
@@ -36,7 +35,7 @@ def training_step(trainer: Trainer) -> Callable[[], object]:
 def alternate(calls: dict[Hashable, Callable], repeats: int, device: str) -> dict[Hashable, list[float]]:
     """Seconds of each call: one of each in turn, `repeats` times."""
     seconds: dict[Hashable, list[float]] = {name: [] for name in calls}
-    for repeat in tqdm(range(-WARM, repeats), "repeats", leave=False, disable=not sys.stderr.isatty()):
+    for repeat in tqdm(range(-WARM, repeats), "repeats", leave=False, disable=None):
         for name, call in calls.items():
             begun = time.perf_counter()
             call()
