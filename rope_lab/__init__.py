@@ -1,4 +1,4 @@
-"""A lab bench for comparing how transformers are told position. From Python: `rope_lab.fit("position=rope")`."""
+"""A lab bench for comparing position encodings of transformers. From Python: `rope_lab.fit("position=rope")`."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""What a scheme or a task has to hold, tried on yours: `python -m rope_lab.check position=mine.py`, or `task=mine.py`.
+"""Checks of a scheme or a task of your own: `python -m rope_lab.check position=mine.py`, or `task=mine.py`.
 
 The tests ask the same of ours. Each check is a line: `ok`, `note` (allowed, and to be known) or `WRONG`. Other settings
 are as in training: `model.n_heads=8`, `task.digits=3`. Exit status 1 if something is wrong.
@@ -84,7 +84,7 @@ def model_of(cfg: Config) -> Transformer:
 
 
 def called(scheme: PositionScheme, dims: Dims, T: int, dtype: torch.dtype) -> dict[str, tuple]:
-    """What each hook is given, random numbers [2, T, …], and the tensors that it returns for T tokens."""
+    """For each hook its random input [2, T, …] and the tensors that it returns for T tokens."""
     H, K, at = dims.n_heads, dims.d_head, scheme.prepare(torch.arange(T), dtype)
     layer, projections = scheme.in_layer(0), 3 if scheme.projects_values else 2
     bias, found = scheme.bias(at, at), {}
@@ -136,10 +136,8 @@ def hooks(cls: type[PositionScheme]) -> str | None:
     own = [name for name in dir(cls) if not hasattr(PositionScheme, name)]
     near = {name: hook for name in own for hook in difflib.get_close_matches(name, left, 1, 0.75)}
     message = "; ".join(f"{name} is not a hook: did you mean {hook}?" for name, hook in near.items())
-    demand(
-        overridden(cls) or cls.window or cls is PositionScheme,
-        f"overrides none of {', '.join(HOOKS)}: it is position=none. {message}",
-    )
+    does = overridden(cls) or cls.window or cls is PositionScheme
+    demand(does, f"overrides none of {', '.join(HOOKS)}: it is position=none. {message}")
     return message or None
 
 
@@ -167,11 +165,9 @@ def cached(model: Transformer, tolerance: float = 1e-12) -> None:
         if begin == 9:
             cache, tokens, full = [layer.rows(chosen) for layer in cache], tokens[chosen], full[chosen]
         off = (model(tokens[:, begin:end], cache=cache) - full[:, begin:end]).abs().max().item()
-        message = f"with a KV cache the logits at position {begin} differ by {off:.1e} from those of a full pass"
-        demand(
-            off <= tolerance,
-            f"{message}: a hook must treat each token by its `at` alone, or keep in the cache what it needs",
-        )
+        said = f"with a KV cache the logits at position {begin} differ by {off:.1e} from those of a full pass"
+        way = "a hook must treat each token by its `at` alone, or keep in the cache what it needs"
+        demand(off <= tolerance, f"{said}: {way}")
 
 
 def gradients(model: Transformer, dims: Dims) -> None:
@@ -251,9 +247,8 @@ def problems(task: Task, seq_len: int) -> str | None:
     for problem in found:
         demand(all(task.grade(problem, problem.completion).values()), f"{problem.completion!r} is graded wrong")
         other = next(c for c in task.alphabet if c not in (problem.completion[0], task.stop)) + problem.completion[1:]
-        demand(
-            not task.grade(problem, other)[task.grades[0]], f"{other!r} is graded right, as is {problem.completion!r}"
-        )
+        wrong = not task.grade(problem, other)[task.grades[0]]
+        demand(wrong, f"{other!r} is graded right, as is {problem.completion!r}")
     return None
 
 
@@ -283,22 +278,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("settings", nargs="+", metavar="NAME=VALUE", help="position=… or task=…, and others")
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="another folder like conf/")
     given = parser.parse_args(arguments)
-    groups = [g for g in ("position", "task") if any(word.startswith(f"{g}=") for word in given.settings)]
+    groups, kinds = [g for g in ("position", "task") if any(w.startswith(f"{g}=") for w in given.settings)], []
     if not groups:
         parser.error("name what is to be checked: position=mine.py or task=mine.py")
-    wrong = False
     try:
         cfg = trainer.resolve(config.load(*given.settings, config_dir=given.config_dir))
         for group in groups:
             say(f"{group}={getattr(cfg.names, group)}")
             for kind, name, message in check(cfg, group):
-                wrong |= kind == "WRONG"
+                kinds.append(kind)
                 say(f"  {kind:<6} {name:<18} {plain(message)}".rstrip())
     except ConfigError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
-    say("not all checks passed" if wrong else "all checks passed")
-    sys.exit(wrong)
+    say("not all checks passed" if "WRONG" in kinds else "all checks passed")
+    sys.exit("WRONG" in kinds)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def as_json(content: dict[str, Any]) -> bytes:
 
 
 def read_sealed(path: Path) -> dict[str, Any] | None:
-    """The record in a JSON file; None if it cannot be read or is not what its digest says. Raises ConfigError."""
+    """The record in a JSON file; None if it is unreadable or does not match its digest. Raises ConfigError."""
     try:
         content = json.loads(read_file(path))
         if content.get(FORMAT, VERSION) == VERSION:

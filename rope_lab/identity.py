@@ -13,15 +13,8 @@ from rope_lab.text import flat
 # is not proven to give today's numbers.
 NUMERICS = 3
 
-GROUPS = (
-    "task",
-    "position",
-    "model",
-    "train",
-    "eval",
-    "device",
-    "parent",
-)  # of settings that change what a run records
+# The groups of settings that change what a run records.
+GROUPS = ("task", "position", "model", "train", "eval", "device", "parent")
 # Settings that were added after runs had been kept, and the value that earlier runs had. At that value a run is the
 # run it was without the setting. A scheme within another scheme has the settings of `position` too.
 BACKFILLED: dict[str, Any] = {

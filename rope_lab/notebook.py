@@ -19,7 +19,7 @@ from rope_lab.train.trainer import resolve
 
 @dataclass(frozen=True)
 class Trained:
-    """A run that has ended: the folder of its records, what its run.json says, and its settings."""
+    """A run that has ended: the folder of its records, the content of its run.json, and its settings."""
 
     folder: Path
     record: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What a trained run uses its positions for: `python -m rope_lab.probe FOLDER [PROBE…]`.
+"""Measures how a trained run uses its positions: `python -m rope_lab.probe FOLDER [PROBE…]`.
 
 Evaluates the run as it is, and with one thing changed at a time. PROBE is one of
   shift=N        all positions are N further on
@@ -151,7 +151,7 @@ def evaluated(probe: str, model: Transformer, cfg: config.Config, task, text, pr
 
 
 def report(cfg: config.Config, content: dict[str, Any], outcomes: list[Outcome]) -> dict[str, Any]:
-    """What was found of the run whose run.json is `content`, and what one has to know to find it again."""
+    """The outcomes with the ids of the run (`content`: its run.json) and the origin of run and probe."""
     about = {key: content[key] for key in ("task", "position", "scale", "seed", "run_id", "recipe_id", "status")}
     about |= {"steps": content["progress"]["steps"], "run": origin(content["provenance"])}
     now = origin(provenance(cfg, torch.device("cpu"), None))

@@ -1,4 +1,4 @@
-"""Talks to a trained run: `python -m rope_lab.sample FOLDER [PROMPT]`.
+"""Samples from a trained run: `python -m rope_lab.sample FOLDER [PROMPT]`.
 
 With a prompt, the model completes it; without one, it completes a few held-out problems, right and wrong marked.
 `task=NAME` in place of FOLDER shows a task without a run: a few rows of its training text and held-out problems.
@@ -18,7 +18,7 @@ from tasks.base import Task
 
 
 def complete(cfg: config.Config, task: Task, model: Transformer, prompt: str, choose: Choose) -> str:
-    """What the model writes after `prompt`. Raises ConfigError where the prompt cannot be read."""
+    """The model's completion of `prompt`. Raises ConfigError if the prompt cannot be encoded."""
     with config_errors():
         tokens = task.encode(prompt)
     if not 0 < len(tokens) <= cfg.train.seq_len:

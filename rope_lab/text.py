@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-LEAKS = 0.9  # of the Bayes-optimal loss: below that a model has seen what it is to write
+LEAKS = 0.9  # of the Bayes-optimal loss: a lower loss means that the model sees later tokens
 
 
 class ConfigError(ValueError):
@@ -74,7 +74,7 @@ def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def nested(leaves: dict[str, Any]) -> dict[str, Any]:
-    """The nested objects of which these are the leaves."""
+    """The inverse of `flat`."""
     found: dict[str, Any] = {}
     for key, value in leaves.items():
         *groups, last = key.split(".")
@@ -83,7 +83,7 @@ def nested(leaves: dict[str, Any]) -> dict[str, Any]:
 
 
 def near(key: str, known: Iterable[str]) -> list[str]:
-    """Names that `key` may have been meant for: the one most like it, or up to three of which a part is like it."""
+    """Candidates for a mistyped `key`: the closest name, or up to three with a similar part."""
     names, word = list(known), key.lower().rpartition("/")[2].removesuffix(".yaml")
     like = difflib.get_close_matches
     in_part = [name for name in names if word in name or like(word, re.split("[._]", name))]

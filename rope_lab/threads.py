@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 
 def in_thread(act: Callable[[], object]) -> Future:
-    """What `act` returns or raises, in a thread that the end of the process does not wait for."""
+    """Run `act` in a daemon thread; the future of its result or exception."""
     done: Future = Future()
 
     def work() -> None:

@@ -1,7 +1,6 @@
 """One run on several devices: two processes that torchrun starts, and gradient accumulation in one."""
 
 import contextlib
-import dataclasses
 import io
 import json
 import os
@@ -19,7 +18,7 @@ from conftest import ROOT, TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run
 
 from rope_lab.text import ConfigError
-from rope_lab.train import checkpoint, config, data, distributed
+from rope_lab.train import checkpoint, data, distributed
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
 from rope_lab.train.trainer import build, resolve, update
@@ -57,7 +56,6 @@ def as_rank(out: Path) -> None:
         tried("resumed", "cut", [*LONG, *LENGTHS])
         tried("written", "written", WRITTEN)
         tried("wild", "wild", WILD)
-        ended["shared"] = distributed.shared(lambda own: [[rank, x] for x in own], list(range(5)))
         (out / f"{rank}.json").write_text(json.dumps(ended))
     assert group() is None, "threads of the group live on, and may abort Python at its end"
 
@@ -120,12 +118,6 @@ def test_dropout_and_what_is_written_are_those_of_as_many_micro_batches(several,
     """Dropout masks belong to a part of the batch, whichever process reads it."""
     run([*WRITTEN, "train.accumulate=2", f"out={tmp_path}"])
     assert_close(metrics_of(only_folder(several / "written")), metrics_of(only_folder(tmp_path)))
-
-
-@SEVERAL
-def test_what_is_shared_out_comes_back_in_order(several):
-    for rank in (0, 1):
-        assert ended(several, rank)["shared"] == [[0, 0], [1, 1], [0, 2], [1, 3], [0, 4]]
 
 
 @pytest.mark.slow
@@ -207,29 +199,6 @@ def test_micro_batches_make_the_step_of_the_whole_batch(task):
         assert ours == pytest.approx(theirs, rel=1e-5)
         for a, b in zip(parts.model.parameters(), whole.model.parameters(), strict=True):
             assert torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-6)
-
-
-def test_each_micro_batch_drops_out_what_no_other_does():
-    """The first as the whole batch would."""
-    seeds = []
-    made = build(resolve(load(*TINY, "train.accumulate=2", "model.dropout=0.5")))
-    forward = made.forward
-    made.forward = lambda tokens: (seeds.append(torch.initial_seed()), forward(tokens))[1]
-    update(made, 5)
-    first = data.torch_seed(made.cfg.seed, data.DROPOUT, 5)
-    assert seeds == [first, first + 1]
-
-
-def test_one_process_and_one_batch_are_the_run_that_they_were():
-    def ids(**changed: int) -> str:
-        cfg = resolve(load(*TINY))
-        return config.identity(dataclasses.replace(cfg, train=dataclasses.replace(cfg.train, **changed))).run_id
-
-    assert len({ids(), ids(accumulate=2), ids(processes=2), ids(processes=4)}) == 4
-    recorded = config.recorded(resolve(load(*TINY)))
-    for name in ("accumulate", "processes"):
-        recorded["train"].pop(name)
-    assert config.identity(config.from_record(recorded)).run_id == ids()
 
 
 if __name__ == "__main__":

@@ -74,12 +74,6 @@ def test_it_runs_in_a_job_of_a_program_of_hydras(tmp_path):
     assert float(done.stdout.splitlines()[-1]) >= 0
 
 
-def test_it_runs_in_a_notebooks_shell(small):
-    shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell.instance()
-    assert shell.run_cell(block("From Python", "python")).success
-    assert shell.user_ns["run"].record["status"] == "finished"
-
-
 def test_what_is_wrong_is_raised(small):
     with pytest.raises(ConfigError, match="did you mean rope"):
         rope_lab.fit("position=rop")

@@ -97,28 +97,6 @@ def test_runs_that_were_not_begun_are_no_success(run):
     assert "sweep: 0 of 2 runs finished\n  not run: seed=0\n  not run: seed=1\n" in done.stdout
 
 
-QUITS = """
-import sys
-from rope_lab.model.hooks import PositionScheme
-
-
-class Quits(PositionScheme):
-    def embed(self, x, at):
-        sys.exit(0)
-"""
-
-
-@pytest.mark.parametrize("words", [["seed=0"], ["-m", "seed=0,1"]])
-def test_a_scheme_that_ends_python_is_a_failure_of_its_run_alone(tmp_path, words):
-    name = f"quits_{len(words)}.py"  # a module that no other test imports
-    (tmp_path / name).write_text(QUITS)
-    done = command([*TINY, "out=runs", f"position={name}", *words], tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.count("code of the run exits Python (0)") == len(words)
-    if "-m" in words:
-        assert done.stdout.count("  failed at step 0, ") == 2
-
-
 def test_the_record_of_a_sweeps_run_has_the_command_of_that_run(run, tmp_path):
     run("seed=3", "position=rope,roper")
     commands = [runs.read(folder)["provenance"]["command"] for folder in (tmp_path / "runs").iterdir()]

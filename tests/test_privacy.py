@@ -1,18 +1,16 @@
 """A run's record says nothing of the machine, its user or the checkout, and one from elsewhere reads nothing here."""
 
 import json
-import os
 import platform
 import re
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import pytest
 import safetensors
 from conftest import TINY, only_folder
-from trained import command, load, run, spawn
+from trained import load, run, spawn
 
 from rope_lab.train import config
 from rope_lab.train import loop as train
@@ -102,14 +100,6 @@ def test_what_repeats_a_run_is_recorded(private):
     assert repeated["metrics"] == content["metrics"]
 
 
-def test_the_command_of_a_sweeps_run_is_that_of_the_run_alone(tmp_path):
-    done = command(["-m", *TINY, "out=runs", "seed=3,4", "wandb.project=mine"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    commands = {runs.read(folder)["provenance"]["command"] for folder in (tmp_path / "runs").iterdir()}
-    start = "python -m rope_lab.train model.d_model=16"
-    assert {(command[: len(start)], command[-7:]) for command in commands} == {(start, " seed=3"), (start, " seed=4")}
-
-
 def test_the_path_of_a_file_that_fails_is_not_recorded(tiny, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device", str(tmp_path / "weights.safetensors"))
@@ -118,34 +108,6 @@ def test_the_path_of_a_file_that_fails_is_not_recorded(tiny, tmp_path, monkeypat
     with pytest.raises(train.RunFailed):
         run(tiny)
     assert runs.read(only_folder(tmp_path / "runs"))["error"] == "OSError: No space left on device"
-
-
-@pytest.mark.parametrize("wanted", ["false", "true"])
-def test_wandb_asks_the_network_for_nothing_of_its_own_unless_the_user_wants_it(tiny, monkeypatch, wanted):
-    """Its telemetry looks its address up, in offline mode too, unless this stands in the environment at its import."""
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", wanted)
-    if wanted == "false":  # which is ours to say
-        monkeypatch.delenv("WANDB_ERROR_REPORTING")
-    seen = {}
-
-    def init(settings, **arguments):
-        seen.update(settings, **arguments, reporting=os.environ["WANDB_ERROR_REPORTING"])
-        return types.SimpleNamespace(
-            offline=True,
-            log=lambda *_, **__: None,
-            finish=lambda **_: None,
-            define_metric=lambda *_, **__: None,
-            summary={},
-        )
-
-    fake = types.SimpleNamespace(
-        init=init, Settings=dict, Table=lambda **_: types.SimpleNamespace(bind_to_run=lambda *_: None)
-    )
-    monkeypatch.setitem(sys.modules, "wandb", fake)
-    run([*tiny, "wandb.mode=offline"])
-    assert seen["reporting"] == wanted
-    assert seen["x_disable_machine_info"]
-    assert seen["disable_git"]
 
 
 def test_what_a_record_says_of_its_machine_is_not_read_and_nothing_in_it_is_resolved(monkeypatch):

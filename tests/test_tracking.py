@@ -1,6 +1,7 @@
 """W&B beside a run: it changes no number, and W&B's own variables count."""
 
 import json
+import os
 import sys
 import time
 from types import SimpleNamespace
@@ -75,6 +76,18 @@ def test_variables_of_wandb_count_unless_a_setting_says_otherwise(
     begun = [(each["mode"], each["project"], str(each["dir"])) for each in begin(*overrides)[0].begun]
     mode, project, folder = expected or (None, None, None)
     assert begun == ([(mode, project, folder or str(tmp_path / "runs"))] if expected else [])
+
+
+@pytest.mark.parametrize("wanted", ["", "true"])
+def test_wandb_reports_nothing_of_the_machine_unless_the_user_wants_it(begin, monkeypatch, wanted):
+    """Its telemetry looks an address up, offline too, unless a variable stands in the environment at its import."""
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", wanted)
+    if not wanted:
+        monkeypatch.delenv("WANDB_ERROR_REPORTING")
+    (begun,) = begin()[0].begun
+    assert os.environ["WANDB_ERROR_REPORTING"] == (wanted or "false")
+    assert begun["settings"]["x_disable_machine_info"]
+    assert begun["settings"]["disable_git"]
 
 
 def test_a_scheme_with_a_long_name_keeps_within_wandbs_limits():

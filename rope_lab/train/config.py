@@ -71,7 +71,7 @@ def _for_hydra(override: Override, plugin: Plugin | None, folders: list[Path]) -
 
 
 def compose(words: Iterable[str], config_dir: Path | None = None) -> DictConfig:
-    """What Hydra makes of conf/ and overrides, with its own settings as `hydra`. Raises ConfigError.
+    """Hydra's composition of conf/ and overrides, with its own settings as `hydra`. Raises ConfigError.
 
     A program of Hydra's that calls this, a user's for example, stays as it is.
     """

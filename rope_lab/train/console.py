@@ -1,4 +1,4 @@
-"""What a run shows on the screen."""
+"""The output of a run on the screen."""
 
 import math
 import os
@@ -117,13 +117,13 @@ def duration(seconds: float) -> str:
 
 
 def headline(content: dict[str, Any]) -> str:
-    """What a run is; `content`: its run.json."""
+    """Task, scheme, scale, seed and size of a run; `content`: its run.json."""
     c = content
     return f"{c['task']} · {c['position']} · {c['scale']} · seed {c['seed']} · {c['parameters']:,} parameters"
 
 
 def beginning(content: dict[str, Any], place: Place) -> str:
-    """What is said when a run begins or resumes; empty if its heading has said it."""
+    """The message of a run that begins or resumes; empty if its heading has said it."""
     hardware, begun = content["provenance"]["hardware"], content["progress"]["steps"]
     steps = f"{content['config']['train']['steps']:,}"
     resumes = f"resumes at step {begun:,} of {steps}" if begun else ""
@@ -134,7 +134,7 @@ def beginning(content: dict[str, Any], place: Place) -> str:
 
 
 def returned(content: dict[str, Any], folder: Path, place: Place) -> str:
-    """What is said of a run that has ended before."""
+    """The message of a run that has ended before."""
     if place != ALONE:
         return f"{place.prefix}has already {content['status']} · {values(content['metrics'])}"
     again = f"fresh=true trains it again, seed={content['seed'] + 1} another one"

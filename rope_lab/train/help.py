@@ -1,4 +1,4 @@
-"""What `python -m rope_lab.train --help` says: every setting with its value and what it means."""
+"""The help of `python -m rope_lab.train`: every setting with its value and meaning."""
 
 import inspect
 import re
@@ -54,6 +54,6 @@ def _class(group: str, node: dict[str, Any], width: int) -> list[str]:
 
 
 def _line(setting: str, meaning: str, width: int) -> list[str]:
-    """A setting and what it means beside it."""
+    """A setting and, beside it, its meaning."""
     begin = setting.ljust(COLUMN - 1) + " "
     return textwrap.wrap(meaning, width, initial_indent=begin, subsequent_indent=" " * COLUMN) or [setting]

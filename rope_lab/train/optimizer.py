@@ -1,4 +1,4 @@
-"""What moves the weights: a registry of optimizers, which weights decay, and the learning rate of each step."""
+"""The registry of optimizers, which weights decay, and the learning rate of each step."""
 
 import math
 from collections.abc import Callable

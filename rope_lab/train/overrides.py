@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 from collections.abc import Iterable, Sequence
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -47,9 +47,10 @@ def parse(words: Sequence[str], folders: Sequence[Path]) -> list[Override]:
     folders: conf/, and others like it
     """
     parser, parsed, seen = OverridesParser.create(), [], {}
-    whole = re.sub(r" *([=,]) *", r"\1", " ".join(words)).split(" ")
-    if len(whole) < len(words):
-        raise ConfigError(f"write it without spaces: {next(each for each in whole if each not in words)}")
+    for before, word in pairwise(words):
+        if word.startswith(("=", ",")) or (before.endswith(("=", ",")) and "=" not in word):
+            whole = re.sub(r" *([=,]) *", r"\1", " ".join(words)).split()
+            raise ConfigError(f"write it without spaces: {next(each for each in whole if each not in words)}")
     for word in words:
         group, _, value = word.partition("=")
         if group in (*GROUPS, "seed") and group in seen:  # as a shell reads seed={0..4}

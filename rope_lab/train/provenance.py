@@ -1,6 +1,5 @@
 """Where a run comes from: code, command, versions, hardware. What it takes to repeat the run, and nothing private."""
 
-import ast
 import functools
 import hashlib
 import importlib.metadata
@@ -63,7 +62,7 @@ def code(cfg: Config) -> dict[str, Any]:
 
 
 def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:
-    """What a record's provenance has unlike `code` of today: `numerics 2 (now 3)`; empty where they are the same."""
+    """Differences of a record's provenance from today's `code`: `numerics 2 (now 3)`; empty without one."""
     before, today = (
         {"numerics": each.get("numerics")} | {f"code of the {k}": v for k, v in each.get("plugin", {}).items()}
         for each in (provenance, now)
@@ -95,18 +94,12 @@ def _files_of(module: str) -> list[str]:
 
 def _imports(source: bytes) -> set[str]:
     """The packages, or modules of no package, that a file imports."""
-    names = set()
-    with suppress(SyntaxError):
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Import):
-                names |= {each.name.partition(".")[0] for each in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names.add(node.module.partition(".")[0])
-    return names
+    lines = re.findall(r"^[ \t]*(?:from|import)[ \t]+(.+)", source.decode(errors="replace"), re.MULTILINE)
+    return {name for line in lines for name in re.findall(r"(?:^|,\s*)(\w+)", line.partition(" import ")[0])}
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """What a run computes with: the numbers may differ in their last digits on another."""
+    """The hardware and its settings: on others numbers may differ in their last digits."""
     backends = torch.backends
     return {
         "device": device.type,

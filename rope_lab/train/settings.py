@@ -101,7 +101,7 @@ class Wandb:
 
 @group
 class Settings:
-    """What yaml files and the command line fill in."""
+    """The settings of yaml files and the command line."""
 
     task: dict[str, Any] = about("what is learned")
     position: dict[str, Any] = about("how the model knows position")

@@ -45,7 +45,7 @@ class Wandb:
             self._call(end, "failed and is left out")
 
     def _call(self, action: Callable[[], Any], failure: str) -> Any:
-        """What `action` returns; at an error or after PATIENCE None, with a warning, and W&B is left out."""
+        """The result of `action`; at an error or after PATIENCE None, with a warning, and W&B is left out."""
         try:
             return in_thread(action).result(PATIENCE)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What trains: task, data, model and optimizer, built and checked before anything is written; and one step of it."""
+"""The trainer: task, data, model and optimizer, built and checked before anything is written; and one step."""
 
 import dataclasses
 import logging
@@ -128,7 +128,7 @@ def build(cfg: Config) -> Trainer:
 
 
 def _held_out(cfg: Config, task: Task, device: torch.device) -> tuple[data.HeldOutText, list[Problem], data.Longer]:
-    """What the run is evaluated on. Raises ConfigError where the task has not so much of it."""
+    """The held-out text and problems of a run. Raises ConfigError if the task has too few."""
     e, seq_len = cfg.eval, cfg.train.seq_len
     sizes = " ".join(f"task.{key}={show(value)}" for key, value in cfg.task.items() if key != "_target_")
     with config_errors(f"{sizes}: "):
@@ -247,6 +247,6 @@ def evaluate_lengths(trainer: Trainer) -> dict[str, dict[str, list[float]]]:
 
 
 def write_samples(trainer: Trainer) -> list[dict[str, Any]]:
-    """What the model writes now for the first few problems."""
+    """The model's completions of the first few problems."""
     with as_evaluated(trainer.model, trainer.cfg):
         return samples(trainer.model, trainer.task, trainer.problems[:EXAMPLES], trainer.cfg.train.seq_len)
