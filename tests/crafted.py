@@ -83,7 +83,7 @@ REFUSED: dict[str, Damage] = {
     "a status of another program": edited(status="done"),
     "text as accuracy": edited(metrics={"eval/accuracy": "good"}),
     "an accuracy above 1": edited(metrics={"eval/accuracy": 1.5}),
-    "no steps": edited(config__train={"steps": 0, "batch_size": 4, "seq_len": 64}),
+    "no steps": edited(config__train={"batch_size": 4, "seq_len": 64}),
     "a slice of words": edited(slices={"index": {"many": [1, 0.5]}}),
     "another end than its curve": edited(metrics={"eval/accuracy": 0.25}),
     "steps that go back": appended('{"step": 50, "eval/accuracy": 0.5}'),

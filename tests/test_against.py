@@ -1,14 +1,12 @@
 """`--against`: a scheme, a value of a setting or a recipe in the baseline's place."""
 
 import pytest
-from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_run, row, shipped, shown, table_rows
+from builders import ROPE, ROPER, make_pairs, make_run, row, shown, table_rows
 from scipy import stats as scipy_stats
 
 from rope_lab.report import __main__ as report
 from rope_lab.results import __main__ as results
-from rope_lab.results import against, studies
-from rope_lab.results.folders import read
-from rope_lab.results.groups import group
+from rope_lab.results import studies
 
 
 @pytest.fixture
@@ -79,18 +77,6 @@ def test_a_setting_or_the_own_recipe_is_paired_by_seed(out, capsys, reference):
     assert float(found["p"]) == pytest.approx(test.pvalue, rel=0.05)
 
 
-def test_a_setting_of_the_scheme_is_one_too(tmp_path):
-    for seed in range(3):
-        make_run(tmp_path, "rope", seed, 0.5)
-        make_run(
-            tmp_path, "rope", seed, 0.6 + 0.01 * seed, config__position=shipped("rope") | {"q": 2}, name=f"q{seed}"
-        )
-    (table,) = against.section("position.q=1", group(read(tmp_path)[0], PUBLISHED)).shown
-    (found,) = table.rows
-    assert (found["here"], found["pairs"]) == ("position.q=2", "3")
-    assert found["here − there"].startswith("+14.1 [")
-
-
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
@@ -104,12 +90,6 @@ def test_a_setting_of_the_scheme_is_one_too(tmp_path):
 def test_what_is_not_there_is_said_with_what_is(out, wanted, said):
     with pytest.raises(SystemExit, match=said.replace("?", r"\?")):
         results.main([str(out), "--print", "--against", wanted])
-
-
-def test_the_own_recipe_alone_is_nothing_to_compare(tmp_path):
-    make_pairs(tmp_path, ROPE, ROPER)
-    with pytest.raises(SystemExit, match="--against recipe: no scheme has runs beside its own recipe"):
-        results.main([str(tmp_path), "--print", "--against", "recipe"])
 
 
 def test_pairs_need_codes_that_give_the_same_numbers_and_the_check_is_named(out, capsys):

@@ -41,7 +41,8 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory) -> Path:
-    from rope_lab.report.__main__ import RESULTS, main
+    from rope_lab.places import RESULTS
+    from rope_lab.report.__main__ import main
 
     out = tmp_path_factory.mktemp("report") / "report.html"
     main([str(RESULTS), "--out", str(out)])
@@ -63,7 +64,7 @@ def opened(chromium, path: Path, width: int = 1280, scheme: str = "light"):
 def first_chart(page):
     figure = page.locator("figure").first
     figure.scroll_into_view_if_needed()
-    figure.locator("svg").wait_for()
+    figure.locator("svg.marks").wait_for()
     return figure
 
 
@@ -74,7 +75,7 @@ def test_every_chart_is_drawn_and_the_network_asked_for_nothing(chromium, kept):
     assert len(figures) > 50
     for figure in figures:
         figure.scroll_into_view_if_needed()
-        figure.locator("svg").wait_for()
+        figure.locator("svg.marks").wait_for()
     assert heard == {f"request {kept.as_uri()}": 1}
 
 
@@ -97,6 +98,24 @@ def test_a_chart_is_filtered_by_its_legend_zoomed_by_the_wheel_and_explained_by_
     figure.locator(".role-legend-symbol path").first.click(force=True)
     figure.locator("path[opacity='0.08']").first.wait_for(state="attached")
     assert len(heard) == 1, heard
+
+
+def test_curves_are_drawn_by_tokens_smoothed_and_saved_as_csv(chromium, kept):
+    page, heard = opened(chromium, kept)
+    figure = first_chart(page)
+    line = figure.locator(".role-mark path[stroke-width='2.5']").first
+    before = line.get_attribute("d")
+    page.locator("#smooth").evaluate("(input) => { input.value = 0.9; input.dispatchEvent(new Event('change')); }")
+    page.wait_for_function(
+        "(d) => document.querySelector(\".role-mark path[stroke-width='2.5']\")?.getAttribute('d') !== d", arg=before
+    )
+    page.locator("#across").select_option("tokens")
+    figure.get_by_text("tokens", exact=True).wait_for()
+    figure.locator("summary").click()
+    with page.expect_download() as saved:
+        figure.get_by_text("Save as CSV").click()
+    assert saved.value.path().read_text().startswith("scheme,seed,x,y,low,high\n")
+    assert [line for line in heard if not line.startswith(("request file:", "request blob:"))] == []
 
 
 def test_no_text_of_a_record_runs(chromium, tmp_path):

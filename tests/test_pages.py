@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import matplotlib as mpl
 import pytest
 from builders import ROPE, ROPER, make_pairs
 
@@ -74,14 +73,6 @@ def test_marks_in_the_users_own_text_before_the_first_are_text(out):
 # Plotted first, replaced last
 
 
-def test_a_matplotlibrc_changes_nothing(tmp_path):
-    drawn = []
-    for odd in ({}, {"text.usetex": True, "figure.facecolor": "red", "lines.linewidth": 9}):
-        with mpl.rc_context(odd), figures.styled():
-            drawn.append(dict(mpl.rcParams))
-    assert drawn[0] == drawn[1]
-
-
 @pytest.mark.parametrize("name", ["README.md", "index.md"])
 @pytest.mark.parametrize(
     ("text", "said"),
@@ -96,15 +87,6 @@ def test_a_page_that_cannot_be_written_costs_no_figure(out, name, text, said):
     (out / name).write_bytes(text)
     before = content(out)
     with pytest.raises(SystemExit, match=f"{out / name} {said}"):
-        results.main([str(out)])
-    assert content(out) == before
-
-
-def test_where_drawing_fails_all_stays_as_it_was(out, monkeypatch):
-    results.main([str(out)])
-    before = content(out)
-    monkeypatch.setattr(figures, "_curves", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
         results.main([str(out)])
     assert content(out) == before
 

@@ -1,17 +1,14 @@
 """Records that were crafted or damaged: named in a line or shown as they are; and runs of mixed origin."""
 
-import json
 import re
 
 import pytest
-from builders import PUBLISHED, make_pairs, make_run, row, shown
+from builders import make_pairs, make_run, row, shown
 from crafted import ESCAPES, FOLDERS, MARKDOWN, MARKS, REFUSED, SHOWN, make_folders
 
-from rope_lab.files import as_json, sealed
 from rope_lab.results import __main__ as results
 from rope_lab.results import pages, tables
 from rope_lab.results.folders import read
-from rope_lab.results.groups import group
 from rope_lab.results.kept import keep, read_kept
 from rope_lab.results.runs import one_line
 from rope_lab.text import plain
@@ -86,17 +83,8 @@ def test_a_run_of_mixed_origin_is_named_kept_as_such_and_not_paired(tmp_path, ca
     keep(read(runs)[0], tmp_path)
     for folder in (runs, tmp_path):
         text = shown(capsys, folder)
-        assert re.search(rf"seed 3 is of mixed origin \({value}\): shown here, .* not paired", text)
+        assert re.search(rf"seed 3 is of mixed origin \({value}\): counted in means, and not paired", text)
         assert row(text, "Substring by Index")["seeds"] == ("4" if "position" in value else "3")
-
-
-def test_neither_run_of_a_pair_may_be_of_mixed_origin(tmp_path):
-    for seed, mixed in enumerate(("", "rope", "roper")):
-        for scheme in ("rope", "roper"):
-            changes = {"provenance__earlier": [part(versions={"torch": "2.1"})]} if scheme == mixed else {}
-            make_run(tmp_path, scheme, seed, 0.5, **changes)
-    (index,) = group(read(tmp_path)[0], PUBLISHED)
-    assert index.pairs("roper", "rope").index.tolist() == index.pairs("rope", "roper").index.tolist() == [0]
 
 
 def test_a_run_that_was_resumed_where_it_began_is_of_one_origin(tmp_path, capsys):
@@ -121,18 +109,3 @@ def test_a_run_that_was_resumed_where_it_began_is_of_one_origin(tmp_path, capsys
 def test_what_git_does_not_say_is_unknown_and_not_clean(tmp_path, git, commit):
     make_run(tmp_path, "rope", 0, 0.5, provenance__git=git)
     assert read(tmp_path)[0][0].commit == commit
-
-
-@pytest.mark.parametrize("commit", ["f581087d169d", "a372e2f9798e"])
-def test_runs_of_the_last_commits_without_numerics_pair_with_todays(tmp_path, capsys, commit):
-    """Their classes stood in other modules, too."""
-    for seed in range(2):
-        make_run(tmp_path, "roper", seed, 0.75)
-        folder = make_run(tmp_path, "rope", seed, 0.5, provenance__git={"commit": commit, "dirty": False})
-        content = (folder / "run.json").read_text()
-        old = json.loads(content.replace("rope_lab.model.positions", "rope_lab.positions"))
-        del old["provenance"]["numerics"], old["provenance"]["plugin"]
-        (folder / "run.json").write_bytes(as_json(sealed(old | {"format": 2})))
-    results.main([str(tmp_path), "--keep", "--into", str(tmp_path / "kept")])
-    assert row(shown(capsys, tmp_path / "kept"), "Substring by Index")["seeds"] == "2"
-    assert {run.numerics for run in read_kept(tmp_path / "kept")[0]} == {3}

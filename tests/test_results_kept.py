@@ -129,7 +129,7 @@ def test_other_numbers_take_the_place_of_kept_ones_only_where_it_is_asked(kept, 
 def test_a_curve_that_differs_is_another_number(kept, tmp_path):
     (run, *_) = read_kept(kept)[0]
     steps, values = run.curves["eval/loss"]
-    with pytest.raises(ValueError, match=r"eval/loss .* and 9.0 at step 0"):
+    with pytest.raises(ValueError, match=r"eval/loss at step 0: .* and 9.0"):
         keep([replace(run, curves={"eval/loss": (steps, [9.0, *values[1:]])})], kept)
 
 

@@ -125,26 +125,6 @@ def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
     assert list(sweeps.scores(found).rows[-1].values())[1:] == ["–", "–", "+25.6 (one seed)"]
 
 
-def test_recipes_of_which_one_has_too_few_pairs_for_a_test_are_one_table(capsys):
-    few = PUBLISHED.untested["full_width"]
-    runs = [
-        cell(
-            scheme,
-            seed,
-            0.1 + rate + seed / 100 + (scheme == "roper") * seed / 50,
-            {"train.lr": rate},
-            scale="full_width",
-        )
-        for rate, n in zip(RATES, (few + 1, few, few + 2), strict=True)
-        for scheme in ("rope", "roper")
-        for seed in range(n)
-    ]
-    rows = sweeps.every_seed(only(runs)).rows
-    signs = {row["train.lr"]: row["sign-flip p (least)"] for row in rows if row["scheme"] == "RoPER"}
-    assert len(signs) == 2
-    assert (signs.pop("0.002") == "–", [each == "–" for each in signs.values()]) == (True, [False])
-
-
 def test_the_figure_has_a_line_a_scheme_and_a_ring_at_the_best():
     found = only(rates(ENDS))
     (ax,) = figures._sweep(found).axes

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from rope_lab.files import read_file, write_whole
 from rope_lab.results import against, outcomes, probes, studies
-from rope_lab.results.__main__ import folders_of_runs
-from rope_lab.results.folders import is_kept, read
+from rope_lab.results.folders import folders_of_runs, is_kept, read
 from rope_lab.results.groups import group
 from rope_lab.results.pages import Content
 from rope_lab.results.published import Published
@@ -80,10 +79,11 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(f"--against {given.against}: is not a scheme; `python -m rope_lab.results` compares recipes")
         published = against.question(published, groups, given.contender, given.against)
     for folder, (runs, problems) in recorded.items():
-        planned, (studied, wrong) = studies.covers(folder), outcomes.of_folder(folder)
+        studied, wrong = outcomes.of_folder(folder)
         found, unread = read_probes(folder)
         probed += found
-        content = Content(group(runs, published), published, problems + wrong + unread, planned, studied)
+        here = published.comparing(not studies.covers(folder))
+        content = Content(group(runs, here), here, problems + wrong + unread, studied)
         below = folder not in folders and not asks
         shown.append(page.Folder(folder.resolve().name, title(folder), content, below))
     groups = [each for folder in shown for each in folder.content.groups]

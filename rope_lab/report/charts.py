@@ -1,129 +1,117 @@
-"""Charts as Altair specifications. Thin lines and dots are runs; bold ones are means, with their 95% interval."""
+"""Charts as Altair specifications, from the panels of figures. Thin lines are runs; bold ones are means with bands."""
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
-from rope_lab.results import series
-from rope_lab.results.frame import curve
+from rope_lab.results import series, sweeps
 from rope_lab.results.groups import Group
-from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES, declared
+from rope_lab.results.metrics import declared
 from rope_lab.results.published import Published
 from rope_lab.results.runs import one_line
+from rope_lab.results.series import Panel
+from rope_lab.results.sweeps import Sweep
 
-POINTS = 80  # of a curve; longer ones are thinned
+POINTS = 60  # of a curve; longer ones are thinned
 LABEL = 60  # characters
-MEAN = ("scheme:N", "seeds:N", "x:N", "y:Q", "low:Q", "high:Q")  # fields that the tooltip of a mean shows
+BESIDE = ("eval/loss", "eval/accuracy", "train/loss", "train/grad_norm")  # curves besides the task's own metric
+MEAN = ("scheme:N", "seeds:N", "x:Q", "y:Q", "low:Q", "high:Q")  # fields that the tooltip of a mean shows
 PAN = "[pointerdown[event.pointerType === 'mouse'], window:pointerup] > window:pointermove!"  # fingers scroll the page
 ZOOM = "wheel![event.altKey || event.ctrlKey || event.metaKey]"  # and so does the wheel alone
-
-Run = tuple[str, Any, pd.Series]  # scheme, seed, values by x
 
 
 @dataclass(frozen=True)
 class Chart:
+    """rates: of curves over training, the tokens and, by scheme, the seconds of a step."""
+
     title: str
     note: str
     spec: dict[str, Any]
+    rates: dict[str, Any] | None = None
 
 
-def of(group: Group) -> list[Chart]:
-    """Curves over training, and scores by length and kind of problem."""
-    beside = [declared(name) for name in ("eval/loss", "eval/accuracy") if name != group.metric.name]
-    recorded = [metric for metric in beside if any(metric.name in run.curves for run in group.runs.run)]
-    charts = [_curves(replace(group, report=replace(group.report, metric=m))) for m in (group.metric, *recorded[:1])]
-    kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
-    charts += [_by_value(group, name) for name in (*kinds, *series.sliced(group))]
-    return [chart for chart in charts if any(row["x"] for row in chart.spec["datasets"]["runs"])]
+def of(shown: Group | Sweep) -> list[Chart]:
+    """Curves over training, and scores by length and kind of problem; of a sweep, scores by the setting."""
+    if isinstance(shown, Sweep):
+        panel, values = sweeps.panel(shown), shown.values
+        log = all(map(sweeps.is_number, values)) and 0 < 3 * values[0] <= values[-1]
+        return [Chart(panel.y.replace("\n", ", "), f"by {panel.x}", spec(panel, shown.published, log_x=log))]
+    recorded = {name for run in shown.runs.run for name in run.curves}
+    metrics = [shown.metric, *(declared(name) for name in BESIDE if name != shown.metric.name and name in recorded)]
+    of_step = {"tokens": shown.settings["train.batch_size"] * shown.settings["train.seq_len"]}
+    of_step["seconds"] = {
+        shown.published.title(scheme): float((runs.seconds / runs.steps.clip(1)).mean())
+        for scheme, runs in shown.runs.groupby("scheme")
+    }
+    charts = []
+    for metric in metrics:
+        panel = series.over_training(shown, metric)
+        if len(panel.points):
+            charts.append(Chart(panel.title, metric.name, spec(panel, shown.published, height=260), of_step))
+    for attribute in series.attributes(shown):
+        panel = series.by_value(shown, attribute)
+        charts.append(Chart(panel.title, panel.y, spec(panel, shown.published)))
+    return charts
 
 
-def _curves(group: Group) -> Chart:
-    """Over training; runs that have not ended have a line and count in no mean."""
-    shown, metric, floor = series.best(group), group.metric, group.optimum
-    rows = group.runs[group.runs.scheme.isin(shown)].itertuples()
-    runs = [(row.scheme, row.seed, metric.times * curve(row.run, metric.name) - floor) for row in rows]
-    means = {scheme: group.curves(scheme) - floor for scheme in shown}
-    spec = _lines(group, runs, means, "optimizer steps", floor > 0, metric.times if metric.share else None, 260)
-    return Chart(series.score_label(group), "by optimizer step", spec)
-
-
-def _by_value(group: Group, attribute: str) -> Chart:
-    """Problems right, or a loss, by an attribute of the problems."""
-    shown, is_length = series.best(group), attribute in (LENGTH, LENGTH_LOSS)
-    means = {scheme: table for scheme, table in series.by_value(group, attribute).items() if scheme in shown}
-    runs = [(scheme, seed, table[seed]) for scheme, table in means.items() for seed in table]
-    name = one_line(group.report.length["title"] if is_length else group.label(attribute), LABEL)
-    log, share = series.above_floor(group, attribute), attribute not in LOSS_ATTRIBUTES
-    unit = "share of problems right" if share else "nats above the Bayes-optimal loss" if log else group.metric.unit
-    return Chart(f"By {name}", unit, _lines(group, runs, means, name, log, 1 if share else None))
-
-
-def _lines(
-    group: Group,
-    runs: list[Run],
-    means: dict[str, pd.DataFrame],
-    x: str,
-    log: bool,
-    top: float | None,
-    height: int = 190,
-) -> dict[str, Any]:
-    """A line for every run, a bold one for each scheme's mean and its band, over `x`; can be zoomed and filtered.
-
-    means: by scheme, the values of its seeds by x, a column a seed
-    """
-    title = group.published.title
-    thin = [{"scheme": title(s), "seed": str(seed)} | _points(values.to_frame("y"), log) for s, seed, values in runs]
+def spec(panel: Panel, published: Published, log_x: bool = False, height: int = 190) -> dict[str, Any]:
+    """A line for every run, a bold one for each scheme's mean and its band; can be zoomed and filtered."""
+    thin = [
+        {"scheme": published.title(scheme), "seed": str(seed)} | _points(values, panel.log)
+        for (scheme, seed), values in panel.points.groupby(["scheme", "seed"], sort=False)
+    ]
     bold = [
-        {"scheme": title(s), "seeds": table.shape[1]} | _points(series.band(table).rename(columns={"mean": "y"}), log)
-        for s, table in means.items()
+        {"scheme": published.title(scheme), "seeds": int(values.n.max())} | _points(values, panel.log)
+        for scheme, values in panel.means().groupby("scheme")
     ]
     zoom = alt.selection_interval("zoom", bind="scales", translate=PAN, zoom=ZOOM)
     pick = alt.selection_point("pick", fields=["scheme"], bind="legend")
-    opacity, color = alt.condition(pick, alt.value(1), alt.value(0.08)), _color(group.published, means)
-    across = alt.X("x:Q", title=x, axis=alt.Axis(grid=False), scale=alt.Scale(nice=False, zero=False))
-    up = alt.Y("y:Q", title=None, **_axis(log, top, [y for row in (*thin, *bold) for y in row["y"]]))
+    opacity, color = alt.condition(pick, alt.value(1), alt.value(0.08)), _color(published, panel.schemes)
+    x_scale = alt.Scale(type="log", nice=False) if log_x else alt.Scale(nice=False, zero=False)
+    across = alt.X("x:Q", title=one_line(panel.x, LABEL), axis=alt.Axis(grid=False), scale=x_scale)
+    up = alt.Y("y:Q", title=None, **_axis(panel, [y for row in (*thin, *bold) for y in row["y"]]))
     line = alt.Chart(alt.NamedData("runs")).transform_flatten(["x", "y"])
     mean = alt.Chart(alt.NamedData("means")).transform_flatten(["x", "y", "low", "high"])
+    tips = [alt.Tooltip(name, title={"low:Q": "95% from", "high:Q": "to"}.get(name, name[:-2])) for name in MEAN]
     layers = [
         mean.mark_area(clip=True, fillOpacity=0.15).encode(
             across, alt.Y("low:Q"), alt.Y2("high:Q"), color, opacity=opacity
         ),
-        line.mark_line(clip=True, strokeWidth=1, strokeOpacity=0.4).encode(
-            across, up, color, opacity=opacity, detail="seed:N"
-        ),
+        line.mark_line(clip=True, strokeWidth=1, strokeOpacity=0.4)
+        .encode(across, up, color, opacity=opacity, detail="seed:N", tooltip=["scheme:N", "seed:N"])
+        .add_params(pick, zoom),
         mean.mark_line(clip=True, strokeWidth=2.5).encode(across, up, color, opacity=opacity),
-        mean.mark_circle(clip=True, size=60, fillOpacity=0).encode(across, up, color, tooltip=_tips(*MEAN)),
+        mean.mark_circle(clip=True, size=60, fillOpacity=0).encode(across, up, color, tooltip=tips),
     ]
-    layers[1] = layers[1].encode(tooltip=_tips("scheme:N", "seed:N")).add_params(pick, zoom)
-    layers = layers if any(row["x"] for row in bold) else layers[1:2]  # of no finished run there is no mean
-    spec = alt.layer(*layers).properties(width="container", height=height).to_dict(validate=False)
-    spec = {key: value for key, value in spec.items() if key not in ("config", "$schema")}
-    return spec | {"datasets": _rounded({"runs": thin, "means": bold})}
+    layers = layers if bold else layers[1:2]  # of no finished run there is no mean
+    made = alt.layer(*layers).properties(width="container", height=height).to_dict(validate=False)
+    made = {key: value for key, value in made.items() if key not in ("config", "$schema")}
+    return made | {"datasets": _rounded({"runs": thin, "means": bold})}
 
 
 def _points(table: pd.DataFrame, log: bool) -> dict[str, list]:
-    """The columns of a table by x, as lists; thinned, and without points that have no place on the axis."""
+    """x, y and the ends of its interval as lists; thinned, and without points that have no place on the axis."""
     table = table[table.y > 0] if log else table[table.y.notna()]
     if log and "low" in table:
         table = table.assign(low=table.low.clip(lower=table.y.min() / 10))
     if len(table) > POINTS:
         table = table.iloc[np.linspace(0, len(table) - 1, POINTS).round().astype(int)]
-    return {name: list(table[name]) for name in table} | {"x": list(table.index)}
+    return {name: list(table[name]) for name in ("x", "y", "low", "high") if name in table}
 
 
-def _axis(log: bool, top: float | None, values: list[float]) -> dict[str, Any]:
-    """As wide as the values, which bands may leave; of shares, from 0 to `top`, with room for dots."""
+def _axis(panel: Panel, values: list[float]) -> dict[str, Any]:
+    """As wide as the values, which bands may leave; of shares, from none to all, with room for dots."""
     least, most = min(values, default=0.1), max(values, default=1.0)
-    if log and least > 0:
+    if panel.log and least > 0:
         scale = alt.Scale(type="log", domain=[least / 1.15, most * 1.15], nice=False)
         return {"scale": scale, "axis": alt.Axis(format="~g", tickCount=6)}
-    room = 0.05 * (most - least) or 0.1
-    ends = [-0.04 * top, 1.04 * top] if top else [least - room, most + room]
+    room, top = 0.05 * (most - least) or 0.1, panel.most
+    ends = [-0.04 * top, 1.04 * top] if math.isfinite(top) else [least - room, most + room]
     return {"scale": alt.Scale(domain=ends, nice=False), "axis": alt.Axis(tickCount=5)}
 
 
@@ -132,12 +120,6 @@ def _color(published: Published, schemes: Iterable[str]) -> alt.Color:
     domain, colors = map(published.title, ordered), (published.color(scheme, ordered) for scheme in ordered)
     legend = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=95, symbolOpacity=1)
     return alt.Color("scheme:N", scale=alt.Scale(domain=list(domain), range=list(colors)), legend=legend)
-
-
-def _tips(*names: str) -> list[alt.Tooltip]:
-    """Fields that a tooltip shows."""
-    titles = {"y:Q": "mean", "low:Q": "95% from", "high:Q": "to"}
-    return [alt.Tooltip(name, title=titles.get(name, name[:-2])) for name in names]
 
 
 def _rounded(value: Any) -> Any:

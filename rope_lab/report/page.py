@@ -1,6 +1,8 @@
 """The content of the page, handed to page.html: verdicts, a section for each folder and in it each recipe, probes."""
 
 import base64
+import gzip
+import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,18 +37,23 @@ class Folder:
 
 def render(folders: list[Folder], probed: list[Probed], published: Published) -> str:
     """The page, the same for the same records."""
-    contender, baseline = (published.title(scheme) for scheme in (published.contender, published.baseline))
+    contender, baseline = published.titles
     found = [verdict for folder in folders if not folder.below for verdict in folder.content.verdicts]
+    forest = figures.forest(found, contender) if any(v.word != verdicts.OPEN for v in found) else b""
+    sections = [(folder, [_section(folder, each) for each in folder.content.shown]) for folder in folders]
+    drawn = [[chart.spec, chart.rates] for _, each in sections for section in each for chart in section["charts"]]
     context = {
         "contender": contender,
         "baseline": baseline,
-        "headline": verdicts.headline(found),
-        "forest": _image(figures.forest(found, contender)) if any(v.word != verdicts.OPEN for v in found) else "",
+        "box": next((box for folder in folders if (box := folder.content.box)), None),
+        "forest": base64.b64encode(forest).decode(),
+        "answers": [(v.word, f"{v.title}, {v.scale}: {v.gain_text} {v.metric.unit}") for v in found[:3]],
         "verdicts": verdicts.table(found, published),
         "legend": verdicts.legend(found, published),
-        "folders": [(folder, [_section(folder, each) for each in folder.content.shown]) for folder in folders],
+        "folders": sections,
         "probes": [(f"{p.task}, {p.scale}, {p.position}, seed {p.seed}", probes.table(p.outcomes)) for p in probed],
-        "library": vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script"),
+        "charts": _packed(json.dumps(drawn, separators=(",", ":"))),
+        "library": _packed(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")),
     }
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -57,19 +64,20 @@ def render(folders: list[Folder], probed: list[Probed], published: Published) ->
         lstrip_blocks=True,
     )
     environment.tests["strong"] = lambda value: isinstance(value, Strong)
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "separators": (",", ":")}
     return environment.get_template("page.html").render(context)
+
+
+def _packed(text: str) -> str:
+    """As the page unpacks it; letters that HTML gives no meaning."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _section(folder: Folder, shown: Group | Sweep) -> dict[str, Any]:
     """A recipe, or a sweep of several: tables, charts, settings and every run."""
-    sweep = isinstance(shown, Sweep)
-    groups = list(shown.others.values()) if sweep else [shown]
+    groups = list(shown.others.values()) if isinstance(shown, Sweep) else [shown]
     return {
-        "section": folder.content.sections[shown.recipe_id],
-        "folded": not sweep and bool(shown.variant) and len(folder.content.shown) > 1,
-        "images": [_image(svg) for _, svg in figures.draw([shown]).values()] if sweep else [],
-        "charts": [] if sweep else charts.of(shown),
+        "section": folder.content.sections[shown],
+        "charts": charts.of(shown),
         "settings": " ".join(f"{key}={show(value)}" for key, value in sorted(groups[0].settings.items())),
         "runs": Table([row for group in groups for row in _runs(group)], "Every run"),
     }
@@ -82,7 +90,3 @@ def _runs(group: Group) -> list[dict[str, str]]:
     columns |= {"scheme": group.runs.scheme.map(group.published.title)}
     columns |= {metric.unit: [number(value, metric.digits) for value in values]}
     return pd.DataFrame(columns)[["scheme", "seed", metric.unit, *ORIGIN[1:]]].to_dict("records")
-
-
-def _image(svg: bytes) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"

@@ -12,29 +12,27 @@ Keeping is atomic, however many processes keep at once. README.md and the figure
 off, the next call without --keep makes them. `python -m rope_lab.report` draws every chart that pages do not show.
 """
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from rope_lab.files import write_whole
-from rope_lab.places import RESULTS, newest_run
+from rope_lab.places import RESULTS
 from rope_lab.results import against, outcomes, studies
-from rope_lab.results.folders import is_kept, read
+from rope_lab.results.folders import folders_of_runs, is_kept, read
 from rope_lab.results.frame import tidy
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
 from rope_lab.results.pages import Content, publish, text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run, differing, first_three
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, short_path
+from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
 
 def worth_keeping(run: Run, published: Published) -> Run:
     """The run with the curves that are kept: of evaluations, and of metrics with thresholds."""
     read = {threshold.metric for threshold in published.report(run.task, set(run.metrics), run.settings).thresholds}
-    curves = {name: curve for name, curve in run.curves.items() if name.startswith("eval/") or name in read}
-    return replace(run, curves=curves)
+    return replace(run, curves={k: v for k, v in run.curves.items() if k.startswith("eval/") or k in read})
 
 
 def one_each(runs: list[Run]) -> tuple[list[Run], list[str], list[str]]:
@@ -48,27 +46,6 @@ def one_each(runs: list[Run]) -> tuple[list[Run], list[str], list[str]]:
         [f"found more than once, and shown as last found: {first_three(again)}"] if again else [],
         [f"found twice with other numbers: {first_three(numbers)}"] if unlike else [],
     )
-
-
-def no_runs(folder: Path) -> str:
-    """Why a folder holds no runs, and what to do; empty if it may hold some."""
-    if is_kept(folder) or os.path.lexists(folder / "run.json") or any(folder.glob("*/run.json")):
-        return ""
-    if folder.is_file():
-        hint = "give a folder of runs" if no_runs(folder.parent) else f"did you mean {folder.parent}?"
-        return f"{folder}: is a file; {hint}"
-    near = newest_run(folder)
-    hint = f"did you mean {near.parent}?" if near else "`python -m rope_lab.train` makes one, in results/runs"
-    return f"{folder}: {'there are no runs' if folder.is_dir() else 'no such folder'}; {hint}"
-
-
-def folders_of_runs(given: list[Path]) -> list[Path]:
-    """The folders given, or by default results/runs, or results/ if that is empty. Raises ConfigError without runs."""
-    folders = given or [RESULTS / "runs" if any((RESULTS / "runs").glob("*/run.json")) else RESULTS]
-    for folder in folders:
-        if reason := no_runs(folder):
-            raise ConfigError(reason)
-    return folders
 
 
 @errors_as_exit()
@@ -88,29 +65,28 @@ def main(arguments: list[str] | None = None) -> None:
     asks = given.against or given.contender
     if asks and given.keep:
         parser.error("kept runs have pages about RoPER against RoPE; ask --against and --contender without --keep")
-    planned, (studied, wrong) = any(map(studies.covers, (out, *folders))), outcomes.of_folder(out)
+    published = Published().comparing(not any(map(studies.covers, (out, *folders))))
+    if asks and not published.compares:
+        sys.exit("planned comparisons are among these runs, and are tested as planned and nowhere else")
+    studied, problems = outcomes.of_folder(out)
 
     found = [read(folder) for folder in folders]
-    runs, problems = ([each for part in parts for each in part] for parts in zip(*found, strict=True))
-    runs, again, unlike = one_each(runs)
-    problems += again + unlike
-    if given.keep and unlike and not given.replace:
-        sys.exit(f"{unlike[0]}; name one of the folders, or --replace keeps the last found")
-    published = Published()
+    runs, again, unlike = one_each([run for part, _ in found for run in part])
+    problems += [problem for _, part in found for problem in part] + again + unlike
     if given.keep:
+        if unlike and not given.replace:
+            sys.exit(f"{unlike[0]}; name one of the folders, or --replace keeps the last found")
         out.mkdir(parents=True, exist_ok=True)
         keep([worth_keeping(run, published) for run in runs], out, given.replace)
         runs, kept_problems = read(out)
         problems += kept_problems
 
     groups, asked = group(runs, published), None
-    if asks and planned:
-        sys.exit("planned comparisons are among these runs, and are tested as planned and nowhere else")
     if asks:
         if given.against and against.is_recipe(given.against, groups):
             asked = against.section(given.against, groups)
         groups = group(runs, published := against.question(published, groups, given.contender, given.against))
-    content = Content(groups, published, problems + wrong, planned, studied, asked)
+    content = Content(groups, published, problems, studied, asked)
     say(text(content))
     if hint := against.hint(published, groups):
         say(hint)
@@ -122,8 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
         say(f"nothing is written: the pages beside kept runs are against {Published().baseline}; --into FOLDER writes")
         return
     out.mkdir(parents=True, exist_ok=True)
-    pages = publish(out, content)
-    say(f"written: {', '.join(short_path(page) for page in pages)} and the figures beside")
+    say(f"written: {', '.join(short_path(page) for page in publish(out, content))} and the figures beside")
 
 
 if __name__ == "__main__":

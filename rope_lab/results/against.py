@@ -1,18 +1,24 @@
 """`--against`: every run beside the run of another scheme, of another value of a setting, or of another recipe."""
 
 import json
+import math
 from typing import Any, NamedTuple
 
 from rope_lab.results.frame import full_settings
 from rope_lab.results.groups import Group, paired
 from rope_lab.results.published import Published
-from rope_lab.results.stats import ALPHA, paired_difference
+from rope_lab.results.stats import ALPHA
 from rope_lab.results.sweeps import ordered
 from rope_lab.results.tables import NONE, Section, Table, number, signed, strong_if
 from rope_lab.results.verdicts import family_of
 from rope_lab.text import ConfigError, nearest, show
 
 OWN = "recipe"  # the recipe that conf/ has for a task and scale
+NOTE = (
+    "Runs of the same scheme, paired by seed where their codes give the same numbers; here names what is unlike the "
+    "reference. Intervals are 95% intervals over seeds (Student's t); p is of the paired t test, corrected (Holm, "
+    "1979) for {}."
+)
 
 
 class Cell(NamedTuple):
@@ -22,6 +28,10 @@ class Cell(NamedTuple):
     scheme: str
     position: str
     settings: dict[str, Any]
+
+    def words(self) -> dict[str, str]:
+        """The settings other than null, such that 4 and 4.0 are the same, and 1 and true are not."""
+        return {key: _word(value) for key, value in self.settings.items() if value is not None}
 
 
 def question(published: Published, groups: list[Group], contender: str | None, against: str | None) -> Published:
@@ -45,7 +55,7 @@ def hint(published: Published, groups: list[Group]) -> str:
     own = [scheme for scheme in sorted(_schemes(groups)) if scheme.partition(" ")[0] not in published.schemes]
     if not own or published.contender in own:
         return ""
-    return f"the verdicts are about {published.title(published.contender)}; about {own[0]}: --contender '{own[0]}'"
+    return f"the verdicts are about {published.titles[0]}; about {own[0]}: --contender '{own[0]}'"
 
 
 def is_recipe(asked: str, groups: list[Group]) -> bool:
@@ -74,42 +84,57 @@ def section(asked: str, groups: list[Group]) -> Section:
     for group in groups:
         for scheme, run in group.runs.drop_duplicates("scheme")[["scheme", "run"]].itertuples(index=False):
             cells.append(Cell(group, scheme, run.position, full_settings(run)))
-    key, is_setting, text = asked.partition("=")
-    value = _word(_parsed(text))
-    if is_setting:
-        _check_setting(asked, key, value, cells)
-    rows, p_values = [], []
-    for cell in cells:
-        for other in cells:
-            if _has_value(other, cell, key, value) if is_setting else _has_recipe(other, cell, asked):
-                row, p = _row(cell, other)
-                rows.append(row)
-                p_values.append(p)
-                break
-    there = f"runs with {asked}" if is_setting else "its own recipe" if asked == OWN else f"recipe {asked}"
-    if not rows:
-        lacking = "no recipe differs from it in that alone" if is_setting else f"no scheme has runs beside {there}"
+    pairs = _with_setting(asked, cells) if "=" in asked else _with_recipe(asked, cells)
+    there = f"runs with {asked}" if "=" in asked else "its own recipe" if asked == OWN else f"recipe {asked}"
+    if not pairs:
+        lacking = "no recipe differs from it in that alone" if "=" in asked else f"no scheme has runs beside {there}"
         raise ConfigError(f"--against {asked}: {lacking}")
-    corrected, family = family_of(p_values, "comparisons here", "this comparison")
+    rows, p_values = zip(*(_row(*pair) for pair in pairs), strict=True)
+    corrected, family = family_of(list(p_values), "comparisons here", "this comparison")
     for row, p in zip(rows, corrected, strict=True):
         row["here − there"] = strong_if(p < ALPHA, row["here − there"])
         row["p"] = number(p, None)
-    note = (
-        "Runs of the same scheme, paired by seed where their codes give the same numbers; here names what is unlike "
-        "the reference. Intervals are 95% intervals over seeds (Student's t); p is of the paired t test, corrected "
-        f"(Holm, 1979) for {family}."
-    )
-    return Section(f"Against {there}", [Table(rows, "Against", note)])
+    return Section(f"Against {there}", [Table(list(rows), "Against", NOTE.format(family))])
+
+
+def _with_setting(asked: str, cells: list[Cell]) -> list[tuple[Cell, Cell]]:
+    """The cells that differ in this setting alone from one with this value, and that one. Raises ConfigError."""
+    key, _, text = asked.partition("=")
+    known = {name for cell in cells for name in cell.settings}
+    if key not in known:
+        raise ConfigError(f"--against {asked}: no run has a setting {key}; {nearest(key, sorted(known), '')}")
+    value, values = _word(_parsed(text)), {_word(cell.settings.get(key)): cell.settings.get(key) for cell in cells}
+    if value not in values:
+        there = ", ".join(map(show, ordered(values.values())))
+        raise ConfigError(f"--against {asked}: no run has this value; there are {there}")
+
+    def rest(cell: Cell) -> tuple:
+        others = {name: word for name, word in cell.words().items() if name != key}
+        return cell.group.task, cell.group.scale, cell.position, frozenset(others.items())
+
+    has = [cell for cell in cells if _word(cell.settings.get(key)) == value]
+    references = {rest(cell): cell for cell in reversed(has)}
+    return [(cell, references[rest(cell)]) for cell in cells if cell not in has and rest(cell) in references]
+
+
+def _with_recipe(asked: str, cells: list[Cell]) -> list[tuple[Cell, Cell]]:
+    """The cells of schemes that have runs under the recipe too, and those runs."""
+
+    def same(cell: Cell) -> tuple:
+        return cell.group.task, cell.scheme, cell.group.scale if asked == OWN else ""
+
+    is_asked = lambda g: not g.variant if asked == OWN else g.recipe_id.startswith(asked)  # noqa: E731
+    references = {same(cell): cell for cell in cells if is_asked(cell.group)}
+    pairs = [(cell, references.get(same(cell), cell)) for cell in cells]
+    return [(cell, other) for cell, other in pairs if other.group is not cell.group]
 
 
 def _row(cell: Cell, other: Cell) -> tuple[dict[str, str], float]:
     """A row of the table, and its p."""
-    metric, published = cell.group.metric, cell.group.published
+    metric, published, ours, theirs = cell.group.metric, cell.group.published, cell.words(), other.words()
     pairs = paired(*(each.group.of(each.scheme) for each in (cell, other)))
-    d = None
-    if len(pairs):
-        d = paired_difference(pairs.value, pairs.value_other, published.tests(cell.group.scale, len(pairs)))
-    keys = [key for key in _differing(cell, other) if key in cell.settings]
+    d = cell.group.difference(pairs)
+    keys = [key for key in sorted(cell.settings) if ours.get(key) != theirs.get(key)]
     more = f" and {len(keys) - 4} more" if len(keys) > 4 else ""
     row = {
         "task": cell.group.report.title,
@@ -121,41 +146,7 @@ def _row(cell: Cell, other: Cell) -> tuple[dict[str, str], float]:
         "pairs": str(len(pairs)),
         "unit": f"{metric.unit}, {metric.better} is better",
     }
-    return row, d.p if d else float("nan")
-
-
-def _check_setting(asked: str, key: str, value: str, cells: list[Cell]) -> None:
-    known = {name for cell in cells for name in cell.settings}
-    if key not in known:
-        raise ConfigError(f"--against {asked}: no run has a setting {key}; {nearest(key, sorted(known), '')}")
-    values = {_word(cell.settings.get(key)): cell.settings.get(key) for cell in cells}
-    if value not in values:
-        there = ", ".join(map(show, ordered(values.values())))
-        raise ConfigError(f"--against {asked}: no run has this value; there are {there}")
-
-
-def _has_value(other: Cell, cell: Cell, key: str, value: str) -> bool:
-    """Whether `other` has this value of a setting and otherwise the settings of `cell`."""
-    same = other.position == cell.position and (other.group.task, other.group.scale) == (
-        cell.group.task,
-        cell.group.scale,
-    )
-    return same and _word(other.settings.get(key)) == value and _differing(cell, other) == [key]
-
-
-def _has_recipe(other: Cell, cell: Cell, asked: str) -> bool:
-    """Whether `other` is the scheme of `cell` under the recipe that is asked for."""
-    if (other.group.task, other.scheme) != (cell.group.task, cell.scheme) or other.group is cell.group:
-        return False
-    if asked == OWN:
-        return not other.group.variant and other.group.scale == cell.group.scale
-    return other.group.recipe_id.startswith(asked)
-
-
-def _differing(cell: Cell, other: Cell) -> list[str]:
-    """The settings in which two cells differ."""
-    first, second = cell.settings, other.settings
-    return sorted(key for key in {*first, *second} if _word(first.get(key)) != _word(second.get(key)))
+    return row, d.p if d else math.nan
 
 
 def _parsed(text: str) -> Any:
@@ -169,5 +160,4 @@ def _parsed(text: str) -> Any:
 
 
 def _word(value: Any) -> str:
-    """A value such that 4 and 4.0 are the same, and 1 and true are not."""
     return json.dumps(float(value) if isinstance(value, int) and not isinstance(value, bool) else value)

@@ -9,6 +9,8 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -17,35 +19,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from rope_lab.results import series
+from rope_lab.results import series, sweeps
 from rope_lab.results.groups import Group
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS
+from rope_lab.results.published import Published
 from rope_lab.results.runs import one_line
+from rope_lab.results.series import Panel
 from rope_lab.results.sweeps import Sweep, is_number
-from rope_lab.results.verdicts import OPEN, Verdict
+from rope_lab.results.verdicts import AHEAD, BEHIND, NO, OPEN, YES, Verdict
 from rope_lab.text import show
 
-STYLE = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "svg.hashsalt": "rope_lab",
-    "text.parse_math": False,  # records may hold dollars
-    "text.usetex": False,
-    "savefig.bbox": "tight",
-    "savefig.pad_inches": 0.03,
-}
+STYLE = Path(__file__).with_name("figures.mplstyle")
 WIDTH = 7.5  # inches
 PUBLISHED = {"marker": "D", "ms": 5, "mfc": "white", "mec": "black", "ls": ""}
 RING = {"marker": "o", "ms": 10, "mfc": "none", "mew": 1.2, "ls": ""}
-LOOKS = {True: {"marker": "s", "ms": 6, "color": "#D55E00"}, False: {"marker": "o", "ms": 6, "color": "#777777"}}
+MARKERS = {True: "s", False: "o"}  # planned, exploratory
+COLORS = {YES: "#126B3A", AHEAD: "#126B3A", NO: "#9B1C1C", BEHIND: "#9B1C1C"}  # of verdicts; others are grey
 LABEL = 70  # characters of a label
 TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and stands on no logarithmic axis
 FOREST = "verdicts.svg"
@@ -56,12 +45,13 @@ def draw(shown: list[Group | Sweep]) -> dict[Group | Sweep, tuple[str, bytes]]:
     drawn: dict[Group | Sweep, tuple[str, bytes]] = {}
     taken: set[str] = set()
     for each in shown:
+        group, short = each, ""
         if isinstance(each, Sweep):
             group, short, kind, plot = each.group, f"{each.setting.replace('.', '_')}-", "sweep", _sweep
         elif each.finished.empty or each.variant:
             continue
         else:
-            group, short, kind, plot = each, "", *(("lengths", _lengths) if each.lengths else ("curves", _curves))
+            kind, plot = ("lengths", _lengths) if each.lengths else ("curves", _curves)
         name = f"{group.scale}-{group.task}-{short}{kind}.svg"
         if name in taken:
             name = f"{group.scale}-{group.task}-{each.recipe_id}-{kind}.svg"
@@ -74,14 +64,15 @@ def draw(shown: list[Group | Sweep]) -> dict[Group | Sweep, tuple[str, bytes]]:
 @contextmanager
 def styled() -> Iterator[None]:
     """Our style over matplotlib's defaults, whatever a matplotlibrc says; no warning of missing letters."""
-    with mpl.rc_context(mpl.rcParamsDefault | {"backend": "agg"} | STYLE), warnings.catch_warnings():
+    ours = mpl.rc_params_from_file(STYLE, use_default_template=False)
+    with mpl.rc_context(mpl.rcParamsDefault | {"backend": "agg"} | ours), warnings.catch_warnings():
         for harmless in ("Glyph .* missing from font", "constrained_layout not applied", "Attempting to set identical"):
             warnings.filterwarnings("ignore", harmless)
         yield
 
 
 def rendered(figure: Figure) -> bytes:
-    """A figure as SVG, the same bytes for the same figure.
+    """A figure as SVG on white, the same bytes for the same figure.
 
     The last digits of the layout depend on where its solver's variables lie in memory, so they are rounded off.
     """
@@ -99,56 +90,46 @@ def rendered(figure: Figure) -> bytes:
 
 def _curves(group: Group) -> Figure:
     """The metric against steps; of many schemes, of the best."""
+    panel = series.over_training(group, group.metric)
+    panel = replace(panel, points=panel.points[panel.points.ended])
     figure, (ax,) = _panels(1)
-    schemes = [scheme for scheme in series.best(group) if len(group.curves(scheme))]
-    tables = {scheme: group.curves(scheme) - group.optimum for scheme in schemes}
-    _plot(ax, group, tables, marker="")
-    for scheme in schemes:
+    _plot(ax, group.published, panel, marker="")
+    for scheme in panel.schemes:
         if (number := series.published(group, scheme)) is not None:
-            label = f"{_label(group, scheme)}, published"
-            ax.axhline(number, color=_color(group, scheme), lw=1, ls="--", label=label)
-    ax.set(xlabel="optimizer steps", ylabel=series.score_label(group))
-    _score_axis(ax, group, group.optimum)
-    if not group.metric.share and not group.optimum:  # without the untrained model, beside which all look alike
-        values = [value for line in ax.lines for value in line.get_ydata()[1:] if math.isfinite(value)]
-        if len(set(values)) > 1:
-            room = 0.05 * (max(values) - min(values))
-            ax.set_ylim(min(values) - room, max(values) + room)
-    return _finished(figure, group, schemes)
+            label = f"{_label(group.published, scheme)}, published"
+            ax.axhline(number, color=group.published.color(scheme, panel.schemes), lw=1, ls="--", label=label)
+    if not panel.log and math.isinf(panel.most):  # without the untrained model, beside which all look alike
+        values = panel.points.y[panel.points.x > panel.points.x.min()]
+        if values.nunique() > 1:
+            room = 0.05 * (values.max() - values.min())
+            ax.set_ylim(values.min() - room, values.max() + room)
+    return _finished(figure, panel, group)
 
 
 def _lengths(group: Group) -> Figure:
     """Problems right, and losses, by length; lengths of training are shaded."""
     kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
     figure, axes = _panels(len(kinds))
-    schemes = series.best(group, kinds[-1])
     for ax, kind in zip(axes, kinds, strict=True):
-        tables = series.by_value(group, kind)
-        _plot(ax, group, {scheme: tables[scheme] for scheme in schemes if scheme in tables}, marker="o")
+        panel = series.by_value(group, kind)
+        _plot(ax, group.published, panel, marker="o")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.set(xlabel=group.report.length["title"], ylabel=group.metric.unit)
-        if kind == LENGTH:
-            ax.set(ylim=(-0.04, 1.04), ylabel="share of problems right")
-        elif series.above_floor(group, kind):
-            _log(ax)
-            ax.set_ylabel("nats above the Bayes-optimal loss")
         if group.trained_lengths:
             shortest, longest = group.trained_lengths
             ax.axvspan(shortest - 0.5, longest + 0.5, color="black", alpha=0.08, lw=0, label="lengths of training")
         ax.set_xlim(0, None)
-    return _finished(figure, group, schemes)
+    return _finished(figure, panel, group)
 
 
 def _sweep(sweep: Sweep) -> Figure:
     """Final scores against the setting: seeds thin, means bold, a ring around the best value of a scheme."""
     figure, (ax,) = _panels(1)
-    group, values = sweep.group, sweep.values
-    places = np.array(values if all(map(is_number, values)) else range(len(values)), dtype=float)
-    tables = {scheme: (sweep.scores[scheme] - sweep.optimum).T.set_axis(places) for scheme in sweep.schemes}
-    _plot(ax, group, tables, marker="o")
-    for scheme, table in tables.items():
+    panel, places, values = sweeps.panel(sweep), sweeps.places(sweep), sweep.values
+    means = _plot(ax, sweep.published, panel, marker="o").set_index(["scheme", "x"]).y
+    for scheme in panel.schemes:
         if (best := sweep.best(scheme)) is not None:
-            ax.plot(places[best], table.iloc[best].mean(), **RING, mec=_color(group, scheme))
+            color = sweep.published.color(scheme, panel.schemes)
+            ax.plot(places[best], means[scheme, places[best]], **RING, mec=color)
     ax.plot([], [], label="best value", **RING, mec="grey")
     if sweep.recipe is not None:
         ax.axvline(places[sweep.recipe], color="black", lw=0.8, ls=":", label="the recipe")
@@ -156,25 +137,23 @@ def _sweep(sweep: Sweep) -> Figure:
         ax.set_xscale("log")
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticks(places, [one_line(show(value), 16) for value in values])
-    ax.set(xlabel=one_line(sweep.setting, LABEL), ylabel=f"{group.metric.unit}\n{group.metric.better} is better")
-    _score_axis(ax, group, sweep.optimum)
-    return _finished(figure, group, group.schemes, f"{sweep.title}, {group.scale}, by {sweep.setting}")
+    return _finished(figure, panel, sweep.group, sweep.title)
 
 
 def forest(verdicts: list[Verdict], contender: str) -> bytes:
-    """Published and measured gains of the contender: an axis for each title and unit."""
+    """Published and measured gains of the contender, coloured by verdict: an axis for each title and unit."""
     panels: dict[tuple[str, str], list[Verdict]] = {}
     for v in verdicts:
         if v.word != OPEN:
-            panels.setdefault((v.report.title, v.report.metric.unit), []).append(v)
+            panels.setdefault((v.title, v.metric.unit), []).append(v)
     published = {key: max((v.published for v in found), key=len) for key, found in panels.items()}
-    heights = [len(found) + bool(published[key]) + 1.2 for key, found in panels.items()]
+    heights = [len(found) + bool(published[key]) + 1.8 for key, found in panels.items()]
     with styled():
         figure = Figure(figsize=(WIDTH, 0.27 * sum(heights) + 0.3), layout="constrained")
         axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
         looks = {"published": PUBLISHED} if any(published.values()) else {}
-        looks |= {"exploratory": LOOKS[False] | {"ls": ""}, "planned": LOOKS[True] | {"ls": ""}}
-        handles = [axes[0].plot([], [], label=name, **look)[0] for name, look in looks.items()]
+        looks |= {name: {"marker": MARKERS[name == "planned"], "color": "black"} for name in ("planned", "exploratory")}
+        handles = [axes[0].plot([], [], label=name, **{"ls": ""} | look)[0] for name, look in looks.items()]
         figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
         for ax, (key, found) in zip(axes, panels.items(), strict=True):
             labels = ["published"] * bool(published[key]) + [one_line(v.label, LABEL) for v in found]
@@ -182,36 +161,39 @@ def forest(verdicts: list[Verdict], contender: str) -> bytes:
             for gain in published[key]:
                 ax.plot(gain, 0, **PUBLISHED)
             for row, v in enumerate(found, start=bool(published[key])):
-                look = LOOKS[v.planned]
-                ax.plot([v.gain.low, v.gain.high], [row, row], lw=2, color=look["color"], solid_capstyle="butt")
-                ax.plot(v.gain.mean, row, **look)
-                ax.annotate(v.word, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9)
+                color = COLORS.get(v.word, "#777777")
+                ax.plot([v.gain.low, v.gain.high], [row, row], lw=2, color=color, solid_capstyle="butt")
+                ax.plot(v.gain.mean, row, marker=MARKERS[v.planned], ms=6, color=color)
+                place = {"xycoords": ("axes fraction", "data"), "va": "center", "color": color}
+                ax.annotate(v.word, (1.01, row), **place)
             ax.set(yticks=range(len(labels)), yticklabels=labels, ylim=(len(labels) - 0.4, -0.6))
-            title = f"{one_line(key[0], LABEL)}: gain of {contender} in {one_line(key[1], LABEL)}"
-            ax.set_title(title, loc="left", fontweight="bold")
+            ax.set_title(one_line(key[0], LABEL), loc="left", fontweight="bold")
+            ax.set_xlabel(f"gain of {contender}, {one_line(key[1], LABEL)}")
+            ax.xaxis.set_major_locator(MaxNLocator(6))
             ax.tick_params(axis="y", length=0)
             ax.margins(x=0.08)
         return rendered(figure)
 
 
-def _plot(ax: Axes, group: Group, tables: dict[str, pd.DataFrame], marker: str) -> None:
-    """By scheme, a column a seed, thin; bold the mean of each row, with its interval from three seeds on."""
-    for scheme, table in reversed(tables.items()):  # the first in the table ends on top
-        color = _color(group, scheme)
-        ax.plot(table.index, table, color=color, lw=0.5, alpha=0.35)
-        means = table.mean(axis=1).dropna()
-        ax.plot(means.index, means, color=color, lw=1.8, label=_label(group, scheme), marker=marker, ms=3)
-        if len(tables) <= series.FEW and len(table.columns) >= series.FEWEST:
-            ends = series.band(table)
-            ax.fill_between(table.index, ends.low, ends.high, color=color, alpha=0.15, lw=0)
-
-
-def _score_axis(ax: Axes, group: Group, optimum: float) -> None:
-    """From none to all for shares; logarithmic for losses above the Bayes-optimal one."""
-    if optimum:
+def _plot(ax: Axes, published: Published, panel: Panel, marker: str) -> pd.DataFrame:
+    """Every seed thin; bold the mean with its interval, and n where points have fewer seeds. Returns the means."""
+    means, schemes = panel.means(), panel.schemes
+    for scheme in reversed(schemes):  # the first in the table ends on top
+        color = published.color(scheme, schemes)
+        for _, seed in panel.points[panel.points.scheme == scheme].groupby("seed"):
+            ax.plot(seed.x, seed.y, color=color, lw=0.5, alpha=0.35)
+        mean = means[means.scheme == scheme]
+        ax.plot(mean.x, mean.y, color=color, lw=1.8, label=_label(published, scheme), marker=marker, ms=3)
+        if len(schemes) <= series.FEW and mean.low.notna().any():
+            ax.fill_between(mean.x, mean.low, mean.high, color=color, alpha=0.15, lw=0)
+        for point in mean[mean.n < mean.n.max()].itertuples():
+            ax.annotate(f"n={point.n}", (point.x, point.y), (0, 4), textcoords="offset points", color=color, fontsize=6)
+    ax.set(xlabel=one_line(panel.x, LABEL), ylabel=panel.y)
+    if panel.log:
         _log(ax)
-    elif group.metric.share:
-        ax.set_ylim(-0.04 * group.metric.times, 1.04 * group.metric.times)
+    elif math.isfinite(panel.most):
+        ax.set_ylim(-0.04 * panel.most, 1.04 * panel.most)
+    return means
 
 
 def _log(ax: Axes) -> None:
@@ -224,12 +206,8 @@ def _log(ax: Axes) -> None:
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _color(group: Group, scheme: str) -> str:
-    return group.published.color(scheme, group.schemes)
-
-
-def _label(group: Group, scheme: str) -> str:
-    return one_line(group.published.title(scheme), LABEL)
+def _label(published: Published, scheme: str) -> str:
+    return one_line(published.title(scheme), LABEL)
 
 
 def _panels(n: int) -> tuple[Figure, list[Axes]]:
@@ -237,13 +215,14 @@ def _panels(n: int) -> tuple[Figure, list[Axes]]:
     return figure, list(figure.subplots(1, n, squeeze=False)[0])
 
 
-def _finished(figure: Figure, group: Group, schemes: list[str], title: str = "") -> Figure:
+def _finished(figure: Figure, panel: Panel, group: Group, title: str = "") -> Figure:
     """With a title, which says how many of all schemes are shown, and a legend below the panels."""
     handles, labels = figure.axes[-1].get_legend_handles_labels()
     columns = min(len(labels), max(1, int(WIDTH / (0.45 + 0.06 * max(map(len, labels), default=0)))))
     if labels:
         figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(labels) / columns))
         figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=columns)
-    chosen = f": {len(schemes)} of {len(group.schemes)} schemes" if len(schemes) < len(group.schemes) else ""
+    shown, there = len(panel.schemes), len(group.schemes)
+    chosen = f": {shown} of {there} schemes" if shown < there else ""
     figure.suptitle(one_line(title or f"{group.title}, {group.scale}{chosen}", 2 * LABEL), fontsize=9)
     return figure

@@ -11,18 +11,36 @@ from pathlib import Path
 from typing import Any
 
 from rope_lab.files import digest, read_file, read_sealed
+from rope_lab.places import RESULTS, newest_run
 from rope_lab.results.kept import KEPT, read_kept
 from rope_lab.results.metrics import declared
 from rope_lab.results.runs import DAMAGE, MIXED, Run, from_record, one_line, reason
+from rope_lab.text import ConfigError
 
 METRICS = "metrics.jsonl"
 NAMED = re.compile(r".+-s\d+-([0-9a-f]{12})")  # how the program names run folders
-BEFORE, NUMERICS_BEFORE = ("f581087", "a372e2f"), 3  # the last commits whose records have no numerics, and theirs
 
 
 def is_kept(folder: Path) -> bool:
     """Whether `folder` holds kept records."""
     return os.path.lexists(folder / KEPT)
+
+
+def folders_of_runs(given: list[Path]) -> list[Path]:
+    """The folders given, or by default results/runs, or results/ if that is empty. Raises ConfigError without runs."""
+    folders = given or [RESULTS / "runs" if _holds_runs(RESULTS / "runs") else RESULTS]
+    for folder in folders:
+        if not _holds_runs(folder):
+            what = "is a file" if folder.is_file() else "there are no runs" if folder.is_dir() else "no such folder"
+            run = newest_run(folder)
+            near = folder.parent if folder.is_file() else run and run.parent
+            makes = "`python -m rope_lab.train` makes one, in results/runs"
+            raise ConfigError(f"{folder}: {what}; {f'did you mean {near}?' if near and _holds_runs(near) else makes}")
+    return folders
+
+
+def _holds_runs(folder: Path) -> bool:
+    return is_kept(folder) or os.path.lexists(folder / "run.json") or any(folder.glob("*/run.json"))
 
 
 def read(folder: Path) -> tuple[list[Run], list[str]]:
@@ -54,15 +72,13 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
     if named and named[1] != content["run_id"]:
         raise ValueError(f"is of run {content['run_id']}, and its folder has the name of another")
     curves, problems = _read_curves(folder, content.get("digests", {}))
-    shown = {name: curve for name, curve in curves.items() if name.startswith("eval/") or declared(name)}
     device = content["provenance"]["hardware"]["device"]
     config = {part: content["config"][part] for part in ("task", "position", "model", "train", "eval")}
     if parent := content["config"].get("parent"):
         config["parent"] = {"recipe_id": parent["recipe_id"]}
     run = from_record(
         short({"slices": {}, "floor": {}} | content)
-        | {"config": config | {"device": device}, "provenance": origin(content["provenance"])}
-        | {"curve": {name: (steps, short(values)) for name, (steps, values) in shown.items()}}
+        | {"config": config | {"device": device}, "provenance": origin(content["provenance"]), "curve": curves}
     )
     for name in run.disagreeing[:1]:
         step, last = (part[-1] for part in run.curves[name])
@@ -87,15 +103,11 @@ def origin(provenance: dict[str, Any]) -> dict[str, Any]:
 
 def _origin(part: dict[str, Any]) -> dict[str, Any]:
     git, hardware = part["git"], part["hardware"]
-    commit = (git["commit"] or "unknown")[:12]
-    numerics = part.get("numerics", NUMERICS_BEFORE if commit.startswith(BEFORE) else None)
-    if numerics is None:
-        raise ValueError(f"was made before records had numerics (commit {commit}); run it again")
-    commit += "+" if git["dirty"] else "?" if git["dirty"] is None and git["commit"] else ""
+    dirt = "+" if git["dirty"] else "?" if git["dirty"] is None and git["commit"] else ""
     return {
-        "numerics": numerics,
+        "numerics": part["numerics"],
         "plugin": part.get("plugin", {}),
-        "commit": commit,
+        "commit": (git["commit"] or "unknown")[:12] + dirt,
         "torch": part["versions"]["torch"],
         "hardware": hardware["name"],
         "threads": hardware["threads"],
@@ -108,7 +120,7 @@ def _joined(values: list[Any]) -> Any:
 
 
 def _read_curves(folder: Path, digests: dict[str, str]) -> tuple[dict[str, tuple[list[int], list[Any]]], list[str]]:
-    """Metric → steps and values, and their problems; lines that cannot be read are left out.
+    """Evaluations and charted metrics → steps and values, and their problems; unreadable lines are left out.
 
     Raises ValueError where the file is not the one of `digests`.
     """
@@ -120,14 +132,13 @@ def _read_curves(folder: Path, digests: dict[str, str]) -> tuple[dict[str, tuple
     for line in content.splitlines():
         try:
             record = json.loads(line)
-            step, metrics = record["step"], {name: value for name, value in record.items() if "/" in name}
+            for name in record:
+                if name.startswith("eval/") or ("/" in name and declared(name)):
+                    steps, values = curves.setdefault(name, ([], []))
+                    steps.append(record["step"])
+                    values.append(short(record[name]))
         except DAMAGE:
             bad += 1
-            continue
-        for name, value in metrics.items():
-            steps, values = curves.setdefault(name, ([], []))
-            steps.append(step)
-            values.append(value)
     return curves, [f"{bad} lines of {METRICS} cannot be read and are left out"] if bad else []
 
 

@@ -38,15 +38,12 @@ def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
 
 def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
     """The frame of `load`."""
-    table = runs_frame(runs)
+    table = runs_frame(runs).drop(columns=["run", "mixed", "numbers"])
     for name in settings:
         table[name] = [recipe(run).get(name) for run in runs]
-    metrics = pd.DataFrame(
-        [(run, metric, float(value)) for run in table.index for metric, value in sorted(runs[run].metrics.items())],
-        columns=["run", "metric", "value"],
-    )
-    table = table.drop(columns=["run", "mixed", "numbers"])
-    return table.join(metrics.set_index("run"), how="inner").reset_index(drop=True)
+    metrics = [(i, name, float(value)) for i, run in enumerate(runs) for name, value in sorted(run.metrics.items())]
+    found = pd.DataFrame(metrics, columns=["row", "metric", "value"]).set_index("row")
+    return table.join(found, how="inner").reset_index(drop=True)
 
 
 def runs_frame(runs: list[Run]) -> pd.DataFrame:
@@ -84,18 +81,15 @@ def scheme_names(runs: list[Run]) -> list[str]:
     """
     code = [{"code": run.plugin["position"]} if "position" in run.plugin else {} for run in runs]
     settings = [SCHEME_DEFAULTS | run.position_settings | each for run, each in zip(runs, code, strict=True)]
-    counted = defaultdict(Counter)
+    variants = defaultdict(Counter)
     for run, own in zip(runs, settings, strict=True):
-        counted[run.position][json.dumps(own, sort_keys=True)] += 1
-    usual = {
-        name: SCHEME_DEFAULTS | (shipped(f"position/{name}") or json.loads(variants.most_common(1)[0][0]))
-        for name, variants in counted.items()
-    }
+        variants[run.position][json.dumps(own, sort_keys=True)] += 1
     names = []
     for run, own in zip(runs, settings, strict=True):
-        other = usual[run.position]
-        before = {key: BACKFILLED.get(general(f"position.{key}")) for key in {*own, *other}}
-        unlike = [key for key in sorted(before) if own.get(key, before[key]) != other.get(key, before[key])]
-        unlike = [f"{key}={show(own[key])}" if key in own else f"without {key}" for key in unlike]
-        names.append(run.position + (f" ({', '.join(unlike)})" if unlike else ""))
+        most = json.loads(variants[run.position].most_common(1)[0][0])
+        usual = SCHEME_DEFAULTS | (shipped(f"position/{run.position}") or most)
+        before = {key: BACKFILLED.get(general(f"position.{key}")) for key in {*own, *usual}}
+        unlike = [key for key in sorted(before) if own.get(key, before[key]) != usual.get(key, before[key])]
+        shown = [f"{key}={show(own[key])}" if key in own else f"without {key}" for key in unlike]
+        names.append(run.position + (f" ({', '.join(shown)})" if shown else ""))
     return names

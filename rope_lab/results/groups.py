@@ -50,6 +50,12 @@ class Group:
         return list(self.runs.scheme.unique())
 
     @property
+    def others(self) -> list[str]:
+        """The schemes that are compared with the baseline; none without it."""
+        baseline = self.published.baseline
+        return [s for s in self.schemes if self.published.compares and s != baseline and baseline in self.schemes]
+
+    @property
     def is_published(self) -> bool:
         """Whether the write-up has a result of this task for some of its schemes."""
         return any(scheme in self.report.published for scheme in self.schemes)
@@ -66,13 +72,13 @@ class Group:
         runs = self.runs.assign(value=self.metric.times * np.array(values, dtype=float))
         return runs[(runs.status == "finished") & runs.value.notna()]
 
-    def of(self, scheme: str) -> pd.DataFrame:
-        """The finished runs of a scheme, by seed."""
-        return self._by_scheme.get(scheme, self.finished.set_index("seed").iloc[:0])
-
     @cached_property
     def _by_scheme(self) -> dict[str, pd.DataFrame]:
         return dict(list(self.finished.set_index("seed").groupby("scheme")))
+
+    def of(self, scheme: str) -> pd.DataFrame:
+        """The finished runs of a scheme, by seed."""
+        return self._by_scheme.get(scheme, self.finished.set_index("seed").iloc[:0])
 
     @property
     def floor(self) -> float:
@@ -87,15 +93,11 @@ class Group:
     def slices(self, attribute: str) -> pd.DataFrame:
         """The finished runs by each value of an attribute of the problems: `scheme seed value count mean`."""
         rows = [
-            (scheme, seed, int(value), *pair)
-            for scheme, seed, run in zip(self.finished.scheme, self.finished.seed, self.finished.run, strict=True)
-            for value, pair in run.slices.get(attribute, {}).items()
+            (row.scheme, row.seed, int(value), *pair)
+            for row in self.finished.itertuples()
+            for value, pair in row.run.slices.get(attribute, {}).items()
         ]
         return pd.DataFrame(rows, columns=["scheme", "seed", "value", "count", "mean"])
-
-    def label(self, attribute: str) -> str:
-        """The axis label of an attribute of the problems."""
-        return self.report.attributes.get(attribute) or self.published.attributes.get(attribute, attribute)
 
     @cached_property
     def lengths(self) -> list[int]:
@@ -115,19 +117,12 @@ class Group:
         shortest = self.settings.get(length.get("shortest")) or length.get("least", longest)
         return (shortest, longest) if isinstance(shortest, int) and isinstance(longest, int) else None
 
-    def curves(self, scheme: str) -> pd.DataFrame:
-        """The metric by step, a column a seed, at the steps at which all finished runs were evaluated."""
-        runs = {seed: run for seed, run in self.of(scheme).run.items() if self.metric.name in run.curves}
-        curves = pd.DataFrame({seed: curve(run, self.metric.name) for seed, run in runs.items()})
-        return self.metric.times * curves.dropna().sort_index()
-
     def pairs(self, scheme: str, other: str) -> pd.DataFrame:
         """The seeds at which two schemes may be compared; see `paired`."""
         return paired(self.of(scheme), self.of(other))
 
-    def difference(self, scheme: str, other: str) -> PairedDifference | None:
-        """`scheme` against `other`, seed by seed; None without a shared seed."""
-        pairs = self.pairs(scheme, other)
+    def difference(self, pairs: pd.DataFrame) -> PairedDifference | None:
+        """The difference of `pairs`, seed by seed; None without a pair."""
         if pairs.empty:
             return None
         tested = self.published.tests(self.scale, len(pairs))
@@ -137,13 +132,13 @@ class Group:
         """By seed, the first step at which a run reached the threshold, infinite if never; of runs with a curve."""
         return self.of(scheme).run.map(threshold.first_step).astype(float).dropna()
 
-    def difference_since(self, scheme: str, other: str, threshold: Threshold) -> PairedDifference | None:
-        """`scheme` against `other` after as many steps beyond the threshold as both runs of a pair still have.
+    def difference_since(self, threshold: Threshold) -> PairedDifference | None:
+        """Contender − baseline after as many steps beyond the threshold as both runs of a pair still have.
 
         Interpolated between evaluations; over the pairs of which both runs reached the threshold.
         """
         values = []
-        for runs in self.pairs(scheme, other)[["run", "run_other"]].itertuples(index=False):
+        for runs in self.pairs(*self.published.pair)[["run", "run_other"]].itertuples(index=False):
             curves = [curve(run, self.metric.name) for run in runs]
             reached = [threshold.first_step(run) for run in runs]
             if all(map(math.isfinite, reached)) and not any(each.empty for each in curves):
@@ -154,38 +149,25 @@ class Group:
 
     def deviations(self) -> list[str]:
         """Each setting in which the runs differ from the write-up's."""
-        return [
-            f"{key} {self.settings.get(key)} (write-up: {published})"
-            for key, published in self.report.setup.items()
-            if self.settings.get(key) != published
-        ]
+        ours = {key: self.settings.get(key) for key in self.report.setup}
+        return [f"{k} {ours[k]} (write-up: {v})" for k, v in self.report.setup.items() if ours[k] != v]
 
-    def warnings(self, diverged_count: bool = False) -> list[str]:
-        """What is missing, not counted or not alike among the runs, and what that does to the result.
-
-        diverged_count: whether runs that diverged are counted in the table above
-        """
+    def warnings(self) -> list[str]:
+        """What is missing, not counted or not alike among the runs, and what that does to the result."""
         lines, lacks = [], {}  # lacks: what is lacking → the schemes that lack it
         baseline, title = self.published.baseline, self.published.title
-        counted = {scheme: set(self.of(scheme).index) for scheme in self.schemes}
-        if diverged_count:
-            for scheme, seed in self.runs[self.runs.status == "diverged"][["scheme", "seed"]].itertuples(index=False):
-                counted[scheme].add(seed)
-        for scheme, rows in self.runs.groupby("scheme", sort=False):
-            for run in rows.run:
-                if run.seed not in counted[scheme]:
-                    lines.append(f"{run} is {run.status} at step {run.steps:,}: shown here and counted in no mean")
-                if run.mixed:
-                    how = "; ".join(run.mixed)
-                    lines.append(f"{run} is of mixed origin ({how}): shown here, counted in means, and not paired")
-            if baseline not in self.schemes or scheme == baseline:
-                continue
-            pairs = len(self.pairs(scheme, baseline))
+        for run in self.runs.run:
+            if run.run_id not in set(self.finished.run_id):
+                lines.append(f"{run} is {run.status} at step {run.steps:,}: it has no final value")
+            if run.mixed:
+                how = "; ".join(run.mixed)
+                lines.append(f"{run} is of mixed origin ({how}): counted in means, and not paired")
+        for scheme in self.others:
+            both, pairs = _both(self.of(scheme), self.of(baseline)), len(self.pairs(scheme, baseline))
             over = f"compared over the {pairs} that both have" if pairs else "there is no pair to compare"
             for name, other in ((scheme, baseline), (baseline, scheme)):
-                if missing := counted[other] - counted[name]:
+                if missing := set(self.of(other).index) - set(self.of(name).index):
                     lacks.setdefault(f"{seeds(missing)} that {title(other)} has: {over}", []).append(title(name))
-            both = _both(self.of(scheme), self.of(baseline))
             if len(unlike := both.index[both.numbers != both.numbers_other]):
                 different = f"were run by code of other numbers at {seeds(unlike)}: these pairs are not compared"
                 lines.append(f"{title(scheme)} and {title(baseline)} {different}; run one of the two again")
@@ -195,13 +177,7 @@ class Group:
                 f"{title(scheme)} is below the Bayes-optimal loss, which takes later tokens: "
                 "python -m rope_lab.check says whether it sees them"
             )
-        return lines + self._origins()
-
-    def _origins(self) -> list[str]:
-        """A line for each of numerics, hardware and torch that the runs do not share."""
-        hardware = self.runs.hardware + ", " + self.runs.threads.astype(str) + " threads"
-        on = self.runs.assign(hardware=hardware)
-        lines = []
+        on = self.runs.assign(hardware=self.runs.hardware + ", " + self.runs.threads.astype(str) + " threads")
         for name in ("numerics", "hardware", "torch"):
             counts = on[name].value_counts(sort=False).sort_values(ascending=False, kind="stable")
             if len(counts) > 1:
@@ -216,12 +192,14 @@ def group(runs: list[Run], published: Published) -> list[Group]:
     table = runs_frame(runs).drop_duplicates([*key, "scheme", "seed"], keep="last")
     table = table.assign(order=[(published.rank(scheme), scheme) for scheme in table.scheme])
     table = table.sort_values(["order", "seed"], kind="stable")
-    groups, of_data = [], table.groupby(table.run.map(lambda run: run.data)).run
-    corpora = of_data.agg(lambda each: len({run.settings.get("task.corpus") for run in each}))
+    corpora = {run.data: set() for run in table.run}
+    for run in table.run:
+        corpora[run.data].add(run.settings.get("task.corpus"))
+    groups = []
     for (task, scale, recipe_id), rows in table.groupby(key):
-        recorded = {metric for run in rows.run for metric in run.metrics}
-        data = rows.run.iloc[0].data
-        report = published.report(task, recorded, rows.run.iloc[0].settings, data if corpora[data] == 1 else "")
+        recorded, first = {metric for run in rows.run for metric in run.metrics}, rows.run.iloc[0]
+        data = first.data if len(corpora[first.data]) == 1 else ""
+        report = published.report(task, recorded, first.settings, data)
         groups.append(Group(task, scale, recipe_id, rows, published, report))
     groups = [replace(g, variant=_variant(g, groups)) for g in groups]
     scales, tasks = published.scales, published.tasks

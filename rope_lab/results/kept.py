@@ -14,6 +14,7 @@ from rope_lab.results.runs import DAMAGE, VERSION, Run, differing, first_three, 
 from rope_lab.text import ConfigError
 
 KEPT = "runs.jsonl"
+ORDER = ("task", "scale", "recipe_id", "position", "seed", "run_id")
 
 
 def read_kept(folder: Path) -> tuple[list[Run], list[str]]:
@@ -47,20 +48,17 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
         before, problems = read_kept(folder) if os.path.lexists(folder / KEPT) else ([], [])
         if problems:
             raise ConfigError(f"{folder}: {first_three(problems)}; restore the file first")
-        merged = {run.run_id: run for run in before}
-        unlike = []
+        merged, unlike = {run.run_id: run for run in before}, []
         for run in runs:
-            kept = merged.get(run.run_id)
-            if kept and kept.status == "finished" != run.status:
+            kept = merged.get(run.run_id, run)
+            if kept.status == "finished" != run.status:
                 raise ConfigError(f"{folder}: {run} is kept finished, and is {run.status} in the folder given")
-            if kept and kept.status in ("finished", "diverged") and (numbers := differing(kept, run)):
+            if kept.status in ("finished", "diverged") and (numbers := differing(kept, run)):
                 unlike.append(f"{run} is kept with other numbers: {', '.join(numbers[:3])}")
-            curves = _whole(replace(run, curves=kept.curves)) if kept else {}
-            merged[run.run_id] = replace(run, curves=curves | _whole(run))
+            merged[run.run_id] = replace(run, curves=_whole(replace(run, curves=kept.curves)) | _whole(run))
         if unlike and not replaces:
             raise ConfigError(f"{folder}: {first_three(unlike)}; --replace keeps the second of each")
-        names = ("task", "scale", "recipe_id", "position", "seed", "run_id")
-        order = sorted(merged.values(), key=lambda run: [getattr(run, name) for name in names])
+        order = sorted(merged.values(), key=lambda run: [getattr(run, name) for name in ORDER])
         write_whole(folder / KEPT, b"".join(map(_to_line, order)))
 
 
@@ -86,8 +84,7 @@ def _from_line(line: bytes) -> Run:
     record = json.loads(line)
     if record["format"] != VERSION:
         raise ValueError(f"is of format {record['format']}, this program reads format {VERSION}")
-    written = record.pop("digest")
-    if written != digest(json.dumps(record).encode()):
+    if record.pop("digest") != digest(json.dumps(record).encode()):
         named = " ".join(str(record.get(name)) for name in ("task", "scale", "position", "seed"))
         raise ValueError(f"{named} is not what its digest says, so it was edited: restore the line")
     return from_record(record)

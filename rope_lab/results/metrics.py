@@ -48,6 +48,7 @@ METRICS = (  # a task without a report is compared by the first of them that its
     Metric("eval/bits_per_byte", "bits per byte", higher_is_better=False),
     Metric("eval/loss", "nats per token", higher_is_better=False, baseline="Bayes-optimal loss"),
     Metric("train/loss", "nats per token", higher_is_better=False),
+    Metric("train/grad_norm", "norm of the gradient", higher_is_better=False),
     Metric("eval/score", "problems right of the first 128", higher_is_better=True, digits=2),
 )
 POSITION, LENGTH, LENGTH_LOSS = "answer_position", "length", "length_loss"  # slices

@@ -13,7 +13,7 @@ from rope_lab.identity import BACKFILLED, general
 from rope_lab.results.frame import full_settings
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import Run
-from rope_lab.results.stats import ALPHA, Interval, holm, paired_difference, sign_p
+from rope_lab.results.stats import ALPHA, Interval, holm, paired_difference, sign_flip_p, sign_p
 from rope_lab.results.studies import NAME, Comparison, Runs, Study, find, load
 
 NOTHING = Interval(math.nan, math.nan, math.nan, 0)
@@ -67,19 +67,19 @@ def of(study: Study, runs: list[Run]) -> Outcome:
     return Outcome(study, found, "", judged, secondary)
 
 
+def of_folder(folder: Path) -> tuple[list[Outcome], list[str]]:
+    """The outcomes of the plan in a folder of kept records, as `read` gives them; nothing without one."""
+    return read(folder / NAME) if (folder / NAME).exists() else ([], [])
+
+
 def read(plan: Path) -> tuple[list[Outcome], list[str]]:
     """The outcomes of a plan, and what cannot be read of the kept runs. Raises ConfigError, OSError."""
-    studies, runs, problems = load(plan), {}, []
-    for name in dict.fromkeys(study.rows for study in studies):
-        folder = plan.parent / name
-        runs[name], wrong = read_kept(folder) if folder.is_dir() else ([], [])
-        problems += wrong
-    return [of(study, runs[study.rows]) for study in studies], problems
-
-
-def of_folder(folder: Path) -> tuple[list[Outcome], list[str]]:
-    """The same of the plan in a folder of kept records; nothing without one."""
-    return read(folder / NAME) if (folder / NAME).exists() else ([], [])
+    studies, kept = load(plan), {}
+    for study in studies:
+        folder = plan.parent / study.rows
+        kept[study.rows] = kept.get(study.rows) or (read_kept(folder) if folder.is_dir() else ([], []))
+    problems = [problem for _, wrong in kept.values() for problem in wrong]
+    return [of(study, kept[study.rows][0]) for study in studies], problems
 
 
 def named(cells: list[tuple[str, int]]) -> str:
@@ -97,14 +97,10 @@ def verdict(study: Study, result: Result, p: float) -> str:
     return "refuted at the published size" if published is not None and most < sign * published else "undecided"
 
 
-def counted(study: Study, found: Runs, comparison: Comparison) -> pd.DataFrame:
+def counted(study: Study, found: Runs, c: Comparison) -> pd.DataFrame:
     """The value of each run in a comparison, by seed and scheme; nan if a scheme lacks the seed."""
-    count = _value if comparison.of_values else {"mcnemar": _solves, "sign": _first_step}[comparison.test]
     return pd.DataFrame(
-        {
-            scheme: pd.Series({seed: count(study, found[scheme, seed], comparison) for seed in study.seeds[scheme]})
-            for scheme in comparison.schemes
-        }
+        {s: pd.Series({seed: _value(study, found[s, seed], c) for seed in study.seeds[s]}) for s in c.schemes}
     )
 
 
@@ -153,34 +149,29 @@ def _lacking(study: Study, scheme: str, run: Run) -> set[str]:
     """The metrics and curves that comparisons use and a run has no record of, unless it diverged."""
     curves = {f"the curve of {name}" for name, (steps, _) in run.curves.items() if steps[-1] > 0}
     used = {
-        f"the curve of {c.metric}" if c.test == "sign" or (c.of_values and c.value != "last") else c.metric
+        c.metric if c.test == "mcnemar" or (c.test != "sign" and c.value == "last") else f"the curve of {c.metric}"
         for c in study.comparisons
         if scheme in c.schemes
     }
     return set() if run.status == "diverged" else used - curves - set(run.metrics)
 
 
-def _value(study: Study, run: Run, comparison: Comparison) -> float:
-    if comparison.value == "log_steps":
-        never = run.settings["train.steps"] + run.settings["eval.every"]
-        return math.log(min(_first_step(study, run, comparison), never))
-    if run.status == "diverged":
-        return study.diverged * comparison.times
-    if comparison.value == "last":
-        return run.metrics[comparison.metric] * comparison.times
-    steps, values = run.curves[comparison.metric]
-    return float(np.mean([v for step, v in zip(steps, values, strict=True) if step > 0])) * comparison.times
-
-
-def _solves(study: Study, run: Run, comparison: Comparison) -> float:
-    last = study.diverged if run.status == "diverged" else run.metrics[comparison.metric]
-    return float(study.reaches(last, comparison))
-
-
-def _first_step(study: Study, run: Run, comparison: Comparison) -> float:
-    """The first evaluated step at which a run is there; infinite if it never is, or diverged."""
-    curve = [] if run.status == "diverged" else zip(*run.curves[comparison.metric], strict=True)
-    return next((float(step) for step, value in curve if study.reaches(value, comparison)), math.inf)
+def _value(study: Study, run: Run, c: Comparison) -> float:
+    """The value of a run in a comparison: of a sign test the step, of McNemar's whether it is there at the end."""
+    diverged = run.status == "diverged"
+    if c.test == "sign" or (c.of_values and c.value == "log_steps"):
+        curve = [] if diverged else zip(*run.curves[c.metric], strict=True)
+        first = next((float(step) for step, value in curve if study.reaches(value, c)), math.inf)
+        never = run.settings["train.steps"] + run.settings.get("eval.every", 0)
+        return first if c.test == "sign" else math.log(min(first, never))
+    if diverged:
+        value = study.diverged
+    elif c.value == "mean" and c.of_values:
+        steps, values = run.curves[c.metric]
+        value = float(np.mean([value for step, value in zip(steps, values, strict=True) if step > 0]))
+    else:
+        value = run.metrics[c.metric]
+    return float(study.reaches(value, c)) if c.test == "mcnemar" else value * c.times
 
 
 def _test(study: Study, found: Runs, comparison: Comparison) -> Result:
@@ -207,7 +198,7 @@ def _test_of_values(study: Study, comparison: Comparison, a: pd.Series, b: pd.Se
         least = d.low if higher else -d.high  # the least favourable end
         matches = "matches it" if least > -comparison.margin else "is not shown to match it"
         text += ": beats it" if least > 0 else f": {matches} to within {comparison.margin:g}"
-    p = result.p_signs if comparison.test == "sign_flip" else result.p
+    p = result.p if comparison.test == "t" else math.nan
     if math.isnan(p):  # t has no spread to go by if differences are all alike; of one pair there is no test
-        p = result.p_signs
+        p = sign_flip_p(result.differences) if d.n > 1 else 1.0
     return Result(comparison, p, text, d, (a.mean(), b.mean()), d.mean > 0 if higher else d.mean < 0)

@@ -1,12 +1,12 @@
 """The pages of a folder of results: README.md with the verdicts, and a page a task if the folder has one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from rope_lab.files import check_regular, make_folder, read_file, write_whole
-from rope_lab.results import figures, sections, sweeps
+from rope_lab.results import advice, figures, sections, sweeps
 from rope_lab.results import verdicts as verdicts_of
 from rope_lab.results.groups import Group
 from rope_lab.results.outcomes import Outcome
@@ -34,22 +34,25 @@ Links = dict[Group | Sweep, str]  # the name of the figure of each
 class Content:
     """The runs of a folder, and how to show them.
 
-    planned:  whether they are of planned comparisons, and so shown without differences and tests
     outcomes: of the plan in the folder
-    asked:    the answer to `--against`, which comes first
     problems: what could not be read or counted
+    asked:    the answer to `--against`, which comes first
     """
 
     groups: list[Group]
     published: Published
     problems: list[str] = field(default_factory=list)
-    planned: bool = False
     outcomes: list[Outcome] = field(default_factory=list)
     asked: Section | None = None
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        return [] if self.planned else verdicts_of.verdicts(self.groups, self.outcomes, self.published)
+        return verdicts_of.verdicts(self.groups, self.outcomes, self.published)
+
+    @cached_property
+    def box(self) -> Section | None:
+        """The answer to "Should I use it?", where there is a plan."""
+        return advice.section(self.groups, self.verdicts, self.outcomes, self.published)
 
     @property
     def has_forest(self) -> bool:
@@ -63,24 +66,23 @@ class Content:
         return list(dict.fromkeys(within.get(group, group) for group in self.groups))
 
     @cached_property
-    def sections(self) -> dict[str, Section]:
-        """The section of each group and sweep in `shown`, by its recipe_id."""
-        exploratory = {(v.report.title, v.scale): v for v in self.verdicts if not v.planned}
-        made = {}
+    def sections(self) -> dict[Group | Sweep, Section]:
+        """The section of each group and sweep in `shown`."""
+        exploratory = {(v.title, v.scale): v for v in self.verdicts if not v.planned}
+        made: dict[Group | Sweep, Section] = {}
         for each in self.shown:
             if isinstance(each, Sweep):
-                made[each.recipe_id] = sweeps.section(each, not self.planned)
+                made[each] = sweeps.section(each)
             else:
                 verdict = None if each.variant else exploratory.get((each.report.title, each.scale))
-                made[each.recipe_id] = sections.section(each, verdict, not self.planned)
+                made[each] = sections.section(each, verdict)
         return made
 
 
 def text(content: Content) -> str:
     """Everything as Markdown, without figures."""
-    parts = [_section(content.asked)] if content.asked else []
-    parts += [verdict_table(content), _sections(content, content.shown, {}), problems(content)]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    asked = _section(content.asked) if content.asked else ""
+    return _joined([asked, _verdicts(content), _sections(content, content.shown, {}), _problems(content)]) + "\n"
 
 
 def publish(out: Path, content: Content) -> list[Path]:
@@ -89,18 +91,23 @@ def publish(out: Path, content: Content) -> list[Path]:
     A task's groups are on the page that published.yaml names if `out` has it, else in README.md. Text around the marks
     stays. Raises OSError, and ConfigError for a page without such marks.
     """
-    pages: dict[str, list[Group | Sweep]] = {}
+    pages: dict[str, list[Group | Sweep]] = {INDEX: []}
     for each in content.shown:
         page = each.report.page
         pages.setdefault(page if page and (out / page).exists() else INDEX, []).append(each)
     drawn = figures.draw(content.shown)
     links = {each: name for each, (name, _) in drawn.items()}
     made = {page: _sections(content, shown, links) for page, shown in pages.items()}
-    made[INDEX] = _index(content, pages, links, made.get(INDEX, ""))
-    pieces = {out / page: _between(out / page, generated) for page, generated in made.items()}
     files = dict(drawn.values())
+    parts = [_section(content.asked) if content.asked else ""]
     if content.has_forest:
-        files[figures.FOREST] = figures.forest(content.verdicts, content.published.title(content.published.contender))
+        files[figures.FOREST] = figures.forest(content.verdicts, content.published.titles[0])
+        parts.append(_figure(figures.FOREST))
+    parts.append(_verdicts(content) if content.published.compares else PLANNED)
+    for page, (first, *_) in list(pages.items())[1:]:  # a figure of each page
+        parts += [f"## [{escaped(first.report.title)}]({page})", _figure(links.get(first))]
+    made[INDEX] = _joined([*parts, made[INDEX], _problems(content)])
+    pieces = {out / page: _between(out / page, generated) for page, generated in made.items()}
     if files:
         make_folder(out / "figures")
     for path, piece in [*((out / "figures" / name, svg) for name, svg in files.items()), *pieces.items()]:
@@ -108,27 +115,14 @@ def publish(out: Path, content: Content) -> list[Path]:
     return list(pieces)
 
 
-def _index(content: Content, pages: dict[str, list[Group | Sweep]], links: Links, own: str) -> str:
-    """README.md: the verdicts, a figure of each page, and the sections that are on no other page."""
-    parts = [_section(content.asked)] if content.asked else []
-    parts += [_figure(figures.FOREST)] if content.has_forest else []
-    parts.append(PLANNED if content.planned else verdict_table(content))
-    for page, shown in pages.items():
-        if page != INDEX:
-            parts.append(f"## [{escaped(shown[0].report.title)}]({page})")
-            parts.append(_figure(links.get(shown[0])))
-    return "\n\n".join(filter(None, [*parts, own, problems(content)]))
-
-
-def verdict_table(content: Content) -> str:
+def _verdicts(content: Content) -> str:
     """Whether the contender beats the baseline, on each task."""
     found = verdicts_of.table(content.verdicts, content.published)
-    legend = verdicts_of.legend(content.verdicts, content.published)
-    return "\n\n".join(filter(None, [markdown(found), bullets(legend)]))
+    return _joined([markdown(found), bullets(verdicts_of.legend(content.verdicts, content.published))])
 
 
 def _sections(content: Content, shown: Sequence[Group | Sweep], links: Links) -> str:
-    return "\n\n".join(_section(content.sections[each.recipe_id], links.get(each)) for each in shown)
+    return _joined(_section(content.sections[each], links.get(each)) for each in shown)
 
 
 def _section(section: Section, figure: str | None = None) -> str:
@@ -136,16 +130,20 @@ def _section(section: Section, figure: str | None = None) -> str:
     parts += [_figure(figure), *map(markdown, section.more)]
     if section.folded:
         parts += [FOLDED, *map(markdown, section.folded), bullets(section.details), "</details>"]
-    return "\n\n".join(filter(None, parts))
+    return _joined(parts)
 
 
-def problems(content: Content) -> str:
+def _problems(content: Content) -> str:
     """What could not be read or counted."""
     return f"## Not counted\n\n{bullets(map(Strong, content.problems))}" if content.problems else ""
 
 
 def _figure(name: str | None) -> str:
     return f"![{ALT[Path(name).stem.rpartition('-')[2]]}](figures/{name})" if name else ""
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(filter(None, parts))
 
 
 def _between(page: Path, generated: str) -> bytes:

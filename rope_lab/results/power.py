@@ -10,9 +10,11 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import pandas as pd
+
+from rope_lab.places import RESULTS
 from rope_lab.results import studies
-from rope_lab.results.__main__ import RESULTS, folders_of_runs
-from rope_lab.results.folders import read
+from rope_lab.results.folders import folders_of_runs, read
 from rope_lab.results.groups import Group, group
 from rope_lab.results.published import Published
 from rope_lab.results.stats import ALPHA, detectable, paired_power, pairs_needed, spread_interval
@@ -23,22 +25,21 @@ SEEDS = [3, 5, 8, 16, 32]
 FEW = 5  # pairs: of fewer the spread is hardly known
 
 
-def differences(group: Group, scheme: str) -> list[float]:
-    """The paired differences of a scheme against the baseline, by seed, in the unit of the tables."""
-    pairs = group.pairs(scheme, group.published.baseline)
-    return (pairs.value - pairs.value_other).tolist()
+def differences(group: Group, schemes: list[str]) -> dict[str, pd.Series]:
+    """The paired differences against the baseline of the schemes of which they spread, in the unit of the tables."""
+    pairs = {scheme: group.pairs(scheme, group.published.baseline) for scheme in schemes}
+    found = {scheme: each.value - each.value_other for scheme, each in pairs.items()}
+    return {scheme: each for scheme, each in found.items() if spread_interval(each)[0] > 0}
 
 
-def table(group: Group, schemes: list[str], given: Namespace) -> Table:
-    """A row a scheme with two pairs or more that differ."""
-    rows, digits, title = [], group.metric.digits, group.published.title
-    for scheme in schemes:
-        spread, low, high = spread_interval(differences(group, scheme))
-        if not spread > 0:  # one pair, or all alike
-            continue
+def table(group: Group, found: dict[str, pd.Series], given: Namespace) -> Table:
+    """A row a scheme."""
+    rows, digits = [], group.metric.digits
+    for scheme, values in found.items():
+        spread, low, high = spread_interval(values)
         row = {
-            f"− {title(group.published.baseline)}": title(scheme),
-            "pairs": str(len(differences(group, scheme))),
+            f"− {group.published.titles[1]}": group.published.title(scheme),
+            "pairs": str(len(values)),
             "spread [95%]": f"{spread:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]",
         }
         if given.difference:
@@ -53,7 +54,7 @@ def table(group: Group, schemes: list[str], given: Namespace) -> Table:
     return Table(rows, "Power")
 
 
-def notes(group: Group, schemes: list[str], given: Namespace) -> list[str]:
+def notes(group: Group, found: dict[str, pd.Series], given: Namespace) -> list[str]:
     """The assumptions of the table, and where they do not hold."""
     title = group.published.title
     chance = f"; in brackets, the power of so many pairs to see {given.difference:g}" if given.difference else ""
@@ -62,17 +63,13 @@ def notes(group: Group, schemes: list[str], given: Namespace) -> list[str]:
         f"{given.alpha:.0%}, two-sided{chance}.",
         "Assumes normal paired differences with the spread of the kept pairs; the brackets are its 95% interval (χ²).",
     ]
-    for threshold in group.report.thresholds:
-        reached = {s: group.first_steps(s, threshold) < math.inf for s in (group.published.baseline, *schemes)}
+    for threshold in group.report.thresholds[:1]:
+        reached = {s: group.first_steps(s, threshold) < math.inf for s in (group.published.baseline, *found)}
         split = [f"{title(s)} {r.sum()} of {len(r)}" for s, r in reached.items() if 0 < r.sum() < len(r)]
         if split:
-            warning = (
-                f"Runs are bimodal: {threshold.name} by {', '.join(split)}. The t test is then only a rough guide; "
-                "plan for how many seeds reach it (McNemar's test)."
-            )
-            lines.append(Strong(warning))
-            break
-    if few := [title(s) for s in schemes if 1 < len(differences(group, s)) < FEW]:
+            warning = f"Runs are bimodal: {threshold.name} by {', '.join(split)}. The t test is then only a rough guide"
+            lines.append(Strong(f"{warning}; plan for how many seeds reach it (McNemar's test)."))
+    if few := [title(scheme) for scheme, values in found.items() if len(values) < FEW]:
         lines.append(f"Fewer than {FEW} pairs, so that the spread is hardly known: {', '.join(few)}.")
     return lines
 
@@ -100,28 +97,25 @@ def main(arguments: list[str] | None = None) -> None:
     for folder in folders:
         if studies.covers(folder):
             sys.exit(f"{folder}: planned comparisons, which are tested as planned and nowhere else")
-    runs = {run.run_id: run for folder in folders for run in read(folder)[0]}
     published = Published()
-    published = published.against(given.against) if given.against else published
+    published = published.against(given.against or published.baseline, published.contender)
+    runs = {run.run_id: run for folder in folders for run in read(folder)[0]}
     groups = [g for g in group(list(runs.values()), published) if not g.variant]
-    for name, wanted in (("task", given.task), ("scale", given.scale)):
-        there = sorted({getattr(g, name) for g in groups})
+    schemes = {scheme for g in groups for scheme in g.schemes}
+    asked = {"task": {g.task for g in groups}, "scale": {g.scale for g in groups}}
+    for option, there in (asked | {"position": schemes, "against": schemes}).items():
+        wanted = getattr(given, option)
         if wanted and wanted not in there:
-            sys.exit(f"--{name} {wanted}: no run is of it; {nearest(wanted, there, '')}")
-        groups = [g for g in groups if wanted in (None, getattr(g, name))]
-    there = sorted({scheme for g in groups for scheme in g.schemes})
-    for wanted in (given.position, given.against):
-        if wanted and wanted not in there:
-            hint = "or give another FOLDER, or, for a new scheme, take the spread of one like it"
-            sys.exit(f"{wanted}: no run is of this scheme; {nearest(wanted, there, '')}, {hint}")
+            sys.exit(f"--{option} {wanted}: no run is of it; {nearest(wanted, sorted(there), '')}")
     parts = []
     for g in groups:
-        schemes = [s for s in g.schemes if s != published.baseline and given.position in (None, s)]
-        if shown := markdown(table(g, schemes, given)):
-            heading = f"## {escaped(g.title)}, scale {g.scale}"
-            parts.append(f"{heading}\n\n{shown}\n\n{bullets(notes(g, schemes, given))}")
+        if given.task in (None, g.task) and given.scale in (None, g.scale):
+            others = [s for s in g.schemes if s != published.baseline and given.position in (None, s)]
+            if found := differences(g, others):
+                heading = f"## {escaped(g.title)}, scale {g.scale}"
+                parts.append(f"{heading}\n\n{markdown(table(g, found, given))}\n\n{bullets(notes(g, found, given))}")
     if not parts:
-        sys.exit(f"no scheme has two pairs of runs with {published.title(published.baseline)} that differ")
+        sys.exit(f"no scheme has two pairs of runs with {published.titles[1]} that differ")
     say("\n\n".join(parts))
 
 

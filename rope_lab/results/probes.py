@@ -13,7 +13,7 @@ from rope_lab.results.figures import WIDTH, Figure, FuncFormatter, rendered, sty
 from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE
 from rope_lab.results.tables import NONE, Table, bullets, escaped, markdown
-from rope_lab.text import ConfigError, plain
+from rope_lab.text import ConfigError, first_line, plain
 
 OVERLAY = "overlay.svg"  # all runs of a folder
 LINEAR = 0.01  # nats: below that the axis of costs is linear
@@ -51,6 +51,11 @@ class Probed:
     seed: int
     outcomes: list[Outcome]
 
+    def __post_init__(self):
+        whole, *others = self.outcomes
+        if whole.loss is None or any(o.loss is None and not o.cannot for o in others):
+            raise ValueError("holds outcomes without a loss")
+
     @property
     def costs(self) -> dict[str, float]:
         """The increase of the held-out loss under each probe that the run could take."""
@@ -59,41 +64,34 @@ class Probed:
 
 def read(path: Path) -> Probed:
     """The report in a .json. Raises OSError, or one of runs.DAMAGE."""
-    probed = TypeAdapter(Probed).validate_python(json.loads(read_file(path)))
-    whole, *others = probed.outcomes
-    if whole.loss is None or any(o.loss is None and not o.cannot for o in others):
-        raise ValueError("holds outcomes without a loss")
-    return probed
+    return TypeAdapter(Probed).validate_python(json.loads(read_file(path)))
 
 
 def table(outcomes: list[Outcome]) -> Table:
     """The outcomes, that without a probe first, the others with their costs."""
     whole, rows = outcomes[0], []
     for o in outcomes:
-        name = o.label if o is not whole else "as it is"
-        row = {"probe (positions)": name, "nats per answer token": NONE, "change": o.cannot, "problems right": NONE}
-        row["change "] = ""
+        loss, right, change, points = NONE, NONE, o.cannot, ""
         if not o.cannot:
-            row |= {"nats per answer token": f"{o.loss:.4f}", "problems right": f"{o.accuracy:.1%}"}
+            loss, right = f"{o.loss:.4f}", f"{o.accuracy:.1%}"
         if not o.cannot and o is not whole:
-            points = f"{100 * (o.accuracy - whole.accuracy):+.1f} points"
-            row |= {"change": f"{o.loss - whole.loss:+.4f}", "change ": points}
-        rows.append(row)
+            change, points = f"{o.loss - whole.loss:+.4f}", f"{100 * (o.accuracy - whole.accuracy):+.1f} points"
+        row = {"probe (positions)": o.label if o is not whole else "as it is", "nats per answer token": loss}
+        rows.append(row | {"change": change, "problems right": right, "change ": points})
     return Table(rows, "Probes")
 
 
 def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
     """Writes a report as `stem`.json, .md and, if it is to be drawn, .svg."""
-    outcomes = [Outcome(**outcome) for outcome in found["outcomes"]]
+    probed = TypeAdapter(Probed).validate_python(found)
     title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
     if found.get("status", "finished") != "finished":
         title += f", {found['status']}, weights of step {found['steps']:,}"
     origins = [
         f"{name}: {', '.join(f'{k} {v}' for k, v in found[name].items() if v != {})}" for name in ("run", "probe")
     ]
-    page = f"# {escaped(title)}\n\n{markdown(table(outcomes))}\n\n{bullets(origins)}\n"
+    page = f"# {escaped(title)}\n\n{markdown(table(probed.outcomes))}\n\n{bullets(origins)}\n"
     written = {"json": (json.dumps(found, indent=1) + "\n").encode(), "md": page.encode()}
-    probed = Probed(found["task"], found["position"], found["scale"], found["seed"], outcomes)
     if drawn and probed.costs:
         written["svg"] = overlay([probed])
     paths = {stem.with_name(f"{stem.name}.{kind}"): content for kind, content in written.items()}
@@ -102,26 +100,19 @@ def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
     return list(paths)
 
 
-def costs(probed: list[Probed]) -> dict[str, list[dict[str, float]]]:
-    """The costs of the runs of each scheme."""
-    found: dict[str, list[dict[str, float]]] = {}
-    for run in sorted(probed, key=lambda run: run.position):
-        found.setdefault(run.position, []).append(run.costs)
-    return found
-
-
 def overlay(probed: list[Probed]) -> bytes:
-    """`costs` of runs of one task and scale as SVG: a dot a run, a bar a scheme's mean."""
-    known, found = Published(), costs(probed)
-    labels = list(dict.fromkeys(label for runs in found.values() for run in runs for label in run))
-    lowest = min(cost for runs in found.values() for run in runs for cost in run.values())
+    """The costs of runs of one task and scale as SVG: a dot a run, a bar a scheme's mean."""
+    known = Published()
+    schemes = sorted({run.position for run in probed})
+    labels = list(dict.fromkeys(label for run in sorted(probed, key=lambda run: run.position) for label in run.costs))
     with styled():
         plot = Figure(figsize=(WIDTH, 0.19 * len(labels) + 1), layout="constrained")
         ax = plot.subplots()
         for row in range(0, len(labels), 2):
             ax.axhspan(row - 0.5, row + 0.5, color="black", alpha=0.04, lw=0)
-        for rank, (scheme, runs) in enumerate(found.items()):
-            color, beside = known.color(scheme, found), 0.7 * ((rank + 0.5) / len(found) - 0.5)
+        for rank, scheme in enumerate(schemes):
+            runs = [run.costs for run in probed if run.position == scheme]
+            color, beside = known.color(scheme, schemes), 0.7 * ((rank + 0.5) / len(schemes) - 0.5)
             ax.plot([], [], color=color, lw=2, label=plain(f"{known.title(scheme)} (n = {len(runs)})"))
             for at, label in enumerate(labels):
                 if values := [run[label] for run in runs if label in run]:
@@ -129,7 +120,7 @@ def overlay(probed: list[Probed]) -> bytes:
                     ax.plot([fmean(values)] * 2, [at + beside - 0.18, at + beside + 0.18], color=color, lw=2)
         ax.axvline(0, color="black", lw=0.6)
         ax.set_xscale("symlog", linthresh=LINEAR)
-        ax.set_xlim(min(-LINEAR / 2, lowest), None)
+        ax.set_xlim(min(-LINEAR / 2, *(cost for run in probed for cost in run.costs.values())), None)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.set(yticks=range(len(labels)), yticklabels=map(plain, labels), ylim=(len(labels) - 0.5, -0.5))
         ax.set(xlabel="increase of the held-out loss, nats per answer token")
@@ -148,9 +139,7 @@ def rebuild(paths: list[Path]) -> None:
         try:
             write(json.loads(read_file(path)), path.with_suffix(""), drawn=len(paths) == 1)
             found.append(read(path))
-        except OSError as error:
-            raise ConfigError(f"{path}: holds no probes ({error.strerror})") from None
-        except DAMAGE as error:
-            raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {error})") from None
-    if len(found) > 1 and len({(run.task, run.scale) for run in found}) == 1 and any(map(any, costs(found).values())):
+        except (OSError, *DAMAGE) as error:
+            raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {first_line(error)})") from None
+    if len(found) > 1 and len({(run.task, run.scale) for run in found}) == 1 and any(run.costs for run in found):
         write_whole(paths[0].with_name(OVERLAY), overlay(found))

@@ -1,10 +1,10 @@
 """results/published.yaml: titles and colours, how tasks are shown, and published results to show beside ours."""
 
 import copy
+import math
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,7 +13,6 @@ from rope_lab.places import ROOT
 from rope_lab.results.metrics import METRICS, Metric, declared
 from rope_lab.results.runs import Run, one_line
 
-PUBLISHED = ROOT / "results" / "published.yaml"
 SPARE_COLORS = ("#F0E442", "#6A3D9A", "#B15928", "#1B9E77", "#E7298A", "#A6761D", "#66C2A5", "#FB9A99")
 LONGEST = 160  # characters of a title
 
@@ -30,10 +29,10 @@ class Threshold:
     def first_step(self, run: Run) -> float:
         """The first evaluated step at which a run is there, infinite if it never is; nan without its curve."""
         if self.metric not in run.curves:
-            return float("nan")
+            return math.nan
         reached = operator.ge if declared(self.metric).higher_is_better else operator.le
         curve = zip(*run.curves[self.metric], strict=True)
-        return next((float(step) for step, value in curve if reached(value, self.value)), float("inf"))
+        return next((float(step) for step, value in curve if reached(value, self.value)), math.inf)
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,24 @@ class TaskReport:
     mirrors: list[str] = field(default_factory=list)
     attributes: dict[str, str] = field(default_factory=dict)
 
+    def published_gains(self, scheme: str, other: str) -> list[float]:
+        """Those of the versions of the write-up that have both schemes; a figure may be followed by words."""
+        versions = zip(*(self.published.get(each, []) for each in (scheme, other)), strict=False)
+        return [self.metric.sign * (float(ours.split()[0]) - float(theirs.split()[0])) for ours, theirs in versions]
+
 
 class Published:
-    """The content of published.yaml."""
+    """The content of published.yaml.
 
-    def __init__(self, path: Path = PUBLISHED):
-        content = yaml.safe_load(path.read_text("utf-8"))
-        self.baseline, self.contender = content["baseline"], content["contender"]
+    compares: whether runs are compared with the baseline; those of a plan are compared in plan.md alone
+    """
+
+    def __init__(self):
+        content = yaml.safe_load((ROOT / "results" / "published.yaml").read_text("utf-8"))
+        self.baseline, self.contender, self.compares = content["baseline"], content["contender"], True
         self.schemes, self.tasks, self.scales = content["schemes"], content["tasks"], content["scales"]
         self.attributes, self.rotations = content["attributes"], content["rotations"]
-        self.untested = content["untested"]
+        self.untested, self.uses = content["untested"], content["uses"]
 
     def against(self, baseline: str, contender: str = "") -> "Published":
         """The same with another baseline and contender; a contender that becomes the baseline changes places."""
@@ -69,6 +76,22 @@ class Published:
         other.contender = contender or (self.baseline if baseline == self.contender else self.contender)
         other.baseline = baseline
         return other
+
+    def comparing(self, compares: bool) -> "Published":
+        """The same with or without comparisons."""
+        other = copy.copy(self)
+        other.compares = compares
+        return other
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Contender and baseline."""
+        return self.contender, self.baseline
+
+    @property
+    def titles(self) -> tuple[str, str]:
+        """Of contender and baseline."""
+        return self.title(self.contender), self.title(self.baseline)
 
     def tests(self, scale: str, pairs: int) -> bool:
         """Whether a difference of so many pairs is tested; otherwise it is an estimate with its interval alone."""
@@ -86,18 +109,16 @@ class Published:
             thresholds = [Threshold("95% right", metric.name, 0.95)] if metric.share else []
             return TaskReport(task, metric, thresholds=thresholds)
         report = dict(self.tasks[task])
-        shown = report.pop("shown")
-        metric = replace(declared(report["metric"]), name=report.pop("metric"), **shown)
-        named = report.pop("named", {}).items()
-        values = [(names, settings.get(each), data if each.endswith(".corpus") else "") for each, names in named]
-        names = [one_line(str(names.get(v, file or v)), LONGEST) for names, v, file in values if v is not None]
-        if names:
-            report["title"] += f" ({', '.join(names)})"
+        name, shown, named = report.pop("metric"), report.pop("shown"), report.pop("named", {})
+        values = {key: settings[key] for key in named if settings.get(key) is not None}
+        names = [named[k].get(v, (k.endswith(".corpus") and data) or v) for k, v in values.items()]
+        report["title"] += f" ({', '.join(one_line(str(each), LONGEST) for each in names)})" if names else ""
         beside = {
-            title: replace(declared(name), name=name, **(shown if declared(name).share else {}))
-            for title, name in report.pop("beside").items()
+            title: replace(declared(each), name=each, **(shown if declared(each).share else {}))
+            for title, each in report.pop("beside").items()
         }
         thresholds = [Threshold(**threshold) for threshold in report.pop("thresholds")]
+        metric = replace(declared(name), name=name, **shown)
         return TaskReport(metric=metric, thresholds=thresholds, beside=beside, **report)
 
     def title(self, scheme: str) -> str:

@@ -1,6 +1,5 @@
 """The record of one run, as it is kept, compared and plotted: the only check that records pass."""
 
-import reprlib
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
@@ -13,19 +12,18 @@ from rope_lab.text import flat, nested, plain
 
 VERSION = 1  # of the format of a kept line
 MIXED = " → "  # between the values that the parts of a resumed run have
-SIZES = ("train.steps", "train.batch_size", "train.seq_len", "eval.problems")  # settings that every run has
+SIZES = {"train.steps", "train.batch_size", "train.seq_len", "eval.problems"}  # settings that every run has
 DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError)  # what reading a record raises
 
 Name = Annotated[str, StringConstraints(pattern=r"^\w[\w-]{0,60}$")]  # part of the names of figures
+Key = Annotated[str, StringConstraints(pattern=r"^-?\d+$")]
 Whole = Annotated[int, Field(ge=0)]
 Number = int | float
-Curve = Annotated[tuple[list[Whole], list[Number]], Field(strict=False)]
-Slice = dict[Annotated[str, StringConstraints(pattern=r"^-?\d+$")], Annotated[tuple[int, Number], Field(strict=False)]]
 
 
-@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class Run:
-    """One run: its identity, origin, final metrics and curves.
+    """One run: its identity, origin, final metrics and curves. Raises pydantic's ValidationError, a ValueError.
 
     numerics … threads: if parts of a resumed run differ, their values joined by `MIXED`
     plugin:   of a task or scheme of the user's own, `{"position": digest}` of its files
@@ -35,8 +33,6 @@ class Run:
     slices:   attribute → value → (count, mean), see `rope_lab/train/evaluate.py`
     floor:    the Bayes-optimal loss on the held-out text: `loss`, and by `answer_position`; or empty
     data:     the name of the file or folder that the text is from; empty if the task writes its own
-
-    Raises pydantic's ValidationError, a ValueError; `reason` puts it into words.
     """
 
     task: Name
@@ -60,16 +56,14 @@ class Run:
     metrics: dict[str, Number]
     settings: dict[str, Any]
     position_settings: dict[str, Any]
-    curves: dict[str, Curve]
-    slices: dict[str, Slice]
+    curves: dict[str, tuple[list[Whole], list[Number]]]
+    slices: dict[str, dict[Key, tuple[int, Number]]]
     floor: dict[str, Any]
     data: str = ""
 
     def __post_init__(self):
-        for name in SIZES:
-            size = self.settings.get(name)
-            if not isinstance(size, int) or size < (name != "train.steps"):  # 0: evaluated, as it was begun
-                raise ValueError(f"{name} is {size!r}: must be a whole number above 0")
+        if missing := SIZES - self.settings.keys():
+            raise ValueError(f"{', '.join(sorted(missing))}: missing among the settings")
         for name, (steps, values) in self.curves.items():
             if not steps or len(steps) != len(values) or sorted(set(steps)) != steps:
                 raise ValueError(f"the curve of {name} must have a value for each of its increasing steps")
@@ -133,16 +127,13 @@ def to_record(run: Run) -> dict[str, Any]:
 
 def differing(first: Run, second: Run) -> list[str]:
     """The numbers in which two records of one run differ: `eval/loss 0.51 and 0.52`."""
-    found = [
-        f"{name} {first.metrics[name]} and {second.metrics[name]}"
-        for name in sorted(first.metrics)
-        if first.metrics[name] != second.metrics.get(name, first.metrics[name])
-    ]
-    for name in sorted(first.curves.keys() & second.curves.keys()):
-        ours, theirs = (dict(zip(*run.curves[name], strict=True)) for run in (first, second))
-        steps = [step for step in ours if ours[step] != theirs.get(step, ours[step])]
-        found += [f"{name} {ours[step]} and {theirs[step]} at step {step:,}" for step in steps[:1]]
-    return found
+    ours, theirs = _numbers(first), _numbers(second)
+    return [f"{k} {v} and {theirs[k]}" for k, v in ours.items() if theirs.get(k, v) != v]
+
+
+def _numbers(run: Run) -> dict[str, Number]:
+    points = {f"{k} at step {s:,}:": v for k, curve in run.curves.items() for s, v in zip(*curve, strict=True)}
+    return dict(sorted(run.metrics.items())) | points
 
 
 def reason(error: Exception, depth: int | None = 2) -> str:
@@ -154,7 +145,7 @@ def reason(error: Exception, depth: int | None = 2) -> str:
     if first["type"] == "missing":
         return f"{where} is missing"
     said = first["msg"].removeprefix("Value error, ")
-    return f"{where} is {reprlib.repr(first['input'])}: {said}" if where else said
+    return f"{where} is {one_line(repr(first['input']), 40)}: {said}" if where else said
 
 
 def first_three(lines: list[str]) -> str:

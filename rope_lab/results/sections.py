@@ -7,95 +7,88 @@ import pandas as pd
 from rope_lab.results import series
 from rope_lab.results.groups import Group, numbers
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS
-from rope_lab.results.stats import ALPHA, PairedDifference, sign_p, wilson, without_worst
+from rope_lab.results.stats import ALPHA, sign_p, wilson, without_worst
 from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, number, signed, strong_if
 from rope_lab.results.verdicts import Verdict, family_of
 
-Differences = dict[str, PairedDifference | None]  # by scheme
 RANGE = "[…]: 95% interval over seeds; (…): the range, of two runs or if that interval would hold impossible values"
+WORST = "worst removed: the mean without a scheme's worst seed"
 
 
-def section(group: Group, verdict: Verdict | None, compared: bool = True) -> Section:
-    """A group's tables and sentences.
-
-    verdict: that of contender and baseline here, whose p the schemes' table shows too
-    compared: whether schemes are compared here; those of planned studies are compared in plan.md alone
-    """
-    differences, p, families = against_baseline(group, verdict) if compared else ({}, {}, "")
-    sentences = notes(group, differences, families)
-    if compared:
+def section(group: Group, verdict: Verdict | None) -> Section:
+    """A group's tables and sentences; `verdict`: of contender and baseline here, whose p the first table shows too."""
+    table, sentences = schemes(group, verdict)
+    if group.published.compares:
         sentences += [*_reached_thresholds(group), *_since_thresholds(group)]
+    beside = [f"{title}: {other.unit}" for title, other in group.report.beside.items() if title != other.unit]
     return Section(
         f"{group.title}, scale {group.scale}",
-        [schemes(group, differences, p)],
+        [table],
         [*sentences, *map(Strong, group.warnings())],
         [rotations(group), lengths(group)],
-        [every_seed(group, compared)],
-        details(group, compared),
+        [every_seed(group)],
+        ["; ".join([RANGE, WORST, *beside]), *details(group)],
     )
 
 
-def against_baseline(group: Group, verdict: Verdict | None) -> tuple[Differences, dict[str, float], str]:
-    """By scheme the difference to the baseline and its p, and the tests that p is corrected for, in words.
+def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
+    """Every scheme: published beside measured, against the baseline, and when it reaches thresholds; and what p is of.
 
     The contender's p is that of the verdict; those of the others are corrected for their number.
     """
-    baseline, contender = group.published.baseline, group.published.contender
-    others = [scheme for scheme in group.schemes if scheme != baseline and baseline in group.schemes]
-    differences = {scheme: group.difference(scheme, baseline) for scheme in others}
-    here = [scheme for scheme in others if differences[scheme] and not (verdict and scheme == contender)]
-    corrected, family = family_of([differences[scheme].p for scheme in here], "schemes here", "this comparison")
+    published, title, digits = group.published, group.published.title, group.metric.digits
+    differences = {scheme: group.difference(group.pairs(scheme, published.baseline)) for scheme in group.others}
+    found = {scheme: each for scheme, each in differences.items() if each}
+    here = [scheme for scheme in found if not (verdict and scheme == published.contender)]
+    corrected, family = family_of([found[scheme].p for scheme in here], "schemes here", "this comparison")
     p = dict(zip(here, corrected, strict=True))
-    if not verdict:
-        return differences, p, family
-    p[contender] = verdict.p
-    ours = f"{verdict.family} ({group.published.title(contender)}) and {family} (others)" if here else verdict.family
-    return differences, p, ours
-
-
-def schemes(group: Group, differences: Differences, p: dict[str, float]) -> Table:
-    """Every scheme: published beside measured, against the baseline, and when it reaches the thresholds."""
-    digits, title = group.metric.digits, group.published.title
-    published = group.report.published if group.is_published and not group.variant else {}
+    if verdict:
+        p[published.contender] = verdict.p
+        ours = f" ({title(published.contender)}) and {family} (others)" if here else ""
+        family = f"{verdict.family}{ours}"
+    versions = group.report.published if group.is_published and not group.variant else {}
     rows = []
     for scheme in group.schemes:
         runs, row = group.of(scheme), {"scheme": title(scheme)}
-        if published:
-            row["published"] = " / ".join(published.get(scheme, [NONE]))
+        if versions:
+            row["published"] = " / ".join(versions.get(scheme, [NONE]))
         row[f"mean, {group.metric.unit}"] = mean_of(runs.value, digits, group.metric.most)
         if differences:
-            found, p_here = differences.get(scheme), p.get(scheme, math.nan)
-            difference = signed(found.difference, digits) if found else NONE
-            row |= {f"− {title(group.published.baseline)}": strong_if(p_here < ALPHA, difference)}
-            row |= {"p": number(p_here, None)}
+            difference = signed(found[scheme].difference, digits) if scheme in found else NONE
+            row[f"− {title(published.baseline)}"] = strong_if(p.get(scheme, math.nan) < ALPHA, difference)
+            row["p"] = number(p.get(scheme, math.nan), None)
         row |= _thresholds(group, scheme)
         if group.optimum:
             row["above the floor"] = number(runs.value.mean() - group.optimum, digits)
         rows.append(row)
-    return Table(rows, "Schemes")
-
-
-def notes(group: Group, differences: Differences, families: str) -> list[str]:
-    """A sentence on each kind of column of `schemes`."""
-    lines, tested = [], {found.tested for found in differences.values() if found}
+    lines, tested = [], {published.tests(group.scale, each.difference.n) for each in found.values()}
     if False in tested:
-        lines.append(f"with {group.published.untested[group.scale]} pairs or fewer: estimate and 95% interval, no test")
+        lines.append(f"with {published.untested[group.scale]} pairs or fewer: estimate and 95% interval, no test")
     if True in tested:
-        baseline = group.published.title(group.published.baseline)
-        lines.append(f"p: paired t test against {baseline}, corrected (Holm, 1979) for {families}")
+        lines.append(f"p: paired t test against {title(published.baseline)}, corrected (Holm, 1979) for {family}")
     if thresholds := [threshold.name for threshold in group.report.thresholds]:
         lines.append(f"{', '.join(thresholds)}: how many seeds get there, and at which step in the median")
-    return lines
+    return Table(rows, "Schemes"), lines
+
+
+def _thresholds(group: Group, scheme: str) -> dict[str, str]:
+    """A cell for each threshold: how many seeds reach it, and the median step."""
+    cells = {}
+    for threshold in group.report.thresholds:
+        steps = group.first_steps(scheme, threshold)
+        when = f", {steps.median():,.0f}" if math.isfinite(steps.median()) else ""
+        cells[threshold.name] = f"{(steps < math.inf).sum()} of {len(steps)}{when}" if len(steps) else NONE
+    return cells
 
 
 def _reached_thresholds(group: Group) -> list[str]:
     """For each threshold that some seed reaches under one of contender and baseline alone: how many do under each."""
-    lines, pair = [], (group.published.baseline, group.published.contender)
-    theirs, ours = map(group.published.title, pair)
+    lines, pair = [], group.published.pair
+    ours, theirs = group.published.titles
     for threshold in group.report.thresholds:
         steps = pd.DataFrame({scheme: group.first_steps(scheme, threshold) for scheme in pair}).dropna()
-        reached = steps[steps.index.isin(group.pairs(*pair[::-1]).index)] < math.inf
-        base, other = (reached[scheme] for scheme in pair)
+        reached = steps[steps.index.isin(group.pairs(*pair).index)] < math.inf
+        other, base = (reached[scheme] for scheme in pair)
         alone = int((base & ~other).sum()), int((other & ~base).sum())
         if any(alone):
             tested = group.published.tests(group.scale, len(reached))
@@ -112,24 +105,23 @@ def _since_thresholds(group: Group) -> list[str]:
 
     Only under a constant learning rate, which would otherwise have fallen less for the scheme that was first.
     """
-    pair, lines = (group.published.contender, group.published.baseline), []
+    lines = []
     for threshold in group.report.thresholds:
         constant = threshold.since and group.settings.get("train.decay") == "none"
-        if constant and (found := group.difference_since(*pair, threshold)):
+        if constant and (found := group.difference_since(threshold)):
             d, digits = found.difference, group.metric.digits
             interval = f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})" if d.n > 1 else ""
             lines.append(
                 f"At the same number of steps after each run {threshold.name}, "
-                f"{' − '.join(map(group.published.title, pair))} is {d.mean:+.{digits}f}{interval} over {d.n} "
+                f"{' − '.join(group.published.titles)} is {d.mean:+.{digits}f}{interval} over {d.n} "
                 f"pair{'s' if d.n > 1 else ''}."
             )
     return lines
 
 
-def every_seed(group: Group, compared: bool = True) -> Table:
-    """Every seed of every scheme, the write-up's protocol and, where `compared`, the sign-flip test."""
-    baseline, metric = group.published.baseline, group.metric
-    rows = []
+def every_seed(group: Group) -> Table:
+    """Every seed of every scheme, the write-up's protocol, and the means of further metrics."""
+    metric, rows = group.metric, []
     for scheme in group.schemes:
         runs = group.of(scheme)
         row = {
@@ -144,12 +136,6 @@ def every_seed(group: Group, compared: bool = True) -> Table:
         for title, other in group.report.beside.items():
             values = [run.metrics.get(other.name, math.nan) for run in runs.run]
             row[title] = number(other.times * sum(values) / len(values) if values else math.nan, other.digits)
-        if compared:
-            found = group.difference(scheme, baseline) if scheme != baseline else None
-            is_tested = found and found.difference.n > 1 and not math.isnan(found.p_signs)
-            row["pairs"] = str(found.difference.n) if found else NONE
-            least = 2 / 2**found.difference.n if found else NONE  # that so many seeds can give
-            row["sign-flip p (least)"] = f"{found.p_signs:.2g} ({least:.2g})" if is_tested else NONE
         rows.append(row)
     return Table(rows, "Every seed")
 
@@ -172,31 +158,34 @@ def rotations(group: Group) -> Table:
 
 def lengths(group: Group) -> Table:
     """By length, problems right in percent, or the loss: the mean over seeds, the least and the most."""
-    shortest, longest = group.trained_lengths or (0, math.inf)
-    beyond = {n: "shorter" if n < shortest else "longer" for n in group.lengths if not shortest <= n <= longest}
+    if not group.lengths:
+        return Table([])
     graded = group.length_kind == LENGTH
     times, digits, spread = (100, 1, 0) if graded else (1, 3, 3)
-    rows = []
-    slices = group.slices(group.length_kind)
-    means = {key: times * values for key, values in slices.groupby(["scheme", "value"])["mean"]}
-    for scheme in group.schemes if group.lengths else []:
-        row = {group.report.length["title"]: group.published.title(scheme)}
-        for n in group.lengths:
-            values = means.get((scheme, n), [])
-            several = f" ({min(values):.{spread}f}–{max(values):.{spread}f})" if len(values) > 1 else ""
-            cell = f"{values.mean():.{digits}f}{several}" if len(values) else NONE
-            row[f"{n} ({beyond[n]})" if n in beyond else f"{n}"] = cell
-        rows.append(row)
+
+    def cell(values: pd.Series) -> str:
+        values = times * values
+        several = f" ({min(values):.{spread}f}–{max(values):.{spread}f})" if len(values) > 1 else ""
+        return f"{values.mean():.{digits}f}{several}"
+
+    shortest, longest = group.trained_lengths or (0, math.inf)
+    beyond = {n: "shorter" if n < shortest else "longer" for n in group.lengths if not shortest <= n <= longest}
+    cells = group.slices(group.length_kind).groupby(["scheme", "value"])["mean"].agg(cell).unstack("value")
+    cells = (
+        cells.reindex(group.schemes)
+        .fillna(NONE)
+        .rename(columns=lambda n: f"{n} ({beyond[n]})" if n in beyond else f"{n}")
+    )
+    cells.insert(0, group.report.length["title"], [group.published.title(scheme) for scheme in cells.index])
+    above = " above the Bayes-optimal loss" if series.above_floor(group, LENGTH_LOSS) else ""
+    words = f"Loss up to given lengths, from the one before, in nats per token{above}"
     if graded:
         words = "Problems of given lengths whose whole completion is right, in percent"
-    else:
-        above = " above the Bayes-optimal loss" if group.lengths and series.above_floor(group, LENGTH_LOSS) else ""
-        words = f"Loss up to given lengths, from the one before, in nats per token{above}"
     unlike = f"; {', '.join(sorted(set(beyond.values())))}: than any of training" if beyond else ""
-    return Table(rows, "By length", f"{words}: mean over seeds (least–most){unlike}.")
+    return Table(cells.to_dict("records"), "By length", f"{words}: mean over seeds (least–most){unlike}.")
 
 
-def details(group: Group, compared: bool = True) -> list[str]:
+def details(group: Group) -> list[str]:
     """Recipe, seeds, deviations from the write-up, and where the runs come from: a line each."""
     s, metric = group.settings, group.metric
     n = s.get("eval.problems_at_end") or s["eval.problems"]
@@ -204,14 +193,10 @@ def details(group: Group, compared: bool = True) -> list[str]:
     graded = any("eval/accuracy" in run.metrics for run in group.runs.run)
     held_out = f"{n:,} held-out problems" if graded else "the held-out text"
     seeds = group.runs.groupby("scheme", sort=False).seed
-    columns = [RANGE, "worst removed: the mean without a scheme's worst seed"]
-    columns += [f"{title}: {other.unit}" for title, other in group.report.beside.items() if title != other.unit]
-    columns += ["least: the smallest p of so many pairs"] if compared else []
     lines = [
         f"recipe {group.recipe_id}: {s['train.steps']:,} optimizer steps = {sequences:,} sequences = "
         f"{sequences * s['train.seq_len']:,} tokens; {held_out}",
         "seeds: " + "; ".join(f"{group.published.title(name)} {numbers(each)}" for name, each in seeds),
-        "; ".join(columns),
     ]
     if group.is_published and (deviations := group.deviations()):
         lines.append("differs from the write-up in " + "; ".join(deviations))
@@ -228,13 +213,3 @@ def details(group: Group, compared: bool = True) -> list[str]:
     for name in ("numerics", "commit", "torch", "hardware", "threads"):
         lines.append(f"{name}: {', '.join(sorted(group.runs[name].astype(str).unique()))}")
     return lines
-
-
-def _thresholds(group: Group, scheme: str) -> dict[str, str]:
-    """A cell for each threshold: how many seeds reach it, and the median step."""
-    cells = {}
-    for threshold in group.report.thresholds:
-        steps = group.first_steps(scheme, threshold)
-        when = f", {steps.median():,.0f}" if math.isfinite(steps.median()) else ""
-        cells[threshold.name] = f"{(steps < math.inf).sum()} of {len(steps)}{when}" if len(steps) else NONE
-    return cells

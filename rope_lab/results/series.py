@@ -1,11 +1,15 @@
-"""Plotted quantities of a group: losses above their floor, slices by value or in bins, bands of means."""
+"""What figures and charts plot: panels, each one frame of points and how its axes read."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from rope_lab.results.frame import curve
 from rope_lab.results.groups import Group
-from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES, POSITION
+from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES, POSITION, Metric
 from rope_lab.results.stats import LEVEL
 
 MANY, BINS = 24, 8  # an attribute with more than so many values is plotted in so many bins
@@ -14,9 +18,70 @@ FEW = 6  # schemes: more than these are drawn without intervals
 FEWEST = 3  # seeds of which an interval is plotted
 
 
-def score_label(group: Group) -> str:
-    """The axis label of the metric."""
-    return group.metric.unit + (f" above the Bayes-optimal {group.optimum:.3g}" if group.optimum else "")
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes.
+
+    points: a row a point, `scheme seed x y ended`; runs that have not ended are shown and count in no mean
+    title, x, y: of the panel and its axes
+    log:    whether y is logarithmic, as of a loss above its floor
+    most:   the largest possible value, of shares; otherwise infinite
+    """
+
+    points: pd.DataFrame
+    title: str
+    x: str
+    y: str
+    log: bool = False
+    most: float = np.inf
+
+    @property
+    def schemes(self) -> list[str]:
+        return list(self.points.scheme.unique())
+
+    def means(self) -> pd.DataFrame:
+        """By `scheme` and `x` the mean over seeds `y`, their number `n` and its 95% interval, `low` to `high`.
+
+        The interval is clipped to what is possible; its ends are nan of fewer seeds than FEWEST.
+        """
+        ended = self.points[self.points.ended].dropna(subset="y")
+        table = ended.groupby(["scheme", "x"], sort=False).y.agg(["mean", "count", "sem"]).sort_index(level="x")
+        half = table["sem"] * stats.t.ppf((1 + LEVEL) / 2, (table["count"] - 1).where(table["count"] >= FEWEST))
+        ends = {"low": (table["mean"] - half).clip(0), "high": (table["mean"] + half).clip(upper=self.most)}
+        return table.assign(**ends).rename(columns={"mean": "y", "count": "n"}).drop(columns="sem").reset_index()
+
+
+def over_training(group: Group, metric: Metric) -> Panel:
+    """A metric against optimizer steps; of a loss with a floor, the excess over it."""
+    floor = metric.times * group.floor if metric.baseline and metric.name == group.metric.name else 0.0
+    ended = set(group.finished.run_id)
+    rows = []
+    for run in group.runs[group.runs.scheme.isin(best(group))].itertuples():
+        values = metric.times * curve(run.run, metric.name) - floor
+        rows += [(run.scheme, run.seed, step, y, run.run_id in ended) for step, y in values.items()]
+    unit = metric.unit + (f" above the Bayes-optimal {floor:.3g}" if floor else "")
+    return Panel(points_frame(rows), unit, "optimizer steps", unit, floor > 0, metric.most)
+
+
+def by_value(group: Group, attribute: str) -> Panel:
+    """Shares of problems, or losses above their floor if that is known, by an attribute of them or bins of it."""
+    slices, some = group.slices(attribute), next(run for run in group.finished.run if attribute in run.slices)
+    is_length, share = attribute in (LENGTH, LENGTH_LOSS), attribute not in LOSS_ATTRIBUTES
+    below = {int(value): nats for value, (_, nats) in some.floor.get(attribute, {}).items()}
+    if not is_length:
+        slices = binned(slices, edges({int(value): count for value, (count, _) in some.slices[attribute].items()}))
+    shown = slices[slices.scheme.isin(best(group, attribute if is_length else ""))]
+    rows = [(r.scheme, r.seed, r.value, r.mean - below.get(r.value, 0), True) for r in shown.itertuples()]
+    log = above_floor(group, attribute)
+    unit = "share of problems right" if share else "nats above the Bayes-optimal loss" if log else group.metric.unit
+    name = group.report.attributes.get(attribute) or group.published.attributes.get(attribute, attribute)
+    x = group.report.length["title"] if is_length else name
+    return Panel(points_frame(rows), f"By {x}", x, unit, log, 1 if share else np.inf)
+
+
+def points_frame(rows: Iterable[tuple]) -> pd.DataFrame:
+    """The points of a panel."""
+    return pd.DataFrame(rows, columns=["scheme", "seed", "x", "y", "ended"]).astype({"x": float, "ended": bool})
 
 
 def published(group: Group, scheme: str) -> float | None:
@@ -36,35 +101,20 @@ def best(group: Group, length: str = "") -> list[str]:
     if length:
         means, higher = group.slices(length).groupby(["value", "scheme"])["mean"].mean(), length == LENGTH
         means = means.xs(means.index.get_level_values("value").max())
-    pair = [s for s in (group.published.baseline, group.published.contender) if s in group.schemes]
+    pair = [s for s in group.published.pair if s in group.schemes]
     others = [s for s in means.sort_values(ascending=not higher).index if s not in pair]
     chosen = {*pair, *others[: FEW - len(pair)]}
     return [scheme for scheme in group.schemes if scheme in chosen]
 
 
-def sliced(group: Group) -> list[str]:
-    """The attributes of the problems to plot; answer position only of losses or above a floor."""
-    attributes = next((list(run.slices) for run in group.finished.run if run.slices), [])
+def attributes(group: Group) -> list[str]:
+    """The attributes of the problems to plot, lengths first; answer position only of losses or above a floor."""
+    lengths = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
+    recorded = next((list(run.slices) for run in group.finished.run if run.slices), [])
     omitted = {LENGTH, LENGTH_LOSS, *group.report.mirrors}
-    return [a for a in attributes if a not in omitted and (a != POSITION or group.floor > 0 or not group.metric.share)]
-
-
-def by_value(group: Group, attribute: str) -> dict[str, pd.DataFrame]:
-    """By scheme, the means by value of an attribute or by bins of it: a row each, a column a seed.
-
-    Shares of problems; losses, above the floor if that is known.
-    """
-    slices, some = group.slices(attribute), next(run for run in group.finished.run if attribute in run.slices)
-    counts = pd.Series({int(value): count for value, (count, _) in some.slices[attribute].items()})
-    below = pd.Series({int(v): nats for v, (_, nats) in some.floor.get(attribute, {}).items()}, dtype=float)
-    lower = None if attribute in (LENGTH, LENGTH_LOSS) else edges(counts)
-    tables = {}
-    for scheme, runs in slices.groupby("scheme", sort=False):
-        seeds = runs.groupby("seed", sort=False)
-        lines = {s: run.set_index("value")["mean"] if lower is None else binned(run, lower) for s, run in seeds}
-        table = pd.DataFrame(lines).sort_index()
-        tables[scheme] = table.sub(below.reindex(table.index, fill_value=0), axis=0)
-    return tables
+    if group.metric.share and not group.floor:
+        omitted.add(POSITION)
+    return lengths + [attribute for attribute in recorded if attribute not in omitted]
 
 
 def above_floor(group: Group, attribute: str) -> bool:
@@ -75,26 +125,19 @@ def above_floor(group: Group, attribute: str) -> bool:
     return attribute in LOSS_ATTRIBUTES and any(mean for _, mean in some.floor.get(attribute, {}).values())
 
 
-def band(table: pd.DataFrame) -> pd.DataFrame:
-    """The mean over the seeds of each row and its 95% interval: `mean low high`, ends nan of fewer than FEWEST."""
-    n, mean = table.count(axis=1), table.mean(axis=1)
-    half = table.sem(axis=1) * stats.t.ppf((1 + LEVEL) / 2, (n - 1).where(n >= FEWEST))
-    return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
-
-
-def edges(counts: pd.Series) -> np.ndarray:
+def edges(counts: dict[int, int]) -> np.ndarray:
     """The lower ends of an attribute's bins: its values, or, if they are many, ranges of about as many problems."""
-    counts = counts.sort_index()
-    values, below = counts.index.to_numpy(), counts.cumsum().to_numpy()  # below: problems up to each value
+    values = np.array(sorted(counts))
+    below = np.cumsum([counts[value] for value in values])  # problems up to each value
     if len(values) <= MANY:
         return values
     return np.unique(values[np.searchsorted(below, np.ceil((below[-1] - 1) * np.arange(BINS) / BINS), side="right")])
 
 
-def binned(run: pd.DataFrame, edges: np.ndarray) -> pd.Series:
-    """The mean of the problems in each bin, by the bin's centre; `run`, with `value count mean`."""
-    ends = np.append(edges[1:] - 1, max(run.value.max(), edges[-1]))
-    bins = np.maximum(np.searchsorted(edges, run.value, side="right") - 1, 0)  # below the first edge: in its bin
-    sums = pd.DataFrame({"count": run["count"], "sum": run["count"] * run["mean"]}).groupby(bins).sum()
-    centres = (edges + ends)[sums.index] / 2
-    return pd.Series((sums["sum"] / sums["count"]).to_numpy(), index=centres)
+def binned(slices: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
+    """`Group.slices` with the problems of each bin in one row, at the bin's centre."""
+    ends = np.append(edges[1:] - 1, max(slices.value.max(), edges[-1]))
+    bins = np.maximum(np.searchsorted(edges, slices.value, side="right") - 1, 0)  # below the first edge: in its bin
+    sums = slices.assign(value=(edges + ends)[bins] / 2, mean=slices["count"] * slices["mean"])
+    sums = sums.groupby(["scheme", "seed", "value"], sort=False).sum().reset_index()
+    return sums.assign(mean=sums["mean"] / sums["count"])

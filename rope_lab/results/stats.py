@@ -7,7 +7,7 @@ Because the same seed gives every scheme the same initial weights and batches, s
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 from scipy import optimize, stats
@@ -35,23 +35,14 @@ class Interval:
 class PairedDifference:
     """A scheme against another over the seeds that both have.
 
-    difference: scheme − other, with Student's t interval over the seeds
-    p:          of the paired t test; nan if the differences are all alike but not 0, with no spread to go by
+    difference:  scheme − other, with Student's t interval over the seeds
+    p:           of the paired t test; nan of one pair, untested, or if the differences are all alike but not 0
     differences: of each seed
-    tested:     whether to test; p and p_signs are nan if not
     """
 
     difference: Interval
     p: float
     differences: np.ndarray
-    tested: bool = True
-
-    @cached_property
-    def p_signs(self) -> float:
-        """Of the permutation test that flips the sign of each seed's difference (two-sided)."""
-        if not self.tested:
-            return np.nan
-        return sign_flip_p(self.differences) if self.difference.n > 1 else 1.0
 
 
 def t_interval(values: Sequence[float]) -> Interval:
@@ -66,15 +57,13 @@ def t_interval(values: Sequence[float]) -> Interval:
 def paired_difference(scheme: Sequence[float], other: Sequence[float], tested: bool = True) -> PairedDifference:
     """Compares two schemes seed by seed: `scheme[i]` and `other[i]` are of the same seed."""
     differences = np.asarray(scheme, dtype=float) - np.asarray(other, dtype=float)
-    n = len(differences)
-    interval = t_interval(differences)
-    if n < 2 or not tested:
-        return PairedDifference(interval, np.nan, differences, tested)
-    if np.ptp(differences) <= ROUNDED * np.abs([scheme, other]).max():
-        p = 1.0 if not differences.any() else np.nan
-    else:
-        p = float(stats.ttest_1samp(differences, 0.0).pvalue)
-    return PairedDifference(interval, p, differences)
+    p = np.nan
+    if len(differences) > 1 and tested:
+        if np.ptp(differences) > ROUNDED * np.abs([scheme, other]).max():
+            p = float(stats.ttest_1samp(differences, 0.0).pvalue)
+        elif not differences.any():
+            p = 1.0
+    return PairedDifference(t_interval(differences), p, differences)
 
 
 def sign_flip_p(differences: Sequence[float] | np.ndarray, exact: int = EXACT_PAIRS, samples: int = 2**20) -> float:
@@ -125,8 +114,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 @cache  # of thousands of runs, many have as many
 def wilson(successes: int, n: int) -> tuple[float, float]:
     """Wilson's 95% interval of a proportion: for one model's accuracy on n problems."""
-    interval = stats.binomtest(successes, n).proportion_ci(LEVEL, method="wilson")
-    return float(interval.low), float(interval.high)
+    low, high = stats.binomtest(successes, n).proportion_ci(LEVEL, method="wilson")
+    return float(low), float(high)
 
 
 def without_worst(values: Sequence[float], higher_is_better: bool) -> float:

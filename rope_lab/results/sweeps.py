@@ -3,8 +3,6 @@
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -12,15 +10,15 @@ import pandas as pd
 
 from rope_lab.results import sections
 from rope_lab.results.groups import Group
-from rope_lab.results.published import LONGEST, TaskReport
+from rope_lab.results.published import LONGEST
 from rope_lab.results.runs import one_line
+from rope_lab.results.series import Panel, points_frame
 from rope_lab.results.stats import expected_best, paired_difference
-from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, signed, strong_if
+from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, number, signed, strong_if
 from rope_lab.text import show
 
 FEWEST_WORDS = 3  # values of a setting that is not a number: two are a comparison of two recipes
 BUDGETS = 6  # columns of the expected best
-GAIN = "− at the recipe's"
 TUNED = (
     "What tuning gains. Best of n: the expected best of n values drawn at random, with replacement, from those above, "
     "on one seed (Dodge et al., 2019); mean over the seeds that a scheme has at every value. A best value is chosen by "
@@ -28,111 +26,76 @@ TUNED = (
 )
 
 
-@dataclass(frozen=True, eq=False)
 class Sweep:
     """Recipes that differ in one setting, and their runs.
 
-    groups:  each value of the setting, in order → the runs that have it
-    variant: the settings that all of them share and that the usual recipe does not have
+    groups: each value of the setting, in order → the runs that have it
+    others: those that are not of the usual recipe, which has a section of its own
+    recipe: the index of the usual recipe's value; None if no group is of it
+    scores: of each scheme with runs at two values or more, if any has: a row a seed, a column a value's index; a run
+            that diverged counts with the worst value of all that finished. Runs may be paired whose row has the same
+            name: the seed, and the numerics of the code or, of a run of mixed origin, its own id
+    tuned:  of each, the expected best against budget: a row a seed that a scheme has at every value
+    diverged: scheme → index of the value → the number of runs that diverged
     """
 
-    setting: str
-    groups: dict[Any, Group]
-    variant: str = ""
+    def __init__(self, setting: str, groups: dict[Any, Group], variant: str = ""):
+        self.setting, self.groups, self.values = setting, groups, list(groups)
+        self.group = next(iter(groups.values()))  # for what they share
+        self.report, self.metric, self.published = self.group.report, self.group.metric, self.group.published
+        self.title = ", ".join(filter(None, [self.report.title, variant, f"by {setting}", f"scale {self.group.scale}"]))
+        self.recipe_id = f"{setting}-{self.group.recipe_id}".replace(".", "_")
+        self.others = {value: group for value, group in groups.items() if group.variant}
+        self.recipe = next((i for i, group in enumerate(groups.values()) if not group.variant), None)
+        runs = self._ended()
+        varied = runs.groupby("scheme")["at"].nunique()
+        varied = varied[varied > 1] if (varied > 1).any() else varied
+        self.schemes = sorted(varied.index, key=lambda scheme: (self.published.rank(scheme), scheme))
+        table = runs.pivot(index=["scheme", "seed", "pair_as"], columns="at", values="value")
+        table = table.reindex(columns=range(len(groups)))
+        self.scores = {scheme: table.loc[scheme] for scheme in self.schemes}
+        self.tuned = {scheme: self._tuned(scores.dropna()) for scheme, scores in self.scores.items()}
+        self.diverged = runs[runs.status == "diverged"].groupby(["scheme", "at"]).size().to_dict()
 
-    @property
-    def title(self) -> str:
-        return ", ".join(filter(None, [self.group.report.title, self.variant]))
-
-    @property
-    def group(self) -> Group:
-        """One of them, for what they share: the task, its report, the metric."""
-        return next(iter(self.groups.values()))
-
-    @property
-    def report(self) -> TaskReport:
-        return self.group.report
-
-    @property
-    def recipe_id(self) -> str:
-        return f"{self.setting}-{self.group.recipe_id}".replace(".", "_")
-
-    @property
-    def others(self) -> dict[Any, Group]:
-        """Those that are not of the usual recipe, which has a section of its own."""
-        return {value: group for value, group in self.groups.items() if group.variant}
-
-    @property
-    def values(self) -> list[Any]:
-        return list(self.groups)
-
-    @property
-    def recipe(self) -> int | None:
-        """The index of the usual recipe's value; None if no group is of it."""
-        return next((i for i, group in enumerate(self.groups.values()) if not group.variant), None)
-
-    @property
-    def optimum(self) -> float:
-        """The Bayes-optimal value if it is the same for all, otherwise 0."""
-        found = {group.optimum for group in self.groups.values()}
-        return found.pop() if len(found) == 1 else 0.0
-
-    @cached_property
-    def runs(self) -> pd.DataFrame:
-        """A row a run that ended: `scheme at seed value diverged pair_as`; `at` is the index of the setting's value.
-
-        A run that diverged counts with the worst value of all that finished. Runs of equal `pair_as` may be paired: it
-        is the numerics of their code, and of a run of mixed origin its own id.
-        """
-        parts = []
-        for at, group in enumerate(self.groups.values()):
-            ended = group.runs[(group.runs.status == "diverged") | group.runs.run_id.isin(group.finished.run_id)]
-            parts.append(ended.assign(value=group.finished.value, at=at))
+    def _ended(self) -> pd.DataFrame:
+        parts = [group.runs.assign(value=group.finished.value, at=at) for at, group in enumerate(self.groups.values())]
         runs = pd.concat(parts, ignore_index=True)
-        diverged = runs.status == "diverged"
-        worst = runs.value.min() if self.group.metric.higher_is_better else runs.value.max()
+        worst = runs.value.min() if self.metric.higher_is_better else runs.value.max()
         pair_as = runs.numbers.mask(runs.mixed.astype(bool), runs.run_id)
-        runs = runs.assign(value=runs.value.mask(diverged, worst), diverged=diverged, pair_as=pair_as)
-        return runs.dropna(subset="value")[["scheme", "at", "seed", "value", "diverged", "pair_as"]]
+        return runs.assign(value=runs.value.mask(runs.status == "diverged", worst), pair_as=pair_as).dropna(
+            subset="value"
+        )
 
-    @cached_property
-    def schemes(self) -> list[str]:
-        """Those that have runs at two values or more, in the order of published.yaml; if none has, all with a run."""
-        counts = self.runs.groupby("scheme")["at"].nunique()
-        varied = counts[counts > 1] if (counts > 1).any() else counts
-        return sorted(varied.index, key=lambda scheme: (self.group.published.rank(scheme), scheme))
-
-    @cached_property
-    def scores(self) -> dict[str, pd.DataFrame]:
-        """The final scores of each scheme: a row a seed and `pair_as`, a column a value's index; nan without a run."""
-        table = self.runs.pivot(index=["scheme", "seed", "pair_as"], columns="at", values="value")
-        table = table.reindex(columns=range(len(self.groups)))
-        return {scheme: each.droplevel("scheme") for scheme, each in table.groupby("scheme")}
+    def _tuned(self, scores: pd.DataFrame) -> pd.DataFrame:
+        sign, budgets = self.metric.sign, range(1, len(self.groups) + 1)
+        rows = [[sign * expected_best(sign * row, n) for n in budgets] for row in scores.to_numpy()]
+        return pd.DataFrame(rows, index=scores.index, columns=budgets, dtype=float)
 
     def best(self, scheme: str) -> int | None:
         """The index of the value with the best mean; None if all are alike or the scheme lacks one."""
         means = self.scores[scheme].mean()
         if means.isna().any() or means.nunique() == 1:
             return None
-        return int(means.idxmax() if self.group.metric.higher_is_better else means.idxmin())
+        return int(means.idxmax() if self.metric.higher_is_better else means.idxmin())
 
-    @cached_property
-    def tuned(self) -> dict[str, pd.DataFrame]:
-        """The expected best against budget: a row a seed that a scheme has at every value, a column a budget."""
-        sign, budgets = self.group.metric.sign, range(1, len(self.groups) + 1)
-        tables = {}
-        for scheme, scores in self.scores.items():
-            complete = scores.dropna()
-            rows = [[sign * expected_best(sign * row, n) for n in budgets] for row in complete.to_numpy()]
-            tables[scheme] = pd.DataFrame(rows, index=complete.index, columns=budgets, dtype=float)
-        return tables
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """The rows of its tables: each scheme alone, then, if they are compared, each with the baseline."""
+        baseline = self.published.baseline
+        compared = self.published.compares and baseline in self.schemes
+        alone = [(scheme, "") for scheme in self.schemes]
+        return alone + [(scheme, baseline) for scheme in self.schemes if compared and scheme != baseline]
 
-    def lines(self, compared: bool) -> list[tuple[str, str]]:
-        """The rows of its tables: each scheme alone, then, if `compared`, each with the baseline."""
-        baseline = self.group.published.baseline
-        compared = compared and baseline in self.schemes
-        others = [scheme for scheme in self.schemes if compared and scheme != baseline]
-        return [(scheme, "") for scheme in self.schemes] + [(scheme, baseline) for scheme in others]
+    def cell(self, ours: pd.Series, theirs: pd.Series | None) -> str:
+        """A mean, or a difference over the seeds that both have."""
+        if theirs is None:
+            return mean_of(ours.dropna(), self.metric.digits, self.metric.most)
+        pairs = pd.concat([ours, theirs], axis=1, keys=["ours", "theirs"]).dropna()
+        digits = self.metric.digits
+        return signed(paired_difference(pairs.ours, pairs.theirs).difference, digits) if len(pairs) else NONE
+
+    def label(self, scheme: str, other: str) -> str:
+        return " − ".join(map(self.published.title, filter(None, (scheme, other))))
 
 
 def find(groups: list[Group]) -> list[Sweep]:
@@ -140,18 +103,18 @@ def find(groups: list[Group]) -> list[Sweep]:
     found: list[Sweep] = []
     for alike in (list(same) for _, same in groupby(groups, key=lambda group: (group.task, group.scale))):
         left = {group for group in alike if group.variant}
-        for sweep in sorted(_candidates(alike), key=lambda sweep: -len(sweep.groups)):
-            here = left & {*sweep.groups.values()}
-            if here and len(sweep.runs):
-                usual = next((group.settings for group in alike if not group.variant), sweep.group.settings)
-                shared = {k: v for k, v in sweep.group.settings.items() if k != sweep.setting and usual.get(k) != v}
-                variant = ", ".join(f"{key}={shared[key]}" for key in sorted(shared))
-                found.append(replace(sweep, variant=one_line(variant, LONGEST)))
+        for setting, held in sorted(_candidates(alike), key=lambda each: -len(each[1])):
+            here = left & {*held.values()}
+            if here and not all(group.finished.empty for group in held.values()):
+                first = next(iter(held.values())).settings
+                usual = next((group.settings for group in alike if not group.variant), first)
+                shared = [f"{k}={first[k]}" for k in sorted(first) if k != setting and usual.get(k) != first[k]]
+                found.append(Sweep(setting, held, one_line(", ".join(shared), LONGEST)))
                 left -= here
     return found
 
 
-def _candidates(groups: list[Group]) -> list[Sweep]:
+def _candidates(groups: list[Group]) -> list[tuple[str, dict[Any, Group]]]:
     """Every sweep of one setting that these groups of one task and scale hold."""
     settings = pd.DataFrame([{k: json.dumps(v, sort_keys=True) for k, v in g.settings.items()} for g in groups])
     varied = [key for key in settings if settings[key].nunique(dropna=False) > 1]
@@ -161,95 +124,91 @@ def _candidates(groups: list[Group]) -> list[Sweep]:
         for same in settings.groupby(rest, sort=False).groups.values():
             values = {_hashable(groups[i].settings.get(setting)): groups[i] for i in same}
             if len(values) >= (2 if all(map(is_number, values)) else FEWEST_WORDS):
-                found.append(Sweep(setting, {value: values[value] for value in ordered(values)}))
+                found.append((setting, {value: values[value] for value in ordered(values)}))
     return found
 
 
-def section(sweep: Sweep, compared: bool = True) -> Section:
-    """A sweep's tables and sentences; `compared`: with paired differences to the baseline."""
-    metric = sweep.group.metric
+def section(sweep: Sweep) -> Section:
+    """A sweep's tables and sentences."""
+    metric = sweep.metric
     sentences = [
         f"{metric.unit}, mean over seeds; {metric.better} is better. Emphasized: the best value of a scheme that has "
         "them all."
     ]
-    if sweep.runs.diverged.any():
+    if sweep.diverged:
         sentences.append("A run that diverged counts with the worst value of those that finished.")
-    warnings = _said_once(sweep, {value: group.warnings(diverged_count=True) for value, group in sweep.others.items()})
-    details = {value: sections.details(group, compared) for value, group in sweep.others.items()}
-    return Section(
-        f"{sweep.title}, by {sweep.setting}, scale {sweep.group.scale}",
-        [scores(sweep, compared)],
-        [*sentences, *map(Strong, warnings)],
-        [tuned(sweep, compared)],
-        [every_seed(sweep, compared)],
-        _said_once(sweep, details),
-    )
+    warnings = _said_once(sweep, {value: group.warnings() for value, group in sweep.others.items()})
+    details = _said_once(sweep, {value: sections.details(group) for value, group in sweep.others.items()})
+    sentences += [sections.RANGE, *map(Strong, warnings)]
+    return Section(sweep.title, [scores(sweep)], sentences, [tuned(sweep)], [every_seed(sweep)], details)
 
 
-def scores(sweep: Sweep, compared: bool = True) -> Table:
-    """A row a scheme and a column a value: mean and interval; then, if `compared`, the differences to the baseline."""
+def scores(sweep: Sweep) -> Table:
+    """A row a scheme and a column a value: mean and interval; then, if compared, the differences to the baseline."""
     rows = []
-    for scheme, other in sweep.lines(compared):
-        row = {f"{sweep.setting} =": _label(sweep, scheme, other)}
+    for scheme, other in sweep.lines:
+        row = {f"{sweep.setting} =": sweep.label(scheme, other)}
         for at, value in enumerate(sweep.values):
-            ours, theirs = (sweep.scores[each][at] if each else None for each in (scheme, other))
-            cell, runs = _cell(sweep, ours, theirs), sweep.runs
-            diverged = runs[(runs.scheme == scheme) & (runs["at"] == at)].diverged.sum()
-            if diverged and not other:
-                cell += f", {diverged} diverged"
+            cell = sweep.cell(sweep.scores[scheme][at], sweep.scores[other][at] if other else None)
+            if not other and (scheme, at) in sweep.diverged:
+                cell += f", {sweep.diverged[scheme, at]} diverged"
             is_best = not other and at == sweep.best(scheme)
             row[show(value) + (" (recipe)" if at == sweep.recipe else "")] = strong_if(is_best, cell)
         rows.append(row)
     return Table(rows, "Scores")
 
 
-def tuned(sweep: Sweep, compared: bool = True) -> Table:
+def tuned(sweep: Sweep) -> Table:
     """What tuning gains each scheme that has a seed at every value: its best value, and the expected best by budget."""
-    rows, recipe = [], sweep.recipe
-    budgets = list(range(1, len(sweep.groups) + 1))
+    rows, budgets = [], list(range(1, len(sweep.groups) + 1))
     if len(budgets) > BUDGETS:
         budgets = [2**i for i in range(len(budgets).bit_length()) if 2**i < len(budgets)] + [len(budgets)]
-    for scheme, other in sweep.lines(compared):
-        if not all(len(sweep.tuned[each]) for each in (scheme, other) if each):
+    for scheme, other in sweep.lines:
+        ours, theirs = sweep.tuned[scheme], sweep.tuned.get(other)
+        if ours.empty or (theirs is not None and theirs.empty):
             continue
-        best, scores, table = sweep.best(scheme), sweep.scores[scheme], sweep.tuned[scheme]
-        row = {"scheme": _label(sweep, scheme, other), f"best {sweep.setting}": "each at its own"}
-        if not other:
-            row[f"best {sweep.setting}"] = "all alike" if best is None else show(sweep.values[best])
-        theirs = sweep.scores[other][sweep.best(other) or 0] if other else None  # the first if all values are alike
-        row["there"] = _cell(sweep, scores[best or 0], theirs)
-        if recipe is not None and compared:
-            gained = "0" if best in (None, recipe) else _cell(sweep, scores[best], scores[recipe])
-            row[GAIN] = NONE if other else gained
+        best, scores = sweep.best(scheme), sweep.scores[scheme]
+        there = "all alike" if best is None else show(sweep.values[best])
+        row = {"scheme": sweep.label(scheme, other), f"best {sweep.setting}": "each at its own" if other else there}
+        # the first if all values are alike
+        row["there"] = sweep.cell(scores[best or 0], sweep.scores[other][sweep.best(other) or 0] if other else None)
+        if sweep.recipe is not None and sweep.published.compares:
+            gained = "0" if best in (None, sweep.recipe) else sweep.cell(scores[best], scores[sweep.recipe])
+            row["− at the recipe's"] = NONE if other else gained
         for n in budgets:
-            cell = _cell(sweep, table[n], sweep.tuned[other][n] if other else None)
+            cell = sweep.cell(ours[n], None if theirs is None else theirs[n])
             row[f"best of {n}"] = cell.split(" n=")[0].removesuffix(" (one seed)")  # which has a column of its own
-        count = table.index.intersection(sweep.tuned[other].index) if other else table
+        count = ours.index.intersection(theirs.index) if theirs is not None else ours
         rows.append(row | {"seeds": str(len(count))})
     return Table(rows, "Tuning", TUNED)
 
 
-def _cell(sweep: Sweep, ours: pd.Series, theirs: pd.Series | None) -> str:
-    """A mean, or a difference over the seeds that both have."""
-    digits = sweep.group.metric.digits
-    if theirs is None:
-        return mean_of(ours.dropna(), digits, sweep.group.metric.most)
-    pairs = pd.concat([ours, theirs], axis=1, keys=["ours", "theirs"]).dropna()
-    return signed(paired_difference(pairs.ours, pairs.theirs).difference, digits) if len(pairs) else NONE
-
-
-def _label(sweep: Sweep, scheme: str, other: str) -> str:
-    return " − ".join(map(sweep.group.published.title, filter(None, (scheme, other))))
-
-
-def every_seed(sweep: Sweep, compared: bool = True) -> Table:
-    """Every seed of every recipe but the usual one."""
-    rows = [
-        {sweep.setting: show(value)} | row
-        for value, group in sweep.others.items()
-        for row in sections.every_seed(group, compared).rows
-    ]
+def every_seed(sweep: Sweep) -> Table:
+    """A row a scheme and seed, a column a value."""
+    rows = []
+    for scheme, scores in sweep.scores.items():
+        for (seed, _), values in scores.iterrows():
+            cells = {show(v): number(values[at], sweep.metric.digits) for at, v in enumerate(sweep.values)}
+            rows.append({"scheme": sweep.published.title(scheme), "seed": str(seed)} | cells)
     return Table(rows, "Every seed")
+
+
+def places(sweep: Sweep) -> list[float]:
+    """Where the values stand on the axis of a figure: words one after the other."""
+    return list(map(float, sweep.values if all(map(is_number, sweep.values)) else range(len(sweep.values))))
+
+
+def panel(sweep: Sweep) -> Panel:
+    """The final scores against the setting, above the Bayes-optimal value if it is the same for all."""
+    optima, metric, at = {group.optimum for group in sweep.groups.values()}, sweep.metric, places(sweep)
+    optimum = optima.pop() if len(optima) == 1 else 0.0
+    points = [
+        (scheme, seed, at[i], score - optimum, True)
+        for scheme, scores in sweep.scores.items()
+        for (seed, _, i), score in scores.stack().items()
+    ]
+    unit = f"{metric.unit}\n{metric.better} is better"
+    return Panel(points_frame(points), sweep.title, sweep.setting, unit, optimum > 0, metric.most)
 
 
 def is_number(value: Any) -> bool:

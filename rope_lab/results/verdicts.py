@@ -1,7 +1,6 @@
 """Does the contender beat the baseline? One verdict for each task and scale, and one for each planned comparison."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rope_lab.results.groups import Group
@@ -20,10 +19,11 @@ YES, NO, AHEAD, BEHIND, CEILING, UNSURE, OPEN = "yes", "no", "ahead", "behind", 
 class Verdict:
     """Contender − baseline on one task. Differences are gains: positive if the contender is ahead.
 
-    value:     what was compared: `last step`, `mean over training` or steps to a value
+    title, metric: of the task, and what was compared, in its unit
+    value:     `last step`, `mean over training` or steps to a value
     planned:   whether its plan was committed before its first run
-    published: the gains of the write-up's versions, in the unit of `report.metric`; empty without any
-    means:     of baseline and contender over the seeds that both have; nan while runs are to come
+    published: the gains of the write-up's versions, in the unit of `metric`; empty without any
+    means:     of contender and baseline over the seeds that both have; nan while runs are to come
     gain:      measured, with Student's t interval over paired seeds
     p:         corrected for `family`: of the paired t test, or of the planned test; nan without one
     word:      `yes`: a planned test is significant in the contender's favour; `no`: it is so in the baseline's, or the
@@ -36,7 +36,8 @@ class Verdict:
 
     task: str
     scale: str
-    report: TaskReport
+    title: str
+    metric: Metric
     value: str
     planned: bool
     published: list[float]
@@ -58,53 +59,56 @@ class Verdict:
     def gain_text(self) -> str:
         """The gain with its interval; of logarithms, as a ratio of steps."""
         if not self.logarithm or math.isnan(self.gain.mean):
-            return signed(self.gain, self.report.metric.digits)
+            return signed(self.gain, self.metric.digits)
         ratio, low, high = (math.exp(-end) for end in (self.gain.mean, self.gain.high, self.gain.low))
         return f"{ratio:.2f} times the steps" + (f" [{low:.2f}, {high:.2f}]" if self.gain.n > 1 else "")
 
     @property
     def means_text(self) -> str:
+        """Of baseline and contender."""
         if math.isnan(self.gain.mean):
             return NONE
-        shown = [f"{math.exp(m):,.0f}" if self.logarithm else number(m, self.report.metric.digits) for m in self.means]
+        shown = (f"{math.exp(m):,.0f}" if self.logarithm else number(m, self.metric.digits) for m in self.means[::-1])
         return " → ".join(shown)
 
     @property
-    def ended(self) -> str:
-        return f"{self.runs[0]} of {self.runs[1]} runs have ended"
+    def published_text(self) -> str:
+        """The published gains, with as many digits as the plan gave them."""
+        whole = [self.planned and gain == round(gain) for gain in self.published]
+        digits = [0 if each else self.metric.digits for each in whole]
+        return " / ".join(f"{gain:+.{d}f}" for gain, d in zip(self.published, digits, strict=True)) or NONE
 
 
 def verdicts(groups: list[Group], studies: list[Outcome], published: Published) -> list[Verdict]:
     """Of the planned comparisons, then of the groups under their usual recipe; each by task and scale."""
+    if not published.compares:
+        return []
     found = [verdict for outcome in studies for verdict in _planned(outcome, published)]
     for scale in dict.fromkeys(group.scale for group in groups):
-        found += _exploratory([group for group in groups if group.scale == scale])
+        found += _exploratory([group for group in groups if group.scale == scale and not group.variant])
     return sorted(found, key=lambda v: (not v.planned, rank(published.tasks, v.task), rank(published.scales, v.scale)))
 
 
 def _exploratory(groups: list[Group]) -> list[Verdict]:
-    """Of the groups of one scale under their usual recipe; p is corrected for their number."""
+    """Of the groups of one scale; p is corrected for their number."""
     found = []
     for g in groups:
-        pair = g.published.contender, g.published.baseline
+        pair = g.published.pair
         pairs = g.pairs(*pair)
-        if g.variant or pairs.empty:
+        if pairs.empty:
             continue
-        difference, means = g.difference(*pair), (pairs.value_other.mean(), pairs.value.mean())
+        difference, means = g.difference(pairs), (pairs.value.mean(), pairs.value_other.mean())
         gain, runs = _gain(difference.difference, g.metric.sign), int(g.runs.scheme.isin(pair).sum())
-        gains = _published(g.report, pair, g.metric.sign)
-        word = _word(gain, gains, means[0], g.metric)
-        same = (g.task, g.scale, g.report, LAST, False, gains, means, gain, difference.p)
+        gains = g.report.published_gains(*pair)
+        word = _word(gain, gains, means[1], g.metric)
+        same = (g.task, g.scale, g.report.title, g.metric, LAST, False, gains, means, gain, difference.p)
         found.append(Verdict(*same, "", word, (runs, runs)))
     corrected, family = family_of([v.p for v in found], "tasks at this scale", "this task alone")
-    return [replace(v, p=p, family=family, word=_not_planned(v, p)) for v, p in zip(found, corrected, strict=True)]
-
-
-def _not_planned(v: Verdict, p: float) -> str:
-    """The word for a corrected p without a plan."""
-    if v.word == UNSURE and p < ALPHA:
-        return AHEAD if v.gain.mean > 0 else BEHIND
-    return v.word
+    judged = []
+    for v, p in zip(found, corrected, strict=True):
+        word = (AHEAD if v.gain.mean > 0 else BEHIND) if v.word == UNSURE and p < ALPHA else v.word
+        judged.append(replace(v, p=p, family=family, word=word))
+    return judged
 
 
 def family_of(p: list[float], several: str, one: str) -> tuple[list[float], str]:
@@ -115,42 +119,40 @@ def family_of(p: list[float], several: str, one: str) -> tuple[list[float], str]
 
 def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
     """Of each primary comparison of contender and baseline."""
-    study, found, pair = outcome.study, [], (published.contender, published.baseline)
+    study, found = outcome.study, []
     family = f"{len(study.primary)} planned tests" if len(study.primary) > 1 else "one planned test"
     for result in outcome.primary or [Result(c, math.nan, "") for c in study.primary]:
         c = result.comparison
-        if set(c.schemes) != set(pair):
+        if set(c.schemes) != set(published.pair):
             continue
-        first = c.schemes == pair  # the contender is the first of the comparison
-        higher, logarithm = study.prefers_high(c), c.value == "log_steps"
-        sign = 1 if higher == first else -1
+        first = c.schemes == published.pair  # the contender is the first of the comparison
+        sign = 1 if study.prefers_high(c) == first else -1
         gain, gains = _gain(result.difference, sign), [sign * c.published] if c.published is not None else []
-        task = published.report(study.task, {c.metric}, study.settings)
-        report, value = _compared(task, c)
-        means, runs = result.means[::-1] if first else result.means, (len(outcome.found), len(study.cells))
+        report = published.report(study.task, {c.metric}, study.settings)
+        metric, value = _compared(report, c)
+        means = result.means if first else result.means[::-1]
         if outcome.open:
             word = OPEN
         elif result.p_family < ALPHA:
             word = YES if result.ahead == first else NO
         else:
-            word = _word(gain, gains, means[0], report.metric)
-        if gains and report is task and value == LAST:  # the plan may round them
-            gains = _published(report, pair, 1 if higher else -1) or gains
-        same = (study.task, study.scale, report, value, True, gains, means, gain, result.p_family, family)
-        found.append(Verdict(*same, word, runs, logarithm))
+            word = _word(gain, gains, means[1], metric)
+        if gains and metric is report.metric and value == LAST:  # the plan may round them
+            gains = report.published_gains(*published.pair) or gains
+        same = (study.task, study.scale, report.title, metric, value, True, gains, means, gain, result.p_family, family)
+        found.append(Verdict(*same, word, (len(outcome.found), len(study.cells)), c.value == "log_steps"))
     return found
 
 
-def _compared(report: TaskReport, c: Comparison) -> tuple[TaskReport, str]:
-    """A task's report with the metric of a comparison, in its unit, and in words what is compared."""
+def _compared(report: TaskReport, c: Comparison) -> tuple[Metric, str]:
+    """The metric of a comparison, in its unit, and in words what is compared."""
     if c.value == "log_steps":  # of steps, neither a share nor above a floor
-        metric = Metric(c.metric, c.unit or "logarithm of steps", higher_is_better=False, digits=2)
-        return replace(report, metric=metric), c.name
+        return Metric(c.metric, c.unit or "logarithm of steps", higher_is_better=False, digits=2), c.name
     value = {"last": LAST, "mean": MEAN}[c.value]
     if (c.metric, c.times) == (report.metric.name, report.metric.times):
-        return report, value
+        return report.metric, value
     metric = replace(declared(c.metric) or report.metric, name=c.metric, times=c.times, unit=c.unit or c.metric)
-    return replace(report, metric=metric), f"{c.metric}, {value}"
+    return metric, f"{c.metric}, {value}"
 
 
 def _gain(difference: Interval, sign: int) -> Interval:
@@ -170,21 +172,14 @@ def _word(gain: Interval, published: list[float], baseline: float, metric: Metri
     return NO if gain.low < gain.high < half else UNSURE
 
 
-def _published(report: TaskReport, pair: tuple[str, str], sign: int) -> list[float]:
-    """The gains of those versions of the write-up that have both schemes; a figure may be followed by words."""
-    versions = zip(*(report.published.get(scheme, []) for scheme in pair), strict=False)
-    return [sign * (float(ours.split()[0]) - float(theirs.split()[0])) for ours, theirs in versions]
-
-
 def table(found: list[Verdict], published: Published) -> Table:
     """A row for each verdict whose runs have ended."""
-    baseline, contender = (published.title(scheme) for scheme in (published.baseline, published.contender))
+    contender, baseline = published.titles
     ended, rows = [v for v in found if v.word != OPEN], []
     for v in ended:
-        gains = [_published_gain(v, gain) for gain in v.published]
-        row = {"task": v.report.title, "scale": v.scale + ("" if v.value == LAST else f", {v.value}")}
+        row = {"task": v.title, "scale": v.scale + ("" if v.value == LAST else f", {v.value}")}
         if any(each.published for each in ended):
-            row["published gain"] = " / ".join(gains) or NONE
+            row["published gain"] = v.published_text
         row[f"measured {baseline} → {contender}"] = v.means_text
         row |= {"measured gain [95% interval]": v.gain_text, "seeds": f"{v.gain.n}"}
         row["p (corrected for)"] = NONE if math.isnan(v.p) else f"{v.p:.2g} ({v.family})"
@@ -193,16 +188,15 @@ def table(found: list[Verdict], published: Published) -> Table:
     return Table(rows, "Verdicts")
 
 
-def _published_gain(v: Verdict, gain: float) -> str:
-    """A published gain, with as many digits as the plan gave it."""
-    return f"{gain:+.{0 if v.planned and gain == round(gain) else v.report.metric.digits}f}"
-
-
 def legend(found: list[Verdict], published: Published) -> list[str]:
     """The words and units of `table`, and planned tests whose runs are to come: a sentence each."""
-    baseline, contender = (published.title(scheme) for scheme in (published.baseline, published.contender))
-    units = dict.fromkeys(f"{v.report.title}: {v.report.metric.unit}" for v in found if v.word != OPEN)
-    lines = [f"{OPEN}: {v.report.title}, {v.scale}, {v.value}: {v.ended}" for v in found if v.word == OPEN]
+    contender, baseline = published.titles
+    units = dict.fromkeys(f"{v.title}: {v.metric.unit}" for v in found if v.word != OPEN)
+    lines = [
+        f"{OPEN}: {v.title}, {v.scale}, {v.value}: {v.runs[0]} of {v.runs[1]} runs have ended"
+        for v in found
+        if v.word == OPEN
+    ]
     if units:
         lines = [
             f"Gains of {contender} over {baseline}, positive if it is ahead, paired by seed ({'; '.join(units)}).",
@@ -213,26 +207,3 @@ def legend(found: list[Verdict], published: Published) -> list[str]:
             *lines,
         ]
     return lines
-
-
-def headline(found: list[Verdict]) -> list[tuple[str, str]]:
-    """The verdicts in sentences, a claim and what it rests on: by the same words as in `table`, worse before better."""
-    lines = []
-    for planned, how in ((True, "by planned tests"), (False, "not planned beforehand")):
-        for word in (NO, BEHIND, YES, AHEAD, CEILING, UNSURE, OPEN):
-            here = [v for v in found if (v.planned, v.word) == (planned, word)]
-            worse, better = _named(v for v in here if v.gain.mean < 0), _named(v for v in here if not v.gain.mean < 0)
-            if word == UNSURE and worse:
-                worse, better = f"worse in the mean on {worse}", better and f"better on {better}"
-            if here:
-                ended = f", {here[0].ended}" if word == OPEN else ""
-                lines.append((word.capitalize(), f"{how}{ended}: {'; '.join(filter(None, [worse, better]))}."))
-    return lines
-
-
-def _named(found: Iterable[Verdict]) -> str:
-    """`Substring by Prefix, paper and quick; Addition, quick`"""
-    scales: dict[str, list[str]] = {}
-    for verdict in found:
-        scales.setdefault(verdict.report.title, []).append(verdict.scale)
-    return "; ".join(f"{title}, {' and '.join(dict.fromkeys(each))}" for title, each in scales.items())

@@ -1,0 +1,82 @@
+"""The box "Should I use it?": for each use the planned answer with its gain, size and cost, and the best schemes."""
+
+import math
+
+from rope_lab.results.groups import Group, group
+from rope_lab.results.outcomes import Outcome
+from rope_lab.results.published import Published, rank
+from rope_lab.results.stats import t_interval
+from rope_lab.results.tables import Section, Strong, Table, number
+from rope_lab.results.verdicts import LAST, NO, OPEN, YES, Verdict
+
+FEWEST = 3  # seeds of a scheme that may be called the best
+
+
+def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], published: Published) -> Section | None:
+    """The box, from the planned verdicts and the runs of their studies; None without any."""
+    rows, yes = [], []
+    for use, about in published.uses.items():
+        here = [v for v in found if v.task in about["tasks"] and v.planned and v.value == LAST and v.word != OPEN]
+        if not here:
+            continue
+        words = {v.word for v in here}
+        answer = "yes" if words == {YES} else "no" if NO in words else "yes, on some" if YES in words else "not shown"
+        yes += [use] * (YES in words)
+        rows.append(
+            {
+                "for": use,
+                "answer": Strong(answer),
+                "gain [95% interval]": "; ".join(f"{v.title}: {v.gain_text} {v.metric.unit}, {v.word}" for v in here),
+                "tested with": _size(about["tasks"], outcomes),
+                "a step takes": _cost(about["tasks"], outcomes, published),
+                "not known": about["unknown"],
+            }
+        )
+    if not rows:
+        return None
+    contender, baseline = published.titles
+    advice = f"try {contender} for {' and '.join(yes)}" if yes else f"stay with {baseline}"
+    lines = [Strong(f"Our advice: {advice}; elsewhere no planned test shows a gain.")]
+    return Section(f"Should I use {contender}?", [Table(rows)], lines + best(groups, outcomes, published))
+
+
+def _size(tasks: list[str], outcomes: list[Outcome]) -> str:
+    sizes = [run.parameters / 1e6 for o in outcomes if o.study.task in tasks for run in o.found.values()]
+    ends = sorted({f"{size:.2g}" for size in (min(sizes), max(sizes))}, key=float)
+    return f"{' to '.join(ends)} million parameters"
+
+
+def _cost(tasks: list[str], outcomes: list[Outcome], published: Published) -> str:
+    """Of the contender, as a ratio to the baseline: over the pairs of planned runs, of which others ran beside."""
+    logs = []
+    for found in (outcome.found for outcome in outcomes if outcome.study.task in tasks):
+        seconds = {cell: run.seconds / run.steps for cell, run in found.items() if run.steps}
+        for (scheme, seed), ours in seconds.items():
+            if scheme == published.contender and (theirs := seconds.get((published.baseline, seed))):
+                logs.append(math.log(ours / theirs))
+    ratio = t_interval(logs)
+    mean, low, high = (math.exp(each) for each in (ratio.mean, ratio.low, ratio.high))
+    return f"{mean:.2f} times as long [{low:.2f}, {high:.2f}]"
+
+
+def best(groups: list[Group], outcomes: list[Outcome], published: Published) -> list[str]:
+    """The best scheme of each task, where most schemes were run; a sentence each."""
+    planned = group([run for outcome in outcomes for run in outcome.found.values()], published)
+    tasks: dict[str, list[tuple[int, int, Group]]] = {}
+    for g in [*planned, *groups]:
+        means = g.finished.groupby("scheme").value.agg(["mean", "count"])
+        several = int((means["count"] >= FEWEST).sum())
+        if several > 1 and not g.variant:
+            tasks.setdefault(g.report.title, []).append((several, -rank(published.scales, g.scale), g))
+    lines = []
+    for title, each in tasks.items():
+        several, _, g = max(each, key=lambda item: item[:2])
+        means = g.finished.groupby("scheme").value.agg(["mean", "count"])
+        means = means[means["count"] >= FEWEST]
+        scheme = means["mean"].idxmax() if g.metric.higher_is_better else means["mean"].idxmin()
+        mean, n = number(means["mean"][scheme], g.metric.digits), means["count"][scheme]
+        lines.append(
+            f"Best of {several} schemes on {title}, {g.scale}: {published.title(scheme)}, {mean} {g.metric.unit} "
+            f"({n} seeds)"
+        )
+    return lines
