@@ -14,14 +14,13 @@ FEWEST = 3  # seeds of a scheme that may be called the best
 
 def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], published: Published) -> Section | None:
     """The box, from the planned verdicts and the runs of their studies; None without any."""
-    rows, yes = [], []
+    rows: list[dict[str, str]] = []
     for use, about in published.uses.items():
         here = [v for v in found if v.task in about["tasks"] and v.planned and v.value == LAST and v.word != OPEN]
         if not here:
             continue
         words = {v.word for v in here}
         answer = "yes" if words == {YES} else "no" if NO in words else "yes, on some" if YES in words else "not shown"
-        yes += [use] * (YES in words)
         rows.append(
             {
                 "for": use,
@@ -35,8 +34,10 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
     if not rows:
         return None
     contender, baseline = published.titles
+    yes, some = ([row["for"] for row in rows if row["answer"] == word] for word in ("yes", "yes, on some"))
     advice = f"try {contender} for {' and '.join(yes)}" if yes else f"stay with {baseline}"
-    lines = [Strong(f"Our advice: {advice}; elsewhere no planned test shows a gain.")]
+    partly = f"; for {' and '.join(some)} a gain is shown on some alone" if some else ""
+    lines = [Strong(f"Our advice: {advice}{partly}; elsewhere no planned test shows one.")]
     return Section(f"Should I use {contender}?", [Table(rows)], lines + best(groups, outcomes, published))
 
 
