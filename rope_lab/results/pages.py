@@ -19,7 +19,7 @@ from rope_lab.text import ConfigError
 INDEX = "README.md"
 BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
 PLANNED = "These comparisons were planned: they are tested as planned, and nowhere else ([plan.md](../plan.md))."
-FOLDED = "<details><summary>Every seed, and where the runs come from</summary>"
+EVERY = "Every seed, and where the runs come from"
 ALT = {
     "verdicts": "published and measured gains, with their intervals",
     "curves": "learning curves",
@@ -81,8 +81,8 @@ class Content:
 
 def text(content: Content) -> str:
     """Everything as Markdown, without figures."""
-    asked = _section(content.asked) if content.asked else ""
-    return _joined([asked, _verdicts(content), _sections(content, content.shown, {}), _problems(content)]) + "\n"
+    sections = [_joined(_section(content.sections[each])) for each in content.shown]
+    return _joined([_asked(content), _verdicts(content), *sections, _problems(content)]) + "\n"
 
 
 def publish(out: Path, content: Content) -> list[Path]:
@@ -99,7 +99,7 @@ def publish(out: Path, content: Content) -> list[Path]:
     links = {each: name for each, (name, _) in drawn.items()}
     made = {page: _sections(content, shown, links) for page, shown in pages.items()}
     files = dict(drawn.values())
-    parts = [_section(content.asked) if content.asked else ""]
+    parts = [_asked(content)]
     if content.has_forest:
         files[figures.FOREST] = figures.forest(content.verdicts, content.published.titles[0])
         parts.append(_figure(figures.FOREST))
@@ -115,22 +115,38 @@ def publish(out: Path, content: Content) -> list[Path]:
     return list(pieces)
 
 
+def _asked(content: Content) -> str:
+    return _joined(_section(content.asked)) if content.asked else ""
+
+
 def _verdicts(content: Content) -> str:
-    """Whether the contender beats the baseline, on each task."""
-    found = verdicts_of.table(content.verdicts, content.published)
-    return _joined([markdown(found), bullets(verdicts_of.legend(content.verdicts, content.published))])
+    """Whether the contender beats the baseline, on each task: what was planned, and the rest folded below it."""
+    planned, rest = ([v for v in content.verdicts if v.planned == each] for each in (True, False))
+    tables = [markdown(verdicts_of.table(found, content.published)) for found in (planned, rest)]
+    if all(tables):
+        tables[1:] = _folded("Exploratory: what was not planned", tables[1:])
+    return _joined([*tables, bullets(verdicts_of.legend(content.verdicts, content.published))])
 
 
 def _sections(content: Content, shown: Sequence[Group | Sweep], links: Links) -> str:
-    return _joined(_section(content.sections[each], links.get(each)) for each in shown)
-
-
-def _section(section: Section, figure: str | None = None) -> str:
-    parts = [f"## {escaped(section.title)}", *map(markdown, section.shown), bullets(section.sentences)]
-    parts += [_figure(figure), *map(markdown, section.more)]
-    if section.folded:
-        parts += [FOLDED, *map(markdown, section.folded), bullets(section.details), "</details>"]
+    """The sections of a page: the first open, the others folded below their headings."""
+    parts: list[str] = []
+    for each in shown:
+        heading, body = _section(content.sections[each], links.get(each))
+        parts += [heading, *(_folded("Tables and figures", [body]) if parts else [body])]
     return _joined(parts)
+
+
+def _section(section: Section, figure: str | None = None) -> tuple[str, str]:
+    """The heading of a section, and its body, which begins with the figure."""
+    parts = [_figure(figure), *map(markdown, section.shown), bullets(section.sentences), *map(markdown, section.more)]
+    if section.folded:
+        parts += _folded(EVERY, [*map(markdown, section.folded), bullets(section.details)])
+    return f"## {escaped(section.title)}", _joined(parts)
+
+
+def _folded(title: str, parts: list[str]) -> list[str]:
+    return [f"<details><summary>{title}</summary>", *parts, "</details>"]
 
 
 def _problems(content: Content) -> str:

@@ -80,13 +80,17 @@ class Verdict:
 
 
 def verdicts(groups: list[Group], studies: list[Outcome], published: Published) -> list[Verdict]:
-    """Of the planned comparisons, then of the groups under their usual recipe; each by task and scale."""
+    """Of the planned comparisons, then of the groups under their usual recipe; those ahead first, by task and scale."""
     if not published.compares:
         return []
     found = [verdict for outcome in studies for verdict in _planned(outcome, published)]
     for scale in dict.fromkeys(group.scale for group in groups):
         found += _exploratory([group for group in groups if group.scale == scale and not group.variant])
-    return sorted(found, key=lambda v: (not v.planned, rank(published.tasks, v.task), rank(published.scales, v.scale)))
+
+    def order(v: Verdict) -> tuple:
+        return not v.planned, v.word not in (YES, AHEAD), rank(published.tasks, v.task), rank(published.scales, v.scale)
+
+    return sorted(found, key=order)
 
 
 def _exploratory(groups: list[Group]) -> list[Verdict]:
