@@ -115,7 +115,7 @@ def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
     gains = {}
     for v in found:
         if v.word in ("yes", "no", "unsure"):
-            digits = 0 if v.report.metric.share else 3
+            digits = 0 if v.metric.share else 3
             ends = [f"{end:.{digits}f}".replace("-", "−") for end in (v.gain.mean, v.gain.low, v.gain.high)]
             gains[(*ends, str(v.gain.n))] = v.word
     assert len(rows) == 3
