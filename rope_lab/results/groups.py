@@ -2,9 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,75 +17,42 @@ from rope_lab.text import LEAKS, show
 PAIRED = ["value", "run", "numbers", "mixed"]  # columns that comparing two runs takes
 
 
-@dataclass(frozen=True, eq=False)
 class Group:
     """The runs of one task and recipe.
 
-    runs:    a row a run (see `runs_frame`), by scheme in the order of published.yaml, then by seed
-    variant: the settings in which it differs from the usual recipe of its task and scale; empty for that recipe
+    runs:     a row a run (see `runs_frame`), by scheme in the order of published.yaml, then by seed
+    variant:  the settings in which it differs from the usual recipe of its task and scale; empty for that recipe
+    finished: the finished runs, with their final `value` in the unit of the tables
+    others:   the schemes that are compared with the baseline; none without it
+    versions: what was published of its schemes; empty without any of them
+    floor:    the Bayes-optimal loss on the held-out text, in nats per counted token; 0 without a record of it
+    optimum:  the Bayes-optimal value of the metric, in the unit of the tables; 0 without one
+    lengths:  those that finished runs were evaluated at besides their own, `length_kind` says how: LENGTH if problems
+              of given lengths were graded, otherwise LENGTH_LOSS
     """
 
-    task: str
-    scale: str
-    recipe_id: str
-    runs: pd.DataFrame
-    published: Published
-    report: TaskReport
-    variant: str = ""
-
-    @property
-    def title(self) -> str:
-        return ", ".join(filter(None, [self.report.title, self.variant]))
-
-    @property
-    def metric(self) -> Metric:
-        """The metric that schemes are compared by."""
-        return self.report.metric
-
-    @property
-    def schemes(self) -> list[str]:
-        return list(self.runs.scheme.unique())
-
-    @property
-    def others(self) -> list[str]:
-        """The schemes that are compared with the baseline; none without it."""
-        baseline = self.published.baseline
-        return [s for s in self.schemes if self.published.compares and s != baseline and baseline in self.schemes]
-
-    @property
-    def is_published(self) -> bool:
-        """Whether the write-up has a result of this task for some of its schemes."""
-        return any(scheme in self.report.published for scheme in self.schemes)
-
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        """Every setting that the runs share."""
-        return recipe(self.runs.run.iloc[0])
-
-    @cached_property
-    def finished(self) -> pd.DataFrame:
-        """The finished runs, with their final `value` in the unit of the tables."""
-        values = [run.metrics.get(self.metric.name, np.nan) for run in self.runs.run]
-        runs = self.runs.assign(value=self.metric.times * np.array(values, dtype=float))
-        return runs[(runs.status == "finished") & runs.value.notna()]
-
-    @cached_property
-    def _by_scheme(self) -> dict[str, pd.DataFrame]:
-        return dict(list(self.finished.set_index("seed").groupby("scheme")))
+    def __init__(self, runs: pd.DataFrame, published: Published, report: TaskReport, variant: str = ""):
+        first = runs.run.iloc[0]
+        self.task, self.scale, self.recipe_id, self.settings = first.task, first.scale, first.recipe_id, recipe(first)
+        self.runs, self.published, self.report, self.variant = runs, published, report, variant
+        self.metric: Metric = report.metric  # that schemes are compared by
+        self.title = ", ".join(filter(None, [report.title, variant]))
+        self.schemes = list(runs.scheme.unique())
+        compared = published.compares and published.baseline in self.schemes
+        self.others = [scheme for scheme in self.schemes if compared and scheme != published.baseline]
+        self.versions = report.published if any(scheme in report.published for scheme in self.schemes) else {}
+        values = np.array([run.metrics.get(self.metric.name, np.nan) for run in runs.run], dtype=float)
+        self.finished = runs.assign(value=self.metric.times * values)
+        self.finished = self.finished[(runs.status == "finished") & self.finished.value.notna()]
+        self._by_scheme = dict(list(self.finished.set_index("seed").groupby("scheme")))
+        self.floor = next((run.floor["loss"] for run in runs.run if run.floor), 0.0)
+        self.optimum = self.metric.times * self.floor if self.metric.baseline else 0.0
+        self.length_kind = LENGTH if len(self.slices(LENGTH)) else LENGTH_LOSS
+        self.lengths = sorted(self.slices(self.length_kind).value.unique())
 
     def of(self, scheme: str) -> pd.DataFrame:
         """The finished runs of a scheme, by seed."""
         return self._by_scheme.get(scheme, self.finished.set_index("seed").iloc[:0])
-
-    @property
-    def floor(self) -> float:
-        """The Bayes-optimal loss on the held-out text, in nats per counted token; 0 without a record of it."""
-        return next((run.floor["loss"] for run in self.runs.run if run.floor), 0.0)
-
-    @property
-    def optimum(self) -> float:
-        """The Bayes-optimal value of the metric, in the unit of the tables; 0 without one."""
-        return self.metric.times * self.floor if self.metric.baseline else 0.0
 
     def slices(self, attribute: str) -> pd.DataFrame:
         """The finished runs by each value of an attribute of the problems: `scheme seed value count mean`."""
@@ -98,16 +62,6 @@ class Group:
             for value, pair in row.run.slices.get(attribute, {}).items()
         ]
         return pd.DataFrame(rows, columns=["scheme", "seed", "value", "count", "mean"])
-
-    @cached_property
-    def lengths(self) -> list[int]:
-        """The lengths that finished runs were evaluated at besides their own."""
-        return sorted(self.slices(self.length_kind).value.unique())
-
-    @cached_property
-    def length_kind(self) -> str:
-        """LENGTH if problems of given lengths were graded, otherwise LENGTH_LOSS."""
-        return LENGTH if len(self.slices(LENGTH)) else LENGTH_LOSS
 
     @property
     def trained_lengths(self) -> tuple[int, int] | None:
@@ -163,12 +117,14 @@ class Group:
                 how = "; ".join(run.mixed)
                 lines.append(f"{run} is of mixed origin ({how}): counted in means, and not paired")
         for scheme in self.others:
-            both, pairs = _both(self.of(scheme), self.of(baseline)), len(self.pairs(scheme, baseline))
+            ours, theirs, pairs = self.of(scheme), self.of(baseline), len(self.pairs(scheme, baseline))
             over = f"compared over the {pairs} that both have" if pairs else "there is no pair to compare"
             for name, other in ((scheme, baseline), (baseline, scheme)):
                 if missing := set(self.of(other).index) - set(self.of(name).index):
                     lacks.setdefault(f"{seeds(missing)} that {title(other)} has: {over}", []).append(title(name))
-            if len(unlike := both.index[both.numbers != both.numbers_other]):
+            if unlike := [
+                seed for seed in ours.index.intersection(theirs.index) if ours.numbers[seed] != theirs.numbers[seed]
+            ]:
                 different = f"were run by code of other numbers at {seeds(unlike)}: these pairs are not compared"
                 lines.append(f"{title(scheme)} and {title(baseline)} {different}; run one of the two again")
         lines += [f"{'; '.join(n)} {'lacks' if len(n) == 1 else 'lack'} {what}" for what, n in lacks.items()]
@@ -196,33 +152,33 @@ def group(runs: list[Run], published: Published) -> list[Group]:
     for run in table.run:
         corpora[run.data].add(run.settings.get("task.corpus"))
     groups = []
-    for (task, scale, recipe_id), rows in table.groupby(key):
+    for _, rows in table.groupby(key):
         recorded, first = {metric for run in rows.run for metric in run.metrics}, rows.run.iloc[0]
         data = first.data if len(corpora[first.data]) == 1 else ""
-        report = published.report(task, recorded, first.settings, data)
-        groups.append(Group(task, scale, recipe_id, rows, published, report))
-    groups = [replace(g, variant=_variant(g, groups)) for g in groups]
+        report = published.report(first.task, recorded, first.settings, data)
+        groups.append(Group(rows, published, report, _variant(rows, table)))
     scales, tasks = published.scales, published.tasks
     return sorted(groups, key=lambda g: (rank(scales, g.scale), rank(tasks, g.task), g.variant, g.recipe_id))
 
 
-def _variant(group: Group, groups: list[Group]) -> str:
-    """The settings in which a group differs from the usual recipe of its task and scale.
+def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
+    """The settings in which the runs `rows` of a recipe differ from the usual recipe of their task and scale.
 
     That is the one most like conf/; of several as like it, the one of most runs.
     """
-    alike = [g for g in groups if (g.task, g.scale) == (group.task, group.scale)]
-    most = max(map(_usualness, alike))
-    others = [g.settings for g in alike if _usualness(g) == most and g is not group]
-    unlike = {k for other in others for k, value in group.settings.items() if other.get(k) != value}
-    return one_line(", ".join(f"{k}={show(group.settings[k])}" for k in sorted(unlike)), LONGEST)
-
-
-def _usualness(group: Group) -> tuple[int, int]:
-    """The number of settings unlike conf/, negative, and that of runs."""
-    usual = shipped("config") | shipped(f"recipe/{group.task}/{group.scale}")
-    unlike = sum(usual.get(key, value) not in (value, "auto") for key, value in group.settings.items())
-    return -unlike, len(group.runs)
+    first = rows.run.iloc[0]
+    alike = table[(table.task == first.task) & (table.scale == first.scale)]
+    usual, found = shipped("config") | shipped(f"recipe/{first.task}/{first.scale}"), []
+    for recipe_id, each in alike.groupby("recipe_id"):
+        settings = recipe(each.run.iloc[0])
+        unlike = sum(usual.get(key, value) not in (value, "auto") for key, value in settings.items())
+        found.append(((-unlike, len(each)), recipe_id, settings))
+    most, own = max(usualness for usualness, *_ in found), recipe(first)
+    others = [
+        settings for usualness, recipe_id, settings in found if usualness == most and recipe_id != first.recipe_id
+    ]
+    unlike = {key for other in others for key, value in own.items() if other.get(key) != value}
+    return one_line(", ".join(f"{key}={show(own[key])}" for key in sorted(unlike)), LONGEST)
 
 
 def paired(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
@@ -230,13 +186,8 @@ def paired(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 
     runs, others: rows of `Group.of`. Columns: `PAIRED`, and the same of the others with the suffix `_other`.
     """
-    both = _both(runs, others)
+    both = runs[PAIRED].merge(others[PAIRED], left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
     return both[(both.numbers == both.numbers_other) & ~both.mixed & ~both.mixed_other]
-
-
-def _both(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    runs, others = runs[PAIRED], others[PAIRED]
-    return runs.merge(others, left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
 
 
 def numbers(values: Iterable[int]) -> str:

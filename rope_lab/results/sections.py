@@ -46,7 +46,7 @@ def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
         p[published.contender] = verdict.p
         ours = f" ({title(published.contender)}) and {family} (others)" if here else ""
         family = f"{verdict.family}{ours}"
-    versions = group.report.published if group.is_published and not group.variant else {}
+    versions = {} if group.variant else group.versions
     rows = []
     for scheme in group.schemes:
         runs, row = group.of(scheme), {"scheme": title(scheme)}
@@ -198,9 +198,9 @@ def details(group: Group) -> list[str]:
         f"{sequences * s['train.seq_len']:,} tokens; {held_out}",
         "seeds: " + "; ".join(f"{group.published.title(name)} {numbers(each)}" for name, each in seeds),
     ]
-    if group.is_published and (deviations := group.deviations()):
+    if group.versions and (deviations := group.deviations()):
         lines.append("differs from the write-up in " + "; ".join(deviations))
-    elif group.is_published and group.report.setup:
+    elif group.versions and group.report.setup:
         lines.append("the write-up's own set-up" + (f", but for {group.variant}" if group.variant else ""))
     if group.report.elsewhere:
         lines.append(f"in another set-up: {group.report.elsewhere}")
