@@ -223,30 +223,6 @@ def test_accuracy_by_length(tmp_path, capsys):
     assert re.search(r"\| RoPER\s*\| –\s*\| –\s*\|", text)
 
 
-@pytest.mark.parametrize(
-    ("task", "settings", "trained"),
-    [
-        ("substring_by_index", {"string_length": 13}, (13, 13)),
-        ("substring_by_index", {"string_length": 13, "shortest": 5}, (5, 13)),
-        ("arithmetic_addition", {"digits": 8, "shortest": None}, (1, 8)),
-        ("arithmetic_addition", {"digits": 8, "shortest": 3}, (3, 8)),
-        ("substring_by_prefix", {}, (1, 64)),
-        ("mine", {}, None),
-    ],
-)
-def test_the_lengths_of_training(tmp_path, capsys, task, settings, trained):
-    slices = {"length": {"4": [9, 0.5], "8": [9, 0.5], "80": [9, 0.5]}}
-    metrics = dict.fromkeys(("eval/accuracy", "eval/sum_accuracy", "eval/loss"), 0.5)
-    make_run(tmp_path, "rope", 0, 0.5, task=task, config__task=settings, slices=slices, metrics=metrics)
-    (only,) = group(read(tmp_path)[0], PUBLISHED)
-    assert only.trained_lengths == trained
-    head = next(line for line in shown(capsys, tmp_path).splitlines() if "| 80" in line)
-    shortest, longest = trained or (0, 100)
-    for n in (4, 8, 80):
-        tag = " (shorter)" if n < shortest else " (longer)" if n > longest else ""
-        assert f"| {n}{tag} |" in head
-
-
 def test_what_is_left_of_a_difference_as_long_after_a_threshold(tmp_path, capsys):
     """Two schemes of which one does 20 steps later all that the other does: nothing is left."""
     for seed in range(3):

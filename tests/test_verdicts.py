@@ -199,18 +199,6 @@ def test_a_comparison_has_one_p_wherever_it_is_shown(tmp_path, capsys):
     assert row(index, "sinusoidal")["p"] == row(index, "RoPE")["p"] == "–"
 
 
-def test_what_was_tried_besides_is_in_no_verdict_and_changes_no_p(tmp_path, capsys):
-    make_pairs(tmp_path, ROPE, ROPER)
-    before = row(shown(capsys, tmp_path), "Substring by Index")
-    tried = [0.1, 0.11, 0.12], [0.1, 0.109, 0.116]
-    make_pairs(tmp_path, *tried, name="o", config__model={"init": "xavier"})
-    text = shown(capsys, tmp_path)
-    assert [each for each in table_rows(text) if "task" in each] == [before]
-    besides = row(text.partition("## Substring by Index, model.init=xavier")[2], "RoPER")
-    assert "published" not in besides
-    assert besides["p"] == "0.3"  # 0, −0.001, −0.004: t(2) = 1.387
-
-
 # As they are shown
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -115,7 +116,7 @@ def _untested(study: Study, found: Runs) -> str:
         return f"{len(found)} of {len(study.cells)} runs have ended. Nothing is tested before the last one has."
     if len(codes := {run.numbers for run in found.values()}) > 1:
         return f"The runs are of {len(codes)} codes and cannot be paired."
-    if edited := _several({(run.position, run.plugin.get("position", "")) for run in found.values()}):
+    if edited := _several((run.position, run.plugin.get("position", "")) for run in found.values()):
         return f"Not all runs of {' and of '.join(edited)} are of one code of that scheme's own."
     if differing := _several(_settings(study, found)):
         return f"The runs differ in settings of which the plan says nothing: {', '.join(differing)}."
@@ -127,46 +128,41 @@ def _untested(study: Study, found: Runs) -> str:
     return ""
 
 
-def _settings(study: Study, found: Runs) -> set[tuple[str, str]]:
+def _settings(study: Study, found: Runs) -> Iterator[tuple[str, str]]:
     """Each setting of the runs with each of its values; of those that schemes may differ in, scheme by scheme."""
     given = {setting.partition("=")[0] for scheme in study.seeds for setting in scheme.split()[1:]}
     settings = {cell: full_settings(run) for cell, run in found.items()}
-    before = {key: BACKFILLED.get(general(key)) for each in settings.values() for key in each}
-    pairs = set()
-    for (scheme, _), each in settings.items():
-        for key in before:
-            own = key in given or key.startswith("position.")
-            pairs.add((f"{key} of {scheme}" if own else key, json.dumps(each.get(key, before[key]))))
-    return pairs
+    for key in {key for each in settings.values() for key in each}:
+        for (scheme, _), each in settings.items():
+            name = f"{key} of {scheme}" if key in given or key.startswith("position.") else key
+            yield name, json.dumps(each.get(key, BACKFILLED.get(general(key))))
 
 
-def _several(pairs: set[tuple[str, str]]) -> list[str]:
+def _several(pairs: Iterable[tuple[str, str]]) -> list[str]:
     """The names that have more than one value."""
-    return sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+    return sorted(name for name, count in Counter(name for name, _ in set(pairs)).items() if count > 1)
 
 
 def _lacking(study: Study, scheme: str, run: Run) -> set[str]:
     """The metrics and curves that comparisons use and a run has no record of, unless it diverged."""
+    if run.status == "diverged":
+        return set()
     curves = {f"the curve of {name}" for name, (steps, _) in run.curves.items() if steps[-1] > 0}
-    used = {
-        c.metric if c.test == "mcnemar" or (c.test != "sign" and c.value == "last") else f"the curve of {c.metric}"
-        for c in study.comparisons
-        if scheme in c.schemes
-    }
-    return set() if run.status == "diverged" else used - curves - set(run.metrics)
+    used = (c for c in study.comparisons if scheme in c.schemes)
+    return {f"the curve of {c.metric}" if c.of_curves else c.metric for c in used} - curves - set(run.metrics)
 
 
 def _value(study: Study, run: Run, c: Comparison) -> float:
     """The value of a run in a comparison: of a sign test the step, of McNemar's whether it is there at the end."""
     diverged = run.status == "diverged"
-    if c.test == "sign" or (c.of_values and c.value == "log_steps"):
+    if c.of_steps:
         curve = [] if diverged else zip(*run.curves[c.metric], strict=True)
         first = next((float(step) for step, value in curve if study.reaches(value, c)), math.inf)
         never = run.settings["train.steps"] + run.settings.get("eval.every", 0)
         return first if c.test == "sign" else math.log(min(first, never))
     if diverged:
         value = study.diverged
-    elif c.value == "mean" and c.of_values:
+    elif c.of_curves:
         steps, values = run.curves[c.metric]
         value = float(np.mean([value for step, value in zip(steps, values, strict=True) if step > 0]))
     else:
@@ -174,31 +170,31 @@ def _value(study: Study, run: Run, c: Comparison) -> float:
     return float(study.reaches(value, c)) if c.test == "mcnemar" else value * c.times
 
 
-def _test(study: Study, found: Runs, comparison: Comparison) -> Result:
+def _test(study: Study, found: Runs, c: Comparison) -> Result:
     """Runs the test of a comparison over the seeds that both schemes have."""
-    pairs = counted(study, found, comparison).dropna()
-    a, b = (pairs[scheme] for scheme in comparison.schemes)
-    if comparison.of_values:
-        return _test_of_values(study, comparison, a, b)
+    pairs = counted(study, found, c).dropna()
+    a, b = (pairs[scheme] for scheme in c.schemes)
+    if c.of_values:
+        return _test_of_values(study, c, a, b)
     less, more = int((a < b).sum()), int((a > b).sum())
-    if comparison.test == "mcnemar":
+    if c.test == "mcnemar":
         text = f"{a.sum():.0f} against {b.sum():.0f} of {len(pairs)}; alone {more} against {less}"
-        return Result(comparison, sign_p(less, more), text, ahead=more > less)
+        return Result(c, sign_p(less, more), text, ahead=more > less)
     medians = f"median step {step_text(a.median())} against {step_text(b.median())}"
-    return Result(comparison, sign_p(less, more), f"{medians}; first {less} times against {more}", ahead=less > more)
+    return Result(c, sign_p(less, more), f"{medians}; first {less} times against {more}", ahead=less > more)
 
 
-def _test_of_values(study: Study, comparison: Comparison, a: pd.Series, b: pd.Series) -> Result:
-    result, higher = paired_difference(a, b), study.prefers_high(comparison)
+def _test_of_values(study: Study, c: Comparison, a: pd.Series, b: pd.Series) -> Result:
+    result, higher = paired_difference(a, b), study.prefers_high(c)
     d = result.difference
-    text = f"{d.mean:+.4g} [{d.low:+.4g}, {d.high:+.4g}] {comparison.unit}, {d.n} pairs".replace("  ", " ")
-    if comparison.value == "log_steps":
+    text = f"{d.mean:+.4g} [{d.low:+.4g}, {d.high:+.4g}] {c.unit}, {d.n} pairs".replace("  ", " ")
+    if c.value == "log_steps":
         text += f": {math.exp(d.mean):.2f} times the steps [{math.exp(d.low):.2f}, {math.exp(d.high):.2f}]"
-    if comparison.margin is not None and d.n > 1:
+    if c.margin is not None and d.n > 1:
         least = d.low if higher else -d.high  # the least favourable end
-        matches = "matches it" if least > -comparison.margin else "is not shown to match it"
-        text += ": beats it" if least > 0 else f": {matches} to within {comparison.margin:g}"
-    p = result.p if comparison.test == "t" else math.nan
+        matches = "matches it" if least > -c.margin else "is not shown to match it"
+        text += ": beats it" if least > 0 else f": {matches} to within {c.margin:g}"
+    p = result.p if c.test == "t" else math.nan
     if math.isnan(p):  # t has no spread to go by if differences are all alike; of one pair there is no test
         p = sign_flip_p(result.differences) if d.n > 1 else 1.0
-    return Result(comparison, p, text, d, (a.mean(), b.mean()), d.mean > 0 if higher else d.mean < 0)
+    return Result(c, p, text, d, (a.mean(), b.mean()), d.mean > 0 if higher else d.mean < 0)

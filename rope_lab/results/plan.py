@@ -95,10 +95,9 @@ def _every_seed(outcome: Outcome, published: Published) -> Table:
         for scheme, values in outcomes.counted(outcome.study, outcome.found, c).items():
             if c.value == "log_steps":
                 values = values.map(math.exp)
-            steps = c.test == "sign" or c.value == "log_steps"
             key = (scheme, c.metric, c.value, c.times, c.reaches)
             name = f"{_title(published, scheme)}: {c.name.partition(' (')[0]}"
-            columns.setdefault(key, (name, values.dropna().map(step_text if steps else "{:.4g}".format)))
+            columns.setdefault(key, (name, values.dropna().map(step_text if c.of_steps else "{:.4g}".format)))
     named = dict(columns.values())
     seeds = sorted({seed for _, seed in outcome.study.cells})
     return Table(

@@ -49,7 +49,7 @@ class Comparison:
     published: float | None = None
 
     def __post_init__(self):
-        if (not self.of_values or self.value == "log_steps") and self.reaches is None:
+        if (not self.of_values or self.of_steps) and self.reaches is None:
             raise ValueError(f"test={self.test}, value={self.value}: needs reaches, the value that counts as reached")
         if not self.of_values and self.margin is not None:
             raise ValueError(f"test={self.test} takes no margin, which is one of values")
@@ -58,6 +58,16 @@ class Comparison:
     def of_values(self) -> bool:
         """Whether values are compared, rather than which runs reach something."""
         return self.test in ("t", "sign_flip")
+
+    @property
+    def of_steps(self) -> bool:
+        """Whether the first step at `reaches` is compared."""
+        return self.test == "sign" or (self.of_values and self.value == "log_steps")
+
+    @property
+    def of_curves(self) -> bool:
+        """Whether evaluations during training count."""
+        return self.of_steps or (self.of_values and self.value == "mean")
 
 
 @dataclass(frozen=True, config=STRICT)
