@@ -13,7 +13,7 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint
 
-V, DIMS = 11, Dims(24, 3, max_len=32)
+V, DIMS = 11, Dims(24, 3, max_len=32, n_layers=2)
 TOKENS = torch.randint(V, (2, 20), generator=torch.Generator().manual_seed(1))
 
 
