@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import BLANK, LossOn, PackedTask, check_between, check_letters, join, spell
+from tasks.base import LossOn, PackedTask, check_between, check_letters, join, spell
 
 MOST_LETTERS = 10_000
 
@@ -52,10 +52,11 @@ class Needle(PackedTask):
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         string, depth = spell(self.letters, drawn[:, :-1]), drawn[:, -1:]
-        before = np.where(np.arange(self.width) < depth, string, BLANK)
-        after = np.where(np.arange(self.width) >= depth, string, BLANK)
         needle = np.take_along_axis(string, depth + np.arange(self.needle), axis=1)
-        return join("?", before, ">", after, "="), join(needle, "#")
+        before, after = (np.pad(string, ((0, 0), side)) for side in ((0, 1), (1, 0)))
+        column = np.arange(self.width + 1)
+        haystack = np.where(column < depth, before, np.where(column == depth, ord(">"), after))
+        return join("?", haystack, "="), join(needle, "#")
 
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
         """`depth`: tenths of the haystack before the needle."""
