@@ -36,7 +36,15 @@ def test_all_of_ours_hold_what_is_asked_of_any(group, name):
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
-@pytest.mark.parametrize(("group", "heading"), [("position", "Your own scheme"), ("task", "Your own task")])
+@pytest.mark.parametrize(
+    ("group", "heading"),
+    [
+        ("position", "Your own scheme"),
+        ("position", "RoPE plus something"),
+        ("position", "Content"),
+        ("task", "Your own task"),
+    ],
+)
 def test_the_documented_examples_hold_it_too(write, tmp_path, group, heading):
     write(block(heading, "python"))
     ended = command([f"{group}=own.py", "device=cpu", "train.seq_len=64"], tmp_path, check_command)

@@ -7,10 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import SCHEMES
+from test_readme import block
 from torch import Tensor
 from trained import make_scheme
 
 from rope_lab.check import cached
+from rope_lab.model import content
 from rope_lab.model.content import SelectiveRoPE
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.more_positions import RNoPE
@@ -69,6 +71,15 @@ def test_fox_is_its_formula():
         return q @ k / K**0.5 + sum(f.log() for f in gates)
 
     assert_output(scheme, score)
+
+
+def test_the_documented_file_of_under_25_lines_is_fox():
+    written, names = block("Content", "python"), {}
+    exec(written, names)
+    theirs = names["Forgetting"](DIMS).double()
+    theirs.load_state_dict(learned("fox").state_dict())
+    torch.testing.assert_close(attended(theirs), attended(learned("fox")), rtol=0, atol=0)
+    assert len(written.splitlines()) < 25
 
 
 def rotation(angles: Tensor) -> Tensor:
@@ -151,7 +162,9 @@ def test_cope_is_its_formula():
     assert_output(scheme, score)
 
 
-def test_path_is_its_formula():
+@pytest.mark.parametrize("block", [2, 64])
+def test_path_is_its_formula(block, monkeypatch):
+    monkeypatch.setattr(content, "BLOCK", block)
     scheme = learned("path")
     w1, w2 = (linear.weight for linear in scheme.project[LAYER])
     taps, beta = scheme.taps[LAYER].detach(), scheme.betas[LAYER]

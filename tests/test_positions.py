@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from conftest import SCHEMES
+from conftest import ROOT, SCHEMES
 from trained import load, make_scheme
 
 from rope_lab.check import shift as change_by_shift
@@ -207,6 +207,18 @@ def test_absolute_schemes_notice_a_shift(name):
     shift = {"learned": 40, "randomized_rope": 40, "random_floats": 40, "fire": 1000}.get(name, 100_000)
     least = 1e-4 if name == "fire" else 1e-2  # whose distances are shares of the position only beyond its threshold
     assert change_by_shift(make_model(name), shift) > least
+
+
+def test_the_nine_ways_of_rotating_are_settings():
+    """As the table of docs/extending.md has them."""
+    page = (ROOT / "docs" / "extending.md").read_text()
+    rows = re.findall(r"^\| ([a-z, ]+) \| \d\.\d+ \| `position=(.*)` \|$", page, re.MULTILINE)
+    assert len(rows) == 9
+    for told, settings in rows:
+        name, *own = settings.split()
+        rotated = {"output": "o", "nothing": ""}
+        expected = {rotated.get(part, part) for part in told.split(", ")} - {""}
+        assert getattr(make_scheme(name, DIMS, *own), "theta", {}).keys() == expected
 
 
 def test_xpos_scores_decay_with_distance_pair_by_pair():

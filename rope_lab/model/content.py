@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.model.attention import Heads, softmax_attention, unpacked, weighted_values
+from rope_lab.model.attention import BLOCK, Heads, softmax_attention, unpacked, weighted_values
 from rope_lab.model.biases import Alibi
 from rope_lab.model.cache import KVCache, LayerCache, running_sum, so_far, with_before
 from rope_lab.model.hooks import Dims, PositionScheme
@@ -143,8 +143,8 @@ class PaTH(PositionScheme):
 
     The score is kᵢᵀ Hᵢ₊₁ ⋯ Hₙ qₙ / √K, Hₜ = I − βₜ wₜ wₜᵀ, βₜ = 2σ(u xₜ + b); wₜ, of norm 1, is a causal convolution of
     W₂ W₁ xₜ over `taps` tokens, through SiLU. With aₜᵢ = wₜᵀ Hₜ₋₁ ⋯ Hᵢ₊₁ kᵢ the score is qₙᵀ kᵢ − Σ qₙᵀ wₜ βₜ aₜᵢ over
-    i < t ≤ n, and aₜᵢ = wₜᵀ kᵢ − Σ wₜᵀ wₛ βₛ aₛᵢ over i < s < t: one triangular system, whose time grows with T³.
-    Cached keys are transformed by each token that is read.
+    i < t ≤ n, and aₜᵢ = wₜᵀ kᵢ − Σ wₜᵀ wₛ βₛ aₛᵢ over i < s < t: a triangular system. It is solved for a block of
+    tokens at a time; then kᵢ − Σ wₜ βₜ aₜᵢ, the keys transformed by the block, are those of the next, or of the cache.
     """
 
     def __init__(self, dims: Dims, rank: int = 32, taps: int = 3):
@@ -167,18 +167,26 @@ class PaTH(PositionScheme):
         return (w_BHTK, beta_BTH.mT.unsqueeze(-1) * w_BHTK), None
 
     def attention(self, heads: Heads, at: tuple[Tensor, Tensor], bias: Tensor | None, cache: KVCache | None) -> Tensor:
-        w_BHTK, beta_w_BHTK = at
         q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
+        T, S = q_BHTK.shape[2], k_BHSK.shape[2]
+        bias = None if bias is None else bias.expand(*bias.shape[:-2], T, S)
+        keys, outputs = k_BHSK[:, :, : S - T], []
         with torch.autocast(q_BHTK.device.type, enabled=False):
-            T, S = q_BHTK.shape[2], k_BHSK.shape[2]
-            between_BHTT = (w_BHTK @ beta_w_BHTK.mT).tril(-1)
-            a_BHTS = torch.linalg.solve_triangular(
-                between_BHTT, (w_BHTK @ k_BHSK.mT).tril(S - T - 1), upper=False, unitriangular=True
-            )
-            scores_BHTS = q_BHTK @ k_BHSK.mT - (q_BHTK @ beta_w_BHTK.mT).tril() @ a_BHTS
-            if cache is not None:
-                cache.k_BHSK[:, :, :S] -= a_BHTS.mT @ beta_w_BHTK
-            return weighted_values(scores_BHTS / q_BHTK.shape[-1] ** 0.5, v_BHSK, bias, self.window)
+            for begin in range(0, T, BLOCK):
+                q, w, beta_w = (x[:, :, begin : begin + BLOCK] for x in (q_BHTK, *at))
+                before = S - T + begin
+                end = before + q.shape[2]
+                keys = torch.cat([keys, k_BHSK[:, :, before:end]], dim=2)
+                a = torch.linalg.solve_triangular(
+                    (w @ beta_w.mT).tril(-1), (w @ keys.mT).tril(before - 1), upper=False, unitriangular=True
+                )
+                scores = (q @ keys.mT - (q @ beta_w.mT).tril() @ a) / q.shape[-1] ** 0.5
+                own = None if bias is None else bias[..., begin : begin + BLOCK, :end]
+                outputs.append(weighted_values(scores, v_BHSK[:, :, :end], own, self.window))
+                keys = keys - a.mT @ beta_w
+        if cache is not None:
+            cache.k_BHSK[:, :, :S] = keys
+        return torch.cat(outputs, dim=1)
 
 
 def gathered(heads: Heads, cache: KVCache | None) -> tuple[Tensor, Tensor, Tensor]:
