@@ -28,12 +28,7 @@ class FlipFlop(PackedTask):
     stop = None
 
     def __init__(
-        self,
-        instructions: int = 256,
-        ignored: int = 80,
-        sparse: int = 98,
-        dense: int = 10,
-        loss_on: LossOn = "answer",
+        self, instructions: int = 256, ignored: int = 80, sparse: int = 98, dense: int = 10, loss_on: LossOn = "answer"
     ):
         super().__init__(loss_on)
         self.set_lengths(None, 2, MOST, instructions=instructions)
@@ -41,6 +36,7 @@ class FlipFlop(PackedTask):
         self.ignored, self.kinds = ignored, (ignored, sparse, dense)
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
+        """In distribution, sparse and dense in turn."""
         lists = []
         for percent, own in zip(self.kinds, rng.spawn(len(self.kinds)), strict=True):
             task = copy.copy(self)

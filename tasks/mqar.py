@@ -40,20 +40,22 @@ class AssociativeRecall(PackedTask):
         if vocabulary % 2 or tokens % 2:
             raise ValueError(f"vocabulary={vocabulary}, tokens={tokens}: must be even numbers")
         check_between(1, min(tokens // 4, vocabulary // 2), pairs=pairs)  # a pair is written twice
-        check_between(1, pairs, fewest=pairs if fewest is None else fewest)
+        self.fewest = pairs if fewest is None else fewest
+        check_between(1, pairs, fewest=self.fewest)
         self.set_lengths(None, 4 * pairs, MOST_TOKENS, tokens=tokens)
-        self.pairs, self.fewest, self.vocabulary = pairs, pairs if fewest is None else fewest, vocabulary
+        self.pairs, self.vocabulary = pairs, vocabulary
         self.alphabet = "".join(map(chr, range(FIRST, FIRST + vocabulary)))
         self.ask_any = False  # whether problems end at any of the keys that come again, or at the last
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
+        """Texts up to the answer of any key that comes again, each as often."""
         task = copy.copy(self)
         task.ask_any = True
         return super(AssociativeRecall, task).problems(rng, n)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """The number of pairs, the pair asked for last, its answer's place, characters: [n, 3 + tokens]."""
-        T, half, rows = self.lengths[1] // 2 * 2, self.vocabulary // 2, np.arange(n)
+        T, half = self.lengths[1] // 2 * 2, self.vocabulary // 2
         count = rng.integers(self.fewest, self.pairs + 1, size=n)
         keys = np.empty((n, 0), dtype=np.int64)
         for k in range(self.pairs):
@@ -69,7 +71,7 @@ class AssociativeRecall(PackedTask):
         asked = rng.integers(count) if self.ask_any else last
         answer = np.empty(n, dtype=np.int64)
         for k in range(self.pairs):
-            of = rows[count > k]
+            of = np.flatnonzero(count > k)
             place = places[of, (k - last[of]) % count[of]]
             for begin in (2 * k, place):
                 characters[of, begin], characters[of, begin + 1] = keys[of, k], values[of, k]
