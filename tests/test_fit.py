@@ -10,11 +10,11 @@ from conftest import TINY
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from test_readme import block
-from trained import command
+from trained import command, raising_signal_at
 
 import rope_lab
 from rope_lab.text import ConfigError
-from rope_lab.train import config
+from rope_lab.train import config, loop
 
 
 @pytest.fixture
@@ -72,6 +72,14 @@ def test_it_runs_in_a_job_of_a_program_of_hydras(tmp_path):
     done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout.splitlines()[-1]) >= 0
+
+
+def test_a_run_that_is_stopped_returns_at_a_time_and_raises_at_a_signal(small, monkeypatch):
+    stopped = rope_lab.fit("position=rope", "stop_at=1")
+    assert stopped.record["status"] == "interrupted"
+    monkeypatch.setattr(loop, "update", raising_signal_at(3, loop.update))
+    with pytest.raises(KeyboardInterrupt):
+        rope_lab.fit("position=rope")
 
 
 def test_what_is_wrong_is_raised(small):

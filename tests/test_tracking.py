@@ -60,6 +60,7 @@ def begin(monkeypatch, tmp_path):
         ({"WANDB_MODE": "online"}, [], ("online", "rope_lab", None)),
         ({"WANDB_MODE": "disabled"}, [], None),
         ({"WANDB_DISABLED": "true"}, [], None),
+        ({"WANDB_DISABLED": "on"}, [], None),
         ({"WANDB_DISABLED": "false"}, [], ("offline", "rope_lab", None)),
         ({"WANDB_MODE": "disabled"}, ["wandb.mode=offline"], ("offline", "rope_lab", None)),
         ({"WANDB_MODE": "online"}, ["wandb.mode=offline"], ("offline", "rope_lab", None)),

@@ -53,7 +53,8 @@ def compose_jobs(every: Sequence[list[str]], config_dir: Path | None) -> list[Jo
             cfg = replace(cfg, seed=int(seed), overrides=tuple(words))
         else:
             cfg = _load(config_dir, *words)
-        cfg = replace(cfg, out=str(runs.out_folder(cfg)))
+        parent = cfg.init_from and str(Path(cfg.init_from).expanduser().absolute())
+        cfg = replace(cfg, out=str(runs.out_folder(cfg)), init_from=parent)
         own = {key: value for key, value in values.items() if key in differ}
         label = (value if key in SWAPPED else f"{key}={value}" for key, value in own.items())
         jobs.setdefault(identity(cfg).run_id, Job(cfg, " ".join(label)))
