@@ -26,7 +26,7 @@ def adamw(named: Named, model: Transformer, t: config.Train) -> torch.optim.Opti
 def muon(named: Named, model: Transformer, t: config.Train) -> "Several":
     """Muon (Jordan et al., 2024) for the matrices of the layers, AdamW for all else.
 
-    Updates are scaled to the root mean square of AdamW's (Liu et al., 2025, 2502.16982), so that lr suits both.
+    Updates are scaled to the root mean square of AdamW's (Liu et al., 2025, 2502.16982), so lr is of the same order.
     """
     matrices = [p for name, p in named if name.startswith("layers.") and p.dim() == 2]
     others = [(name, p) for name, p in named if not any(p is matrix for matrix in matrices)]
