@@ -28,7 +28,7 @@ def box(planned):
 def test_every_use_has_an_answer_of_planned_tests(box):
     answers = {row["for"]: row["answer"] for row in box.shown[0].rows}
     assert answers == {"a language model": "yes, on some", "copying": "yes", "looking up and adding": "not shown"}
-    assert "try RoPER for copying; for a language model a gain is shown on some alone" in box.sentences[0]
+    assert "try RoPER for copying. Elsewhere" in box.sentences[0]
 
 
 def test_the_best_scheme_of_shakespeare_is_named_with_its_number(box):

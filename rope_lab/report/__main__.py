@@ -86,6 +86,7 @@ def main(arguments: list[str] | None = None) -> None:
         content = Content(group(runs, here), here, problems + wrong + unread, studied)
         below = folder not in folders and not asks
         shown.append(page.Folder(folder.resolve().name, title(folder), content, below))
+    shown.sort(key=lambda folder: (folder.below, folder.content.published.compares))  # those of a plan first
     groups = [each for folder in shown for each in folder.content.groups]
     if not groups:
         problems = [problem for folder in shown for problem in folder.content.problems]

@@ -34,10 +34,9 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
     if not rows:
         return None
     contender, baseline = published.titles
-    yes, some = ([row["for"] for row in rows if row["answer"] == word] for word in ("yes", "yes, on some"))
+    yes = [row["for"] for row in rows if row["answer"] == "yes"]
     advice = f"try {contender} for {' and '.join(yes)}" if yes else f"stay with {baseline}"
-    partly = f"; for {' and '.join(some)} a gain is shown on some alone" if some else ""
-    lines = [Strong(f"Our advice: {advice}{partly}; elsewhere no planned test shows one.")]
+    lines = [Strong(f"Our advice: {advice}. Elsewhere planned tests show a gain on some tasks alone, or on none.")]
     return Section(f"Should I use {contender}?", [Table(rows)], lines + best(groups, outcomes, published))
 
 
