@@ -21,6 +21,7 @@ BACKFILLED: dict[str, Any] = {
     "model.init": "pytorch",
     "model.attention": "softmax",
     "model.kv_heads": None,
+    "model.qk_norm": False,
     "train.optimizer": "adamw",
     "train.accumulate": 1,
     "train.processes": 1,

@@ -178,6 +178,13 @@ def test_the_content_hook_is_served_by_layer_and_row_with_a_cache_of_its_own():
     torch.testing.assert_close(model(tokens), model.unembedding(model.norm(x)), rtol=0, atol=1e-12)
 
 
+def test_a_window_of_no_token_is_refused():
+    scheme = PositionScheme(DIMS)
+    scheme.window = 0
+    with pytest.raises(ValueError, match="PositionScheme: window=0: must be at least 1 token, or None"):
+        Transformer(V, "softmax", D, 2, HEADS, "pre", "pytorch", 0.0, scheme)
+
+
 def test_bytes_of_a_cached_token_count_what_a_scheme_keeps():
     """Of each layer keys and values, 2 · D numbers a token, the one that ByLayer keeps of each token, and 4 in all."""
     model, own = (
@@ -237,6 +244,32 @@ def test_the_learning_rate_ends_at_its_floor():
     assert learning_rate(replace(t, decay="none"), 109) == 1.0
     with pytest.raises(ConfigError, match=r"train.min_lr=2.0: must be at most train.lr=1.0"):
         resolve(load("train.lr=1.0", "train.min_lr=2.0"))
+
+
+@pytest.mark.parametrize("name", ["none", "kv_unrotated"])
+def test_query_and_key_norms_are_their_formula(name):
+    """Gains are learned and do not decay; all other weights at first are those without."""
+    scheme, x = make_scheme(name, DIMS), torch.randn(2, 5, D, dtype=torch.float64)
+    torch.manual_seed(1)
+    model = Transformer(V, "softmax", D, 1, HEADS, "pre", "pytorch", 0.0, scheme, qk_norm=True).double()
+    plain = {key: value for key, value in model.state_dict().items() if "qk_norm" not in key}
+    torch.manual_seed(1)
+    again = Transformer(V, "softmax", D, 1, HEADS, "pre", "pytorch", 0.0, scheme).double().state_dict()
+    assert plain.keys() == again.keys()
+    assert all(torch.equal(plain[key], again[key]) for key in plain)
+    layer = model.layers[0].attention
+    for part in layer.qk_norm:
+        part.weight.data.uniform_(0.5, 2)
+    q, k, *v = layer.qkv(x).unflatten(-1, (-1, HEADS, D // HEADS)).unbind(2)
+    gains = zip((q, k), (part.weight for part in layer.qk_norm), strict=True)
+    q, k = (y / y.square().mean(-1, keepdim=True).sqrt() * gain for y, gain in gains)
+    scores = torch.einsum("bnhk,bihk->bhni", q, k) / (D // HEADS) ** 0.5
+    weights = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
+    expected = layer.out(torch.einsum("bhni,bihk->bnhk", weights, v[0] if v else k).flatten(2))
+    at = scheme.prepare(torch.arange(5) * 0, torch.float64)
+    torch.testing.assert_close(layer(x, scheme, at, None, None), expected, rtol=0, atol=1e-12)
+    cached(model)
+    assert not [name for name in decayed("model.qk_norm=true") if "qk_norm" in name]
 
 
 @pytest.mark.parametrize("name", ["roper", "kv_shared_back", "alibi"])

@@ -130,7 +130,7 @@ class RNoPE(Rotary):
         if every < 2:
             raise ValueError(f"position.every={every}: must be at least 2")
         if (window is not None and window < 1) or (temperature and not window):
-            given = f"position.window={window or 'null'}, position.temperature={temperature}"
+            given = f"position.window={'null' if window is None else window}, position.temperature={temperature}"
             raise ValueError(f"{given}: must be a window of at least 1 token, or no temperature")
         self.every, self.none, self.window, self.temperature = every, Tempered(dims), window, temperature
 

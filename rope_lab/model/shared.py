@@ -45,4 +45,6 @@ class SharedKV(Rotary):
 
     def heads(self, qk_BT2HK: Tensor, at: tuple) -> tuple[Tensor, Tensor, Tensor]:
         q_BTHK, k_BTHK = rotate(qk_BT2HK, at[0]).unbind(2)
-        return q_BTHK, k_BTHK, qk_BT2HK[:, :, 1].to(k_BTHK) if self.values == "unrotated" else k_BTHK
+        if self.values == "unrotated":
+            return q_BTHK, k_BTHK, qk_BT2HK[:, :, 1].to(k_BTHK)
+        return q_BTHK, k_BTHK, k_BTHK.view_as(k_BTHK)  # torch.compile does not take one tensor twice

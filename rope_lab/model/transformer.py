@@ -24,6 +24,8 @@ class Transformer(nn.Module):
     norm: where layer norms stand: `pre`, x + f(LN(x)) with one more before the output, or `post`, LN(x + f(x))
     kv_heads: heads of keys and values, each for equally many heads of queries (Ainslie et al., 2023); None: as many as
           those. The cache here holds them repeated
+    qk_norm: queries and keys of each head are divided by their root mean square and multiplied by learned gains, before
+          the scheme's hooks (Henry et al., 2020)
     init: `pytorch`, its own: embeddings are drawn from N(0, 1) and not scaled, the rest by nn.Linear's rule; `xavier`:
           every matrix by the rule of Glorot and Bengio (2010), embeddings multiplied by √d_model (Vaswani et al., 2017)
     """
@@ -40,6 +42,7 @@ class Transformer(nn.Module):
         dropout: float,
         position: PositionScheme,
         kv_heads: int | None = None,
+        qk_norm: bool = False,
     ):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, d_model)
@@ -55,6 +58,8 @@ class Transformer(nn.Module):
         self.position = position
         for layer in self.layers:  # cut off afterwards, so that all other weights are those of any scheme
             layer.attention.cut(kv_heads or n_heads, position.projects_values)
+            if qk_norm:
+                layer.attention.qk_norm = nn.ModuleList(nn.RMSNorm(d_model // n_heads) for _ in "qk")
         self.widths = self._try_hooks(d_model, n_heads, attention)
 
     @torch.no_grad()
@@ -66,6 +71,8 @@ class Transformer(nn.Module):
         for number in range(len(self.layers)):
             scheme = self.position.in_layer(number)
             own_at, own_bias = scheme.read(torch.zeros(1, 2, d_model), at_queries, number, None)
+            if scheme.window is not None and scheme.window < 1:
+                raise ValueError(f"{type(scheme).__name__}: window={scheme.window}: must be at least 1 token, or None")
             _, k, v = unpacked(scheme.heads(qkv, own_at))
             widths.append((k.shape[-1], v.shape[-1]))
             if widths[-1] != (d_model // n_heads,) * 2:
@@ -151,7 +158,7 @@ class Attention(nn.Module):
     def __init__(self, number: int, kind: str, d_model: int, n_heads: int):
         super().__init__()
         self.number, self.linear, self.n_heads = number, kind == "linear", n_heads
-        self.kv_heads, self.projections = n_heads, 3
+        self.kv_heads, self.projections, self.qk_norm = n_heads, 3, None
         self.qkv, self.out = Linear(d_model, 3 * d_model), Linear(d_model, d_model)
 
     def forward(
@@ -161,6 +168,9 @@ class Attention(nn.Module):
         if own_bias is not None:
             bias = own_bias if bias is None else bias + own_bias
         qkv_BT3HK = self.project(x_BTD)
+        if self.qk_norm is not None:
+            q, k, *v = qkv_BT3HK.unbind(2)
+            qkv_BT3HK = torch.stack([self.qk_norm[0](q), self.qk_norm[1](k), *v], dim=2)
         if self.linear:
             qkv_BT3HK = positive(qkv_BT3HK)
             o_BTHK = linear_attention(packed(position.heads(qkv_BT3HK, at)), qkv_BT3HK, cache)

@@ -44,6 +44,7 @@ class Model:
     n_layers: int = number("layers", most=10**4)
     n_heads: int = number("attention heads; they share the features")
     kv_heads: int | None = number("heads of keys and values, each for as many heads of queries; null: n_heads")
+    qk_norm: bool = about("queries and keys of each head at root mean square 1, times learned gains")
     norm: Literal["pre", "post"] = about("layer norm before or after each block")
     init: Literal["pytorch", "xavier"] = about("initial weights; xavier: embeddings scaled by √d_model")
     dropout: float = about("share of activations that are dropped in training", ge=0, lt=1)
