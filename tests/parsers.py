@@ -4,6 +4,7 @@ Each takes a whole problem and returns the key of its split, its answer position
 elsewhere), its attributes, and its length in the task's own unit (of addition, of both numbers).
 """
 
+import functools
 import re
 from itertools import permutations
 from string import ascii_letters
@@ -125,12 +126,17 @@ def is_even(permutation: tuple[int, ...]) -> bool:
     return (len(permutation) - cycles) % 2 == 0
 
 
+@functools.cache
+def elements(group: str) -> list[tuple[int, ...]]:
+    size = {"S2": 2, "S3": 3, "A5": 5}[group]
+    return [p for p in permutations(range(size)) if group != "A5" or is_even(p)]
+
+
 def parse_state(task: StateTracking, problem: str) -> Parsed:
     match = re.fullmatch(r"\?(\w+)=(\w)#", problem)
     assert match, problem
-    size = {"S2": 2, "S3": 3, "A5": 5}[task.group]
-    every = [p for p in permutations(range(size)) if task.group != "A5" or is_even(p)]
-    places = list(range(size))  # where each thing is by now
+    every = elements(task.group)
+    places = list(every[0])  # where each thing is by now
     for letter in match[1]:
         moved = every[(ascii_letters + "01234567").index(letter)]
         places = [moved[place] for place in places]
