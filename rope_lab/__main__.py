@@ -32,8 +32,8 @@ def sources() -> dict[str, Path]:
     """The source of each command that is there, by its name."""
     names = [name for group in GROUPS.values() for name in group]
     bases = {name: HERE / MODULES.get(name, name).replace(".", "/") for name in names}
-    found = [(name, path) for name, base in bases.items() for path in (base.with_suffix(".py"), base / "__main__.py")]
-    return {name: path for name, path in found if path.is_file()}
+    paths = [(name, path) for name, base in bases.items() for path in (base.with_suffix(".py"), base / "__main__.py")]
+    return {name: path for name, path in paths if path.is_file()}
 
 
 def about(name: str, path: Path) -> str:

@@ -87,7 +87,7 @@ def called(scheme: PositionScheme, dims: Dims, T: int, dtype: torch.dtype) -> di
     """For each hook its random input [2, T, …] and the tensors that it returns for T tokens."""
     H, K, at = dims.n_heads, dims.d_head, scheme.prepare(torch.arange(T), dtype)
     layer, projections = scheme.in_layer(0), 3 if scheme.projects_values else 2
-    bias, found = scheme.bias(at, at), {}
+    bias, returned = scheme.bias(at, at), {}
     at = scheme.with_keys(at, torch.arange(1, T + 1))
     sizes = {"embed": (2, T, dims.d_model), "read": (2, T, dims.d_model)}
     for hook, size in (sizes | {"heads": (2, T, projections, H, K), "output": (2, T, H, K)}).items():
@@ -95,12 +95,12 @@ def called(scheme: PositionScheme, dims: Dims, T: int, dtype: torch.dtype) -> di
         given = x.clone()
         if hook == "read":
             at, own = layer.read(given, at, 0, None)
-            found[hook] = x, [] if own is None else [own]
+            returned[hook] = x, [] if own is None else [own]
         else:
             y = getattr(scheme if hook == "embed" else layer, hook)(given, at)
-            found[hook] = x, [y] if isinstance(y, Tensor) else list(y)
+            returned[hook] = x, [y] if isinstance(y, Tensor) else list(y)
         demand(torch.equal(given, x), f"{hook} changes what it is given in place")
-    return found | {"bias": (None, [] if bias is None else [bias])}
+    return returned | {"bias": (None, [] if bias is None else [bias])}
 
 
 def shapes(scheme: PositionScheme, dims: Dims) -> None:
@@ -108,25 +108,25 @@ def shapes(scheme: PositionScheme, dims: Dims) -> None:
     for dtype, T in ((torch.float32, 1), (torch.float64, 5)):
         made = copy.deepcopy(scheme).to(dtype)
         first, _, again = (called(made, dims, n, dtype) for n in (T, T + 1, T))
-        for hook, (x, found) in first.items():
-            message, H = f"{hook} returns {[list(y.shape) for y in found]}, must be", dims.n_heads
+        for hook, (x, returned) in first.items():
+            message, H = f"{hook} returns {[list(y.shape) for y in returned]}, must be", dims.n_heads
             if hook in ("bias", "read"):
                 most = [H, T, T] if hook == "bias" else [2, H, T, T]
-                fits = all(y.dim() == len(most) and all(map(lambda n, m: n in (1, m), y.shape, most)) for y in found)
+                fits = all(y.dim() == len(most) and all(map(lambda n, m: n in (1, m), y.shape, most)) for y in returned)
                 demand(fits, f"{message} {most}, or 1 in the place of a number")
-            elif hook == "heads" and len(found) == 3:
-                q, k, v = found
+            elif hook == "heads" and len(returned) == 3:
+                q, k, v = returned
                 right = v.shape == x[:, :, 0].shape and q.shape == k.shape and q.shape[:3] == v.shape[:3]
                 demand(right, f"{message} [2, {T}, {H}, width] of q and k, and {list(x[:, :, 0].shape)} of v")
             else:
                 whole = hook != "heads" or made.projects_values
-                right = len(found) == 1 and found[0].shape == x.shape and whole
+                right = len(returned) == 1 and returned[0].shape == x.shape and whole
                 demand(right, f"{message} {list(x.shape)} (or three: q, k and v)")
-            for y in found:
+            for y in returned:
                 wide = y.dtype in {dtype, torch.float64} or (hook == "bias" and y.dtype == torch.float32)
                 demand(wide and (hook != "embed" or y.dtype == dtype), f"{hook} returns {y.dtype} for {dtype}")
                 demand(not y.isnan().any(), f"{hook} returns numbers that are not finite")
-            same = all(map(torch.equal, found, again[hook][1]))
+            same = all(map(torch.equal, returned, again[hook][1]))
             demand(same, f"{hook} returns other numbers when it is called again; random numbers belong into draw")
 
 
@@ -237,14 +237,15 @@ def reproducible(first: Task, second: Task, T: int) -> None:
 
 def problems(task: Task, seq_len: int) -> str | None:
     """Held-out problems differ and fit; a longer list begins as a shorter one; the right completion is graded right."""
-    found = data.evaluation_problems(task, PROBLEMS)
-    demand(max(p.length for p in found) <= task.max_length <= seq_len, f"a problem is longer than {task.max_length=}")
+    held_out = data.evaluation_problems(task, PROBLEMS)
+    longest = max(p.length for p in held_out)
+    demand(longest <= task.max_length <= seq_len, f"a problem is longer than {task.max_length=}")
     if not task.grades:
         return "grades nothing: its problems are only written on"
-    prompts, first = ([problem.prompt for problem in some] for some in (found, data.evaluation_problems(task, 8)))
+    prompts, first = ([problem.prompt for problem in some] for some in (held_out, data.evaluation_problems(task, 8)))
     demand(len({*prompts}) == len(prompts), "two problems have one prompt")
     demand(prompts[:8] == first, "a longer list of problems must begin as a shorter one")
-    for problem in found:
+    for problem in held_out:
         demand(all(task.grade(problem, problem.completion).values()), f"{problem.completion!r} is graded wrong")
         other = next(c for c in task.alphabet if c not in (problem.completion[0], task.stop)) + problem.completion[1:]
         wrong = not task.grade(problem, other)[task.grades[0]]

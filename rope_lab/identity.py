@@ -85,7 +85,7 @@ class Identity:
 
 def identify(task: str, position: str, seed: int, settings: dict[str, Any]) -> Identity:
     """The identity of a run from its settings, nested or flat; groups other than GROUPS do not count."""
-    found = {}
+    counted = {}
     for key, value in flat(settings).items():
         if key.partition(".")[0] not in GROUPS or key.endswith("._partial_"):
             continue
@@ -93,8 +93,8 @@ def identify(task: str, position: str, seed: int, settings: dict[str, Any]) -> I
             continue
         if key.endswith("._target_"):
             key, value = key.removesuffix("_target_") + "class", str(value).rpartition(".")[2]
-        found[key] = value
-    return Identity(task, position, seed, found)
+        counted[key] = value
+    return Identity(task, position, seed, counted)
 
 
 def general(key: str) -> str:

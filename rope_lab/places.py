@@ -14,5 +14,5 @@ def newest_run(folder: Path) -> Path | None:
     if (folder.parent / "run.json").is_file():
         return folder.parent
     places = [folder, folder / "runs", folder / "results" / "runs"] if folder.is_dir() else [folder.parent]
-    found = [path for place in places for path in place.glob("*/run.json") if path.is_file()]
-    return max(found, key=lambda path: path.stat().st_mtime).parent if found else None
+    records = [path for place in places for path in place.glob("*/run.json") if path.is_file()]
+    return max(records, key=lambda path: path.stat().st_mtime).parent if records else None

@@ -54,13 +54,13 @@ class Block:
     def runs(self, rest: Sequence[str] = ()) -> list[list[str]]:
         """The overrides of each run; REST stands for the schemes `rest`."""
         rows = {row: set(seeds) for key, seeds in self.seeds.items() for row in (rest if key == REST else [key])}
-        found = []
+        every = []
         for seed in sorted(set().union(*rows.values())):
             for task in self.task:
                 for scheme, *own in (row.split() for row, seeds in rows.items() if seed in seeds):
                     words = [f"task={task}", f"position={scheme}", f"seed={seed}", f"scale={self.scale}"]
-                    found.append([*words, *own, *self.settings])
-        return found
+                    every.append([*words, *own, *self.settings])
+        return every
 
 
 @dataclass(frozen=True, config=FORBID)

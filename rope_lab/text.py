@@ -75,11 +75,11 @@ def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def nested(leaves: dict[str, Any]) -> dict[str, Any]:
     """The inverse of `flat`."""
-    found: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for key, value in leaves.items():
         *groups, last = key.split(".")
-        functools.reduce(lambda group, name: group.setdefault(name, {}), groups, found)[last] = value
-    return found
+        functools.reduce(lambda group, name: group.setdefault(name, {}), groups, tree)[last] = value
+    return tree
 
 
 def near(key: str, known: Iterable[str]) -> list[str]:

@@ -40,10 +40,3 @@ def test_values_are_those_of_the_overrides_and_meanings_those_of_the_docstring()
 def test_help_through_the_command_line(arguments, says, capsys):
     main.command_line(arguments)
     assert says in capsys.readouterr().out.split()
-
-
-def test_a_wrong_word_beside_help_is_one_line(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main.command_line(["--help", "train.learning_rate=1"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1

@@ -9,13 +9,12 @@ import pytest
 from conftest import TINY, only_folder
 from trained import command, load, raising_signal_at
 
-from rope_lab.launch import clusters, job, sweep
+from rope_lab.launch import job, sweep
 from rope_lab.launch.job import Job
 from rope_lab.results.folders import read
-from rope_lab.train import config, loop
+from rope_lab.train import loop
 from rope_lab.train import run as runs
 from rope_lab.train.console import Place
-from rope_lab.train.signals import Stop
 
 WILD = ["train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=20"]
 
@@ -114,25 +113,6 @@ def test_a_launcher_that_lacks_its_package_or_its_cluster_is_one_line(run, monke
     monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace())
     monkeypatch.setenv("PATH", "")
     assert "has no sbatch" in run("hydra/launcher=submitit_slurm", "seed=0,1").stderr
-
-
-@pytest.mark.parametrize(
-    ("launcher", "threads"),
-    [
-        ({"_target_": "BasicLauncher"}, None),
-        ({"_target_": "in_children", "n_jobs": config.CORES}, 1),
-        ({"_target_": "in_children", "submitit_folder": None, "cpus_per_task": 2}, 2),
-        ({"_target_": "on_ray", "ray": {"remote": {"num_cpus": 0.5}}}, 1),
-        ({"_target_": "on_slurm", "submitit_folder": None, "cpus_per_task": 3}, 3),
-    ],
-)
-def test_a_run_has_as_many_threads_as_its_launcher_gives_it(tmp_path, monkeypatch, launcher, threads):
-    begun = []
-    for module, name in ((sweep.pool, "in_turn"), (sweep.pool, "in_children"), (clusters, "on_ray")):
-        monkeypatch.setattr(module, name, lambda jobs, *rest: begun.extend(jobs))
-    monkeypatch.setattr(clusters, "on_slurm", clusters.on_ray)
-    sweep._begin([Job(load(f"out={tmp_path}"), "")], launcher, Stop())
-    assert begun[0].threads == threads
 
 
 @pytest.fixture

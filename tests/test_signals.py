@@ -90,7 +90,7 @@ def test_a_signal_to_a_table_alone_is_passed_on_and_what_is_missing_is_said(tmp_
 
 @pytest.mark.slow
 def test_a_signal_to_one_run_stops_that_run_alone(tmp_path):
-    process = started([*SWEEP, "train.steps=4000,1000000"], tmp_path, shown=2)
+    process = started([*SWEEP, "train.steps=600,1000000"], tmp_path, shown=2)
     os.kill(max(children(process)), signal.SIGTERM)  # the second
     assert wait_for_all(process) == 1
     assert (tmp_path / "err").read_text() == ""

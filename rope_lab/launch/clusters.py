@@ -40,7 +40,7 @@ def on_ray(jobs: Sequence[Job], stopping: Stop, settings: dict[str, Any], logs: 
         if remote[key] > max(node.get(name, 0) for node in most):
             raise ConfigError(f"hydra.launcher.ray.remote.{key}={remote[key]}: no machine of this Ray has so many")
     task, since = ray.remote(**remote)(run_elsewhere), provenance.now()
-    contents, told = {}, False
+    contents, passed_on = {}, False
     with stopping:  # once more: Ray has set handlers of its own
         waiting = {task.remote(job, job.place(i, len(jobs)), since): i for i, job in enumerate(jobs)}
         while waiting:
@@ -48,8 +48,8 @@ def on_ray(jobs: Sequence[Job], stopping: Stop, settings: dict[str, Any], logs: 
                 with suppress(ray.exceptions.RayError):
                     contents[waiting[ref]] = ray.get(ref)
                 del waiting[ref]
-            if stopping.caught and not told:
-                told = True
+            if stopping.caught and not passed_on:
+                passed_on = True
                 for ref in waiting:
                     ray.cancel(ref)  # a SIGINT to those that run
         time.sleep(1.0)  # for the last lines of the runs
@@ -71,16 +71,16 @@ def on_slurm(jobs: Sequence[Job], stopping: Stop, settings: dict[str, Any], logs
     executor = submitit.AutoExecutor(logs, "slurm", slurm_max_num_timeout=settings["max_num_timeout"])
     rest = {key: value for key, value in settings.items() if key not in OWN}
     executor.update_parameters(**{key if key in SHARED else f"slurm_{key}": value for key, value in rest.items()})
-    since, contents, told = provenance.now(), {}, False
+    since, contents, passed_on = provenance.now(), {}, False
     with executor.batch():
         queued = [executor.submit(Run(), job, job.place(i, len(jobs)), since) for i, job in enumerate(jobs)]
     array = queued[0].job_id.partition("_")[0]
     while _is_queued(array):
         looked = time.monotonic()
-        while time.monotonic() < looked + QUEUE and (told or not stopping.caught):
+        while time.monotonic() < looked + QUEUE and (passed_on or not stopping.caught):
             time.sleep(LOOK)
-        if stopping.caught and not told:
-            told = True
+        if stopping.caught and not passed_on:
+            passed_on = True
             subprocess.run(["scancel", array])  # a SIGTERM to those that run
     for i, each in enumerate(queued):
         with suppress(OSError):  # killed

@@ -31,8 +31,8 @@ class Job:
     label: str
     threads: int | None = None
 
-    def place(self, number: int, of: int, left: str = "", parallel: bool = True) -> Place:
-        heading = f"run {number + 1} of {of}" + (f", {left} left" if left else "")
+    def place(self, number: int, total: int, left: str = "", parallel: bool = True) -> Place:
+        heading = f"run {number + 1} of {total}" + (f", {left} left" if left else "")
         return Place(self.label, f"{heading} · {self.label}" if self.label else heading, parallel)
 
     def settings(self) -> Config:

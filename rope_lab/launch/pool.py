@@ -45,7 +45,7 @@ def in_children(jobs: Sequence[Job], stopping: Stop, at_once: int, logs: Path | 
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     forkserver.ensure_running()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    waiting, running, took, told = list(enumerate(jobs)), {}, [], False
+    waiting, running, took, passed_on = list(enumerate(jobs)), {}, [], False
     while running or waiting:
         waiting = [(i, job) for i, job in waiting if not (stopping.caught or time_is_up(job.cfg.stop_at))]
         while waiting and len(running) < at_once:
@@ -61,8 +61,8 @@ def in_children(jobs: Sequence[Job], stopping: Stop, at_once: int, logs: Path | 
             child, began = running.pop(sentinel)
             child.join()
             took.append(time.monotonic() - began)
-        if stopping.caught and not told:
-            told = True
+        if stopping.caught and not passed_on:
+            passed_on = True
             for child, _ in running.values():
                 os.kill(child.pid, stopping.caught)
     return {}

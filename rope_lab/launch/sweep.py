@@ -158,7 +158,7 @@ def summary(jobs: Sequence[Job], contents: Contents, name: str) -> str:
         rows.setdefault(row or jobs[i].cfg.names.position, []).append(contents[i]["metrics"])
     for row, its in rows.items():
         values = {key: [metrics[key] for metrics in its if key in metrics] for key in SHOWN}
-        means = " · ".join(_mean(key, found) for key, found in values.items() if found)
+        means = " · ".join(_mean(key, numbers) for key, numbers in values.items() if numbers)
         lines.append(f"  {row:<{max(map(len, rows))}}  {len(its)} run{'s' * (len(its) > 1)} · {means}")
     if any(content.get("status") not in ENDS for content in contents.values()):
         lines.append(f"{same_command(any(job.cfg.fresh for job in jobs))} runs what is missing")

@@ -32,9 +32,9 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> None:
     begin = f"checkpoint-{step:08d}-"
     path = folder / f"{begin}{digest(content)}.pt"
     write_whole(path, content)
-    found = checkpoints(folder)
-    earlier = [other for other in found if other.name < begin]
-    for other in {*found} - {path, *earlier[: KEPT - 1]}:
+    paths = checkpoints(folder)
+    earlier = [other for other in paths if other.name < begin]
+    for other in {*paths} - {path, *earlier[: KEPT - 1]}:
         other.unlink()
 
 
@@ -43,8 +43,8 @@ def load(folder: Path) -> dict[str, Any] | None:
 
     Raises ConfigError if all are damaged, or one holds more than tensors and plain Python: no code in it ever runs.
     """
-    found = checkpoints(folder)
-    for path in found:
+    paths = checkpoints(folder)
+    for path in paths:
         try:
             content = path.read_bytes()
         except PermissionError as error:
@@ -59,8 +59,8 @@ def load(folder: Path) -> dict[str, Any] | None:
             return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         except pickle.UnpicklingError:
             raise ConfigError(f"{path} holds more than tensors and plain Python, which is not loaded; {OVER}") from None
-    if found:
-        raise ConfigError(f"{folder}: all of its {len(found)} checkpoints are damaged; {OVER}")
+    if paths:
+        raise ConfigError(f"{folder}: all of its {len(paths)} checkpoints are damaged; {OVER}")
     return None
 
 

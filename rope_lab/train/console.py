@@ -152,9 +152,9 @@ def summary(content: dict[str, Any], folder: Path, place: Place = ALONE, note: s
     if alone:
         rows = _metrics(c)
     for key, (name, form) in {"length": ("accuracy", ".1%"), "length_loss": ("loss", ".3f")}.items():
-        if found := [f"{plain(n)}: {value:{form}}" for n, (_, value) in c.get("slices", {}).get(key, {}).items()]:
+        if parts := [f"{plain(n)}: {value:{form}}" for n, (_, value) in c.get("slices", {}).get(key, {}).items()]:
             name += " above Bayes-optimal" if key == "length_loss" and c["floor"]["loss"] else ""
-            rows.append(("lengths", f"{name} at {' · '.join(found)}"))
+            rows.append(("lengths", f"{name} at {' · '.join(parts)}"))
     rows += [("", plain(line)) for line in (c.get("error"), note) if line]
     rows += _text(c) + _whereabouts(c, folder) if alone else []
     if place.parallel:

@@ -89,10 +89,10 @@ def agreed(number: int) -> int:
 
 def of_first(find: Callable[[], Any]) -> Any:
     """The result of `find` on rank 0, on every rank."""
-    found = [find() if rank() == 0 else None]
+    result = [find() if rank() == 0 else None]
     if size() > 1:
-        _together(dist.broadcast_object_list, found)
-    return found[0]
+        _together(dist.broadcast_object_list, result)
+    return result[0]
 
 
 def summed(parameters: Iterable[nn.Parameter], losses: list[Tensor]) -> list[Tensor]:

@@ -82,7 +82,7 @@ def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int)
     """The grades of greedy decoding of each problem."""
     grades = [dict.fromkeys(task.grades, right) for right in exact_matches(model, problems)]
     if len(task.grades) > 1:  # something may be right of what is wrong as a whole
-        wrong = [i for i, found in enumerate(grades) if not found["accuracy"]]
+        wrong = [i for i, each in enumerate(grades) if not each["accuracy"]]
         written = shared(lambda own: _written(model, task, [problems[i] for i in own], problems, max_len), wrong)
         for i, completion in zip(wrong, written, strict=True):
             grades[i] = task.grade(problems[i], completion)
@@ -146,9 +146,9 @@ def most_tokens(model: Transformer) -> int:
     return tokens_at_once(weight_VD.device, 8 * weight_VD.shape[0] + 64 * weight_VD.shape[1])
 
 
-def _written(model: Transformer, task: Task, some: list[Problem], of: list[Problem], max_len: int) -> list[str]:
+def _written(model: Transformer, task: Task, some: list[Problem], every: list[Problem], max_len: int) -> list[str]:
     """Completions of some prompts: greedy and no longer than the longest of all, or sampled if nothing is graded."""
-    longest, choose = max(p.length - p.prompt_length for p in of), likeliest
+    longest, choose = max(p.length - p.prompt_length for p in every), likeliest
     if not task.grades:
         longest, choose = max_len, sampled()
     prompts = [p.tokens[: p.prompt_length] for p in some]

@@ -96,12 +96,12 @@ def find_class(group: str, node: dict[str, Any], allowed_packages: list[str]) ->
         trust = f"allowed_packages=[{package}], of a file [{package}.py]; for a run's folder --allow {package}.py"
         raise ConfigError(f"{key}: is not in {' or '.join(PACKAGES)}; if you trust its code: {trust}")
     try:
-        found = _import_class(target)
+        cls = _import_class(target)
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{key}: cannot be imported, {error_line(error)}") from None
-    if not (inspect.isclass(found) and issubclass(found, kind)) or inspect.isabstract(found):
+    if not (inspect.isclass(cls) and issubclass(cls, kind)) or inspect.isabstract(cls):
         raise ConfigError(f"{key}: must be a {kind.__name__} that is not abstract")
-    return found
+    return cls
 
 
 def _import_class(target: str) -> Any:
@@ -216,7 +216,7 @@ def config_errors(prefix: str = "") -> Iterator[None]:
 
 def refusal(key: str, value: Any, errors: list[ErrorDetails]) -> str:
     """Pydantic's errors about a value in one line; a list in place of one value may have been meant as a sweep."""
-    found = [re.sub("^(Value error, )?((Input|String) should|must) ", "", each["msg"]) for each in errors]
-    reasons = " or ".join(dict.fromkeys(found)).replace(" or be ", " or ")
+    messages = [re.sub("^(Value error, )?((Input|String) should|must) ", "", each["msg"]) for each in errors]
+    reasons = " or ".join(dict.fromkeys(messages)).replace(" or be ", " or ")
     sweep = f"; for a sweep: -m {key}={','.join(map(show, value))}" if value and isinstance(value, list) else ""
     return f"{key}={show(value)}: must {reasons}{sweep}"

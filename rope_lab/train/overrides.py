@@ -105,7 +105,7 @@ def _values(override: Override, folders: Sequence[Path]) -> list[str]:
 
 def check(parsed: Iterable[Override], folders: Sequence[Path]) -> list[Plugin]:
     """The plug-ins that a run's overrides choose. Raises ConfigError if one names nothing that can be chosen."""
-    found = []
+    chosen = []
     for override in parsed:
         key, text = override.key_or_group, override.input_line
         if key.startswith(("hydra.sweeper", "hydra/sweeper")):
@@ -114,8 +114,8 @@ def check(parsed: Iterable[Override], folders: Sequence[Path]) -> list[Plugin]:
             as_list = f"; a list is written {key}=[{text.partition('=')[2]}]" if "." in key else ""
             raise ConfigError(f"{text}: several values are a sweep, add -m{as_list}")
         if key in GROUPS:
-            found += _chosen(key, override, folders)
-    return found
+            chosen += _chosen(key, override, folders)
+    return chosen
 
 
 def is_hydra(word: str) -> bool:

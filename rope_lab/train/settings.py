@@ -143,8 +143,8 @@ class Config(Settings):
 
 def declared(schema: type = Settings, prefix: str = "") -> dict[str, dataclasses.Field]:
     """The field of each setting, by its whole name, `train.lr`; those of task and position are in their classes."""
-    found = {}
+    by_name = {}
     for field in fields(schema):
         name = f"{prefix}{field.name}"
-        found |= declared(field.type, f"{name}.") if dataclasses.is_dataclass(field.type) else {name: field}
-    return found
+        by_name |= declared(field.type, f"{name}.") if dataclasses.is_dataclass(field.type) else {name: field}
+    return by_name
