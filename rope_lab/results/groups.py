@@ -44,7 +44,8 @@ class Group:
         values = np.array([run.metrics.get(self.metric.name, np.nan) for run in runs.run], dtype=float)
         self.finished = runs.assign(value=self.metric.times * values)
         self.finished = self.finished[(runs.status == "finished") & self.finished.value.notna()]
-        self._by_scheme = dict(list(self.finished.set_index("seed").groupby("scheme")))
+        by_seed = self.finished.set_index("seed")
+        self._by_scheme, self._none = dict(list(by_seed.groupby("scheme"))), by_seed.iloc[:0]
         self.floor = next((run.floor["loss"] for run in runs.run if run.floor), 0.0)
         self.optimum = self.metric.times * self.floor if self.metric.baseline else 0.0
         self.length_kind = LENGTH if len(self.slices(LENGTH)) else LENGTH_LOSS
@@ -52,7 +53,7 @@ class Group:
 
     def of(self, scheme: str) -> pd.DataFrame:
         """The finished runs of a scheme, by seed."""
-        return self._by_scheme.get(scheme, self.finished.set_index("seed").iloc[:0])
+        return self._by_scheme.get(scheme, self._none)
 
     def slices(self, attribute: str) -> pd.DataFrame:
         """The finished runs by each value of an attribute of the problems: `scheme seed value count mean`."""
@@ -109,9 +110,9 @@ class Group:
     def warnings(self) -> list[str]:
         """What is missing, not counted or not alike among the runs, and what that does to the result."""
         lines, lacks = [], {}  # lacks: what is lacking → the schemes that lack it
-        baseline, title = self.published.baseline, self.published.title
+        baseline, title, finished = self.published.baseline, self.published.title, set(self.finished.run_id)
         for run in self.runs.run:
-            if run.run_id not in set(self.finished.run_id):
+            if run.run_id not in finished:
                 lines.append(f"{run} is {run.status} at step {run.steps:,}: it has no final value")
             if run.mixed:
                 how = "; ".join(run.mixed)
