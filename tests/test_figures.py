@@ -16,7 +16,6 @@ from scipy import stats as scipy_stats
 
 from rope_lab.results import figures, sections, series
 from rope_lab.results.groups import Group, group
-from rope_lab.results.published import SPARE_COLORS
 from rope_lab.results.runs import Run
 from rope_lab.results.stats import Interval
 from rope_lab.results.verdicts import verdicts
@@ -79,17 +78,6 @@ def test_of_a_loss_the_excess_over_the_optimum_stands_on_a_logarithmic_axis():
     accuracy = only(runs({"rope": [0.4], "roper": [0.5]}, floor={"loss": 0.2, "answer_position": {}}))
     assert accuracy.optimum == 0
     assert figures._curves(accuracy).axes[0].get_yscale() == "linear"
-
-
-def test_a_scheme_keeps_its_colour_whoever_else_is_there():
-    made = runs({"rope": ROPE, "roper": ROPER})
-    for some in (made, [run for run in made if run.position == "roper"]):
-        bold = next(line for line in figures._curves(only(some)).axes[0].lines if line.get_label() == "RoPER")
-        assert bold.get_color() == PUBLISHED.schemes["roper"]["color"]
-    variants = [f"roper_fast (value_base={base})" for base in range(len(SPARE_COLORS))]
-    assert {PUBLISHED.color(each, [*variants, "rope"]) for each in variants} == {*SPARE_COLORS}
-    known = [scheme["color"].lower() for scheme in PUBLISHED.schemes.values()]
-    assert len({*known, *map(str.lower, SPARE_COLORS)}) == len(known) + len(SPARE_COLORS)
 
 
 def test_the_usual_recipe_has_a_figure_and_the_last_digits_of_its_layout_change_no_byte(monkeypatch):

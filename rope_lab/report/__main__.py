@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
         studied, wrong = outcomes.of_folder(folder)
         found, unread = read_probes(folder)
         probed += found
-        here = published.comparing(not studies.covers(folder))
+        here = published.but(compares=not studies.covers(folder))
         content = Content(group(runs, here), here, problems + wrong + unread, studied)
         below = folder not in folders and not asks
         shown.append(page.Folder(folder.resolve().name, title(folder), content, below))

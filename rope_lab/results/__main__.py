@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
     asks = given.against or given.contender
     if asks and given.keep:
         parser.error("kept runs have pages about RoPER against RoPE; ask --against and --contender without --keep")
-    published = Published().comparing(not any(map(studies.covers, (out, *folders))))
+    published = Published().but(compares=not any(map(studies.covers, (out, *folders))))
     if asks and not published.compares:
         sys.exit("planned comparisons are among these runs, and are tested as planned and nowhere else")
     studied, problems = outcomes.of_folder(out)

@@ -41,12 +41,14 @@ def question(published: Published, groups: list[Group], contender: str | None, a
     """
     if against and not is_recipe(against, groups):
         more = "; a setting is given as train.lr=1e-3, a recipe by its id, and the one of conf/ as `recipe`"
-        published = published.against(_scheme("--against", against, groups, more))
+        baseline = _scheme("--against", against, groups, more)
+        swapped = published.baseline if baseline == published.contender else published.contender
+        published = published.but(baseline=baseline, contender=swapped)
     if contender:
         scheme = _scheme("--contender", contender, groups)
         if scheme == published.baseline:
             raise ConfigError(f"--contender {contender}: is the baseline too; --against names another")
-        published = published.against(published.baseline, scheme)
+        published = published.but(contender=scheme)
     return published
 
 

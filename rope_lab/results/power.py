@@ -97,8 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
     for folder in folders:
         if studies.covers(folder):
             sys.exit(f"{folder}: planned comparisons, which are tested as planned and nowhere else")
-    published = Published()
-    published = published.against(given.against or published.baseline, published.contender)
+    published = Published().but(**({"baseline": given.against} if given.against else {}))
     runs = {run.run_id: run for folder in folders for run in read(folder)[0]}
     groups = [g for g in group(list(runs.values()), published) if not g.variant]
     schemes = {scheme for g in groups for scheme in g.schemes}

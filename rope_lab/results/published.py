@@ -70,17 +70,10 @@ class Published:
         self.attributes, self.rotations = content["attributes"], content["rotations"]
         self.untested, self.uses = content["untested"], content["uses"]
 
-    def against(self, baseline: str, contender: str = "") -> "Published":
-        """The same with another baseline and contender; a contender that becomes the baseline changes places."""
+    def but(self, **changed: Any) -> "Published":
+        """The same with another baseline, contender or `compares`."""
         other = copy.copy(self)
-        other.contender = contender or (self.baseline if baseline == self.contender else self.contender)
-        other.baseline = baseline
-        return other
-
-    def comparing(self, compares: bool) -> "Published":
-        """The same with or without comparisons."""
-        other = copy.copy(self)
-        other.compares = compares
+        vars(other).update(changed)
         return other
 
     @property
