@@ -6,7 +6,7 @@ from rope_lab.results.groups import Group, group
 from rope_lab.results.outcomes import Outcome
 from rope_lab.results.published import Published, rank
 from rope_lab.results.stats import t_interval
-from rope_lab.results.tables import Section, Strong, Table, number
+from rope_lab.results.tables import NONE, Section, Strong, Table, number
 from rope_lab.results.verdicts import LAST, NO, OPEN, YES, Verdict
 
 FEWEST = 3  # seeds of a scheme that may be called the best
@@ -36,7 +36,8 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
     contender, baseline = published.titles
     yes = [row["for"] for row in rows if row["answer"] == "yes"]
     advice = f"try {contender} for {' and '.join(yes)}" if yes else f"stay with {baseline}"
-    lines = [Strong(f"Our advice: {advice}. Elsewhere planned tests show a gain on some tasks alone, or on none.")]
+    others = " Elsewhere planned tests show a gain on some tasks alone, or on none." if len(yes) < len(rows) else ""
+    lines = [Strong(f"Our advice: {advice}.{others}")]
     return Section(f"Should I use {contender}?", [Table(rows)], lines + best(groups, outcomes, published))
 
 
@@ -47,13 +48,15 @@ def _size(tasks: list[str], outcomes: list[Outcome]) -> str:
 
 
 def _cost(tasks: list[str], outcomes: list[Outcome], published: Published) -> str:
-    """Of the contender, as a ratio to the baseline: over the pairs of planned runs, of which others ran beside."""
+    """The time of a step as a ratio to the baseline: over pairs of planned runs, beside which others ran."""
     logs = []
     for found in (outcome.found for outcome in outcomes if outcome.study.task in tasks):
         seconds = {cell: run.seconds / run.steps for cell, run in found.items() if run.steps}
         for (scheme, seed), ours in seconds.items():
             if scheme == published.contender and (theirs := seconds.get((published.baseline, seed))):
                 logs.append(math.log(ours / theirs))
+    if len(logs) < FEWEST:
+        return NONE
     ratio = t_interval(logs)
     mean, low, high = (math.exp(each) for each in (ratio.mean, ratio.low, ratio.high))
     return f"{mean:.2f} times as long [{low:.2f}, {high:.2f}]"

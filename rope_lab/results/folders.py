@@ -90,7 +90,7 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
 
 
 def origin(provenance: dict[str, Any]) -> dict[str, Any]:
-    """What one has to know of a run to repeat it to the bit: the `provenance` of a record.
+    """The `provenance` of a record: numerics, code, torch and hardware, by which a run repeats to the bit.
 
     Where the parts of a resumed run differ, their values are joined by `MIXED`. The commit of a changed checkout ends
     in +, in ? where it may have been changed; `unknown` without git.

@@ -108,7 +108,7 @@ class Group:
         return [f"{k} {ours[k]} (write-up: {v})" for k, v in self.report.setup.items() if ours[k] != v]
 
     def warnings(self) -> list[str]:
-        """What is missing, not counted or not alike among the runs, and what that does to the result."""
+        """Missing, uncounted and unlike runs, and their effect on the result: a line each."""
         lines, lacks = [], {}  # lacks: what is lacking → the schemes that lack it
         baseline, title, finished = self.published.baseline, self.published.title, set(self.finished.run_id)
         for run in self.runs.run:

@@ -61,7 +61,7 @@ class Content:
 
     @cached_property
     def shown(self) -> list[Group | Sweep]:
-        """What has a section, in order: the groups, and in the place of the first that a sweep holds, the sweep."""
+        """The groups and sweeps with a section, in order; a sweep stands in the place of its first group."""
         within = {group: sweep for sweep in reversed(sweeps.find(self.groups)) for group in sweep.others.values()}
         return list(dict.fromkeys(within.get(group, group) for group in self.groups))
 
@@ -120,7 +120,7 @@ def _asked(content: Content) -> str:
 
 
 def _verdicts(content: Content) -> str:
-    """Whether the contender beats the baseline, on each task: what was planned, and the rest folded below it."""
+    """The verdicts on the contender: planned ones, and exploratory ones folded below them."""
     planned, rest = ([v for v in content.verdicts if v.planned == each] for each in (True, False))
     tables = [markdown(verdicts_of.table(found, content.published)) for found in (planned, rest)]
     if all(tables):
@@ -150,7 +150,7 @@ def _folded(title: str, parts: list[str]) -> list[str]:
 
 
 def _problems(content: Content) -> str:
-    """What could not be read or counted."""
+    """Unread and uncounted runs."""
     return f"## Not counted\n\n{bullets(map(Strong, content.problems))}" if content.problems else ""
 
 

@@ -81,7 +81,7 @@ class Run:
 
     @property
     def mixed(self) -> list[str]:
-        """What differs between the parts of a resumed run and changes its numbers: `numerics 2 → 3`."""
+        """Differences between the parts of a resumed run that change its numbers: `numerics 2 → 3`."""
         values = {name: getattr(self, name) for name in ("numerics", "torch", "hardware", "threads")}
         values |= {f"code of the {group}": each for group, each in self.plugin.items()}
         return [f"{name} {value}" for name, value in values.items() if MIXED in str(value)]

@@ -101,7 +101,7 @@ def _reached_thresholds(group: Group) -> list[str]:
 
 
 def _since_thresholds(group: Group) -> list[str]:
-    """What is left of the difference as long after a threshold, which one scheme may reach first.
+    """The difference as long after a threshold, which one scheme may reach first.
 
     Only under a constant learning rate, which would otherwise have fallen less for the scheme that was first.
     """

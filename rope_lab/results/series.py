@@ -1,4 +1,4 @@
-"""What figures and charts plot: panels, each one frame of points and how its axes read."""
+"""Panels, shared by figures and charts: a frame of points each, their means and bands, and the axes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

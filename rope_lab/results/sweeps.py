@@ -159,7 +159,7 @@ def scores(sweep: Sweep) -> Table:
 
 
 def tuned(sweep: Sweep) -> Table:
-    """What tuning gains each scheme that has a seed at every value: its best value, and the expected best by budget."""
+    """The gain from tuning, of schemes with a seed at every value: the best value, and the expected best by budget."""
     rows, budgets = [], list(range(1, len(sweep.groups) + 1))
     if len(budgets) > BUDGETS:
         budgets = [2**i for i in range(len(budgets).bit_length()) if 2**i < len(budgets)] + [len(budgets)]
@@ -194,7 +194,7 @@ def every_seed(sweep: Sweep) -> Table:
 
 
 def places(sweep: Sweep) -> list[float]:
-    """Where the values stand on the axis of a figure: words one after the other."""
+    """The places of the values on the axis of a figure: words one after the other."""
     return list(map(float, sweep.values if all(map(is_number, sweep.values)) else range(len(sweep.values))))
 
 
