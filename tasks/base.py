@@ -1,4 +1,4 @@
-"""The members of a task, and of one whose text is problem after problem: packing, masks, the train/held-out split.
+"""The members of a task, and of one whose text is problem after problem: packing, masks, lengths, evaluation problems.
 
 A problem is a prompt and its one right completion. A `PackedTask` has three members to implement: `draw` (problems as
 integers), `write` (problems as characters) and, if parts of a completion are graded too, `grade`.
