@@ -22,7 +22,7 @@ from tasks.substring_by_prefix import SubstringByPrefix
 
 def make_model(task, scheme: str = "rope", attention: str = "softmax") -> Transformer:
     torch.manual_seed(0)
-    position = make_scheme(scheme, Dims(32, 2, 256))
+    position = make_scheme(scheme, Dims(32, 2, 256, n_layers=2))
     return Transformer(len(task.alphabet), attention, 32, 2, 2, "pre", "pytorch", 0.0, position).double()
 
 
