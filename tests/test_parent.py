@@ -49,6 +49,21 @@ def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_
     assert torch.equal(model.embedding.weight, checkpoint.load(parent)["model"]["embedding.weight"])
 
 
+def test_a_trained_run_is_evaluated_under_other_frequencies_at_longer_texts(parent, tmp_path):
+    """Position interpolation, NTK-aware and YaRN: at factor 1 nothing changes, at 2 each is another model."""
+    words = ["-m", *ROPE, f"init_from={parent}", "train.steps=0", "eval.lengths=[13,26]", "position.factor=1,2"]
+    done = command([*words, "position.scaling=linear,ntk,yarn", "out=runs"], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    contents = [content_of(path.parent) for path in tmp_path.glob("runs/*/run.json")]
+    position = [(each["config"]["position"]["scaling"], each["config"]["position"]["factor"]) for each in contents]
+    losses = dict(zip(position, (each["metrics"]["eval/loss"] for each in contents), strict=True))
+    same = {loss for (_, factor), loss in losses.items() if factor == 1}
+    assert same == {content_of(parent)["metrics"]["eval/loss"]}
+    assert len({*losses.values()}) == 4
+    assert {*contents[0]["slices"]["length"]} == {"13", "26"}
+    assert len({each["recipe_id"] for each in contents}) == 1
+
+
 def test_with_steps_it_trains_on_with_batches_of_its_own_and_resumes_to_the_bit(parent, tmp_path, monkeypatch):
     words = [*ROPE, "position.base=500", f"init_from={parent}"]
     made = build(resolve(load(*words)))
