@@ -16,7 +16,7 @@ from tasks.base import Task
 def resolve(cfg: Config) -> Config:
     """`cfg` with the ids of its parent, if it has one. Raises ConfigError if it cannot begin from that run."""
     if not cfg.init_from:
-        if cfg.train.steps == 0:
+        if cfg.train.steps == 0 and not cfg.parent:
             raise ConfigError("train.steps=0: must be at least 1; 0 evaluates the run of init_from=FOLDER")
         return cfg
     key, folder = f"init_from={cfg.init_from}", Path(cfg.init_from).expanduser()
@@ -31,15 +31,15 @@ def resolve(cfg: Config) -> Config:
         raise ConfigError(f"{key}: was trained on another task; set task={content['task']}")
     theirs, ours = BACKFILLED | flat(content["config"]), flat(asdict(cfg))
     for name in ours:
-        if name.startswith("model.") and name != "model.dropout" and ours[name] != theirs[name]:
-            raise ConfigError(f"{key}: is another model; set {name}={show(theirs[name])}")
+        if name.startswith("model.") and name != "model.dropout" and ours[name] != theirs.get(name):
+            raise ConfigError(f"{key}: is another model; set {name}={show(theirs.get(name))}")
     ids = {name: content[name] for name in ("run_id", "recipe_id", "scheme_id")}
     steps = content["progress"]["steps"] + (content["config"].get("parent") or {"steps": 0})["steps"]
     return replace(cfg, parent=ids | {"steps": steps})
 
 
 def load_weights(cfg: Config, model: Transformer, task: Task) -> None:
-    """Load the parent's weights; of two schemes the parameters that both have. Raises ConfigError if none fit."""
+    """Load the parent's weights; of two schemes what both have. Raises ConfigError if they do not fit."""
     with safetensors.safe_open(Path(cfg.init_from).expanduser() / WEIGHTS, "pt") as file:
         alphabet, weights = file.metadata()["alphabet"], {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if alphabet != as_text(task.alphabet):
