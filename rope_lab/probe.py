@@ -67,9 +67,6 @@ class Windowed(Wrapper):
         super().__init__(scheme)
         self.window = window
 
-    def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
-        return self.scheme.prepare(pos, dtype)
-
     def in_layer(self, number: int) -> PositionScheme:
         layer = copy.copy(self.scheme.in_layer(number))
         layer.window = min(self.window, layer.window or self.window)

@@ -121,7 +121,7 @@ def test_a_shift_moves_every_position_and_no_key(name):
     torch.testing.assert_close(made(TOKENS[:, :10]), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["none", "rope", "alibi"])
+@pytest.mark.parametrize("name", ["none", "rope", "alibi", "grape_a", "cope"])
 def test_a_window_hides_what_is_before_it_and_nothing_else(name):
     made = make_model(name, layers=1)
     embedded = []

@@ -147,7 +147,7 @@ def overridden(scheme: PositionScheme | type[PositionScheme]) -> set[str]:
 
 
 class Wrapper(PositionScheme):
-    """Another scheme, hook by hook; a subclass has a `prepare` that gives it other positions."""
+    """Another scheme, hook by hook; a subclass changes what it needs to."""
 
     def __init__(self, scheme: PositionScheme):
         nn.Module.__init__(self)
@@ -156,6 +156,9 @@ class Wrapper(PositionScheme):
 
     def draw(self, seed: int, length: int) -> None:
         self.scheme.draw(seed, length)
+
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
+        return self.scheme.prepare(pos, dtype)
 
     def with_keys(self, at: Any, keys_T: Tensor) -> Any:
         return self.scheme.with_keys(at, keys_T)
