@@ -1,5 +1,7 @@
 """Charts as Altair specifications, from the panels of figures. Thin lines are runs; bold ones are means with bands."""
 
+import copy
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -69,12 +71,25 @@ def spec(panel: Panel, published: Published, log_x: bool = False, height: int = 
         {"scheme": published.title(scheme), "seeds": int(values.n.max())} | _points(values, panel.log)
         for scheme, values in panel.means().groupby("scheme")
     ]
+    made = copy.deepcopy(_layers())
+    made["layer"] = made["layer"] if bold else made["layer"][1:2]  # of no finished run there is no mean
+    x_scale = {"type": "log", "nice": False} if log_x else {"nice": False, "zero": False}
+    y = _axis(panel, [y for row in (*thin, *bold) for y in row["y"]])
+    for encoding in (layer["encoding"] for layer in made["layer"]):
+        encoding["x"] |= {"title": one_line(panel.x, LABEL), "scale": x_scale}
+        encoding["y"] |= y if "y2" not in encoding else {}
+        encoding["color"]["scale"] = _colors(published, panel.schemes)
+    return made | {"height": height, "datasets": _rounded({"runs": thin, "means": bold})}
+
+
+@functools.cache
+def _layers() -> dict[str, Any]:
+    """Bands, runs, means and the means' points, which have tooltips."""
     zoom = alt.selection_interval("zoom", bind="scales", translate=PAN, zoom=ZOOM)
     pick = alt.selection_point("pick", fields=["scheme"], bind="legend")
-    opacity, color = alt.condition(pick, alt.value(1), alt.value(0.08)), _color(published, panel.schemes)
-    x_scale = alt.Scale(type="log", nice=False) if log_x else alt.Scale(nice=False, zero=False)
-    across = alt.X("x:Q", title=one_line(panel.x, LABEL), axis=alt.Axis(grid=False), scale=x_scale)
-    up = alt.Y("y:Q", title=None, **_axis(panel, [y for row in (*thin, *bold) for y in row["y"]]))
+    legend = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=95, symbolOpacity=1)
+    opacity, color = alt.condition(pick, alt.value(1), alt.value(0.08)), alt.Color("scheme:N", legend=legend)
+    across, up = alt.X("x:Q", axis=alt.Axis(grid=False)), alt.Y("y:Q", title=None)
     line = alt.Chart(alt.NamedData("runs")).transform_flatten(["x", "y"])
     mean = alt.Chart(alt.NamedData("means")).transform_flatten(["x", "y", "low", "high"])
     tips = [alt.Tooltip(name, title={"low:Q": "95% from", "high:Q": "to"}.get(name, name[:-2])) for name in MEAN]
@@ -88,10 +103,8 @@ def spec(panel: Panel, published: Published, log_x: bool = False, height: int = 
         mean.mark_line(clip=True, strokeWidth=2.5).encode(across, up, color, opacity=opacity),
         mean.mark_circle(clip=True, size=60, fillOpacity=0).encode(across, up, color, tooltip=tips),
     ]
-    layers = layers if bold else layers[1:2]  # of no finished run there is no mean
-    made = alt.layer(*layers).properties(width="container", height=height).to_dict(validate=False)
-    made = {key: value for key, value in made.items() if key not in ("config", "$schema")}
-    return made | {"datasets": _rounded({"runs": thin, "means": bold})}
+    made = alt.layer(*layers).properties(width="container").to_dict(validate=False)
+    return {key: value for key, value in made.items() if key not in ("config", "$schema")}
 
 
 def _points(table: pd.DataFrame, log: bool) -> dict[str, list]:
@@ -108,18 +121,17 @@ def _axis(panel: Panel, values: list[float]) -> dict[str, Any]:
     """As wide as the values, which bands may leave; of shares, from none to all, with room for dots."""
     least, most = min(values, default=0.1), max(values, default=1.0)
     if panel.log and least > 0:
-        scale = alt.Scale(type="log", domain=[least / 1.15, most * 1.15], nice=False)
-        return {"scale": scale, "axis": alt.Axis(format="~g", tickCount=6)}
+        scale = {"type": "log", "domain": [least / 1.15, most * 1.15], "nice": False}
+        return _rounded({"scale": scale, "axis": {"format": "~g", "tickCount": 6}})
     room, top = 0.05 * (most - least) or 0.1, panel.most
     ends = [-0.04 * top, 1.04 * top] if math.isfinite(top) else [least - room, most + room]
-    return {"scale": alt.Scale(domain=ends, nice=False), "axis": alt.Axis(tickCount=5)}
+    return _rounded({"scale": {"domain": ends, "nice": False}, "axis": {"tickCount": 5}})
 
 
-def _color(published: Published, schemes: Iterable[str]) -> alt.Color:
+def _colors(published: Published, schemes: Iterable[str]) -> dict[str, list[str]]:
     ordered = sorted(schemes, key=lambda scheme: (published.rank(scheme), scheme))
-    domain, colors = map(published.title, ordered), (published.color(scheme, ordered) for scheme in ordered)
-    legend = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=95, symbolOpacity=1)
-    return alt.Color("scheme:N", scale=alt.Scale(domain=list(domain), range=list(colors)), legend=legend)
+    colors = [published.color(scheme, ordered) for scheme in ordered]
+    return {"domain": list(map(published.title, ordered)), "range": colors}
 
 
 def _rounded(value: Any) -> Any:
@@ -128,6 +140,6 @@ def _rounded(value: Any) -> Any:
         return {key: _rounded(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_rounded(each) for each in value]
-    if isinstance(value, str) or math.isnan(value):
-        return value if isinstance(value, str) else None
+    if isinstance(value, str | bool) or math.isnan(value):
+        return value if isinstance(value, str | bool) else None
     return int(value) if value == int(value) else float(f"{value:.4g}")
