@@ -8,7 +8,7 @@ from crafted import ESCAPES, FOLDERS, MARKDOWN, MARKS, REFUSED, SHOWN, make_fold
 
 from rope_lab.results import __main__ as results
 from rope_lab.results import pages, tables
-from rope_lab.results.folders import read
+from rope_lab.results.folders import origin, read
 from rope_lab.results.kept import keep, read_kept
 from rope_lab.results.runs import one_line
 from rope_lab.text import plain
@@ -59,6 +59,14 @@ def part(**changes) -> dict:
     git, hardware = {"commit": "0123456789abcdef", "dirty": False}, {"device": "cpu", "name": "CPU", "threads": 1}
     own = {"numerics": 3, "plugin": {}}
     return own | {"git": git, "versions": {"torch": "2.13.0"}, "hardware": hardware} | changes
+
+
+def test_records_without_numerics_are_those_of_the_planned_runs_of_one_commit():
+    old = part(git={"commit": "f581087d169d", "dirty": False})
+    del old["numerics"]
+    assert origin(old)["numerics"] == 3
+    with pytest.raises(ValueError, match="before records had numerics"):
+        origin(old | {"git": part()["git"]})
 
 
 @pytest.mark.parametrize(

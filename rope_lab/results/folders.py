@@ -19,6 +19,7 @@ from rope_lab.text import ConfigError
 
 METRICS = "metrics.jsonl"
 NAMED = re.compile(r".+-s\d+-([0-9a-f]{12})")  # how the program names run folders
+NUMERICS_BEFORE = {"f581087": 3}  # of a commit of which planned runs go on, whose records have no numerics
 
 
 def is_kept(folder: Path) -> bool:
@@ -103,9 +104,12 @@ def origin(provenance: dict[str, Any]) -> dict[str, Any]:
 
 def _origin(part: dict[str, Any]) -> dict[str, Any]:
     git, hardware = part["git"], part["hardware"]
+    numerics = part.get("numerics", NUMERICS_BEFORE.get(str(git["commit"])[:7]))
+    if numerics is None:
+        raise ValueError("was made before records had numerics; run it again")
     dirt = "+" if git["dirty"] else "?" if git["dirty"] is None and git["commit"] else ""
     return {
-        "numerics": part["numerics"],
+        "numerics": numerics,
         "plugin": part.get("plugin", {}),
         "commit": (git["commit"] or "unknown")[:12] + dirt,
         "torch": part["versions"]["torch"],
