@@ -68,6 +68,7 @@ INIT = "    def __init__(self, dims):\n        super().__init__(dims)\n"
 HEADS, EMBED = "    def heads(self, qkv, at):\n        return ", "    def embed(self, x, at):\n        return "
 BIAS = "    def bias(self, at_T, at_S):\n        return "
 READ = "    def read(self, x, at, layer, cache):\n        return "
+ZERO = INIT + "        self.w = nn.Parameter(torch.zeros(1))\n"
 MISTAKES = [  # what a user writes, the check that finds it, words of what it says
     ("    def biases(self, at_T, at_S):\n        return None", "hooks", "biases is not a hook: did you mean bias?"),
     (INIT, "hooks", "overrides none of embed, heads, output, bias, read, attention, in_layer"),
@@ -81,6 +82,7 @@ MISTAKES = [  # what a user writes, the check that finds it, words of what it sa
     (EMBED + "x + torch.rand_like(x)", "shapes", "random numbers belong into draw"),
     (EMBED + "x.add_(1)", "shapes", "embed changes what it is given"),
     (EMBED + "x + x.mean(1, keepdim=True)", "causality", "position 0 depend on a later token"),
+    (ZERO + EMBED + "x + self.w * x.mean(1, True)", "causality", "depend on a later token"),
     (HEADS + "qkv - qkv.mean(0)", "causality", "rows of a batch depend on one another"),
     (EMBED + "x + x.roll(1, 1) * (at > 0)[:, None]", "KV cache", "the logits at position 5 differ"),
     (BIAS + "-(at_T - at_T[0]).double()[None, :, None] * (at_S % 3)", "KV cache", "with a KV cache the logits"),
