@@ -61,7 +61,7 @@ def contents(out) -> list[dict]:
     return sorted(found, key=lambda content: (content["seed"], content["position"]))
 
 
-IN_WORKERS = pytest.param(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], marks=pytest.mark.torture)
+IN_WORKERS = pytest.param(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("launcher", [[], IN_WORKERS])

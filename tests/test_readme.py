@@ -67,7 +67,7 @@ def test_a_scheme_and_a_task_added_to_rope_lab(checkout):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.torture
+@pytest.mark.slow
 def test_the_walk_from_a_clone_to_a_comparison(tmp_path, monkeypatch):
     """Its commands, as they stand there but for the sizes of the runs."""
     from conftest import TINY

@@ -13,6 +13,7 @@ from typing import Any
 
 from rope_lab import command
 from rope_lab.launch.job import Job, run
+from rope_lab.places import HERE
 from rope_lab.train.console import Place, duration
 from rope_lab.train.signals import SIGNALS, Stop, time_is_up
 
@@ -40,10 +41,15 @@ def in_children(jobs: Sequence[Job], stopping: Stop, at_once: int, logs: Path | 
     logs: a folder for the output of each
     """
     forkserver.set_forkserver_preload([__name__])
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    before, environment = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS), dict(os.environ)
+    os.environ["PYTHONSAFEPATH"] = "1"  # or the server would import a `tasks` of the working directory
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     resource_tracker.ensure_running()  # a SIGHUP would end it; Python 3.11 unblocks signals when it starts it
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     forkserver.ensure_running()
+    for name in ("PYTHONSAFEPATH", "PYTHONPATH"):
+        del os.environ[name]
+    os.environ.update(environment)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     waiting, running, took, passed_on = list(enumerate(jobs)), {}, [], False
     while running or waiting:

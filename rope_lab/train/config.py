@@ -135,6 +135,7 @@ def _reason(error: ValidationError) -> str:
 
 def resolve_task(config: Config) -> dict[str, Any]:
     """The settings of the task as a record holds them. Raises ConfigError."""
+    instantiate.import_allowed(config.allowed_packages)  # in a process of a sweep they are not yet
     with instantiate.config_errors("task."):
         return next(instantiate.classes(config.task)).resolve(config.task)
 

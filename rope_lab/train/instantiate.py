@@ -91,8 +91,7 @@ def find_class(group: str, node: dict[str, Any], allowed_packages: list[str]) ->
     """
     target, kind = str(node.get("_target_")), SWAPPED[group.partition(".")[0]]
     key, package = f"{group}._target_={show(target)}", target.partition(".")[0]
-    allowed = [import_file(Path(each)) if each.endswith(".py") else each for each in allowed_packages]
-    if package not in (*PACKAGES, *allowed):
+    if package not in (*PACKAGES, *import_allowed(allowed_packages)):
         trust = f"allowed_packages=[{package}], of a file [{package}.py]; for a run's folder --allow {package}.py"
         raise ConfigError(f"{key}: is not in {' or '.join(PACKAGES)}; if you trust its code: {trust}")
     try:
@@ -102,6 +101,11 @@ def find_class(group: str, node: dict[str, Any], allowed_packages: list[str]) ->
     if not (inspect.isclass(cls) and issubclass(cls, kind)) or inspect.isabstract(cls):
         raise ConfigError(f"{key}: must be a {kind.__name__} that is not abstract")
     return cls
+
+
+def import_allowed(allowed_packages: list[str]) -> list[str]:
+    """The names of allowed packages and of the modules of allowed files, which are imported. Raises ConfigError."""
+    return [import_file(Path(each)) if each.endswith(".py") else each for each in allowed_packages]
 
 
 def _import_class(target: str) -> Any:
