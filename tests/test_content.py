@@ -246,3 +246,15 @@ def test_each_layer_has_parameters_of_its_own(name):
     for parameter in own.values():
         parameter.data += numbers(*parameter.shape, seed=5)
     assert not torch.allclose(attended(scheme), before)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
+@pytest.mark.parametrize("name", ["fox", "kv_shared_back", "path", "selective_roper"])
+def test_compiled_layers_are_the_same(name):
+    """Without a graph break, which training would pay for in every step."""
+    torch.manual_seed(0)
+    scheme, tokens = make_scheme(name, DIMS), torch.arange(14).view(2, 7) % 11
+    model = Transformer(11, "softmax", D, 1, H, "pre", "pytorch", 0.0, scheme)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(tokens), model(tokens), rtol=0, atol=1e-5)
