@@ -272,6 +272,15 @@ def test_query_and_key_norms_are_their_formula(name):
     assert not [name for name in decayed("model.qk_norm=true") if "qk_norm" in name]
 
 
+def test_query_and_key_norms_under_autocast_warn_of_nothing():
+    torch.manual_seed(1)
+    model = Transformer(V, "softmax", D, 1, HEADS, "pre", "pytorch", 0.0, make_scheme("rope", DIMS), qk_norm=True)
+    tokens = torch.arange(22).view(2, 11) % V
+    with torch.autocast("cpu", torch.bfloat16):
+        low = model(tokens)  # a warning fails a test
+    assert (low - model(tokens)).abs().max() < 0.02
+
+
 @pytest.mark.parametrize("name", ["roper", "kv_shared_back", "alibi"])
 def test_grouped_queries_are_heads_of_equal_keys_and_values(name):
     """With three heads of queries for each of two of keys and values; all weights at first are those without groups."""

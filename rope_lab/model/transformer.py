@@ -13,6 +13,7 @@ from rope_lab.model.attention import linear_attention, packed, positive, unpacke
 from rope_lab.model.cache import KVCache, LayerCache, LinearAttentionState
 from rope_lab.model.cpu_linear import Linear
 from rope_lab.model.hooks import PositionScheme, TooLong, overridden
+from rope_lab.model.rotation import wide
 
 Cache = list[LayerCache]  # one a layer; all batch rows have read equally many tokens
 
@@ -169,7 +170,7 @@ class Attention(nn.Module):
             bias = own_bias if bias is None else bias + own_bias
         qkv_BT3HK = self.project(x_BTD)
         if self.qk_norm is not None:
-            q, k, *v = qkv_BT3HK.unbind(2)
+            q, k, *v = qkv_BT3HK.to(wide(qkv_BT3HK.dtype)).unbind(2)  # or torch warns of bfloat16
             qkv_BT3HK = torch.stack([self.qk_norm[0](q), self.qk_norm[1](k), *v], dim=2)
         if self.linear:
             qkv_BT3HK = positive(qkv_BT3HK)
