@@ -103,7 +103,7 @@ def changed(probe: str, model: Transformer) -> tuple[PositionScheme, tuple[float
     if not pairs.start < pairs.stop <= rotated:
         raise ConfigError(f"{probe}: the pairs of a head that are rotated in {parts} are 0-{rotated - 1}")
     for part in parts:
-        rotating.theta[part][pairs] = 0
+        rotating.theta[part][rotating.theta[part].nonzero().flatten()[pairs]] = 0
     lengths = [2 * math.pi / f for part in parts for f in theta[part][pairs].tolist()]
     return scheme, (min(lengths), max(lengths)) if match["first"] else None
 

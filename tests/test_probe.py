@@ -8,7 +8,7 @@ from conftest import SCHEMES, only_folder
 from trained import make_scheme, run
 
 from rope_lab import files, probe, sample
-from rope_lab.model.positions import Dims, Randomized, Rotary
+from rope_lab.model.positions import Dims, PositionScheme, Randomized, Rotary
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint
@@ -23,7 +23,7 @@ def make_model(scheme, layers: int = 2, attention: str = "softmax") -> Transform
     return Transformer(V, attention, 24, layers, 3, "pre", "pytorch", 0.0, scheme).double()
 
 
-def probed(name: str, what: str, **model) -> torch.Tensor:
+def probed(name: str | PositionScheme, what: str, **model) -> torch.Tensor:
     made = make_model(name, **model)
     made.position, _ = probe.changed(what, made)
     return made(TOKENS)
@@ -52,6 +52,16 @@ def test_what_is_ablated_is_not_rotated(name, what, same_as):
 
 def test_the_lowest_frequency_of_four_is_what_p_rope_does_not_rotate():
     torch.testing.assert_close(probed("rope", "ablate=qk:3"), make_model("p_rope")(TOKENS), rtol=0, atol=1e-12)
+
+
+def test_pairs_are_counted_among_those_that_are_rotated():
+    """The last two of a head's four, here."""
+    one, two, both = (
+        probed(make_scheme("kv_shared", DIMS, "position.fraction=0.5"), f"ablate=qk{pairs}")
+        for pairs in (":0", ":0-1", "")
+    )
+    torch.testing.assert_close(two, both, rtol=0, atol=0)
+    assert (one - both).abs().max() > 1e-4
 
 
 def test_without_their_rotation_queries_and_keys_of_pope_keep_the_learned_phases():
