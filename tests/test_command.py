@@ -131,6 +131,7 @@ def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, ca
 
 
 def test_a_deleted_run_leaves_no_folder(folder, capsys):
+    (folder / ".run.json.0123456789abcdef.tmp").write_text("of a process killed while it wrote")
     rm.main([str(folder), "--yes"])
     assert not folder.exists()
     assert capsys.readouterr().out.endswith("deleted\n")

@@ -90,9 +90,12 @@ class Run:
 
     def clear(self) -> None:
         """Delete everything recorded so far, run.json first; files of others stay. Raises OSError."""
+        if not self.lock:
+            return
         first, *others = (self.folder / name for name in OURS)
-        for path in [first, *checkpoint.checkpoints(self.folder), *others] if self.lock else ():
+        for path in (first, *checkpoint.checkpoints(self.folder), *others):
             path.unlink(missing_ok=True)
+        files.remove_temporary(self.folder)
 
     def begin(self, metrics: list[dict[str, Any]], wandb: config.Wandb, **content: Any) -> None:
         """Record that the run is running and what it is; `metrics`: its records so far."""
