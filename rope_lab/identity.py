@@ -87,7 +87,7 @@ def identify(task: str, position: str, seed: int, settings: dict[str, Any]) -> I
     """The identity of a run from its settings, nested or flat; groups other than GROUPS do not count."""
     counted = {}
     for key, value in flat(settings).items():
-        if key.partition(".")[0] not in GROUPS or key.endswith("._partial_"):
+        if key.partition(".")[0] not in GROUPS or key.endswith("._partial_") or key == "parent.position":
             continue
         if general(key) in BACKFILLED and value == BACKFILLED[general(key)]:
             continue

@@ -9,13 +9,16 @@ from conftest import TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, run, stopped_run
 
 from rope_lab import files
+from rope_lab.results import frame
 from rope_lab.results.folders import read
+from rope_lab.results.kept import keep
 from rope_lab.train import checkpoint
 from rope_lab.train.config import identity
 from rope_lab.train.load import load_run
 from rope_lab.train.trainer import build, resolve, update
 
 ROPE = [*TINY, "position=rope"]
+PARENT = ("run_id", "recipe_id", "position", "scheme_id")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,7 @@ def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_
     assert ours[0] == ours[1] != ours[2]
     assert same["status"] == "finished"
     assert same["slices"] == before["slices"]
-    assert same["config"]["parent"] == {k: before[k] for k in ("run_id", "recipe_id", "scheme_id")} | {"steps": 6}
+    assert same["config"]["parent"] == {k: before[k] for k in PARENT} | {"steps": 6}
     assert str(parent.parent) not in json.dumps(same)
     assert f"init_from={parent.name}" in same["provenance"]["command"]
     assert len({each["run_id"] for each in (before, same, none)}) == 3
@@ -92,12 +95,27 @@ def test_children_of_other_seeds_are_of_one_recipe(parent, tmp_path):
     assert first.scheme_id != identity(resolve(load(*ROPE))).scheme_id
 
 
+def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
+    """The child of its own scheme is the baseline; the others of its name say what they began from, kept ones too."""
+    run([*TINY, "position=roper", "train.lr=0.05", f"out={tmp_path / 'roper'}"])
+    roper = only_folder(tmp_path / "roper")
+    for scheme, folder in (("rope", parent), ("none", parent), ("none", roper), ("rope", roper), ("roper", roper)):
+        run([*TINY, f"position={scheme}", f"init_from={folder}", "train.steps=0", f"out={tmp_path / 'runs'}"])
+    kept, scheme_id = tmp_path / "kept", content_of(roper)["scheme_id"]
+    kept.mkdir()
+    keep(read(tmp_path / "runs")[0], kept)
+    for folder in (tmp_path / "runs", kept):
+        names = [f"none from rope-{content_of(parent)['scheme_id']}", f"none from roper-{scheme_id}"]
+        assert sorted({*frame.load(folder).scheme}) == [*names, "rope", f"rope from roper-{scheme_id}", "roper"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["model.d_model=32"], "is another model; set model.d_model=16"),
         (["task=indirect_indexing"], "was trained on another task; set task=substring_by_index"),
         (["task.letters=abcdefgh"], "has another vocabulary; set its task.… too"),
+        (["seed=1"], "is of seed 0; set seed=0"),
         (["train.steps=-1"], "train.steps=-1: must be greater than or equal to 0"),
     ],
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rope_lab.files import digest, read_file, read_sealed
+from rope_lab.identity import identify
 from rope_lab.places import RESULTS, newest_run
 from rope_lab.results.kept import KEPT, read_kept
 from rope_lab.results.metrics import declared
@@ -79,6 +80,7 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
         config["parent"] = {"recipe_id": parent["recipe_id"]}
     run = from_record(
         short({"slices": {}, "floor": {}} | content)
+        | {"parent": _other_scheme(content["config"])}
         | {"config": config | {"device": device}, "provenance": origin(content["provenance"]), "curve": curves}
     )
     for name in run.disagreeing[:1]:
@@ -88,6 +90,12 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
             raise ValueError(wrong)
         problems.append(f"lines or metrics are lost: {wrong}")
     return run, problems
+
+
+def _other_scheme(config: dict[str, Any]) -> str:
+    """The scheme of a run's parent, if it has one of another scheme than its own."""
+    parent, own = config.get("parent"), identify("", "", 0, {"position": config["position"]}).scheme_id
+    return "" if not parent or parent["scheme_id"] == own else f"{parent.get('position', '')}-{parent['scheme_id']}"
 
 
 def origin(provenance: dict[str, Any]) -> dict[str, Any]:

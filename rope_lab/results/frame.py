@@ -78,6 +78,7 @@ def scheme_names(runs: list[Run]) -> list[str]:
     """The scheme of each run: its name, and what differs from conf/position/<name>.yaml.
 
     Without such a file, what differs from most runs of that name, which `code`, the digest of a user's own files, may.
+    Where runs of one name began from runs of several schemes, their names end in `from` and the parent's.
     """
     code = [{"code": run.plugin["position"]} if "position" in run.plugin else {} for run in runs]
     settings = [SCHEME_DEFAULTS | run.position_settings | each for run, each in zip(runs, code, strict=True)]
@@ -92,4 +93,10 @@ def scheme_names(runs: list[Run]) -> list[str]:
         unlike = [key for key in sorted(before) if own.get(key, before[key]) != usual.get(key, before[key])]
         shown = [f"{key}={show(own[key])}" if key in own else f"without {key}" for key in unlike]
         names.append(run.position + (f" ({', '.join(shown)})" if shown else ""))
-    return names
+    parents = defaultdict(set)
+    for run, name in zip(runs, names, strict=True):
+        parents[run.recipe_id, name].add(run.parent)
+    return [
+        f"{name} from {run.parent}" if run.parent and len(parents[run.recipe_id, name]) > 1 else name
+        for run, name in zip(runs, names, strict=True)
+    ]

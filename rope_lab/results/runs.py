@@ -32,6 +32,7 @@ class Run:
     curves:   metric → (steps, values)
     slices:   attribute → value → (count, mean), see `rope_lab/train/evaluate.py`
     floor:    the Bayes-optimal loss on the held-out text: `loss`, and by `answer_position`; or empty
+    parent:   the scheme of the run that it began from, if that is not its own: its name and id
     data:     the name of the file or folder that the text is from; empty if the task writes its own
     """
 
@@ -60,6 +61,7 @@ class Run:
     slices: dict[str, dict[Key, tuple[int, Number]]]
     floor: dict[str, Any]
     data: str = ""
+    parent: str = ""
 
     def __post_init__(self):
         if missing := SIZES - self.settings.keys():
@@ -105,7 +107,8 @@ def from_record(record: dict[str, Any]) -> Run:
     recipe = {key: value for key, value in settings.items() if not key.startswith("position.")}
     progress = {name: record["progress"][name] for name in PROGRESS}
     origin = {name: record["provenance"][name] for name in ORIGIN}
-    parts = {"settings": recipe, "position_settings": scheme, "curves": record["curve"], "data": record.get("data", "")}
+    parts = {"settings": recipe, "position_settings": scheme, "curves": record["curve"]}
+    parts |= {name: record.get(name, "") for name in ("data", "parent")}
     return Run(**named, **progress, **origin, **parts)
 
 
@@ -122,7 +125,7 @@ def to_record(run: Run) -> dict[str, Any]:
         "slices": run.slices,
         "floor": run.floor,
         "curve": run.curves,
-    } | ({"data": run.data} if run.data else {})
+    } | {name: value for name in ("data", "parent") if (value := getattr(run, name))}
 
 
 def differing(first: Run, second: Run) -> list[str]:

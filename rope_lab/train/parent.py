@@ -24,7 +24,7 @@ def resolve(cfg: Config) -> Config:
     if content is None:
         raise ConfigError(f"{key}: is not a run folder, it has no readable run.json")
     if content["status"] != "finished":
-        raise ConfigError(f"{key}: this run is {content['status']}; the command that made it resumes it")
+        raise ConfigError(f"{key}: this run is {content['status']}; finish it, or take one that is finished")
     if not is_whole(folder, content):
         raise ConfigError(f"{key}: its files do not match the digests in run.json")
     if content["task"] != cfg.names.task:
@@ -33,7 +33,9 @@ def resolve(cfg: Config) -> Config:
     for name in ours:
         if name.startswith("model.") and name != "model.dropout" and ours[name] != theirs.get(name):
             raise ConfigError(f"{key}: is another model; set {name}={show(theirs.get(name))}")
-    ids = {name: content[name] for name in ("run_id", "recipe_id", "scheme_id")}
+    if content["seed"] != cfg.seed:  # a child is paired with those of other runs of its seed
+        raise ConfigError(f"{key}: is of seed {content['seed']}; set seed={content['seed']}")
+    ids = {name: content[name] for name in ("run_id", "recipe_id", "position", "scheme_id")}
     steps = content["progress"]["steps"] + (content["config"].get("parent") or {"steps": 0})["steps"]
     return replace(cfg, parent=ids | {"steps": steps})
 

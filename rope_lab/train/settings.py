@@ -137,7 +137,7 @@ class Config(Settings):
     """Checked settings, the names chosen from the groups of conf/, and the overrides as they were typed."""
 
     names: Names
-    parent: dict[str, str | int] | None = None  # ids of the run of init_from, and the steps that it had taken
+    parent: dict[str, str | int] | None = None  # ids and scheme of the run of init_from, and its steps
     overrides: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
 
