@@ -171,3 +171,7 @@ def test_gradients(name):
         return softmax_attention(scheme.heads(qkv, at), scheme.bias(at, at))
 
     assert torch.autograd.gradcheck(attention, (qkv, *scheme.parameters()), fast_mode=True)
+
+
+def test_a_window_may_be_a_share_of_the_training_length():
+    assert [RNoPE(DIMS, window=window).window for window in (0.25, 0.001, 3)] == [DIMS.max_len // 4, 1, 3]

@@ -112,7 +112,8 @@ class RNoPE(Rotary):
 
     Its authors find that layers without it retrieve from far away, and that those with it favour what is near.
 
-    window: the last tokens that a query sees in layers with RoPE (RNoPE-SWA); None: all
+    window: the last tokens that a query sees in layers with RoPE (RNoPE-SWA); below 1 a share of the training
+        length; None: all
     temperature: c in 1 + c ln(1 + ⌊(n+1) / window⌋), by which layers without RoPE multiply the scores of position n, as
         Llama 4's iRoPE with 0.1, there in chunks of 8,192 tokens
     """
@@ -123,14 +124,16 @@ class RNoPE(Rotary):
         every: int = 2,
         base: float = 10_000.0,
         pairs: Pairs = "neighbours",
-        window: int | None = None,
+        window: float | None = None,
         temperature: float = 0.0,
     ):
         super().__init__(dims, q=1, k=1, base=base, pairs=pairs)
         if every < 2:
             raise ValueError(f"position.every={every}: must be at least 2")
+        given = f"position.window={'null' if window is None else window}, position.temperature={temperature}"
+        if window is not None:
+            window = math.ceil(window * dims.max_len) if 0 < window < 1 else int(window)
         if (window is not None and window < 1) or (temperature and not window):
-            given = f"position.window={'null' if window is None else window}, position.temperature={temperature}"
             raise ValueError(f"{given}: must be a window of at least 1 token, or no temperature")
         self.every, self.none, self.window, self.temperature = every, Tempered(dims), window, temperature
 
