@@ -1,4 +1,4 @@
-"""Checks of a scheme or a task of your own: `python -m rope_lab.check position=mine.py`, or `task=mine.py`.
+"""Checks of a scheme or a task of your own: `rope-lab check position=mine.py`, or `task=mine.py`.
 
 The tests ask the same of ours. Each check is a line: `ok`, `note` (allowed, and to be known) or `WRONG`. Other settings
 are as in training: `model.n_heads=8`, `task.digits=3`. Exit status 1 if something is wrong.

@@ -1,4 +1,4 @@
-"""Lists runs, newest first: `python -m rope_lab.list [FOLDER]` (default: results/runs).
+"""Lists runs, newest first: `rope-lab list [FOLDER]` (default: results/runs).
 
 A line a run: status, steps, the metric that its task is compared by, age and folder.
 """

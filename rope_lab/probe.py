@@ -1,4 +1,4 @@
-"""Measures how a trained run uses its positions: `python -m rope_lab.probe FOLDER [PROBE…]`.
+"""Measures how a trained run uses its positions: `rope-lab probe FOLDER [PROBE…]`.
 
 Evaluates the run as it is, and with one thing changed at a time. PROBE is one of
   shift=N        all positions are N further on

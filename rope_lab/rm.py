@@ -1,4 +1,4 @@
-"""Deletes runs: `python -m rope_lab.rm RUN… [--yes]`; a RUN is the folder of one.
+"""Deletes runs: `rope-lab rm RUN… [--yes]`; a RUN is the folder of one.
 
 It asks first. Only what the program has written into these folders goes: files of others stay, links are not followed.
 """

@@ -34,9 +34,9 @@ def errors_as_exit(*kinds: type[Exception]) -> Iterator[None]:
 
 
 def argument_parser(command: str, about: str) -> argparse.ArgumentParser:
-    """The parser of `python -m rope_lab.COMMAND`, whose help begins with the docstring of its module as it stands."""
+    """The parser of `rope-lab COMMAND`, whose help begins with the docstring of its module as it stands."""
     form = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(prog=f"python -m rope_lab.{command}", description=about, formatter_class=form)
+    return argparse.ArgumentParser(prog=f"rope-lab {command}", description=about, formatter_class=form)
 
 
 def say(text: str) -> None:

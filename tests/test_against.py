@@ -27,7 +27,7 @@ def asked(capsys, *arguments) -> str:
 
 
 def test_any_scheme_can_be_the_baseline(out, capsys):
-    text = asked(capsys, out, "--against", "roper")
+    text = asked(capsys, out, "--against", "roper", "--contender", "rope")
     differences = {each["scheme"]: each["− RoPER"] for each in table_rows(text) if "− RoPER" in each}
     assert differences["RoPER"] == "–"
     expected = 128 * sum(0.9 - 0.1 * i - last for i, last in enumerate(ROPER)) / 4
@@ -35,7 +35,14 @@ def test_any_scheme_can_be_the_baseline(out, capsys):
     assert row(text, "Substring by Index")["measured gain [95% interval]"].lstrip("*").startswith("-39.0 ")  # of RoPE
     mine = asked(capsys, out, "--against", "mine")
     assert {each["− mine"] for each in table_rows(mine) if each.get("scheme") == "mine" and "− mine" in each} == {"–"}
-    assert asked(capsys, out, "--against", "RoPER") == text  # by its title
+    assert asked(capsys, out, "--against", "RoPER", "--contender", "RoPE") == text  # by its title
+
+
+def test_a_scheme_of_ones_own_is_what_verdicts_are_about_without_asking(out, capsys):
+    text = asked(capsys, out)
+    assert row(text, "Substring by Index")["mine ahead?"]
+    assert "--contender 'roper'" in text
+    assert row(asked(capsys, out, "--contender", "roper"), "Substring by Index")["RoPER ahead?"]
 
 
 @pytest.mark.parametrize(("baseline", "others"), [("rope", ROPE.__getitem__), ("roper", ROPER.__getitem__)])

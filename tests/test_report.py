@@ -148,8 +148,8 @@ def test_its_question_can_be_about_any_two_schemes(tmp_path, capsys):
         for scheme, value in (("rope", 0.2), ("roper", 0.4), ("mine", 0.5 + 0.01 * seed)):
             make_run(tmp_path / "runs", scheme, seed, value)
     out = tmp_path / "page.html"
-    page_of(out, tmp_path / "runs")
-    assert "--contender 'mine'" in capsys.readouterr().out
+    assert "Does mine beat RoPE?" in page_of(out, tmp_path / "runs").texts
+    assert "--contender 'roper'" in capsys.readouterr().out
     page = page_of(out, tmp_path / "runs", "--contender", "mine", "--against", "roper")
     assert "Does mine beat RoPER?" in page.texts
     assert f"{128 * 0.11:+.1f}" in page.html
@@ -169,7 +169,7 @@ def test_what_cannot_be_read_or_written_is_one_line_and_files_of_others_stay(run
         (r"nowhere does not exist", runs, "--out", tmp_path / "nowhere" / "page.html"),
         (r"is not a regular file", runs, "--out", tmp_path),
         (r"not made by this command", runs, "--out", file),
-        (r"(?s)a: .*left out.*python -m rope_lab\.train", broken.parent),
+        (r"(?s)a: .*left out.*rope-lab train", broken.parent),
     ):
         with pytest.raises(SystemExit, match=said):
             report.main([*map(str, arguments)])

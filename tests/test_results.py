@@ -185,12 +185,12 @@ def test_where_there_are_no_runs_it_is_said_where_some_are_or_how_to_make_one(tm
     make_run(runs, "rope", 0, 0.5)
     (notes := empty / "notes").write_text("")
     for folder, said in (
-        (tmp_path / "nowhere", r"nowhere: no such folder; `python -m rope_lab\.train` makes one"),
-        (empty, r"empty: there are no runs; `python -m rope_lab\.train` makes one"),
+        (tmp_path / "nowhere", r"nowhere: no such folder; `rope-lab train` makes one"),
+        (empty, r"empty: there are no runs; `rope-lab train` makes one"),
         (tmp_path / "checkout", rf"checkout: there are no runs; did you mean {re.escape(str(runs))}\?"),
         (runs / "mistyped", rf"mistyped: no such folder; did you mean {re.escape(str(runs))}\?"),
         (next(runs.glob("*/run.json")), r"run\.json: is a file; did you mean"),
-        (notes, r"notes: is a file; `python -m rope_lab\.train` makes one"),
+        (notes, r"notes: is a file; `rope-lab train` makes one"),
     ):
         with pytest.raises(SystemExit, match=said):
             results.main([str(folder)])
@@ -199,15 +199,15 @@ def test_where_there_are_no_runs_it_is_said_where_some_are_or_how_to_make_one(tm
 def test_a_task_that_was_not_published(tmp_path, capsys):
     for seed in range(2):
         make_run(tmp_path, "rope", seed, 0.5, task="mine")
-        make_run(tmp_path, "mine", seed, 0.5 + seed / 10, task="mine")
-    for folder in tmp_path.glob("mine-*"):  # it says nothing of its problems
+        make_run(tmp_path, "none", seed, 0.5 + seed / 10, task="mine")
+    for folder in tmp_path.glob("none-*"):  # it says nothing of its problems
         content = json.loads((folder / "run.json").read_text())
         lengths = {"4": [100, 0.5], "8": [100, 0.25]}
         slices = {"answer_position": {"1": [9, 0.5]}, "length": lengths}
         (folder / "run.json").write_bytes(as_json(sealed(content | {"slices": slices})))
     text = shown(capsys, tmp_path)
     assert "## mine, scale quick" in text
-    assert row(text, "mine")["mean, share of problems right"].startswith("0.550 (0.500–0.600) n=2")
+    assert row(text, "none")["mean, share of problems right"].startswith("0.550 (0.500–0.600) n=2")
     assert "| length | 4 | 8 |" in text  # it is not known how long those of training were
     assert "longer" not in text
 

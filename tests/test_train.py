@@ -489,7 +489,7 @@ def test_mistakes_of_sampling_are_one_line(folder):
         ([str(parent)], f"is not a run folder, it has no readable run.json; did you mean {folder}?"),
         ([f"{folder}/run.json"], f"did you mean {folder}?"),
         ([str(parent / "mistyped")], f"did you mean {folder}?"),
-        ([str(parent.parent / "nowhere" / "else")], "`python -m rope_lab.train` makes one"),
+        ([str(parent.parent / "nowhere" / "else")], "`rope-lab train` makes one"),
     ):
         with pytest.raises(SystemExit) as exit:
             sample.main(arguments)

@@ -1,4 +1,4 @@
-"""The command line of a run and of a sweep: `python -m rope_lab.train [overrides]`."""
+"""The command line of a run and of a sweep: `rope-lab train [overrides]`."""
 
 import shutil
 import sys

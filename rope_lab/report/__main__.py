@@ -1,4 +1,4 @@
-"""One HTML page of what was measured: `python -m rope_lab.report [FOLDER…] [--out FILE.html]`.
+"""One HTML page of what was measured: `rope-lab report [FOLDER…] [--out FILE.html]`.
 
 A FOLDER holds run folders, or is one, or holds kept runs; those in folders below it then come with it. Without one:
 results/runs, or results/ if it is empty. The page opens from disk in any browser and asks the network for nothing.
@@ -73,10 +73,11 @@ def main(arguments: list[str] | None = None) -> None:
     out = checked(given.out or folders[0] / "report.html")
     recorded = {path: read(path) for folder in folders for path in with_those_below(folder)}
     published, shown, probed = Published(), [], []
-    if asks := given.contender or given.against:
-        groups = group([run for runs, _ in recorded.values() for run in runs], published)
-        if given.against and against.is_recipe(given.against, groups):
-            sys.exit(f"--against {given.against}: is not a scheme; `python -m rope_lab.results` compares recipes")
+    asks = given.contender or given.against
+    groups = group([run for runs, _ in recorded.values() for run in runs], published)
+    if given.against and against.is_recipe(given.against, groups):
+        sys.exit(f"--against {given.against}: is not a scheme; `rope-lab results` compares recipes")
+    if asks or not any(map(is_kept, folders)):
         published = against.question(published, groups, given.contender, given.against)
     for folder, (runs, problems) in recorded.items():
         studied, wrong = outcomes.of_folder(folder)
@@ -90,7 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
     groups = [each for folder in shown for each in folder.content.groups]
     if not groups:
         problems = [problem for folder in shown for problem in folder.content.problems]
-        sys.exit("\n".join([*problems, "there is no run to report; this makes one: python -m rope_lab.train"]))
+        sys.exit("\n".join([*problems, "there is no run to report; this makes one: rope-lab train"]))
     html = page.render(shown, probed, published).encode()
     write_whole(out, html)
     count = sum(len(each.runs) for each in groups)

@@ -1,4 +1,4 @@
-"""Tables and figures: `python -m rope_lab.results [FOLDER…]`.
+"""Tables and figures: `rope-lab results [FOLDER…]`.
 
 A FOLDER holds run folders, or is one, or holds kept runs (`results/` in the repository does). README.md and figures/
 are written into the first FOLDER. Without one: results/runs, or results/ if it is empty.
@@ -6,10 +6,10 @@ are written into the first FOLDER. Without one: results/runs, or results/ if it 
 --against compares with another baseline than RoPE: with a scheme (`--against roper`), with a value of a setting, where
 all else is alike (`--against train.lr=1e-3`), with the recipe of conf/ (`--against recipe`), or with a recipe by its
 id. --contender names the scheme that the verdicts are about (`--contender mine`; default: RoPER). Runs are paired by
-seed, your own with kept ones too: `python -m rope_lab.results results/runs results`.
+seed, your own with kept ones too: `rope-lab results results/runs results`.
 
 Keeping is atomic, however many processes keep at once. README.md and the figures are made afterwards; if that was cut
-off, the next call without --keep makes them. `python -m rope_lab.report` draws every chart that pages do not show.
+off, the next call without --keep makes them. `rope-lab report` draws every chart that pages do not show.
 """
 
 import sys
@@ -82,9 +82,9 @@ def main(arguments: list[str] | None = None) -> None:
         problems += kept_problems
 
     groups, asked = group(runs, published), None
-    if asks:
-        if given.against and against.is_recipe(given.against, groups):
-            asked = against.section(given.against, groups)
+    if given.against and against.is_recipe(given.against, groups):
+        asked = against.section(given.against, groups)
+    if asks or (published.compares and not is_kept(out)):
         groups = group(runs, published := against.question(published, groups, given.contender, given.against))
     content = Content(groups, published, problems, studied, asked)
     say(text(content))

@@ -37,6 +37,7 @@ class Cell(NamedTuple):
 def question(published: Published, groups: list[Group], contender: str | None, against: str | None) -> Published:
     """`published` with these schemes, by name or title, as contender and baseline. Raises ConfigError.
 
+    contender: None: the user's own scheme where the runs have just one, otherwise that of published.yaml
     against: a scheme; a setting or a recipe is for `section`
     """
     if against and not is_recipe(against, groups):
@@ -48,16 +49,21 @@ def question(published: Published, groups: list[Group], contender: str | None, a
         scheme = _scheme("--contender", contender, groups)
         if scheme == published.baseline:
             raise ConfigError(f"--contender {contender}: is the baseline too; --against names another")
-        published = published.but(contender=scheme)
-    return published
+        return published.but(contender=scheme)
+    own = [scheme for scheme in _own(published, groups) if scheme != published.baseline]
+    return published.but(contender=own[0]) if len(own) == 1 else published
 
 
 def hint(published: Published, groups: list[Group]) -> str:
-    """How to ask about a scheme of the user's own that verdicts are not about; empty without one."""
-    own = [scheme for scheme in sorted(_schemes(groups)) if scheme.partition(" ")[0] not in published.schemes]
-    if not own or published.contender in own:
-        return ""
-    return f"the verdicts are about {published.titles[0]}; about {own[0]}: --contender '{own[0]}'"
+    """The schemes that verdicts are about, and how to ask about others, if the runs are of the user's own schemes."""
+    own = _own(published, groups)
+    others = [scheme for scheme in (*own, Published().contender) if scheme not in published.pair]
+    asks = " or ".join(f"--contender '{scheme}'" for scheme in others if scheme in _schemes(groups))
+    return f"the verdicts are about {published.titles[0]}" + (f"; others: {asks}" if asks else "") if own else ""
+
+
+def _own(published: Published, groups: list[Group]) -> list[str]:
+    return [scheme for scheme in sorted(_schemes(groups)) if scheme.partition(" ")[0] not in published.schemes]
 
 
 def is_recipe(asked: str, groups: list[Group]) -> bool:

@@ -132,7 +132,7 @@ class Group:
         for scheme in self.finished.scheme[self.finished.value < LEAKS * self.optimum].unique():
             lines.append(
                 f"{title(scheme)} is below the Bayes-optimal loss, which takes later tokens: "
-                "python -m rope_lab.check says whether it sees them"
+                "rope-lab check says whether it sees them"
             )
         on = self.runs.assign(hardware=self.runs.hardware + ", " + self.runs.threads.astype(str) + " threads")
         for name in ("numerics", "hardware", "torch"):

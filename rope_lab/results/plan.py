@@ -1,4 +1,4 @@
-"""Planned comparisons and their outcome: `python -m rope_lab.results.plan [PLAN.yaml]` (default: results/plan.yaml).
+"""Planned comparisons and their outcome: `rope-lab plan [PLAN.yaml]` (default: results/plan.yaml).
 
 A plan is a list of studies, written before their first run. Its outcome is written beside it, PLAN.md, from the kept
 runs in the folders that the studies name. Nothing of a study is tested before its last run has ended.
@@ -29,7 +29,7 @@ TESTS = {
 TITLE = "# Planned comparisons and their outcome"
 HEAD = f"""{TITLE}
 
-Written by `python -m rope_lab.results.plan` from [plan.yaml](plan.yaml) and the kept runs that it names. Nothing is
+Written by `rope-lab plan` from [plan.yaml](plan.yaml) and the kept runs that it names. Nothing is
 tested before the last run of a study has ended.
 
 - **confirmed**: p of the family (Holm-corrected over a study's primary tests) below 0.05, and the first scheme ahead;
@@ -135,7 +135,7 @@ def _at(path: Path, commit: str) -> list[Study] | None:
 
 @errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m rope_lab.results.plan", description=__doc__)
+    parser = argparse.ArgumentParser(prog="rope-lab plan", description=__doc__)
     parser.add_argument("plan", nargs="?", type=Path, default=PLAN, metavar="PLAN.yaml")
     path = parser.parse_args(arguments).plan
     page = path.with_suffix(".md")

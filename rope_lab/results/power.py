@@ -1,4 +1,4 @@
-"""How many seeds a comparison needs: `python -m rope_lab.results.power [FOLDER…] [--task T]`.
+"""How many seeds a comparison needs: `rope-lab power [FOLDER…] [--task T]`.
 
 Of each scheme against the baseline: how far the paired differences of kept runs spread, how large a difference a
 number of pairs can see, and, with --difference, how many pairs it needs. The test is the two-sided paired t test;

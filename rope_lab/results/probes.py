@@ -1,4 +1,4 @@
-"""Reports of `python -m rope_lab.probe`: read from a .json, and as tables and figures, a page a run."""
+"""Reports of `rope-lab probe`: read from a .json, and as tables and figures, a page a run."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The help of `python -m rope_lab.train`: every setting with its value and meaning."""
+"""The help of `rope-lab train`: every setting with its value and meaning."""
 
 import inspect
 import re
@@ -12,10 +12,10 @@ from rope_lab.train.config import declared, folders_with, load
 from rope_lab.train.instantiate import SWAPPED, classes, names
 
 BEGIN = """\
-python -m rope_lab.train [SETTING=VALUE …]    trains, resumes or returns a run
-python -m rope_lab.train -m SETTING=A,B …     a sweep; see hydra/launcher=joblib
-python -m rope_lab.train --cfg job …          all settings as yaml, runs nothing
-python -m rope_lab.train --help task=text     this, for another task or scheme
+rope-lab train [SETTING=VALUE …]    trains, resumes or returns a run
+rope-lab train -m SETTING=A,B …     a sweep; see hydra/launcher=joblib
+rope-lab train --cfg job …          all settings as yaml, runs nothing
+rope-lab train --help task=text     this, for another task or scheme
 """
 COLUMN = 30  # where explanations begin
 

@@ -214,7 +214,7 @@ def config_errors(prefix: str = "") -> Iterator[None]:
     except ValueError as error:
         if (traceback.extract_tb(error.__traceback__)[-1].line or "raise").startswith("raise"):
             raise ConfigError(f"{prefix}{error}") from None
-        more = "of a scheme or task of your own, python -m rope_lab.check says more"
+        more = "of a scheme or task of your own, rope-lab check says more"
         raise ConfigError(f"{prefix}{error_line(error)}; {more}") from None
 
 

@@ -24,7 +24,7 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[config.Config, 
     content = read(folder)
     if content is None:
         near = newest_run(folder)
-        hint = f"did you mean {near}?" if near else "`python -m rope_lab.train` makes one, in results/runs"
+        hint = f"did you mean {near}?" if near else "`rope-lab train` makes one, in results/runs"
         raise ConfigError(f"{folder}: is not a run folder, it has no readable run.json; {hint}")
     cfg = config.from_record(content["config"], allowed_packages)
     kept = folder / CODER

@@ -23,7 +23,7 @@ HELP = "--help shows every setting"
 def read_arguments(words: list[str]) -> argparse.Namespace:
     """Options and overrides of a command line, in any order. Raises ConfigError."""
     usage = f"%(prog)s [-m] [NAME=VALUE …]; {HELP}"
-    parser = argparse.ArgumentParser("python -m rope_lab.train", usage, add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser("rope-lab train", usage, add_help=False, allow_abbrev=False)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("-m", "--multirun", action="store_true")
