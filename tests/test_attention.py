@@ -121,13 +121,17 @@ def test_a_window_is_the_last_keys_of_each_query(window, kind):
     torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=0, atol=1e-12)
 
 
-def test_large_biases_of_keys_survive_bfloat16():
+@pytest.mark.parametrize("window", [None, 5])
+def test_large_biases_of_keys_survive_bfloat16(window):
     """Sums near 1,000 that differ by 0.5 from key to key, where bfloat16 tells apart those that differ by 4."""
-    q = k = torch.zeros(1, 1, 8, K, dtype=torch.bfloat16)
-    v = torch.eye(8, dtype=torch.bfloat16)[None, None, :, :].expand(1, 1, 8, 8)
+    q = k = torch.zeros(1, 8, 1, K, dtype=torch.bfloat16)
+    v = torch.eye(8, dtype=torch.bfloat16)[None, :, None, :]
     bias = (1000 + 0.5 * torch.arange(8)).view(1, 1, 1, 8)
-    weights = attention.scaled_dot_product(q[:, :, -1:], k, v, bias)[0, 0, 0]
-    torch.testing.assert_close(weights.float(), (0.5 * torch.arange(8)).softmax(0), rtol=0.02, atol=0)
+    cache = KVCache(torch.zeros(1, 1, 8, K, dtype=torch.bfloat16), torch.zeros(1, 1, 8, 8, dtype=torch.bfloat16))
+    for begin, end in ((0, 6), (6, 8)):
+        o = softmax_attention([x[:, begin:end] for x in (q, k, v)], bias[..., :end], cache, window)
+    expected = (0.5 * torch.arange(8)).masked_fill(torch.arange(8) < 8 - (window or 8), -torch.inf).softmax(0)
+    torch.testing.assert_close(o[0, -1, 0].float(), expected, rtol=0.02, atol=0)
 
 
 def test_under_autocast_the_scores_stay_in_float32():

@@ -12,7 +12,9 @@ from torch import Tensor
 from trained import make_scheme
 
 from rope_lab.check import cached
-from rope_lab.model import content
+from rope_lab.model import attention, content
+from rope_lab.model.biases import Alibi
+from rope_lab.model.cache import so_far
 from rope_lab.model.content import SelectiveRoPE
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.more_positions import RNoPE
@@ -236,6 +238,23 @@ def test_under_autocast_logits_are_nearly_those_of_float32(name):
     with torch.autocast("cpu", torch.bfloat16):
         low = model(tokens)
     assert (low.float() - model(tokens)).abs().max() < 0.1
+
+
+def test_gates_beside_another_bias_survive_bfloat16():
+    """Sums near 1,000, added to those of ALiBi before bfloat16 sees them."""
+
+    class Both(Alibi):
+        def read(self, x, at, layer, cache):
+            return at, so_far("sum", (1000 + 0.5 * torch.arange(x.shape[1])).expand(x.shape[:2]), cache)[:, None, None]
+
+    logits = []
+    for dtype in (torch.float64, torch.bfloat16):
+        torch.manual_seed(0)
+        model = Transformer(11, "softmax", D, 1, H, "pre", "pytorch", 0.0, Both(DIMS)).to(dtype)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attention, "blockwise", attention.fused)  # as on a GPU
+            logits.append(model(torch.arange(9)[None]).double())
+    torch.testing.assert_close(*logits, rtol=0, atol=0.03)
 
 
 @pytest.mark.parametrize("name", ["fox", "selective_rope", "selective_roper", "grape_a", "cope", "path"])

@@ -41,13 +41,20 @@ def softmax_attention(
     q_BTHK, k_BTHK, v_BTHK = unpacked(heads)
     T, read = v_BTHK.shape[1], 0 if cache is None else cache.length
     if window is not None and read + T > window:
-        bias = masked(bias, window, T, read + T, v_BTHK.device)
+        bias = masked(relative(bias, T), window, T, read + T, v_BTHK.device)
     if cache is not None:
         k_BHSK, v_BHSK = cache.add(k_BTHK, v_BTHK)
     if not read:
         return blockwise(heads, bias) if v_BTHK.device.type == "cpu" else fused(heads, bias)
     with torch.autocast(q_BTHK.device.type, enabled=False):
         return scaled_dot_product(q_BTHK.transpose(1, 2).to(k_BHSK.dtype), k_BHSK, v_BHSK, bias)
+
+
+def relative(bias: Tensor | None, T: int) -> Tensor | None:
+    """`bias`; if all T queries have one, less what each adds to its own key: so large sums survive bfloat16."""
+    if bias is None or not bias.shape[-2] == 1 < bias.shape[-1]:
+        return bias
+    return bias - bias[..., 0, -T:].unsqueeze(-1)  # which softmax does not notice
 
 
 def masked(bias: Tensor | None, window: int, T: int, S: int, device: torch.device) -> Tensor:
@@ -66,9 +73,7 @@ def scaled_dot_product(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias: Ten
     """By torch's kernels, [B, T, H, K]: the T queries are the last of S; scores are divided by √K, K that of values."""
     T, S = q_BHTK.shape[2], k_BHSK.shape[2]
     causal = bias is None and T == S
-    if bias is not None and bias.shape[-2] == 1 < bias.shape[-1]:
-        own_T = bias[..., 0, S - T :]  # relative to it, which softmax does not notice, large sums survive bfloat16
-        bias = bias - own_T.unsqueeze(-1)
+    bias = relative(bias, T)
     if bias is not None:
         bias = bias.expand(*bias.shape[:-2], T, S)
     if not causal and T > 1:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.model.attention import linear_attention, packed, positive, unpacked
+from rope_lab.model.attention import linear_attention, packed, positive, relative, unpacked
 from rope_lab.model.cache import KVCache, LayerCache, LinearAttentionState
 from rope_lab.model.cpu_linear import Linear
 from rope_lab.model.hooks import PositionScheme, TooLong, overridden
@@ -167,7 +167,7 @@ class Attention(nn.Module):
     ) -> Tensor:
         at, own_bias = position.read(x_BTD, at, self.number, cache)
         if own_bias is not None:
-            bias = own_bias if bias is None else bias + own_bias
+            bias = own_bias if bias is None else bias + relative(own_bias, x_BTD.shape[1])
         qkv_BT3HK = self.project(x_BTD)
         if self.qk_norm is not None:
             q, k, *v = qkv_BT3HK.to(wide(qkv_BT3HK.dtype)).unbind(2)  # or torch warns of bfloat16
