@@ -33,13 +33,14 @@ def content_of(folder) -> dict:
     return json.loads((folder / "run.json").read_text())
 
 
-def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_path):
+def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_path, capsys):
     """Under its own it has the metrics with which it ended; without its rotation, those of the ablated model."""
     words = [f"init_from={parent}", "train.steps=0", f"out={tmp_path}"]
     before, same, none = content_of(parent), run([*ROPE, *words]), run([*TINY, "position=none", *words])
     ours = [{k: v for k, v in each["metrics"].items() if k.startswith("eval/")} for each in (before, same, none)]
     assert ours[0] == ours[1] != ours[2]
     assert same["status"] == "finished"
+    assert capsys.readouterr().out.count("try it") == 2
     assert same["slices"] == before["slices"]
     assert same["config"]["parent"] == {k: before[k] for k in PARENT} | {"steps": 6}
     assert str(parent.parent) not in json.dumps(same)

@@ -197,7 +197,7 @@ def _whereabouts(content: dict[str, Any], folder: Path) -> list[tuple[str, str]]
     """Where the records of a run lie, and the commands that show more of it."""
     typed, wandb = short_path(folder), files_beside(folder)
     rows = [("records", typed)]
-    if content["checkpoint"]:
+    if content["checkpoint"] or content["status"] == "finished":  # a run of no steps has that of step 0
         targets = [value for key, value in flat(content["config"]).items() if key.endswith("._target_")]
         modules = {sys.modules[name] for target in targets if (name := target.partition(".")[0]) not in PACKAGES}
         names = [each.__name__ if hasattr(each, "__path__") else short_path(Path(each.__file__)) for each in modules]
