@@ -78,14 +78,14 @@ def demand(right: object, message: str) -> None:
 def model_of(cfg: Config) -> Transformer:
     """A model of two layers in float64, otherwise as `cfg` describes it.
 
-    The scheme's parameters are a little off their first values: at 0 they would hide what they do.
+    Parameters are a little off their first values: at 0 they would hide what they do, and a layer norm has mean 0.
     """
     small = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, n_layers=2, dropout=0.0, attention="softmax"))
     model = trainer.build_model(small, 11).double()
     model.position.draw(0, cfg.train.seq_len)
     random = torch.Generator().manual_seed(4)
     with torch.no_grad():
-        for parameter in model.position.parameters():
+        for parameter in model.parameters():
             parameter += 0.1 * torch.randn(parameter.shape, generator=random, dtype=parameter.dtype)
     return model
 

@@ -103,6 +103,7 @@ MISTAKES = [  # what a user writes, the check that finds it, words of what it sa
     (READ + "at + 0 * x.add_(1).sum().long(), None", "shapes", "read changes what it is given"),
     (READ + "at, -x.mean(1)[:, None, None, :1] * at", "causality", "depend on a later token"),
     (READ + "at, -x[..., 0].cumsum(1)[:, None, None]", "KV cache", "or keep in the cache what it needs"),
+    (READ + "at, -x.mean(-1).cumsum(1)[:, None, None]", "KV cache", "the logits at position"),
     (READ + "at, -so_far('x', x[..., 0].cumsum(1), cache)[:, None, None]", "KV cache", "the logits at position"),
     (READ + "at, -x[..., 0].mean(0)[None, None, None]", "causality", "rows of a batch depend"),
     (INIT + "        self.t = nn.Embedding(dims.max_len, 64)\n" + EMBED + "x + self.t(at)", "length", "index out of"),
