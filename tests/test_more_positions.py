@@ -174,4 +174,7 @@ def test_gradients(name):
 
 
 def test_a_window_may_be_a_share_of_the_training_length():
+    """Of the tokens of a text, on random positions too."""
     assert [RNoPE(DIMS, window=window).window for window in (0.25, 0.001, 3)] == [DIMS.max_len // 4, 1, 3]
+    random = Randomized(DIMS, lambda dims: RNoPE(dims, window=0.25), longest=20 * DIMS.max_len)
+    assert random.in_layer(0).window == DIMS.max_len // 4

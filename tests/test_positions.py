@@ -255,6 +255,7 @@ def test_xpos_scores_decay_with_distance_pair_by_pair():
             "position.window=0",
             "position.window=0, position.temperature=0.0: must be a window of at least 1",
         ),
+        ("rnope_swa", "position.window=1.5", "position.window=1.5, position.temperature=0.0: must be a window of"),
         (
             "irope",
             "position.window=null",

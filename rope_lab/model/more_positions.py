@@ -130,12 +130,13 @@ class RNoPE(Rotary):
         super().__init__(dims, q=1, k=1, base=base, pairs=pairs)
         if every < 2:
             raise ValueError(f"position.every={every}: must be at least 2")
-        given = f"position.window={'null' if window is None else window}, position.temperature={temperature}"
-        if window is not None:
-            window = math.ceil(window * dims.max_len) if 0 < window < 1 else int(window)
-        if (window is not None and window < 1) or (temperature and not window):
-            raise ValueError(f"{given}: must be a window of at least 1 token, or no temperature")
-        self.every, self.none, self.window, self.temperature = every, Tempered(dims), window, temperature
+        given = f"position.window={'null' if window is None else f'{window:g}'}, position.temperature={temperature}"
+        if window is not None and 0 < window < 1:
+            window = math.ceil(window * (dims.keys or dims.max_len))
+        if (window is not None and (window < 1 or window % 1)) or (temperature and not window):
+            raise ValueError(f"{given}: must be a window of at least 1 token, in whole tokens, or no temperature")
+        self.every, self.none, self.temperature = every, Tempered(dims), temperature
+        self.window = None if window is None else int(window)
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple:
         """The phases of layers with RoPE, and the factor of queries in the others, [T, 1, 1], or None."""
