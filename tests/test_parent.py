@@ -5,12 +5,14 @@ import shutil
 
 import pytest
 import torch
+from builders import PUBLISHED
 from conftest import TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, run, stopped_run
 
 from rope_lab import files
 from rope_lab.results import frame
 from rope_lab.results.folders import read
+from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
 from rope_lab.train import checkpoint
 from rope_lab.train.config import identity
@@ -105,7 +107,11 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
     kept, scheme_id = tmp_path / "kept", content_of(roper)["scheme_id"]
     kept.mkdir()
     keep(read(tmp_path / "runs")[0], kept)
+    parents = read(parent)[0]
     for folder in (tmp_path / "runs", kept):
+        usual, children = group([*read(folder)[0], *parents], PUBLISHED)
+        assert usual.variant == ""
+        assert children.variant.startswith("parent.recipe_id=")
         names = [f"none from rope-{content_of(parent)['scheme_id']}", f"none from roper-{scheme_id}"]
         assert sorted({*frame.load(folder).scheme}) == [*names, "rope", f"rope from roper-{scheme_id}", "roper"]
 

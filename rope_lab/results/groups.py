@@ -165,7 +165,7 @@ def group(runs: list[Run], published: Published) -> list[Group]:
 def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
     """The settings in which the runs `rows` of a recipe differ from the usual recipe of their task and scale.
 
-    That is the one most like conf/; of several as like it, the one of most runs.
+    That is one without a parent, the one most like conf/; of several as like it, the one of most runs.
     """
     first = rows.run.iloc[0]
     alike = table[(table.task == first.task) & (table.scale == first.scale)]
@@ -173,7 +173,7 @@ def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
     for recipe_id, each in alike.groupby("recipe_id"):
         settings = recipe(each.run.iloc[0])
         unlike = sum(usual.get(key, value) not in (value, "auto") for key, value in settings.items())
-        found.append(((-unlike, len(each)), recipe_id, settings))
+        found.append((("parent.recipe_id" not in settings, -unlike, len(each)), recipe_id, settings))
     most, own = max(usualness for usualness, *_ in found), recipe(first)
     others = [
         settings for usualness, recipe_id, settings in found if usualness == most and recipe_id != first.recipe_id
