@@ -124,7 +124,7 @@ class RNoPE(Rotary):
         every: int = 2,
         base: float = 10_000.0,
         pairs: Pairs = "neighbours",
-        window: float | None = None,
+        window: int | float | None = None,
         temperature: float = 0.0,
     ):
         super().__init__(dims, q=1, k=1, base=base, pairs=pairs)

@@ -37,7 +37,7 @@ class Cell(NamedTuple):
 def question(published: Published, groups: list[Group], contender: str | None, against: str | None) -> Published:
     """`published` with these schemes, by name or title, as contender and baseline. Raises ConfigError.
 
-    contender: None: the user's own scheme where the runs have just one, otherwise that of published.yaml
+    contender: None: the user's own scheme if just one has runs to pair, otherwise that of published.yaml
     against: a scheme; a setting or a recipe is for `section`
     """
     if against and not is_recipe(against, groups):
@@ -50,8 +50,8 @@ def question(published: Published, groups: list[Group], contender: str | None, a
         if scheme == published.baseline:
             raise ConfigError(f"--contender {contender}: is the baseline too; --against names another")
         return published.but(contender=scheme)
-    own = [scheme for scheme in _own(published, groups) if scheme != published.baseline]
-    return published.but(contender=own[0]) if len(own) == 1 else published
+    own = [s for s in _own(published, groups) if any(len(g.pairs(s, published.baseline)) for g in groups)]
+    return published.but(contender=own[0]) if len(own) == 1 and own[0] != published.baseline else published
 
 
 def hint(published: Published, groups: list[Group]) -> str:

@@ -13,7 +13,7 @@ from rope_lab.places import ROOT
 from rope_lab.results.metrics import METRICS, Metric, declared
 from rope_lab.results.runs import Run, one_line
 
-SPARE_COLORS = ("#F0E442", "#6A3D9A", "#B15928", "#1B9E77", "#E7298A", "#A6761D", "#66C2A5", "#FB9A99")
+SPARE_COLORS = ("#E7298A", "#6A3D9A", "#1B9E77", "#A6761D", "#66C2A5", "#FB9A99")
 LONGEST = 160  # characters of a title
 
 
