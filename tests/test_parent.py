@@ -43,6 +43,8 @@ def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_
     assert ours[0] == ours[1] != ours[2]
     assert same["status"] == "finished"
     assert capsys.readouterr().out.count("try it") == 2
+    assert run([*ROPE, *words])["run_id"] == same["run_id"]
+    assert "fresh=true trains it again.\n" in capsys.readouterr().out
     assert same["slices"] == before["slices"]
     assert same["config"]["parent"] == {k: before[k] for k in PARENT} | {"steps": 6}
     assert str(parent.parent) not in json.dumps(same)

@@ -137,7 +137,9 @@ def returned(content: dict[str, Any], folder: Path, place: Place) -> str:
     """The message of a run that has ended before."""
     if place != ALONE:
         return f"{place.prefix}has already {content['status']} · {values(content['metrics'])}"
-    again = f"fresh=true trains it again, seed={content['seed'] + 1} another one"
+    again = "fresh=true trains it again"
+    if not content["config"].get("parent"):  # whose seed a child has
+        again += f", seed={content['seed'] + 1} another one"
     return f"{headline(content)}\nThis run has already {content['status']}; {again}.\n{summary(content, folder)}"
 
 
