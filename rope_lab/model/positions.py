@@ -82,7 +82,8 @@ class Rotary(PositionScheme):
     pairs: pair j is features 2j and 2j + 1 (`neighbours`: RoFormer, GPT-J) or j and j + r/2 (`halves`: GPT-NeoX, Llama
         in transformers); weights of one serve the other once each head's features are put in its order
     scaling, factor, original: the frequencies for texts `factor` times as long as the `original` tokens trained on,
-        None: the training length; see `rotation.scaled`. yarn multiplies scores too, by (0.1 ln factor + 1)²
+        None: the training length; see `rotation.scaled`. yarn multiplies scores too, by (0.1 ln factor + 1)²; of
+        linear attention the numerator
 
     Raises ValueError where a share is not a whole number of pairs above 0, or a base not finite and above 1.
     """
