@@ -101,7 +101,9 @@ def called(scheme: PositionScheme, dims: Dims, T: int, dtype: torch.dtype) -> di
         x = torch.randn(size, generator=torch.Generator().manual_seed(0), dtype=dtype)
         given = x.clone()
         if hook == "read":
-            at, own = layer.read(given, at, 0, None)
+            pair = layer.read(given, at, 0, None)
+            demand(isinstance(pair, tuple) and len(pair) == 2, "read returns other than two: `at`, and scores or None")
+            at, own = pair
             returned[hook] = x, [] if own is None else [own]
         else:
             y = getattr(scheme if hook == "embed" else layer, hook)(given, at)

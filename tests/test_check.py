@@ -99,6 +99,8 @@ MISTAKES = [  # what a user writes, the check that finds it, words of what it sa
     (INIT + "        self.w = nn.Parameter(torch.ones(64))\n" + EMBED + "2 * x", "gradients", "w gets no gradient"),
     (HEADS + "qkv + qkv.detach()", "gradients", "GradcheckError"),
     (READ + "at, x.new_zeros(4, 1, 1, 1)", "shapes", "read returns [[4, 1, 1, 1]], must be [2, 4, 1, 1]"),
+    (READ + "at", "shapes", "read returns other than two"),
+    (READ + "-x[..., 0][:, None, None]", "shapes", "read returns other than two"),
     (READ + "at, x[:, :1, 0].mean(0)", "shapes", "read returns [[1]], must be"),
     (READ + "at + 0 * x.add_(1).sum().long(), None", "shapes", "read changes what it is given"),
     (READ + "at, -x.mean(1)[:, None, None, :1] * at", "causality", "depend on a later token"),
