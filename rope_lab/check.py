@@ -8,7 +8,6 @@ import copy
 import dataclasses
 import difflib
 import inspect
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,13 +31,14 @@ def of_scheme(cfg: Config) -> dict[str, Callable[[], str | None]]:
     """The checks of a scheme, by name; each raises AssertionError, or returns a note or None."""
     dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=2)
     by = max(0, dims.max_len - TOKENS.shape[1])
+    moved = f"moving all tokens by {by} positions changes logits"
     return {
         "shapes": lambda: shapes(config.build_position(cfg, dims), dims),
         "hooks": lambda: hooks(type(config.build_position(cfg, dims))),
         "causality": lambda: causality(model_of(cfg)),
         "KV cache": lambda: cached(model_of(cfg), tolerance=1e-6),
         "gradients": lambda: gradients(model_of(cfg), dims),
-        "shift": lambda: f"{by} positions further on logits differ by up to {shift(model_of(cfg), by):.0e}",
+        "shift": lambda: f"{moved} by at most {shift(model_of(cfg), by):.0e} (below 1e-9: only distances count)",
         "length": lambda: length(model_of(cfg), 2 * dims.max_len),
     }
 
@@ -76,10 +76,7 @@ def demand(right: object, message: str) -> None:
 
 
 def model_of(cfg: Config) -> Transformer:
-    """A model of two layers in float64, otherwise as `cfg` describes it.
-
-    Parameters are a little off their first values: at 0 they would hide what they do, and a layer norm has mean 0.
-    """
+    """A model of `cfg` with two layers, in float64, no parameter at its first value: zeros hide what they do."""
     small = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, n_layers=2, dropout=0.0, attention="softmax"))
     model = trainer.build_model(small, 11).double()
     model.position.draw(0, cfg.train.seq_len)
@@ -128,8 +125,7 @@ def shapes(scheme: PositionScheme, dims: Dims) -> None:
                 right = v.shape == x[:, :, 0].shape and q.shape == k.shape and q.shape[:3] == v.shape[:3]
                 demand(right, f"{message} [2, {T}, {H}, width] of q and k, and {list(x[:, :, 0].shape)} of v")
             else:
-                whole = hook != "heads" or made.projects_values
-                right = len(returned) == 1 and returned[0].shape == x.shape and whole
+                right = [y.shape for y in returned] == [x.shape] and (hook != "heads" or made.projects_values)
                 demand(right, f"{message} {list(x.shape)} (or three: q, k and v)")
             for y in returned:
                 wide = y.dtype in {dtype, torch.float64} or (hook == "bias" and y.dtype == torch.float32)
@@ -228,8 +224,7 @@ def written(task: Task, length: int) -> None:
     for prompt, completion in zip(*parts, strict=True):
         lacks = "".join(sorted({*prompt, *completion} - {*task.alphabet}))
         demand(not lacks, f"write uses {lacks!r}, which alphabet lacks")
-        one = answers.setdefault(prompt, completion) == completion
-        demand(one, f"the prompt {prompt!r} has more than one right completion")
+        demand(answers.setdefault(prompt, completion) == completion, f"{prompt!r} has more than one right completion")
         stops = [i for i, character in enumerate(completion, start=1) if character == task.stop]
         whole = stops == [len(completion)] if task.stop else completion
         demand(whole, f"a completion must hold stop, {task.stop!r}, once, at its end")
@@ -257,8 +252,9 @@ def problems(task: Task, seq_len: int) -> str | None:
     for problem in held_out:
         demand(all(task.grade(problem, problem.completion).values()), f"{problem.completion!r} is graded wrong")
         other = next(c for c in task.alphabet if c not in (problem.completion[0], task.stop)) + problem.completion[1:]
-        wrong = not task.grade(problem, other)[task.grades[0]]
-        demand(wrong, f"{other!r} is graded right, as is {problem.completion!r}")
+        demand(
+            not task.grade(problem, other)[task.grades[0]], f"{other!r} is graded right, as is {problem.completion!r}"
+        )
     return None
 
 
@@ -299,10 +295,9 @@ def main(arguments: list[str] | None = None) -> None:
                 kinds.append(kind)
                 say(f"  {kind:<6} {name:<18} {plain(message)}".rstrip())
     except ConfigError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+        parser.exit(2, f"{error}\n")
     say("not all checks passed" if "WRONG" in kinds else "all checks passed")
-    sys.exit("WRONG" in kinds)
+    parser.exit("WRONG" in kinds)
 
 
 if __name__ == "__main__":

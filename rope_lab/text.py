@@ -95,4 +95,4 @@ def nearest(key: str, known: Iterable[str], group: str) -> str:
     prefix, names = f"{group}." if group else "", list(known)
     if close := near(key, names):
         return f"did you mean {' or '.join(prefix + name for name in close)}?"
-    return f"there are {', '.join(prefix + name for name in names)}" if names else f"{group} has none"
+    return f"there are {', '.join(prefix + name for name in names)}" if names else "there are none"

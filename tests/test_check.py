@@ -181,4 +181,4 @@ def test_the_command_ends_as_it_finds(write, tmp_path):
     ends = [command(words, tmp_path, check_command) for words in (["position=own.py"], ["position=no.py"], ["seed=1"])]
     assert [end.returncode for end in ends] == [1, 2, 2]
     assert ends[0].stdout.endswith("not all checks passed\n")
-    assert ends[1].stderr == "position=no.py: there is no such file\n"
+    assert ends[1].stderr == f"position=no.py: there is no such file in {tmp_path}\n"

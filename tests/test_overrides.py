@@ -22,6 +22,7 @@ MISTAKES = {
     "+train.stepz=5": "did you mean train.steps?",
     "epochs=3": "--help",
     "wandb=off": "wandb.mode",
+    "trian.steps=3": "trian.steps=3: there is no such setting; did you mean train.steps?",
     "train=5": "train is a group of settings: train.optimizer, ",
     # choices
     "position=rop": "did you mean rope?",
@@ -32,7 +33,7 @@ MISTAKES = {
     "position=": "there are alibi, ",
     "position=null": "did you mean none?",
     "position=temp": "did you mean position=./temp.py?",
-    "position=./nothing.py": "position=nothing.py: there is no such file",
+    "position=./nothing.py": "position=nothing.py: there is no such file in /",
     "task=addition": "did you mean arithmetic_addition?",
     "task=index": "substring_by_index",
     "scale=small": "there are full_width, length, paper, quick, reduced",
@@ -41,9 +42,9 @@ MISTAKES = {
     "~position": "a run needs one",
     "+position=rope": "a run needs one",
     # settings of a task or scheme
-    "position=alibi position.q=1": "position.q=1: no such setting; position has none",
+    "position=alibi position.q=1": "position.q=1: no such setting; Alibi has no settings",
     "position.qq=1": "did you mean position.q?",
-    "-m position=rope,alibi position.q=1": "position.q=1: no such setting; position has none",
+    "-m position=rope,alibi position.q=1": "position.q=1: no such setting; Alibi has no settings",
     "position=randomized_rope position.scheme.bse=3": "did you mean position.scheme.base?",
     "task.string_lenght=3": "did you mean task.string_length?",
     # form

@@ -127,6 +127,7 @@ def _reason(error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"{key}: not set; see conf/config.yaml"
     if first["type"] in ("unexpected_keyword_argument", "dataclass_type"):
+        key, value = next(iter(flat({key: value}).items()), (key, value))  # trian.steps, not trian
         return f"{key}={show(value)}: {overrides.meant(key)}"
     between = RANGE.fullmatch(str(value))
     hint = f"; for a sweep: -m '{key}=range({between[1]},{int(between[2]) + 1})'" if between else ""

@@ -92,7 +92,7 @@ def find_class(group: str, node: dict[str, Any], allowed_packages: list[str]) ->
     target, kind = str(node.get("_target_")), SWAPPED[group.partition(".")[0]]
     key, package = f"{group}._target_={show(target)}", target.partition(".")[0]
     if package not in (*PACKAGES, *import_allowed(allowed_packages)):
-        trust = f"allowed_packages=[{package}], of a file [{package}.py]; for a run's folder --allow {package}.py"
+        trust = f"--allow {package}.py for a run's folder, else allowed_packages=[{package}], of a file [{package}.py]"
         raise ConfigError(f"{key}: is not in {' or '.join(PACKAGES)}; if you trust its code: {trust}")
     try:
         cls = _import_class(target)
@@ -117,7 +117,7 @@ def import_file(path: Path) -> str:
     """Imports a file as the module of its name, once in a process; that name. Raises ConfigError."""
     name, file = path.stem, Path(os.path.expanduser(path)).resolve()
     if not file.is_file():
-        raise ConfigError(f"{path}: there is no such file")
+        raise ConfigError(f"{path}: there is no such file in {file.parent}")
     if not name.isidentifier():
         raise ConfigError(f"{path}: is not a module's name; call it {re.sub('[^0-9A-Za-z]', '_', f'my_{name}')}.py")
     there = sys.modules.get(name) or importlib.util.find_spec(name)
@@ -148,12 +148,14 @@ def error_line(error: BaseException, file: str | None = None) -> str:
 
 def check_arguments(group: str, node: dict[str, Any], allowed_packages: list[str]) -> dict[str, Any]:
     """`node` with every argument of its class, typed; so are schemes within it. Raises ConfigError."""
-    parameters = dict(inspect.signature(find_class(group, node, allowed_packages)).parameters)
+    cls = find_class(group, node, allowed_packages)
+    parameters = dict(inspect.signature(cls).parameters)
     parameters.pop("dims", None)
     checked = {"_target_": node["_target_"]}
     given = {key: value for key, value in node.items() if key not in ("_target_", "_partial_") and value != "???"}
     for key in given.keys() - parameters.keys():
-        raise ConfigError(f"{group}.{key}={show(given[key])}: no such setting; {nearest(key, parameters, group)}")
+        hint = nearest(key, parameters, group) if parameters else f"{cls.__name__} has no settings"
+        raise ConfigError(f"{group}.{key}={show(given[key])}: no such setting; {hint}")
     for key, parameter in parameters.items():
         if key in given:
             checked[key] = _typed(f"{group}.{key}", given[key], parameter.annotation, allowed_packages)
