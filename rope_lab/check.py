@@ -186,9 +186,8 @@ def gradients(model: Transformer, dims: Dims) -> None:
         demand(parameter.grad is not None, f"the parameter {name} gets no gradient")
         demand(parameter.grad.isfinite().all(), f"the gradient of {name} is not finite")
     x = called(scheme, dims, 4, torch.float64)["embed"][0].requires_grad_()
-    at = scheme.prepare(torch.arange(4), torch.float64)
+    layer, at = model.layers[0].attention, scheme.prepare(torch.arange(4), torch.float64)
     bias, at = scheme.bias(at, at), scheme.with_keys(at, torch.arange(1, 5))
-    layer = model.layers[0].attention
     torch.autograd.gradcheck(lambda x: scheme.embed(x, at), x, fast_mode=True)
     torch.autograd.gradcheck(lambda x: layer(x, scheme.in_layer(0), at, bias, None), x, fast_mode=True)
 
@@ -252,9 +251,8 @@ def problems(task: Task, seq_len: int) -> str | None:
     for problem in held_out:
         demand(all(task.grade(problem, problem.completion).values()), f"{problem.completion!r} is graded wrong")
         other = next(c for c in task.alphabet if c not in (problem.completion[0], task.stop)) + problem.completion[1:]
-        demand(
-            not task.grade(problem, other)[task.grades[0]], f"{other!r} is graded right, as is {problem.completion!r}"
-        )
+        wrong = not task.grade(problem, other)[task.grades[0]]
+        demand(wrong, f"{other!r} is graded right, as is {problem.completion!r}")
     return None
 
 

@@ -1,12 +1,14 @@
-"""Deletes runs: `rope-lab rm RUN… [--yes]`; a RUN is the folder of one.
+"""Deletes runs: `rope-lab rm RUN… [--yes]`; a RUN is the folder of one, or its name below results/runs.
 
-It asks first. Only what the program has written into these folders goes: files of others stay, links are not followed.
+It asks first; without a terminal to ask in, it needs --yes. Only what the program has written into these folders goes:
+files of others stay, links are not followed.
 """
 
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+from rope_lab.places import RESULTS
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, short_path
 from rope_lab.train.run import Run, read
 
@@ -24,15 +26,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     given = parser.parse_args(arguments)
+    folders = [path if path.exists() else RESULTS / "runs" / path for path in given.folders]
     with errors_as_exit():
-        for folder in given.folders:
+        for folder in folders:
             check(folder)
-        say("\n".join(map(short_path, given.folders)))
+        say("\n".join(map(short_path, folders)))
         if not given.yes and not sys.stdin.isatty():
             raise ConfigError("nothing was deleted: add --yes")
-        if not given.yes and input(f"delete {len(given.folders)} run(s) for good? [y/N] ").lower() not in ("y", "yes"):
+        if not given.yes and input(f"delete {len(folders)} run(s) for good? [y/N] ").lower() not in ("y", "yes"):
             raise ConfigError("nothing was deleted")
-        for folder in given.folders:
+        for folder in folders:
             with Run(folder) as run:  # refused while another process trains it
                 run.clear()
             with suppress(OSError):  # of files of others in it

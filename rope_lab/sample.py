@@ -4,6 +4,7 @@ With a prompt, the model completes it; without one, it completes a few held-out 
 `task=NAME` in place of FOLDER shows a task without a run: a few rows of its training text and held-out problems.
 """
 
+import unicodedata
 from pathlib import Path
 
 from rope_lab.model.transformer import Transformer
@@ -51,14 +52,21 @@ def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) ->
     return "\n".join([*lines, f"{sum(row['accuracy'] for row in written)} of {n} right"])
 
 
+def columns(text: str) -> int:
+    """The columns of a terminal that `text` takes as it is shown."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in plain(text))
+
+
 def show_task(choice: str) -> str:
     """Rows of training text, answers marked, and held-out problems. Raises ConfigError."""
     cfg = config.load(choice)
     task = config.build_task(cfg)
-    lines = []
+    lines = ["Training text; ^ marks the tokens that count in the loss:", ""]
     with config_errors():
         for tokens, position in zip(*task.text(data.generator(cfg.seed, data.TRAINING_TEXT), 4, 110), strict=True):
-            lines += [plain(task.decode(tokens)), "".join("^" if p else " " for p in position).rstrip()]
+            marks = ("^ "[not p] * columns(task.decode([token])) for token, p in zip(tokens, position, strict=True))
+            lines += [plain(task.decode(tokens)), "".join(marks).rstrip()]
+        lines += ["", "Held-out problems and their attributes:", ""]
         for problem in data.evaluation_problems(task, 4):
             lines.append(f"{plain(problem.prompt)} → {plain(problem.completion)}  {problem.attributes}")
     return "\n".join(lines)

@@ -96,18 +96,20 @@ def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
     second = shutil.copytree(folder, folder.parent / "deeper" / "other")
     os.utime(folder / "run.json", (0, 0))
     content = json.loads((folder / "run.json").read_text())
-    content["status"] = "interrupted"
+    content |= {"status": "running", "task": "substring_by_prefix"}  # whose runs are compared by their loss
+    content["progress"]["steps"] = 2  # of its checkpoint
+    (second / "metrics.jsonl").write_text('{"step": 4}\n{"step": 5}\n{"st')
     (second / "run.json").write_bytes(files.as_json(files.sealed(content)))
     listed.main([str(folder.parent)])
-    newest, oldest = capsys.readouterr().out.splitlines()
-    assert newest.split()[:2] == ["interrupted", "6/6"]
+    _, newest, oldest = capsys.readouterr().out.splitlines()
+    assert newest.split()[:4] == ["running", "5/6", "loss", f"{content['metrics']['eval/loss']:.4f}"]
     assert newest.endswith("other")
     assert oldest.startswith("finished ")
     assert f"accuracy {content['metrics']['eval/accuracy']:.3f}" in oldest
     assert oldest.endswith(folder.name)
     (second / "run.json").write_text("{")
     listed.main([str(folder.parent)])
-    assert capsys.readouterr().out.startswith("unreadable ")
+    assert capsys.readouterr().out.splitlines()[1].startswith("unreadable ")
     listed.main([str(tmp_path / "nowhere")])
     assert "there are no runs" in capsys.readouterr().out
 
@@ -130,9 +132,11 @@ def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, ca
     assert "files that are not ours stay" in capsys.readouterr().out
 
 
-def test_a_deleted_run_leaves_no_folder(folder, capsys):
+def test_a_deleted_run_leaves_no_folder(folder, tmp_path, monkeypatch, capsys):
+    """Named without the folder of all runs."""
+    monkeypatch.setattr(rm, "RESULTS", tmp_path)
     (folder / ".run.json.0123456789abcdef.tmp").write_text("of a process killed while it wrote")
-    rm.main([str(folder), "--yes"])
+    rm.main([folder.name, "--yes"])
     assert not folder.exists()
     assert capsys.readouterr().out.endswith("deleted\n")
 

@@ -391,3 +391,12 @@ def test_a_task_shows_itself(name, capsys):
     sample.main([f"task={name}"])
     shown = capsys.readouterr().out
     assert ("^" in shown, " → " in shown) == (True, True)
+
+
+def test_marks_stand_below_characters_of_two_columns(capsys):
+    sample.main(["task=mqar"])
+    text, marks = capsys.readouterr().out.splitlines()[2:4]
+    answers = [i // 2 for i in range(0, len(marks), 2) if marks[i : i + 2] == "^^"]
+    assert len(answers) * 2 == marks.count("^")
+    assert answers
+    assert all(text[i] in text[:i] for i in answers), "each answer is a value that was shown before"
