@@ -10,7 +10,7 @@ from conftest import TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, run, stopped_run
 
 from rope_lab import files
-from rope_lab.results import frame
+from rope_lab.results import against, frame
 from rope_lab.results.folders import read
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
@@ -115,7 +115,13 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
         assert usual.variant == ""
         assert children.variant.startswith("parent.recipe_id=")
         names = [f"none from rope-{content_of(parent)['scheme_id']}", f"none from roper-{scheme_id}"]
-        assert sorted({*frame.load(folder).scheme}) == [*names, "rope", f"rope from roper-{scheme_id}", "roper"]
+        found = sorted({*frame.load(folder).scheme})
+        assert found == [*names, "rope", f"rope from roper-{scheme_id}", "roper"]
+    groups = group([*read(kept)[0], *parents, *read(roper)[0]], PUBLISHED)
+    (table,) = against.section("parent", groups).shown
+    assert {(row["scheme"], row["pairs"]) for row in table.rows} == {(PUBLISHED.title(name), "1") for name in found}
+    same = [row["here − there"].split()[0] for row in table.rows if row["scheme"] in ("RoPE", "RoPER")]
+    assert same == ["+0.0", "+0.0"]
 
 
 @pytest.mark.parametrize(

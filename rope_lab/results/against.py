@@ -4,6 +4,7 @@ import json
 import math
 from typing import Any, NamedTuple
 
+from rope_lab.identity import identify
 from rope_lab.results.frame import full_settings
 from rope_lab.results.groups import Group, paired
 from rope_lab.results.published import Published
@@ -13,21 +14,31 @@ from rope_lab.results.tables import NONE, Section, Table, number, signed, strong
 from rope_lab.results.verdicts import family_of
 from rope_lab.text import ConfigError, nearest, show
 
+BEGAN, PARENT = "parent", "parent.recipe_id"  # the runs that a run began from, and their recipe
 OWN = "recipe"  # the recipe that conf/ has for a task and scale
 NOTE = (
-    "Runs of the same scheme, paired by seed where their codes give the same numbers; here names what is unlike the "
+    "Runs paired by seed where their codes give the same numbers; here names what is unlike the "
     "reference. Intervals are 95% intervals over seeds (Student's t); p is of the paired t test, corrected (Holm, "
     "1979) for {}."
 )
 
 
 class Cell(NamedTuple):
-    """The runs of a scheme under a recipe, and all their settings, the scheme's own as `position.…`."""
+    """The runs of a scheme under a recipe, and all their settings, the scheme's own as `position.…`.
+
+    parent: the scheme of the runs that they began from, if that is not their own: its name and id
+    """
 
     group: Group
     scheme: str
     position: str
     settings: dict[str, Any]
+    parent: str
+
+    @property
+    def scheme_id(self) -> str:
+        """The scheme's name and id, as `parent` has them."""
+        return f"{self.position}-{identify(self.group.task, self.position, 0, self.settings).scheme_id}"
 
     def words(self) -> dict[str, str]:
         """The settings other than null, such that 4 and 4.0 are the same, and 1 and true are not."""
@@ -67,9 +78,9 @@ def _own(published: Published, groups: list[Group]) -> list[str]:
 
 
 def is_recipe(asked: str, groups: list[Group]) -> bool:
-    """Whether this is KEY=VALUE, `recipe`, or the beginning of one recipe's id, and no scheme."""
+    """Whether this is KEY=VALUE, `recipe`, `parent`, or the beginning of one recipe's id, and no scheme."""
     recipes = {group.recipe_id for group in groups if len(asked) > 3 and group.recipe_id.startswith(asked)}
-    return asked not in _schemes(groups) and ("=" in asked or asked == OWN or len(recipes) == 1)
+    return asked not in _schemes(groups) and ("=" in asked or asked in (OWN, BEGAN) or len(recipes) == 1)
 
 
 def _scheme(option: str, asked: str, groups: list[Group], more: str = "") -> str:
@@ -91,9 +102,13 @@ def section(asked: str, groups: list[Group]) -> Section:
     cells = []
     for group in groups:
         for scheme, run in group.runs.drop_duplicates("scheme")[["scheme", "run"]].itertuples(index=False):
-            cells.append(Cell(group, scheme, run.position, full_settings(run)))
-    pairs = _with_setting(asked, cells) if "=" in asked else _with_recipe(asked, cells)
-    there = f"runs with {asked}" if "=" in asked else "its own recipe" if asked == OWN else f"recipe {asked}"
+            cells.append(Cell(group, scheme, run.position, full_settings(run), run.parent))
+    if asked == BEGAN:
+        pairs, there = _with_parent(cells), "the runs that it began from"
+    elif "=" in asked:
+        pairs, there = _with_setting(asked, cells), f"runs with {asked}"
+    else:
+        pairs, there = _with_recipe(asked, cells), "its own recipe" if asked == OWN else f"recipe {asked}"
     if not pairs:
         lacking = "no recipe differs from it in that alone" if "=" in asked else f"no scheme has runs beside {there}"
         raise ConfigError(f"--against {asked}: {lacking}")
@@ -125,6 +140,13 @@ def _with_setting(asked: str, cells: list[Cell]) -> list[tuple[Cell, Cell]]:
     return [(cell, references[rest(cell)]) for cell in cells if cell not in has and rest(cell) in references]
 
 
+def _with_parent(cells: list[Cell]) -> list[tuple[Cell, Cell]]:
+    """The cells of runs that began from others, by `init_from`, and those others."""
+    references = {(cell.group.recipe_id, cell.scheme_id): cell for cell in cells}
+    began = [(cell, (cell.settings.get(PARENT), cell.parent or cell.scheme_id)) for cell in cells]
+    return [(cell, references[parent]) for cell, parent in began if parent in references]
+
+
 def _with_recipe(asked: str, cells: list[Cell]) -> list[tuple[Cell, Cell]]:
     """The cells of schemes that have runs under the recipe too, and those runs."""
 
@@ -142,7 +164,7 @@ def _row(cell: Cell, other: Cell) -> tuple[dict[str, str], float]:
     metric, published, ours, theirs = cell.group.metric, cell.group.published, cell.words(), other.words()
     pairs = paired(*(each.group.of(each.scheme) for each in (cell, other)))
     d = cell.group.difference(pairs)
-    keys = [key for key in sorted(cell.settings) if ours.get(key) != theirs.get(key)]
+    keys = [key for key in sorted(cell.settings) if ours.get(key) != theirs.get(key) and key != PARENT]
     more = f" and {len(keys) - 4} more" if len(keys) > 4 else ""
     row = {
         "task": cell.group.report.title,
