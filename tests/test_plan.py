@@ -303,7 +303,7 @@ def test_kept_rows_of_a_plan_are_shown_without_tests_of_their_own(tmp_path, caps
         results.main([str(tmp_path / "runs"), "--keep", "--into", str(tmp_path / name)])
         text[name] = (tmp_path / name / "README.md").read_text()
         assert "102.4" in text[name]  # 128 · 0.8: every seed is shown
-    for word in ("p: paired t test", "p (corrected for)", "| − RoPE", "RoPER ahead?"):
+    for word in ("p: paired t test", "p (corrected for)", "| difference from RoPE", "RoPER ahead?"):
         assert word in text["other"]
         assert word not in text["kept"]
     assert "plan.md" in text["kept"]

@@ -80,8 +80,11 @@ def test_kept_are_curves_of_evaluations_and_of_thresholds(tmp_path, capsys):
         ({"status": "diverged"}, "rope seed 9 is diverged at step 100: it has no final value"),
         ({"status": "interrupted", "progress__steps": 40}, "rope seed 9 is interrupted at step 40"),
         ({"metrics": {}}, "rope seed 9 is finished at step 100: it has no final value"),
-        ({"provenance__numerics": 2}, "not one numerics: 3 (8 runs); 2 (1 run)"),
-        ({"provenance__hardware__name": "GPU"}, "not one hardware: CPU, 1 threads (8 runs); GPU, 1 threads (1 run)"),
+        ({"provenance__numerics": 2}, "the runs differ in numerics: 3 (8 runs); 2 (1 run)"),
+        (
+            {"provenance__hardware__name": "GPU"},
+            "the runs differ in hardware: CPU, 1 thread (8 runs); GPU, 1 thread (1 run)",
+        ),
         ({}, "RoPER lacks seed 9 that RoPE has: compared over the 4 that both have"),
         ({"recipe": "other"}, "task.letters=other"),
         ({"config__position": shipped("rope") | {"q": 2}}, "| RoPE (q=2) |"),
@@ -278,7 +281,7 @@ def test_the_loss_above_the_floor(tmp_path, capsys, task, above):
     for seed in range(2):
         make_run(tmp_path, "rope", seed, 0.5 + seed / 10, task=task, floor={"loss": 0.25, "place": {"1": [10, 0.25]}})
     text = shown(capsys, tmp_path)
-    assert row(text, "RoPE").get("above the floor") == above
+    assert row(text, "RoPE").get("above the Bayes-optimal loss") == above
     assert "Bayes-optimal loss on the held-out text: 0.2500" in text
     assert "sees later tokens" not in text
 

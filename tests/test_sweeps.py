@@ -156,6 +156,6 @@ def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path, capsys):
     assert scores["RoPE"]["0.004"].startswith("**85.3 (64.0–102.4) n=3")
     assert "0.002 (recipe)" in scores["RoPE"]
     tuned = {row["scheme"]: row for row in table_rows(section) if "best of 3" in row}
-    assert tuned["RoPE"]["− at the recipe's"].startswith("+34.1 [")
-    assert tuned["RoPER"]["− at the recipe's"] == "0"
+    assert tuned["RoPE"]["difference from the recipe's"].startswith("+34.1 [")
+    assert tuned["RoPER"]["difference from the recipe's"] == "0"
     capsys.readouterr()

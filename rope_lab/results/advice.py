@@ -2,6 +2,8 @@
 
 import math
 
+import pandas as pd
+
 from rope_lab.results.groups import Group, group
 from rope_lab.results.outcomes import Outcome
 from rope_lab.results.published import Published, rank
@@ -20,7 +22,8 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
         if not here:
             continue
         words = {v.word for v in here}
-        answer = "yes" if words == {YES} else "no" if NO in words else "yes, on some" if YES in words else "not shown"
+        some = f"yes in {sum(v.word == YES for v in here)} of {len(here)} tests"
+        answer = "yes" if words == {YES} else "no" if NO in words else some if YES in words else "not shown"
         rows.append(
             {
                 "for": use,
@@ -36,9 +39,8 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
     contender, baseline = published.titles
     yes = [row["for"] for row in rows if row["answer"] == "yes"]
     advice = f"try {contender} for {' and '.join(yes)}" if yes else f"stay with {baseline}"
-    others = " Elsewhere planned tests show a gain on some tasks alone, or on none." if len(yes) < len(rows) else ""
-    lines = [Strong(f"Our advice: {advice}.{others}")]
-    return Section(f"Should I use {contender}?", [Table(rows)], lines + best(groups, outcomes, published))
+    lines = [Strong(f"Our advice: {advice}."), *best(groups, outcomes, published)]
+    return Section(f"Should I use {contender}?", [Table(rows)], lines)
 
 
 def _size(tasks: list[str], outcomes: list[Outcome]) -> str:
@@ -76,10 +78,21 @@ def best(groups: list[Group], outcomes: list[Outcome], published: Published) -> 
         several, _, g = max(each, key=lambda item: item[:2])
         means = g.finished.groupby("scheme").value.agg(["mean", "count"])
         means = means[means["count"] >= FEWEST]
-        scheme = means["mean"].idxmax() if g.metric.higher_is_better else means["mean"].idxmin()
-        mean, n = number(means["mean"][scheme], g.metric.digits), means["count"][scheme]
+        first, *rest = means.sort_values("mean", ascending=not g.metric.higher_is_better, kind="stable").index
+        mean, n = number(means["mean"][first], g.metric.digits), means["count"][first]
+        alike = [published.title(scheme) for scheme in rest if not _apart(g.pairs(first, scheme))]
+        more = f" and {len(alike) - 2} more" if len(alike) > 2 else ""
+        beside = f"; not told apart from it: {', '.join(alike[:2])}{more}" if alike else ""
         lines.append(
-            f"Best of {several} schemes on {title}, {g.scale}: {published.title(scheme)}, {mean} {g.metric.unit} "
-            f"({n} seeds)"
+            f"Best mean of {several} schemes on {title}, {g.scale}: {published.title(first)}, {mean} {g.metric.unit} "
+            f"({n} seeds){beside}"
         )
     return lines
+
+
+def _apart(pairs: pd.DataFrame) -> bool:
+    """Whether the 95% interval of paired differences leaves 0 out."""
+    if len(pairs) < 2:
+        return False
+    difference = t_interval(pairs.value - pairs.value_other)
+    return not difference.low <= 0 <= difference.high

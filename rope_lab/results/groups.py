@@ -134,12 +134,13 @@ class Group:
                 f"{title(scheme)} is below the Bayes-optimal loss, which takes later tokens: "
                 "rope-lab check says whether it sees them"
             )
-        on = self.runs.assign(hardware=self.runs.hardware + ", " + self.runs.threads.astype(str) + " threads")
+        named = [f"{run.hardware}, {run.threads} thread{'' if run.threads == 1 else 's'}" for run in self.runs.run]
+        on = self.runs.assign(hardware=named)
         for name in ("numerics", "hardware", "torch"):
             counts = on[name].value_counts(sort=False).sort_values(ascending=False, kind="stable")
             if len(counts) > 1:
                 each = "; ".join(f"{value} ({n} run{'s' if n > 1 else ''})" for value, n in counts.items())
-                lines.append(f"not one {name}: {each}")
+                lines.append(f"the runs differ in {name}: {each}")
         return lines
 
 

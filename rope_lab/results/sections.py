@@ -55,11 +55,13 @@ def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
         row[f"mean, {group.metric.unit}"] = mean_of(runs.value, digits, group.metric.most)
         if differences:
             difference = signed(found[scheme].difference, digits) if scheme in found else NONE
-            row[f"− {title(published.baseline)}"] = strong_if(p.get(scheme, math.nan) < ALPHA, difference)
+            row[f"difference from {title(published.baseline)}, {group.metric.better} is better"] = strong_if(
+                p.get(scheme, math.nan) < ALPHA, difference
+            )
             row["p"] = number(p.get(scheme, math.nan), None)
         row |= _thresholds(group, scheme)
         if group.optimum:
-            row["above the floor"] = number(runs.value.mean() - group.optimum, digits)
+            row["above the Bayes-optimal loss"] = number(runs.value.mean() - group.optimum, digits)
         rows.append(row)
     lines, tested = [], {published.tests(group.scale, each.difference.n) for each in found.values()}
     if False in tested:

@@ -140,7 +140,8 @@ def section(sweep: Sweep) -> Section:
     warnings = _said_once(sweep, {value: group.warnings() for value, group in sweep.others.items()})
     details = _said_once(sweep, {value: sections.details(group) for value, group in sweep.others.items()})
     sentences += [sections.RANGE, *map(Strong, warnings)]
-    return Section(sweep.title, [scores(sweep)], sentences, [tuned(sweep)], [every_seed(sweep)], details)
+    more = [] if sweep.setting == "train.steps" else [tuned(sweep)]  # longer runs cost more
+    return Section(sweep.title, [scores(sweep)], sentences, more, [every_seed(sweep)], details)
 
 
 def scores(sweep: Sweep) -> Table:
@@ -174,7 +175,7 @@ def tuned(sweep: Sweep) -> Table:
         row["there"] = sweep.cell(scores[best or 0], sweep.scores[other][sweep.best(other) or 0] if other else None)
         if sweep.recipe is not None and sweep.published.compares:
             gained = "0" if best in (None, sweep.recipe) else sweep.cell(scores[best], scores[sweep.recipe])
-            row["− at the recipe's"] = NONE if other else gained
+            row["difference from the recipe's"] = NONE if other else gained
         for n in budgets:
             cell = sweep.cell(ours[n], None if theirs is None else theirs[n])
             row[f"best of {n}"] = cell.split(" n=")[0].removesuffix(" (one seed)")  # which has a column of its own

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass, replace
 
-from rope_lab.results.groups import Group
+from rope_lab.results.groups import Group, seeds
 from rope_lab.results.metrics import Metric, declared
-from rope_lab.results.outcomes import Outcome, Result
+from rope_lab.results.outcomes import Outcome, Result, counted
 from rope_lab.results.published import Published, TaskReport, rank
 from rope_lab.results.stats import ALPHA, Interval, holm
 from rope_lab.results.studies import Comparison
@@ -31,6 +31,7 @@ class Verdict:
                planned; `ceiling`: the baseline leaves no room for half of the published gain, and a loss of that size
                is excluded; `open`: runs are to come; else `unsure`
     runs:      how many of the runs have ended, and how many are planned
+    seeds:     of `gain`
     logarithm: whether gain and means are logarithms of steps
     """
 
@@ -47,13 +48,15 @@ class Verdict:
     family: str
     word: str
     runs: tuple[int, int]
+    seeds: tuple[int, ...]
     logarithm: bool = False
 
     @property
     def label(self) -> str:
-        """`paper scale, 5 seeds`"""
-        label = f"{self.scale} scale" + (f", {self.value}" if self.planned else "")
-        return label + (f", {self.gain.n} seed{'s' if self.gain.n > 1 else ''}" if self.gain.n else "")
+        """`paper scale, exploratory, seeds 0–4`"""
+        kind = "planned" if self.planned else "exploratory"
+        value = f", {self.value}" if self.value != LAST else ""
+        return f"{self.scale} scale, {kind}{value}" + (f", {seeds(self.seeds)}" if self.seeds else "")
 
     @property
     def gain_text(self) -> str:
@@ -106,7 +109,7 @@ def _exploratory(groups: list[Group]) -> list[Verdict]:
         gains = g.report.published_gains(*pair)
         word = _word(gain, gains, means[1], g.metric)
         same = (g.task, g.scale, g.report.title, g.metric, LAST, False, gains, means, gain, difference.p)
-        found.append(Verdict(*same, "", word, (runs, runs)))
+        found.append(Verdict(*same, "", word, (runs, runs), tuple(pairs.index)))
     corrected, family = family_of([v.p for v in found], "tasks at this scale", "this task alone")
     judged = []
     for v, p in zip(found, corrected, strict=True):
@@ -144,7 +147,9 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
         if gains and metric is report.metric and value == LAST:  # the plan may round them
             gains = report.published_gains(*published.pair) or gains
         same = (study.task, study.scale, report.title, metric, value, True, gains, means, gain, result.p_family, family)
-        found.append(Verdict(*same, word, (len(outcome.found), len(study.cells)), c.value == "log_steps"))
+        paired = tuple(counted(study, outcome.found, c).dropna().index) if gain.n else ()
+        runs = len(outcome.found), len(study.cells)
+        found.append(Verdict(*same, word, runs, paired, c.value == "log_steps"))
     return found
 
 
@@ -201,13 +206,16 @@ def legend(found: list[Verdict], published: Published) -> list[str]:
         for v in found
         if v.word == OPEN
     ]
-    if units:
-        lines = [
-            f"Gains of {contender} over {baseline}, positive if it is ahead, paired by seed ({'; '.join(units)}).",
-            f"{YES}, {NO}: a planned test is significant in its favour, or says the reverse; {NO} also if the whole "
-            "interval lies below half of the published gain",
-            f"{AHEAD}, {BEHIND}: significant, but no test was planned; {UNSURE}: none of these",
+    if not units:
+        return lines
+    words = [
+        f"Gains of {contender} over {baseline}, positive if it is ahead, paired by seed ({'; '.join(units)}).",
+        f"{YES}, {NO}: a planned test is significant in its favour, or against it",
+        f"{AHEAD}, {BEHIND}: significant, but no test was planned",
+    ]
+    if any(v.published for v in found if v.word != OPEN):
+        words += [
+            f"{NO}, without such a test: the whole interval lies below half of the published gain",
             f"{CEILING}: no room for half of the published gain, and a loss of that size is excluded",
-            *lines,
         ]
-    return lines
+    return [*words, f"{UNSURE}: none of these", *lines]
