@@ -1,4 +1,4 @@
-"""Checks of a scheme or a task of your own: `rope-lab check position=mine.py`, or `task=mine.py`.
+"""Checks of a scheme or a task of your own: `rope-lab check position=./mine.py`, or `task=./mine.py`.
 
 The tests ask the same of ours. Each check is a line: `ok`, `note` (allowed, and to be known) or `WRONG`. Other settings
 are as in training: `model.n_heads=8`, `task.digits=3`. Exit status 1 if something is wrong.
@@ -284,7 +284,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     groups, kinds = [g for g in ("position", "task") if any(w.startswith(f"{g}=") for w in given.settings)], []
     if not groups:
-        parser.error("name what is to be checked: position=mine.py or task=mine.py")
+        parser.error("name what is to be checked: position=./mine.py or task=./mine.py")
     try:
         cfg = trainer.resolve(config.load(*given.settings, config_dir=given.config_dir))
         for group in groups:

@@ -41,6 +41,7 @@ def test_all_of_ours_hold_what_is_asked_of_any(group, name):
     [
         ("position", "Your own scheme"),
         ("position", "RoPE plus something"),
+        ("position", "Learned frequencies"),
         ("position", "Content"),
         ("task", "Your own task"),
     ],
