@@ -3,7 +3,8 @@
 A FOLDER holds run folders, or is one, or holds kept runs; those in folders below it then come with it. Without one:
 results/runs, or results/ if it is empty. The page opens from disk in any browser and asks the network for nothing.
 
-Its question is whether RoPER beats RoPE; of other schemes: `--contender mine --against roper`.
+Its question is whether RoPER beats RoPE, or whether your own scheme does if the runs have just one; otherwise
+`--contender SCHEME --against SCHEME`.
 """
 
 import sys
@@ -60,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("report", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--out", type=Path, metavar="FILE.html", help="default: report.html in the first FOLDER")
-    parser.add_argument("--contender", metavar="SCHEME", help="the scheme that the verdicts are about (default: roper)")
+    parser.add_argument("--contender", metavar="SCHEME", help="of the verdicts; default: your only own one, else roper")
     parser.add_argument("--against", metavar="SCHEME", help="the scheme that it is compared with (default: rope)")
     given = parser.parse_args(arguments)
     try:

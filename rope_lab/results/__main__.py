@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--replace", action="store_true", help="with --keep: other numbers replace those that are kept")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the frame there, a row a run and metric")
     parser.add_argument("--against", metavar="WHAT", help="a scheme, KEY=VALUE, `recipe`, `parent` or a recipe's id")
-    parser.add_argument("--contender", metavar="SCHEME", help="the scheme that the verdicts are about (default: roper)")
+    parser.add_argument("--contender", metavar="SCHEME", help="of the verdicts; default: your only own one, else roper")
     parser.add_argument("--print", action="store_true", help="write nothing, only print the tables")
     given = parser.parse_args(arguments)
     folders = folders_of_runs(given.folders)
