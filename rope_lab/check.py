@@ -171,8 +171,7 @@ def cached(model: Transformer, tolerance: float = 1e-12) -> None:
             cache, tokens, full = [layer.rows(chosen) for layer in cache], tokens[chosen], full[chosen]
         off = (model(tokens[:, begin:end], cache=cache) - full[:, begin:end]).abs().max().item()
         said = f"with a KV cache the logits at position {begin} differ by {off:.1e} from those of a full pass"
-        way = "a hook must treat each token by its `at` alone, or keep in the cache what it needs"
-        demand(off <= tolerance, f"{said}: {way}")
+        demand(off <= tolerance, f"{said}: must treat each token by its `at` alone, or keep in the cache what it needs")
 
 
 def gradients(model: Transformer, dims: Dims) -> None:
@@ -241,8 +240,7 @@ def reproducible(first: Task, second: Task, T: int) -> None:
 def problems(task: Task, seq_len: int) -> str | None:
     """Held-out problems differ and fit; a longer list begins as a shorter one; the right completion is graded right."""
     held_out = data.evaluation_problems(task, PROBLEMS)
-    longest = max(p.length for p in held_out)
-    demand(longest <= task.max_length <= seq_len, f"a problem is longer than {task.max_length=}")
+    demand(max(p.length for p in held_out) <= task.max_length <= seq_len, f"a problem exceeds {task.max_length=}")
     if not task.grades:
         return "grades nothing: its problems are only written on"
     prompts, first = ([problem.prompt for problem in some] for some in (held_out, data.evaluation_problems(task, 8)))
