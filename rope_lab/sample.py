@@ -48,7 +48,7 @@ def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) ->
             continue
         extra = "".join(f" ({name} right)" for name in task.grades if row[name])
         lines.append(f"WRONG  {prompt} → {line}{extra}")
-        lines.append(f"       {'it should be':>{len(prompt)}} → {right}")
+        lines.append(f"       {'it should be':>{columns(prompt)}} → {right}")
     return "\n".join([*lines, f"{sum(row['accuracy'] for row in written)} of {n} right"])
 
 
