@@ -17,9 +17,10 @@ PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title><style>
 :root {{ color-scheme: light dark }}
-body {{ max-width: 60rem; margin: 0 auto; padding: 1rem; font: 16px/1.5 system-ui, sans-serif }}
+body {{ max-width: 66rem; margin: 0 auto; padding: 1rem; font: 16px/1.5 system-ui, sans-serif }}
 table {{ display: block; overflow-x: auto; border-collapse: collapse }}
 th, td {{ padding: .2rem .6rem; border: 1px solid #8888; text-align: left }}
+p code, li code {{ overflow-wrap: anywhere }}
 pre {{ overflow-x: auto; padding: .8rem; background: #8882 }}
 img {{ max-width: 100% }} img[src*="figures/"], img[src$="overlay.svg"] {{ background: #fff }}
 </style></head><body><nav>

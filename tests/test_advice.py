@@ -29,7 +29,7 @@ def box(planned):
 def test_every_use_has_an_answer_of_planned_tests(box):
     answers = {row["for"]: row["answer"] for row in box.shown[0].rows}
     assert answers == {
-        "a language model": "yes in 1 of 2 tests",
+        "a language model": "shown in 1 of 2 tests",
         "copying": "yes",
         "looking up and adding": "not shown",
     }

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from builders import make_pairs, make_run
+from builders import make_pairs, make_run, row
 
 from rope_lab.places import ROOT
 from rope_lab.report import __main__ as report
+from rope_lab.results import __main__ as results
 from rope_lab.results import frame
 from rope_lab.results.folders import read
 
@@ -137,10 +138,32 @@ def test_runs_that_have_not_ended_have_a_curve_and_count_in_no_mean(runs, tmp_pa
     assert [text for text in page.texts if "seed 7 is running" in text]
 
 
-def test_without_the_two_schemes_the_page_says_so(tmp_path):
-    make_run(tmp_path / "runs", "rope", 0, 0.5)
-    page = page_of(tmp_path / "page.html", tmp_path / "runs")
-    assert [text for text in page.texts if "are not compared" in text]
+def test_without_a_verdict_the_page_says_where_the_two_are_compared_and_what_is_missing(tmp_path):
+    """Runs under the recipe of conf/ make those of 100 steps a variant, which has no verdict."""
+    runs = make_pairs(tmp_path / "runs", [0.5] * 2, [0.6] * 2)
+    usual = {"steps": 1000, "batch_size": 4, "seq_len": 64, "decay": "none"}
+    make_run(runs, "rope", 3, 0.5, config__train=usual, progress__steps=1000)
+    (said,) = (text for text in page_of(tmp_path / "page.html", runs).texts if "no verdict" in text)
+    assert "Compared below, without a verdict: Substring by Index, train.steps=100, quick." in said
+    assert "rope-lab train -m task=substring_by_index scale=quick position=roper,rope seed=3" in said
+
+
+def test_runs_of_ones_own_are_paired_with_kept_ones_and_lead_the_page(tmp_path, capsys):
+    both = make_pairs(tmp_path / "both", [0.5, 0.6, 0.4], [0.8, 0.97, 0.75])
+    kept, own = tmp_path / "kept", tmp_path / "own"
+    results.main([str(both), "--keep", "--into", str(kept)])
+    for seed in range(3):
+        make_run(own, "mine", seed, 0.9 + 0.01 * seed)
+    pages = [page_of(tmp_path / "page.html", *folders) for folders in ((own, kept), (kept, own))]
+    capsys.readouterr()
+    results.main([str(own), str(kept), "--print"])
+    gain = row(capsys.readouterr().out, "Substring by Index")["measured gain [95% interval]"].strip("*")
+    for page in pages:
+        assert "Does mine beat RoPE?" in page.texts
+        assert gain in page.texts
+        headings = [text for text in page.texts if text in ("own", "Results")]
+        opened = ["open" in a for tag, a in page.elements if tag == "details" and a.get("class") == "folder"]
+        assert (headings[-2:], opened) == (["own", "Results"], [True, False])
 
 
 def test_its_question_can_be_about_any_two_schemes(tmp_path, capsys):

@@ -1,7 +1,8 @@
 """One HTML page of what was measured: `rope-lab report [FOLDER…] [--out FILE.html]`.
 
 A FOLDER holds run folders, or is one, or holds kept runs; those in folders below it then come with it. Without one:
-results/runs, or results/ if it is empty. The page opens from disk in any browser and asks the network for nothing.
+results/runs, or results/ if it is empty. Your own runs lead the page, paired by seed with those of all FOLDERs:
+`rope-lab report results/runs results`. The page opens from disk in any browser and asks the network for nothing.
 
 Its question is whether RoPER beats RoPE, or whether your own scheme does if the runs have just one; otherwise
 `--contender SCHEME --against SCHEME`.
@@ -75,18 +76,27 @@ def main(arguments: list[str] | None = None) -> None:
     recorded = {path: read(path) for folder in folders for path in with_those_below(folder)}
     published, shown, probed = Published(), [], []
     asks = given.contender or given.against
+    own = [folder for folder in folders if not is_kept(folder)]
     groups = group([run for runs, _ in recorded.values() for run in runs], published)
     if given.against and against.is_recipe(given.against, groups):
         sys.exit(f"--against {given.against}: is not a scheme; `rope-lab results` compares recipes")
-    if asks or not any(map(is_kept, folders)):
+    if asks or own:
         published = against.question(published, groups, given.contender, given.against)
+    # of two runs of one scheme and seed the last counts: the user's own
+    ordered = [folder for folder in folders if folder not in own and not studies.covers(folder)] + own[::-1]
+    pooled = group([run for folder in ordered for run in recorded[folder][0]], published)
     for folder, (runs, problems) in recorded.items():
         studied, wrong = outcomes.of_folder(folder)
         found, unread = read_probes(folder)
         probed += found
         here = published.but(compares=not studies.covers(folder))
-        content = Content(group(runs, here), here, problems + wrong + unread, studied)
-        below = folder not in folders and not asks
+        groups = group(runs, here)
+        if folder in own:
+            ids = {run.run_id for run in runs}
+            groups = [each for each in pooled if ids & {*each.runs.run_id}]
+            pooled = [each for each in pooled if each not in groups]
+        content = Content(groups, here, problems + wrong + unread, studied)
+        below = folder not in (own or folders) and not (asks and not own)
         shown.append(page.Folder(folder.resolve().name, title(folder), content, below))
     shown.sort(key=lambda folder: (folder.below, folder.content.published.compares))  # those of a plan first
     groups = [each for folder in shown for each in folder.content.groups]
@@ -95,7 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit("\n".join([*problems, "there is no run to report; this makes one: rope-lab train"]))
     html = page.render(shown, probed, published).encode()
     write_whole(out, html)
-    count = sum(len(each.runs) for each in groups)
+    count = len({run_id for each in groups for run_id in each.runs.run_id})
     say(f"written: {short_path(out)} ({len(html) / 1e6:.1f} MB, runs: {count}); any browser opens it")
     if hint := against.hint(published, groups):
         say(hint)

@@ -21,6 +21,7 @@ from rope_lab.results.sweeps import Sweep
 
 POINTS = 60  # of a curve; longer ones are thinned
 LABEL = 60  # characters
+NARROW = 16  # characters of a scheme's title that three columns of a legend take
 BESIDE = ("eval/loss", "eval/accuracy", "train/loss", "train/grad_norm")  # curves besides the task's own metric
 MEAN = ("scheme:N", "seeds:N", "x:Q", "y:Q", "low:Q", "high:Q")  # fields that the tooltip of a mean shows
 PAN = "[pointerdown[event.pointerType === 'mouse'], window:pointerup] > window:pointermove!"  # fingers scroll the page
@@ -75,10 +76,13 @@ def spec(panel: Panel, published: Published, log_x: bool = False, height: int = 
     made["layer"] = made["layer"] if bold else made["layer"][1:2]  # of no finished run there is no mean
     x_scale = {"type": "log", "nice": False} if log_x else {"nice": False, "zero": False}
     y = _axis(panel, [y for row in (*thin, *bold) for y in row["y"]])
+    x_axis = {"grid": False} | ({"tickMinStep": 1} if (panel.points.x % 1 == 0).all() else {})
+    columns = 3 if max((len(published.title(scheme)) for scheme in panel.schemes), default=0) < NARROW else 2
     for encoding in (layer["encoding"] for layer in made["layer"]):
-        encoding["x"] |= {"title": one_line(panel.x, LABEL), "scale": x_scale}
+        encoding["x"] |= {"title": one_line(panel.x, LABEL), "scale": x_scale, "axis": x_axis}
         encoding["y"] |= y if "y2" not in encoding else {}
         encoding["color"]["scale"] = _colors(published, panel.schemes)
+        encoding["color"]["legend"]["columns"] = columns
     return made | {"height": height, "datasets": _rounded({"runs": thin, "means": bold})}
 
 
@@ -87,9 +91,9 @@ def _layers() -> dict[str, Any]:
     """Bands, runs, means and the means' points, which have tooltips."""
     zoom = alt.selection_interval("zoom", bind="scales", translate=PAN, zoom=ZOOM)
     pick = alt.selection_point("pick", fields=["scheme"], bind="legend")
-    legend = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=95, symbolOpacity=1)
+    legend = alt.Legend(title=None, orient="bottom", labelLimit=150, symbolOpacity=1)
     opacity, color = alt.condition(pick, alt.value(1), alt.value(0.08)), alt.Color("scheme:N", legend=legend)
-    across, up = alt.X("x:Q", axis=alt.Axis(grid=False)), alt.Y("y:Q", title=None)
+    across, up = alt.X("x:Q"), alt.Y("y:Q", title=None)
     line = alt.Chart(alt.NamedData("runs")).transform_flatten(["x", "y"])
     mean = alt.Chart(alt.NamedData("means")).transform_flatten(["x", "y", "low", "high"])
     tips = [alt.Tooltip(name, title={"low:Q": "95% from", "high:Q": "to"}.get(name, name[:-2])) for name in MEAN]

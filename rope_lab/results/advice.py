@@ -22,7 +22,7 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
         if not here:
             continue
         words = {v.word for v in here}
-        some = f"yes in {sum(v.word == YES for v in here)} of {len(here)} tests"
+        some = f"shown in {sum(v.word == YES for v in here)} of {len(here)} tests"
         answer = "yes" if words == {YES} else "no" if NO in words else some if YES in words else "not shown"
         rows.append(
             {

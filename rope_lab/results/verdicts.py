@@ -53,10 +53,10 @@ class Verdict:
 
     @property
     def label(self) -> str:
-        """`paper scale, exploratory, seeds 0–4`"""
+        """`paper, exploratory, seeds 0–4`"""
         kind = "planned" if self.planned else "exploratory"
         value = f", {self.value}" if self.value != LAST else ""
-        return f"{self.scale} scale, {kind}{value}" + (f", {seeds(self.seeds)}" if self.seeds else "")
+        return f"{self.scale}, {kind}{value}" + (f", {seeds(self.seeds)}" if self.seeds else "")
 
     @property
     def gain_text(self) -> str:
