@@ -77,7 +77,7 @@ def demand(right: object, message: str) -> None:
 
 def model_of(cfg: Config) -> Transformer:
     """A model of `cfg` with two layers, in float64, no parameter at its first value: zeros hide what they do."""
-    small = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, n_layers=2, dropout=0.0, attention="softmax"))
+    small = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, n_layers=2, dropout=0.0))
     model = trainer.build_model(small, 11).double()
     model.position.draw(0, cfg.train.seq_len)
     random = torch.Generator().manual_seed(4)

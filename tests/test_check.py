@@ -179,7 +179,9 @@ def test_a_planted_mistake_of_a_task_is_named(write, old, new, name, words):
 
 def test_the_command_ends_as_it_finds(write, tmp_path):
     write(START + EMBED + "x + x.mean(1, keepdim=True)\n")
-    ends = [command(words, tmp_path, check_command) for words in (["position=own.py"], ["position=no.py"], ["seed=1"])]
-    assert [end.returncode for end in ends] == [1, 2, 2]
+    asks = (["position=own.py"], ["position=no.py"], ["seed=1"], ["position=alibi", "model.attention=linear"])
+    ends = [command(words, tmp_path, check_command) for words in asks]
+    assert [end.returncode for end in ends] == [1, 2, 2, 2]
+    assert "needs attention scores" in ends[3].stderr
     assert ends[0].stdout.endswith("not all checks passed\n")
     assert ends[1].stderr == f"position=no.py: there is no such file in {tmp_path}\n"
