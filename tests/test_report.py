@@ -145,7 +145,7 @@ def test_without_a_verdict_the_page_says_where_the_two_are_compared_and_what_is_
     make_run(runs, "rope", 3, 0.5, config__train=usual, progress__steps=1000)
     (said,) = (text for text in page_of(tmp_path / "page.html", runs).texts if "no verdict" in text)
     assert "Compared below, without a verdict: Substring by Index, train.steps=100, quick." in said
-    assert "rope-lab train -m task=substring_by_index scale=quick position=roper,rope seed=3" in said
+    assert "rope-lab sweep task=substring_by_index scale=quick position=roper,rope seed=3" in said
 
 
 def test_runs_of_ones_own_are_paired_with_kept_ones_and_lead_the_page(tmp_path, capsys):

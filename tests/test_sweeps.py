@@ -125,6 +125,12 @@ def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
     assert list(sweeps.scores(found).rows[-1].values())[1:] == ["–", "–", "+25.6 (one seed)"]
 
 
+@pytest.mark.parametrize(("setting", "shown"), [("train.lr", 1), ("train.steps", 0)])
+def test_what_tuning_gains_is_not_shown_for_the_number_of_steps(setting, shown):
+    found = only(of({setting: 1}, {setting: 2}))
+    assert len(sweeps.section(found).more) == shown
+
+
 def test_the_figure_has_a_line_a_scheme_and_a_ring_at_the_best():
     found = only(rates(ENDS))
     (ax,) = figures._sweep(found).axes

@@ -77,7 +77,8 @@ def _packed(text: str) -> str:
 
 def _uncompared(folders: list[Folder], published: Published) -> str:
     """Why there is no verdict, and the command that leads to one."""
-    groups = [each for folder in folders for each in folder.content.groups]
+    groups = [each for folder in folders if not folder.below for each in folder.content.groups]
+    groups = groups or [each for folder in folders for each in folder.content.groups]
     elsewhere = "; ".join(f"{g.title}, {g.scale}" for g in groups if g.variant and len(g.pairs(*published.pair)))
     usual = (g for g in groups if not g.variant and {*published.pair} & {*g.schemes})
     there = next(usual, groups[0])
@@ -85,7 +86,7 @@ def _uncompared(folders: list[Folder], published: Published) -> str:
     files = {run.position: f"./{run.position}.py" for g in groups for run in g.runs.run if "position" in run.plugin}
     names = [scheme.partition(" ")[0] for scheme in published.pair]
     command = (
-        f"rope-lab train -m task={there.task} scale={there.scale} position={','.join(files.get(n, n) for n in names)} "
+        f"rope-lab sweep task={there.task} scale={there.scale} position={','.join(files.get(n, n) for n in names)} "
         f"seed={','.join(map(str, sorted(set(made)))) or 0}"
     )
     return (

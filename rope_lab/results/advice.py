@@ -82,7 +82,7 @@ def best(groups: list[Group], outcomes: list[Outcome], published: Published) -> 
         mean, n = number(means["mean"][first], g.metric.digits), means["count"][first]
         alike = [published.title(scheme) for scheme in rest if not _apart(g.pairs(first, scheme))]
         more = f" and {len(alike) - 2} more" if len(alike) > 2 else ""
-        beside = f"; not told apart from it: {', '.join(alike[:2])}{more}" if alike else ""
+        beside = f"; not told apart from it: {'; '.join(alike[:2])}{more}" if alike else ""
         lines.append(
             f"Best mean of {several} schemes on {title}, {g.scale}: {published.title(first)}, {mean} {g.metric.unit} "
             f"({n} seeds){beside}"

@@ -119,7 +119,7 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
 
 
 def without_worst(values: Sequence[float], higher_is_better: bool) -> float:
-    """The write-up's protocol: the mean after the worst session is removed; nan from fewer than two."""
+    """The write-up's protocol: the mean without the worst seed; nan from fewer than two."""
     kept = sorted(values, reverse=higher_is_better)[:-1]
     return float(np.mean(kept)) if kept else float("nan")
 
