@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
     groups = [each for folder in shown for each in folder.content.groups]
     if not groups:
         problems = [problem for folder in shown for problem in folder.content.problems]
-        sys.exit("\n".join([*problems, "there is no run to report; this makes one: rope-lab train"]))
+        sys.exit("\n".join([*problems, "nothing to report; `rope-lab train` makes a run"]))
     html = page.render(shown, probed, published).encode()
     write_whole(out, html)
     count = len({run_id for each in groups for run_id in each.runs.run_id})
