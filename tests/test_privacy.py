@@ -43,7 +43,6 @@ def private(tmp_path_factory) -> Path:
         out = ["out=${oc.env:SCRATCH}/runs", "wandb.mode=offline", "hydra.sweep.dir=${oc.env:SCRATCH}"]
         done = spawn([*TINY, "eval.problems=9", *out, "seed=${oc.env:SEED}"], folder)
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"wandb leet {SCRATCH}/runs/wandb" in done.stdout
     return folder / SCRATCH / "runs"
 
 

@@ -22,7 +22,7 @@ from trained import assert_same_end, command, load, metrics_of, raising_signal_a
 from rope_lab import sample
 from rope_lab.identity import NUMERICS
 from rope_lab.text import ConfigError
-from rope_lab.train import checkpoint, config, console, data, provenance
+from rope_lab.train import checkpoint, config, data, provenance
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
 from rope_lab.train.failures import RunFailed
@@ -523,15 +523,3 @@ def test_more_and_longer_problems_are_graded_at_the_end(tiny, capsys):
 def test_settings_that_do_not_fit_are_one_clear_message(tiny, settings, message):
     with pytest.raises(ConfigError, match=message):
         run([*tiny, *settings])
-
-
-def test_without_a_terminal_a_line_comes_at_least_every_half_minute(tiny, capsys, monkeypatch):
-    """Between evaluations too, with what is left; nothing more while evaluations are more frequent."""
-    run([*tiny, "eval.every=6"])
-    assert [line for line in capsys.readouterr().out.splitlines() if "train loss" in line] == []
-    assert console.SILENCE <= 30
-    monkeypatch.setattr(console, "SILENCE", 0)
-    run([*tiny, "eval.every=6", "fresh=true"])
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step")]
-    assert re.fullmatch(r"step 4 · train loss \d\.\d{3} · \d+ s left", lines[4])
-    assert [int(line.split()[1]) for line in lines] == [0, 1, 2, 3, 4, 5, 6]

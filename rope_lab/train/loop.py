@@ -15,9 +15,8 @@ from rope_lab.train import config, console, distributed, provenance
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import ALONE, Place, Progress
-from rope_lab.train.data import IGNORED
 from rope_lab.train.evaluate import Evaluation, floor
-from rope_lab.train.failures import RunFailed, in_one_line, same_command
+from rope_lab.train.failures import RunFailed, in_one_line
 from rope_lab.train.run import OVER, Run
 from rope_lab.train.signals import Stop, time_is_up
 from rope_lab.train.trainer import (
@@ -68,7 +67,7 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place = ALONE, since
         fresh = cfg.fresh and not (since and runs.begun_since(folder, since))
         ended = distributed.of_first(lambda: None if fresh else runs.ended(folder, identity, provenance.code(cfg)))
         if ended:
-            say(console.returned(ended, folder, place))
+            say(console.returned(cfg, ended, folder, place))
             return ended
         trainer = build(cfg)
         with Run(folder, recorded=distributed.rank() == 0) as run, stopping:
@@ -136,14 +135,13 @@ def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, place: Plac
     if begins := console.beginning(run.content, place):
         say(begins)
     try:
-        with console.progress(cfg.train.steps, state.step, place) as progress:
-            evaluation = loop(trainer, state, run, stopping, progress)
-            if state.step < cfg.train.steps:
-                end("interrupted")
-            else:
-                slices = (evaluation or evaluate_now(trainer, at_end=True)).slices | evaluate_lengths(trainer)
-                run.export(trainer.model.state_dict(), trainer.task.alphabet)
-                end("finished", slices=slices, samples=write_samples(trainer))
+        evaluation = loop(trainer, state, run, stopping, Progress(cfg.train.steps, state.step, place.prefix))
+        if state.step < cfg.train.steps:
+            end("interrupted")
+        else:
+            slices = (evaluation or evaluate_now(trainer, at_end=True)).slices | evaluate_lengths(trainer)
+            run.export(trainer.model.state_dict(), trainer.task.alphabet)
+            end("finished", slices=slices, samples=write_samples(trainer))
     except Diverged as error:
         end("diverged", error=str(error))
     except BaseException as error:
@@ -151,8 +149,7 @@ def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, place: Plac
         with suppress(OSError, RunFailed):  # a full disk, or a folder taken over, may have been the reason
             end("failed", error=f"{type(error).__name__}: {reason}")
         raise
-    note = console.learned(run.content, trainer.text.targets_BT[trainer.text.targets_BT != IGNORED].tolist())
-    say(console.summary(run.content, run.folder, place, note, same_command(cfg.fresh)))
+    say(console.summary(cfg, run.content, run.folder, place))
 
 
 def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progress) -> Evaluation | None:
@@ -165,7 +162,6 @@ def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progre
         progress = state.progress(cfg)
         record = {"step": progress.pop("steps")} | progress | metrics
         run.log(record)
-        shown.show(record)
 
     def save() -> None:
         state.seconds = time.monotonic() - began
@@ -177,6 +173,7 @@ def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progre
     if state.step == 0 and not stopped:
         evaluation = evaluate_now(trainer, at_end=cfg.train.steps == 0)
         report(evaluation.metrics)
+        shown.show(0, evaluation.metrics)
         if cfg.train.steps == 0:
             save()
     while state.step < cfg.train.steps and not stopped:
@@ -191,9 +188,9 @@ def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progre
         if due:
             evaluation = evaluate_now(trainer, at_end=last)
             metrics |= evaluation.metrics
-        shown.count()
         if metrics:
             report(metrics)
+        shown.show(state.step, metrics)
         stopped = has_to_stop(cfg, stopping)
         if due or stopped or time.monotonic() - saved > SAVE_SECONDS:
             save()
