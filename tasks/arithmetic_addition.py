@@ -8,8 +8,6 @@ import numpy as np
 
 from tasks.base import BLANK, LossOn, PackedTask, Problem, decimal, join
 
-MOST_DIGITS = 999  # the steps of more would be longer than an answer may be
-
 
 class ArithmeticAddition(PackedTask):
     """Add two numbers step by step.
@@ -27,7 +25,7 @@ class ArithmeticAddition(PackedTask):
 
     def __init__(self, digits: int = 8, loss_on: LossOn = "answer", shortest: int | None = None):
         super().__init__(loss_on)
-        self.set_lengths(1 if shortest is None else shortest, 1, MOST_DIGITS, digits=digits)
+        self.set_lengths(1 if shortest is None else shortest, most=999, digits=digits)  # answers of more are too long
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Both numbers' digits, lowest place first, 0 beyond the highest: [n, 2 · width]."""

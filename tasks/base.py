@@ -19,7 +19,7 @@ from tasks.split import HELD_OUT_SHARE, draw_side
 LossOn = Literal["all", "answer"]
 
 BLANK = 0  # in an array of characters: nothing is written here
-LONGEST_ANSWER = np.iinfo(np.int16).max  # tokens; answer positions are int16
+MOST = 30_000  # letters or tokens of a problem; answer positions are int16
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,12 +144,14 @@ class PackedTask(Task):
     lengths:          of problems, least and greatest, each as often; None: problems have no length
     width:            the greatest length for which drawn problems have columns
     possible_lengths: least and greatest that `of_length` takes
+    letters:          of the strings that `draw_strings` draws
     """
 
     version = 2
     lengths: tuple[int, int] | None = None
     width: int
     possible_lengths: tuple[int, int]
+    letters: str
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -171,7 +173,13 @@ class PackedTask(Task):
         """The integers by which results are sliced, each [n]."""
         return {}
 
-    def set_lengths(self, shortest: int | None, least: int, most: int, **longest: int) -> None:
+    def draw_strings(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Indices into `letters`, uniform, −1 beyond a string's end, [n, width]; lengths of strings, [n, 1]."""
+        strings = rng.integers(len(self.letters), size=(n, self.width))
+        length = rng.integers(self.lengths[0], self.lengths[1] + 1, size=(n, 1))
+        return np.where(np.arange(self.width) < length, strings, -1), length
+
+    def set_lengths(self, shortest: int | None, least: int = 1, most: int = MOST, **longest: int) -> None:
         """Set `lengths` by two settings, the second under its name; `shortest=None`: all are longest."""
         check_between(least, most, **longest)
         (self.width,) = longest.values()
@@ -197,15 +205,15 @@ class PackedTask(Task):
     @functools.cached_property
     def _mean_length(self) -> float:
         """About how many tokens a problem takes: the number drawn at once nearly always suffices."""
-        return len(self._write_all(self.draw(np.random.default_rng(0), 256))[0]) / 256
+        return len(self._packed(self.draw(np.random.default_rng(0), 256))[0]) / 256
 
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
         most = rows * (length + self.max_length)  # tokens needed: a row drops less than one problem at its end
         tokens, parts, begins, begin = np.empty(0), [], [], 0  # each row begins with a problem
         while len(begins) < rows:
             number = int((most - len(tokens)) / self._mean_length) + 16
-            parts.append(self._write_all(self._draw_side(rng, number, held_out)))
-            tokens, position, lengths, _ = map(np.concatenate, zip(*parts, strict=True))
+            parts.append(self._packed(self._draw_side(rng, number, held_out)))
+            tokens, position, lengths = map(np.concatenate, zip(*parts, strict=True))
             ends = np.cumsum(lengths)
             while len(begins) < rows and begin + length <= len(tokens):
                 begins.append(begin)
@@ -216,11 +224,11 @@ class PackedTask(Task):
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         def batch() -> Iterator[Problem]:
             drawn = self._draw_side(rng, 256, held_out=True)
-            tokens, _, lengths, prompt_lengths = self._write_all(drawn)
             attributes = self.attributes(drawn)
-            for i, written in enumerate(np.split(tokens, np.cumsum(lengths)[:-1])):
+            for i, (prompt, completion) in enumerate(zip(*self.write(drawn), strict=True)):
+                parts = [self._token_of[part[part != BLANK]] for part in (prompt, completion)]
                 values = {name: int(column[i]) for name, column in attributes.items()}
-                yield Problem(written, int(prompt_lengths[i]), values, self.decode)
+                yield Problem(np.concatenate(parts), len(parts[0]), values, self.decode)
 
         return different(batch, n)
 
@@ -228,17 +236,16 @@ class PackedTask(Task):
         share = HELD_OUT_SHARE if held_out else 1 - HELD_OUT_SHARE
         return draw_side(held_out, n, lambda missing: self.draw(rng, int(missing / share) + 16), self.split_key)
 
-    def _write_all(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Problem after problem: tokens and answer positions, [total] each; tokens of problems and of prompts, [n]."""
+    def _packed(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Problem after problem: tokens and answer positions, [total] each; the tokens of each problem, [n]."""
         prompts, completions = self.write(drawn)
-        if completions.shape[1] > LONGEST_ANSWER:
-            raise ValueError(f"an answer takes up to {completions.shape[1]:,} tokens, {LONGEST_ANSWER:,} is the most")
+        if completions.shape[1] >= 2**15:
+            raise ValueError(f"an answer takes up to {completions.shape[1]:,} tokens, {2**15 - 1:,} is the most")
         codes = np.concatenate([prompts, completions], axis=1)
         written = codes != BLANK
         along = np.cumsum(completions != BLANK, axis=1, dtype=np.int16)
         within = np.broadcast_to(self.answers_within(drawn), prompts.shape)
-        position = np.concatenate([within, along], axis=1)[written]
-        return self._token_of[codes[written]], position, written.sum(axis=1), (prompts != BLANK).sum(axis=1)
+        return self._token_of[codes[written]], np.concatenate([within, along], axis=1)[written], written.sum(axis=1)
 
     @functools.cached_property
     def _token_of(self) -> np.ndarray:

@@ -5,7 +5,6 @@ A corpus is known by a digest of its bytes. A copy of it and its tokens lie in a
 """
 
 import codecs
-import filecmp
 import glob
 import hashlib
 import logging
@@ -24,70 +23,57 @@ log = logging.getLogger(__name__)
 
 BLOCK = 2**16  # bytes that are read at once
 HELD_OUT_SHARE, MOST_HELD_OUT = 10, 2**18  # the last tenth is held out, at most so many bytes
-MADE = ("wandb", "sweeps", "figures", "README.md", "report.html")  # by the program beside the folders of runs
 LEARNED = 2**28  # bytes from which byte pairs are learned, at most
 
 
 def cache() -> Path:
-    """The folder of copies and tokens of corpora."""
-    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if folder.startswith("~"):
-        raise ValueError("path: there is no home folder for its copy, set the environment variable XDG_CACHE_HOME")
-    return Path(folder) / "rope_lab"
+    """The folder of copies and tokens of corpora. Raises RuntimeError if there is no home folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rope_lab"
 
 
-def locate(path: str | None) -> list[Path]:
-    """The files of a corpus, each once: a file, all in a folder, or those of a pattern; of None, Python's library.
+def locate(path: str) -> list[Path]:
+    """The files of a corpus, each once: a file, all in a folder but hidden ones and runs, or those of a pattern.
 
-    Hidden files, those of runs and of reports on them, and, with a warning, linked folders are left out. Raises
-    ValueError if none are left.
+    Raises ValueError if there are none, or empty ones.
     """
-    if path is None:
-        return _library()
-    if not path:
-        raise ValueError("path: is empty; leave it out for the sources of Python's standard library")
-    given = Path(os.path.expanduser(path))
+    given = Path(path).expanduser()
     found = [given, *map(Path, glob.glob(str(given), recursive=True))]
-    if given.is_dir():
+    if path and given.is_dir():
         found = [p for p in given.rglob("*") if not any(part.startswith(".") for part in p.relative_to(given).parts)]
-        runs = {p.parent for p in found if p.name == "run.json"}
-        made = {*runs, *(run.parent / name for run in runs for name in MADE)}
-        found = [p for p in found if made.isdisjoint((p, *p.parents))]
-        for link in (p for p in found if p.is_dir() and p.is_symlink()):
-            log.warning("%s: a linked folder is left out; a pattern such as 'FOLDER/**/*.txt' reads it", link)
+        runs = {folder for p in found if p.name == "run.json" for folder in (p.parent, p.parent.parent)} - {given}
+        found = [p for p in found if runs.isdisjoint(p.parents)]
     files = {(p.stat().st_dev, p.stat().st_ino): p.resolve() for p in sorted(found, reverse=True) if p.is_file()}
-    if not files and given.exists():
-        raise ValueError(f"path={path}: {'holds no file' if given.is_dir() else 'is not a regular file'}")
-    if not files:
-        hint = "python scripts/get_corpus.py downloads those of conf/corpus"
-        raise ValueError(f"path={path}: there is no such file or folder, and no file fits it as a pattern; {hint}")
+    if not any(p.stat().st_size for p in files.values()):
+        hint = "name a file, a folder or a pattern; python scripts/get_corpus.py downloads those of conf/corpus"
+        raise ValueError(f"path={path}: there is no text; {hint}")
     return sorted(files.values())
 
 
 def register(path: str | None) -> str:
-    """The digest of a corpus, 16 hexadecimal digits; copies it into the cache. Raises ValueError if that fails."""
+    """The digest of a corpus, 16 hexadecimal digits; copies it into the cache. Raises ValueError if that fails.
+
+    path: None: the sources of Python's standard library
+    """
     try:
-        files = locate(path)
-        if path is None:
-            files = [p for p in files if _is_utf8(p)]
-        if not any(p.stat().st_size for p in files):
-            raise ValueError(f"path={path}: the corpus is too small: it is empty")
-        digest = _digest(files)
-        folder = cache() / digest
-        if path and not (folder / "text").exists():
-            _warn(files)
-        _once(folder / "text", _pieces(files), digest)
+        files = _library() if path is None else locate(path)
+        digest = hashlib.sha256()
+        for piece in _pieces(files):
+            digest.update(piece)
+        folder = cache() / digest.hexdigest()[:16]
+        if path and not (folder / "text").exists() and (odd := next((p for p in files if not _is_utf8(p)), None)):
+            log.warning("%s is not UTF-8 text, and is read as bytes all the same: convert or unpack it", odd)
+        _once(folder / "text", _pieces(files))
         with suppress(OSError):  # a read-only cache may have all that is needed
             name = os.path.basename(os.path.abspath(path)) if path else "Python's standard library"
             (folder / "name").write_text(name, "utf-8")
     except (OSError, RuntimeError) as error:
         raise ValueError(f"path={path}: {error}") from None
-    return digest
+    return folder.name
 
 
 def name(corpus: str) -> str:
     """The name of the file, folder or pattern of a corpus; empty if it is not known here."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, RuntimeError):
         return (cache() / corpus / "name").read_text("utf-8")
     return ""
 
@@ -127,8 +113,8 @@ def read(corpus: str, kind: Kind, vocabulary: int, context: int, name: str) -> t
     return *parts, coder
 
 
-def _once(path: Path, pieces: Iterable[bytes | np.ndarray], digest: str = "") -> Path:
-    """A file of the cache, written by one process if it is not there. Raises ValueError if its digest is another."""
+def _once(path: Path, pieces: Iterable[bytes | np.ndarray]) -> Path:
+    """A file of the cache, written by one process if it is not there."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,8 +127,6 @@ def _once(path: Path, pieces: Iterable[bytes | np.ndarray], digest: str = "") ->
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
-        if digest and _digest([part]) != digest:
-            raise ValueError("the corpus changed while it was read")
         return part.replace(path)
 
 
@@ -169,18 +153,6 @@ def _character(text: np.ndarray, at: int) -> int:
     return next((at - back for back in range(4) if back <= at < len(text) and text[at - back] & 0xC0 != 0x80), at)
 
 
-def _warn(files: list[Path]) -> None:
-    """Warn of a file that is not text, and of two equal ones: one may be held out and the other trained on."""
-    by_size = {}
-    for path in files:
-        other = by_size.setdefault(path.stat().st_size, path)
-        if other != path and path.stat().st_size and filecmp.cmp(other, path, shallow=False):
-            log.warning("%s and %s are equal, so held-out text may be trained on: leave one out", path, other)
-            break
-    if odd := next((path for path in files if not _is_utf8(path)), None):
-        log.warning("%s is not UTF-8 text, and is read as bytes all the same: convert, unpack or leave it out", odd)
-
-
 def _is_utf8(path: Path) -> bool:
     """Whether a file is text in UTF-8, without NUL bytes."""
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -194,15 +166,5 @@ def _library() -> list[Path]:
     """The sources of Python's standard library, in an order that mixes its packages."""
     root = Path(sysconfig.get_path("stdlib"))
     elsewhere = {"site-packages", "dist-packages", "__pycache__"}
-    found = [p for p in root.rglob("*.py") if not elsewhere & set(p.relative_to(root).parts)]
-    if not found:
-        raise ValueError(f"path=null: {root} holds no sources of Python's standard library; set task.path=FILE")
+    found = [p for p in root.rglob("*.py") if not elsewhere & set(p.relative_to(root).parts) and _is_utf8(p)]
     return sorted(found, key=lambda p: hashlib.sha256(str(p.relative_to(root)).encode()).digest())
-
-
-def _digest(files: Iterable[Path]) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of files, one after the other."""
-    digest = hashlib.sha256()
-    for piece in _pieces(files):
-        digest.update(piece)
-    return digest.hexdigest()[:16]

@@ -12,7 +12,6 @@ import numpy as np
 from tasks.base import LossOn, PackedTask, Problem, check_between
 
 WRITE, IGNORE, READ = (ord(letter) for letter in "wir")
-MOST = 2**15
 
 
 class FlipFlop(PackedTask):
@@ -31,7 +30,7 @@ class FlipFlop(PackedTask):
         self, instructions: int = 256, ignored: int = 80, sparse: int = 98, dense: int = 10, loss_on: LossOn = "answer"
     ):
         super().__init__(loss_on)
-        self.set_lengths(None, 2, MOST, instructions=instructions)
+        self.set_lengths(None, 2, instructions=instructions)
         check_between(0, 99, ignored=ignored, sparse=sparse, dense=dense)
         self.ignored, self.kinds = ignored, (ignored, sparse, dense)
 

@@ -9,9 +9,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import LossOn, PackedTask, check_between, check_letters, decimal, join, spell
-
-MOST_LETTERS = 10_000
+from tasks.base import MOST, LossOn, PackedTask, check_between, check_letters, decimal, join, spell
 
 
 class IndirectIndexing(PackedTask):
@@ -39,7 +37,7 @@ class IndirectIndexing(PackedTask):
     ):
         super().__init__(loss_on)
         check_letters(letters, reserved="?; +-=#0123456789", least=3)
-        most = len(letters) if distinct else MOST_LETTERS
+        most = len(letters) if distinct else MOST
         self.set_lengths(shortest, 2, most, string_length=string_length)
         check_between(1, self.lengths[0] - 1, max_distance=max_distance)
         self.possible_lengths = (max_distance + 1, most)

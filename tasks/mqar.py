@@ -9,9 +9,9 @@ import copy
 
 import numpy as np
 
-from tasks.base import BLANK, LossOn, PackedTask, Problem, check_between
+from tasks.base import BLANK, MOST, LossOn, PackedTask, Problem, check_between
 
-FIRST, MOST_TOKENS = 0x4E00, 2**15  # the first of 20,000 letters in Unicode: CJK ideographs
+FIRST = 0x4E00  # the first of 20,000 letters in Unicode: CJK ideographs
 
 
 class AssociativeRecall(PackedTask):
@@ -36,13 +36,13 @@ class AssociativeRecall(PackedTask):
     ):
         super().__init__(loss_on)
         check_between(4, 20_000, vocabulary=vocabulary)
-        check_between(4, MOST_TOKENS, tokens=tokens)
+        check_between(4, MOST, tokens=tokens)
         if vocabulary % 2 or tokens % 2:
             raise ValueError(f"vocabulary={vocabulary}, tokens={tokens}: must be even numbers")
         check_between(1, min(tokens // 4, vocabulary // 2), pairs=pairs)  # a pair is written twice
         self.fewest = pairs if fewest is None else fewest
         check_between(1, pairs, fewest=self.fewest)
-        self.set_lengths(None, 4 * pairs, MOST_TOKENS, tokens=tokens)
+        self.set_lengths(None, 4 * pairs, tokens=tokens)
         self.pairs, self.vocabulary = pairs, vocabulary
         self.alphabet = "".join(map(chr, range(FIRST, FIRST + vocabulary)))
         self.ask_any = False  # whether problems end at any of the keys that come again, or at the last

@@ -8,9 +8,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import LossOn, PackedTask, check_between, check_letters, join, spell
-
-MOST_LETTERS = 10_000
+from tasks.base import MOST, LossOn, PackedTask, check_between, check_letters, join, spell
 
 
 class Needle(PackedTask):
@@ -34,18 +32,16 @@ class Needle(PackedTask):
         loss_on: LossOn = "answer",
     ):
         super().__init__(loss_on)
-        self.set_lengths(shortest, 1, MOST_LETTERS, string_length=string_length)
+        self.set_lengths(shortest, string_length=string_length)
         check_between(1, self.lengths[0], needle=needle)
         check_letters(letters, reserved="?>=#", least=2)
-        self.possible_lengths = (needle, MOST_LETTERS)
+        self.possible_lengths = (needle, MOST)
         self.needle, self.letters, self.alphabet = needle, letters, "?>=#" + letters
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Letters, −1 beyond the haystack's end, and the needle's depth: [n, width + 1]."""
-        strings = rng.integers(len(self.letters), size=(n, self.width))
-        length = rng.integers(self.lengths[0], self.lengths[1] + 1, size=(n, 1))
-        depth = rng.integers(length - self.needle + 1)
-        return np.concatenate([np.where(np.arange(self.width) < length, strings, -1), depth], axis=1)
+        strings, length = self.draw_strings(rng, n)
+        return np.concatenate([strings, rng.integers(length - self.needle + 1)], axis=1)
 
     def split_key(self, drawn: np.ndarray) -> np.ndarray:
         return drawn[:, :-1]

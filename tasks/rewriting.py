@@ -5,7 +5,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import LONGEST_ANSWER, LossOn, PackedTask, check_letters, join, spell
+from tasks.base import LossOn, PackedTask, check_letters, join, spell
 
 ORDERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {  # of letters, −1 beyond the end of a string or before it
     "copy": lambda strings: strings,
@@ -35,15 +35,13 @@ class Rewriting(PackedTask):
         super().__init__(loss_on)
         if order not in ORDERS:
             raise ValueError(f"order={order}: must be one of {', '.join(ORDERS)}")
-        self.set_lengths(shortest, 1, LONGEST_ANSWER - len("#"), string_length=string_length)
+        self.set_lengths(shortest, string_length=string_length)
         check_letters(letters, reserved="?=#", least=2)
         self.order, self.letters, self.alphabet = order, letters, "?=#" + letters
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Letters, −1 beyond the string's end: [n, width]."""
-        strings = rng.integers(len(self.letters), size=(n, self.width))
-        length = rng.integers(self.lengths[0], self.lengths[1] + 1, size=(n, 1))
-        return np.where(np.arange(self.width) < length, strings, -1)
+        return self.draw_strings(rng, n)[0]
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         answer = spell(self.letters, ORDERS[self.order](drawn))

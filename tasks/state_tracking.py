@@ -13,7 +13,6 @@ import numpy as np
 from tasks.base import LossOn, PackedTask, join, spell
 
 SIZES = {"S2": 2, "S3": 3, "A5": 5}
-MOST = 10_000
 
 
 class StateTracking(PackedTask):
@@ -29,7 +28,7 @@ class StateTracking(PackedTask):
         super().__init__(loss_on)
         if group not in SIZES:
             raise ValueError(f"group={group}: must be one of {', '.join(SIZES)}")
-        self.set_lengths(shortest, 1, MOST, word_length=word_length)
+        self.set_lengths(shortest, word_length=word_length)
         every = [p for p in permutations(range(SIZES[group])) if group[0] == "S" or _is_even(p)]
         number = {p: i for i, p in enumerate(every)}
         self.group = group
@@ -39,9 +38,7 @@ class StateTracking(PackedTask):
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Permutations, −1 beyond the word's end: [n, width]."""
-        words = rng.integers(len(self.letters), size=(n, self.width))
-        length = rng.integers(self.lengths[0], self.lengths[1] + 1, size=(n, 1))
-        return np.where(np.arange(self.width) < length, words, -1)
+        return self.draw_strings(rng, n)[0]
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         state = np.zeros(len(drawn), dtype=np.int64)  # permutation 0 is the identity

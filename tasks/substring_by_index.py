@@ -4,7 +4,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import BLANK, LONGEST_ANSWER, LossOn, PackedTask, check_letters, decimal, join, spell
+from tasks.base import BLANK, LossOn, PackedTask, check_letters, decimal, join, spell
 
 
 class SubstringByIndex(PackedTask):
@@ -26,16 +26,14 @@ class SubstringByIndex(PackedTask):
         shortest: int | None = None,
     ):
         super().__init__(loss_on)
-        self.set_lengths(shortest, 1, LONGEST_ANSWER - len("'#"), string_length=string_length)
+        self.set_lengths(shortest, string_length=string_length)
         check_letters(letters, reserved="?'; [:]=#0123456789", least=2)
         self.letters, self.alphabet = letters, "".join(dict.fromkeys("?s='; [:]=#0123456789" + letters))
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Letters, −1 beyond the string's end, and the index: [n, width + 1]."""
-        strings = rng.integers(len(self.letters), size=(n, self.width))
-        length = rng.integers(self.lengths[0], self.lengths[1] + 1, size=(n, 1))
-        index = rng.integers(length)
-        return np.concatenate([np.where(np.arange(self.width) < length, strings, -1), index], axis=1)
+        strings, length = self.draw_strings(rng, n)
+        return np.concatenate([strings, rng.integers(length)], axis=1)
 
     def split_key(self, drawn: np.ndarray) -> np.ndarray:
         return drawn[:, :-1]

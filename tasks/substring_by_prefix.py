@@ -8,10 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tasks.base import LossOn, Problem, Task, Text, check_between, check_letters, different
+from tasks.base import MOST, LossOn, Problem, Task, Text, check_between, check_letters, different
 from tasks.split import draw_side
-
-MOST, MOST_COPIED = 10**9, 2**15 - 1  # tokens; answer positions are int16
 
 
 class SubstringByPrefix(Task):
@@ -42,7 +40,7 @@ class SubstringByPrefix(Task):
     ):
         super().__init__(loss_on)
         check_letters(letters, reserved=">", least=2)
-        check_between(2, MOST_COPIED, copy_length=copy_length)
+        check_between(2, MOST, copy_length=copy_length)
         check_between(1, MOST, first_length=first_length, gap_min=gap_min)
         check_between(gap_min, MOST, gap_max=gap_max)
         if first_length + gap_min < copy_length:

@@ -5,18 +5,13 @@ side by side are evaluated: each token once, but for the first one and a rest th
 """
 
 import functools
-import logging
 from typing import Any
 
 import numpy as np
 
 from tasks import coders
 from tasks import corpus as corpora
-from tasks.base import LONGEST_ANSWER, Problem, Task, Text, check_between
-
-log = logging.getLogger(__name__)
-
-OFTEN = 20  # tokens of training text for each of the vocabulary, at least
+from tasks.base import MOST, Problem, Task, Text, check_between
 
 
 class RealText(Task):
@@ -42,7 +37,7 @@ class RealText(Task):
         context: int = 256,
     ):
         super().__init__("all")
-        check_between(2, LONGEST_ANSWER, context=context)
+        check_between(2, MOST, context=context)
         check_between(1, 2**20, vocabulary=vocabulary)
         self.corpus, self.kind, self.vocabulary = corpus or corpora.register(path), tokens, vocabulary
         self.context = self.max_length = context
@@ -50,24 +45,14 @@ class RealText(Task):
 
     @classmethod
     def resolve(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        path, corpus = settings.get("path"), settings.get("corpus")
-        if path is None and corpus is not None:
+        if settings.get("path") is None and settings.get("corpus") is not None:
             return settings
-        found = corpora.register(path)
-        if corpus not in (None, found):
-            raise ValueError(f"corpus={corpus}: path={path} is corpus {found}; give one of the two")
-        return settings | {"path": None, "corpus": found}
+        return settings | {"path": None, "corpus": corpora.register(settings.get("path"))}
 
     @functools.cached_property
     def parts(self) -> tuple[np.ndarray, np.ndarray, coders.Coder]:
         """Training and held-out tokens, and their coder. Raises ValueError if they cannot be read."""
-        found = corpora.read(self.corpus, self.kind, self.vocabulary, self.context, self.name)
-        each = len(found[0]) // len(found[2].alphabet)
-        if self.kind == "bpe" and each < OFTEN:
-            log.warning(
-                "vocabulary=%d: too large, a token occurs %d times; use tokens=characters", self.vocabulary, each
-            )
-        return found
+        return corpora.read(self.corpus, self.kind, self.vocabulary, self.context, self.name)
 
     @property
     def coder(self) -> coders.Coder:
