@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import json
-import math
 import sys
 
 import pytest
@@ -171,15 +170,3 @@ def test_relative_folders(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert runs.out_folder(config.load()) == config.ROOT / "results" / "runs"
     assert runs.out_folder(config.load("out=here")) == tmp_path / "here"
-
-
-def test_learning_rate_schedule():
-    from rope_lab.train.optimizer import learning_rate
-
-    t = config.load("train.lr=1.0", "train.steps=100", "train.warmup=10", "train.decay=linear").train
-    assert [learning_rate(t, s) for s in (0, 4, 9, 10)] == pytest.approx([0.1, 0.5, 1.0, 1.0])
-    assert [learning_rate(t, s) for s in (55, 99)] == pytest.approx([0.5, 1 / 90])
-    t = dataclasses.replace(t, decay="cosine")
-    assert learning_rate(t, 55) == pytest.approx(0.5)
-    assert learning_rate(t, 32) == pytest.approx((1 + math.cos(math.pi * 22 / 90)) / 2)
-    assert learning_rate(dataclasses.replace(t, decay="none"), 99) == 1.0

@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,19 +21,27 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import only_folder
+import yaml
+from conftest import SCHEMES, only_folder
 from torch.utils._pytree import tree_leaves
 
 from rope_lab.launch.main import command_line
 from rope_lab.model.positions import Dims, PositionScheme
-from rope_lab.train import checkpoint, config, signals
+from rope_lab.train import checkpoint, config, instantiate, signals
 from rope_lab.train import loop as train
 
 
 def load(*overrides: str) -> config.Config:
-    """A copy of what config.load gives; it composes once for all calls that differ in `out` alone."""
-    cfg = _composed(config.CONF, *(o for o in overrides if not o.startswith("out=")))
-    out = [override.partition("=")[2] for override in overrides if override.startswith("out=")]
+    """What config.load gives, composed by Hydra once for all calls that differ in `out` or a scheme's name alone."""
+    out = [override.removeprefix("out=") for override in overrides if override.startswith("out=")]
+    scheme = [word for word in overrides if re.match(r"[+~]*position\b", word)]
+    if len(scheme) != 1 or (name := scheme[0].removeprefix("position=")) not in SCHEMES:
+        name, scheme = None, []
+    cfg = _composed(config.CONF, *(o for o in overrides if o not in scheme and not o.startswith("out=")))
+    if name:
+        node = yaml.safe_load((config.CONF / "position" / f"{name}.yaml").read_text())
+        position, names = instantiate.check_arguments("position", node, []), replace(cfg.names, position=name)
+        cfg = replace(cfg, position=position, names=names, overrides=overrides)
     return replace(cfg, out=out[-1]) if out else cfg
 
 

@@ -1,0 +1,89 @@
+"""Attention as an explicit sum, in float64: what schemes are held against, sharing no code with them."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from trained import make_scheme
+
+from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.model.transformer import Transformer
+
+B, T, H, K = 2, 7, 3, 8
+D, LAYER = H * K, 1
+DIMS = Dims(d_model=D, n_heads=H, max_len=64, n_layers=2)
+POS = [0, 1, 2, 5, 100, 4096, 100_000]
+Score = Callable[[int, int, int, int, Tensor, Tensor], Tensor | float]  # of row, head, n, i, query and key [K]
+
+
+def numbers(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+X, QKV = numbers(B, T, D, seed=8), numbers(B, T, 3, H, K, seed=9)
+
+
+def as_trained(scheme: PositionScheme) -> PositionScheme:
+    """With parameters that training may have led to."""
+    with torch.no_grad():
+        for number, parameter in enumerate(scheme.parameters()):
+            parameter.copy_(numbers(*parameter.shape, seed=number))
+    return scheme
+
+
+def learned(name: str, *settings: str) -> PositionScheme:
+    return as_trained(make_scheme(name, DIMS, *settings).double())
+
+
+def make_model(name: str | PositionScheme, *settings: str, attention: str = "softmax", layers: int = 2) -> Transformer:
+    """A float64 model with random weights, always the same ones."""
+    torch.manual_seed(0)
+    scheme = make_scheme(name, DIMS, *settings) if isinstance(name, str) else name
+    return Transformer(11, attention, D, layers, H, "pre", "pytorch", 0.0, scheme).double()
+
+
+def rope(base: float = 10_000.0, width: int = K) -> list[float]:
+    """The frequencies of a head, in radians a position."""
+    return [base ** (-2 * j / width) for j in range(width // 2)]
+
+
+def rotation(angles: list[float] | Tensor, first: int = 0) -> Tensor:
+    """R of an angle a pair, neighbours a pair, [K, K] acting on columns (RoFormer, equation 15).
+
+    Features before `first`, and after the last pair, are left as they are.
+    """
+    matrix = torch.eye(K, dtype=torch.float64)
+    for j, angle in enumerate(angles):
+        cos, sin, a = math.cos(angle), math.sin(angle), first + 2 * j
+        matrix[a : a + 2, a : a + 2] = torch.tensor([[cos, -sin], [sin, cos]], dtype=matrix.dtype)
+    return matrix
+
+
+def rotated(distance: int, theta: list[float] | None = None, first: int = 0) -> Tensor:
+    return rotation([distance * frequency for frequency in theta or rope()], first)
+
+
+def attended(scheme: PositionScheme, pos: list[int] = POS) -> Tensor:
+    """The output hook's output in layer LAYER, of input X, whose queries, keys and values are QKV."""
+    prepared = scheme.prepare(torch.tensor(pos), torch.float64)
+    layer, at = scheme.in_layer(LAYER), scheme.with_keys(prepared, torch.arange(1, len(pos) + 1))
+    at, bias = layer.read(X, at, LAYER, None)
+    bias = scheme.bias(prepared, prepared) if bias is None else bias
+    qkv = QKV if scheme.projects_values else QKV[:, :, :2]
+    return layer.output(layer.attention(layer.heads(qkv, at), at, bias, None), at)
+
+
+def assert_output(
+    scheme: PositionScheme, score: Score, value: Callable | None = None, pos: list[int] = POS, within: float = 1e-9
+) -> None:
+    """Output n of each head is Σᵢ softmaxᵢ(score(b, h, n, i, q, k) / √K) value(b, h, n, i, v), i ≤ n."""
+    made = attended(scheme, pos)
+    for b in range(B):
+        for h in range(H):
+            q, k, v = (x[:, h] for x in QKV[b].unbind(1))
+            for n in range(T):
+                scores = torch.stack([torch.as_tensor(score(b, h, n, i, q[n], k[i])) for i in range(n + 1)])
+                values = [v[i] if value is None else value(b, h, n, i, v[i]) for i in range(n + 1)]
+                expected = (scores.double() / K**0.5).softmax(0) @ torch.stack(values)
+                torch.testing.assert_close(made[b, n, h], expected, rtol=0, atol=within)
