@@ -78,8 +78,6 @@ def main(arguments: list[str] | None = None) -> None:
     asks = given.contender or given.against
     own = [folder for folder in folders if not is_kept(folder)]
     groups = group([run for runs, _ in recorded.values() for run in runs], published)
-    if given.against and against.is_recipe(given.against, groups):
-        sys.exit(f"--against {given.against}: is not a scheme; `rope-lab results` compares recipes")
     if asks or own:
         published = against.question(published, groups, given.contender, given.against)
     # of two runs of one scheme and seed the last counts: the user's own

@@ -3,11 +3,10 @@
 A FOLDER holds run folders, or is one, or holds kept runs (`results/` in the repository does). README.md and figures/
 are written into the first FOLDER. Without one: results/runs, or results/ if it is empty.
 
---against compares with another baseline than RoPE: with a scheme (`--against roper`), with a value of a setting, where
-all else is alike (`--against train.lr=1e-3`), with the recipe of conf/ (`--against recipe`), with the runs
-that `init_from` began from (`--against parent`), or with a recipe by its id. --contender names the scheme that the
-verdicts are about (`--contender mine`; default: one of your own, otherwise RoPER). Runs are paired by seed, your own
-with kept ones too: `rope-lab results results/runs results`.
+--against compares with another baseline than RoPE: with a scheme (`--against roper`), or each run with the one that
+`init_from` began it from (`--against parent`). --contender names the scheme that the verdicts are about (`--contender
+mine`; default: one of your own, otherwise RoPER). Runs are paired by seed, your own with kept ones too: `rope-lab
+results results/runs results`.
 
 Keeping is atomic, however many processes keep at once. README.md and the figures are made afterwards; if that was cut
 off, the next call without --keep makes them. `rope-lab report` draws every chart that pages do not show.
@@ -57,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="keep them there instead, or write the pages there")
     parser.add_argument("--replace", action="store_true", help="with --keep: other numbers replace those that are kept")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the frame there, a row a run and metric")
-    parser.add_argument("--against", metavar="WHAT", help="a scheme, KEY=VALUE, `recipe`, `parent` or a recipe's id")
+    parser.add_argument("--against", metavar="SCHEME", help="or `parent`; default: rope")
     parser.add_argument("--contender", metavar="SCHEME", help="of the verdicts; default: your only own one, else roper")
     parser.add_argument("--print", action="store_true", help="write nothing, only print the tables")
     given = parser.parse_args(arguments)
@@ -83,8 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
         problems += kept_problems
 
     groups, asked = group(runs, published), None
-    if given.against and against.is_recipe(given.against, groups):
-        asked = against.section(given.against, groups)
+    if given.against == against.PARENT:
+        asked, given.against = against.parents(groups), None
     if asks or (published.compares and not is_kept(out)):
         groups = group(runs, published := against.question(published, groups, given.contender, given.against))
     content = Content(groups, published, problems, studied, asked)
