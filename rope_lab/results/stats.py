@@ -124,16 +124,6 @@ def without_worst(values: Sequence[float], higher_is_better: bool) -> float:
     return float(np.mean(kept)) if kept else float("nan")
 
 
-def expected_best(values: Sequence[float], budget: int) -> float:
-    """The expected highest of `budget` trials, each of which draws one of `values` at random, with replacement.
-
-    Σᵢ v₍ᵢ₎ ((i/N)ⁿ − ((i−1)/N)ⁿ) over the N values in increasing order (Dodge et al., 2019, arXiv 1909.03004).
-    """
-    ordered = np.sort(np.asarray(values, dtype=float))
-    at_most = (np.arange(len(ordered) + 1) / len(ordered)) ** budget  # P(the best is at most v₍ᵢ₎)
-    return float(ordered @ np.diff(at_most))
-
-
 def paired_power(pairs: int, difference: float, spread: float, alpha: float = ALPHA) -> float:
     """The probability that a two-sided paired t test over so many pairs finds a true mean difference.
 

@@ -13,17 +13,11 @@ from rope_lab.results.groups import Group
 from rope_lab.results.published import LONGEST
 from rope_lab.results.runs import one_line
 from rope_lab.results.series import Panel, points_frame
-from rope_lab.results.stats import expected_best, paired_difference
+from rope_lab.results.stats import paired_difference
 from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, number, signed, strong_if
 from rope_lab.text import show
 
 FEWEST_WORDS = 3  # values of a setting that is not a number: two are a comparison of two recipes
-BUDGETS = 6  # columns of the expected best
-TUNED = (
-    "What tuning gains. Best of n: the expected best of n values drawn at random, with replacement, from those above, "
-    "on one seed (Dodge et al., 2019); mean over the seeds that a scheme has at every value. A best value is chosen by "
-    "the scores that it is shown with, which flatters each."
-)
 
 
 class Sweep:
@@ -35,7 +29,6 @@ class Sweep:
     scores: of each scheme with runs at two values or more, if any has: a row a seed, a column a value's index; a run
             that diverged counts with the worst value of all that finished. Runs may be paired whose row has the same
             name: the seed, and the numerics of the code or, of a run of mixed origin, its own id
-    tuned:  of each, the expected best against budget: a row a seed that a scheme has at every value
     diverged: scheme → index of the value → the number of runs that diverged
     """
 
@@ -54,7 +47,6 @@ class Sweep:
         table = runs.pivot(index=["scheme", "seed", "pair_as"], columns="at", values="value")
         table = table.reindex(columns=range(len(groups)))
         self.scores = {scheme: table.loc[scheme] for scheme in self.schemes}
-        self.tuned = {scheme: self._tuned(scores.dropna()) for scheme, scores in self.scores.items()}
         self.diverged = runs[runs.status == "diverged"].groupby(["scheme", "at"]).size().to_dict()
 
     def _ended(self) -> pd.DataFrame:
@@ -65,11 +57,6 @@ class Sweep:
         return runs.assign(value=runs.value.mask(runs.status == "diverged", worst), pair_as=pair_as).dropna(
             subset="value"
         )
-
-    def _tuned(self, scores: pd.DataFrame) -> pd.DataFrame:
-        sign, budgets = self.metric.sign, range(1, len(self.groups) + 1)
-        rows = [[sign * expected_best(sign * row, n) for n in budgets] for row in scores.to_numpy()]
-        return pd.DataFrame(rows, index=scores.index, columns=budgets, dtype=float)
 
     def best(self, scheme: str) -> int | None:
         """The index of the value with the best mean; None if all are alike or the scheme lacks one."""
@@ -133,15 +120,14 @@ def section(sweep: Sweep) -> Section:
     metric = sweep.metric
     sentences = [
         f"{metric.unit}, mean over seeds; {metric.better} is better. Emphasized: the best value of a scheme that has "
-        "them all."
+        "them all, and `at its best`; it is chosen by the scores that it is shown with, which flatters each."
     ]
     if sweep.diverged:
         sentences.append("A run that diverged counts with the worst value of those that finished.")
     warnings = _said_once(sweep, {value: group.warnings() for value, group in sweep.others.items()})
     details = _said_once(sweep, {value: sections.details(group) for value, group in sweep.others.items()})
     sentences += [sections.RANGE, *map(Strong, warnings)]
-    more = [] if sweep.setting == "train.steps" else [tuned(sweep)]  # longer runs cost more
-    return Section(sweep.title, [scores(sweep)], sentences, more, [every_seed(sweep)], details)
+    return Section(sweep.title, [scores(sweep)], sentences, [], [every_seed(sweep)], details)
 
 
 def scores(sweep: Sweep) -> Table:
@@ -155,33 +141,13 @@ def scores(sweep: Sweep) -> Table:
                 cell += f", {sweep.diverged[scheme, at]} diverged"
             is_best = not other and at == sweep.best(scheme)
             row[show(value) + (" (recipe)" if at == sweep.recipe else "")] = strong_if(is_best, cell)
+        bests = [sweep.best(each) for each in (scheme, other) if each]
+        row["at its best"] = NONE
+        if None not in bests:
+            ours, *theirs = (sweep.scores[each][at] for each, at in zip((scheme, other), bests, strict=False))
+            row["at its best"] = sweep.cell(ours, *(theirs or [None]))
         rows.append(row)
     return Table(rows, "Scores")
-
-
-def tuned(sweep: Sweep) -> Table:
-    """The gain from tuning, of schemes with a seed at every value: the best value, and the expected best by budget."""
-    rows, budgets = [], list(range(1, len(sweep.groups) + 1))
-    if len(budgets) > BUDGETS:
-        budgets = [2**i for i in range(len(budgets).bit_length()) if 2**i < len(budgets)] + [len(budgets)]
-    for scheme, other in sweep.lines:
-        ours, theirs = sweep.tuned[scheme], sweep.tuned.get(other)
-        if ours.empty or (theirs is not None and theirs.empty):
-            continue
-        best, scores = sweep.best(scheme), sweep.scores[scheme]
-        there = "all alike" if best is None else show(sweep.values[best])
-        row = {"scheme": sweep.label(scheme, other), f"best {sweep.setting}": "each at its own" if other else there}
-        # the first if all values are alike
-        row["there"] = sweep.cell(scores[best or 0], sweep.scores[other][sweep.best(other) or 0] if other else None)
-        if sweep.recipe is not None and sweep.published.compares:
-            gained = "0" if best in (None, sweep.recipe) else sweep.cell(scores[best], scores[sweep.recipe])
-            row["difference from the recipe's"] = NONE if other else gained
-        for n in budgets:
-            cell = sweep.cell(ours[n], None if theirs is None else theirs[n])
-            row[f"best of {n}"] = cell.split(" n=")[0].removesuffix(" (one seed)")  # which has a column of its own
-        count = ours.index.intersection(theirs.index) if theirs is not None else ours
-        rows.append(row | {"seeds": str(len(count))})
-    return Table(rows, "Tuning", TUNED)
 
 
 def every_seed(sweep: Sweep) -> Table:
