@@ -25,7 +25,7 @@ def asked(capsys, *arguments) -> list[dict[str, str]]:
 def test_pairs_and_what_is_seen_come_from_the_spread_of_paired_differences(out, capsys):
     spread = float(np.std(128 * (np.array(ROPER) - np.array(ROPE)), ddof=1))
     (found,) = asked(capsys, out, "--difference", 20, "--power", 0.9, "--seeds", 4, 12)
-    assert (found["− RoPE"], found["pairs"]) == ("RoPER", "4")
+    assert (found["against RoPE"], found["pairs"]) == ("RoPER", "4")
     assert found["spread [95%]"].startswith(f"{spread:.1f} [")
     assert found["pairs for 20"].startswith(f"{stats.pairs_needed(20, spread, 0.9)} [")
     for n in (4, 12):
@@ -35,8 +35,8 @@ def test_pairs_and_what_is_seen_come_from_the_spread_of_paired_differences(out, 
 
 def test_the_example_of_the_docs_is_what_kept_rows_say(capsys):
     """And what the plan of the confirmation was made with: 16 pairs for a difference of 45 with power 0.9."""
-    choice = ("--task", "substring_by_index", "--scale", "reduced", "--position", "roper")
-    (found,) = asked(capsys, ROOT / "results", *choice, "--difference", 45, "--power", 0.9)
+    choice = ("--task", "substring_by_index", "--scale", "reduced", "--difference", 45, "--power", 0.9)
+    (found,) = [row for row in asked(capsys, ROOT / "results", *choice) if row.get("against RoPE") == "RoPER"]
     assert found["pairs for 45"] == "16 [9, 59]"
     assert "16 for RoPER here, 9 to 59" in (ROOT / "docs" / "questions.md").read_text("utf-8")
 
@@ -44,17 +44,15 @@ def test_the_example_of_the_docs_is_what_kept_rows_say(capsys):
 def test_any_scheme_is_the_baseline_and_pairs_need_the_same_code(out, capsys):
     for seed in range(4):
         make_run(out, "none", seed, 0.3 + 0.02 * seed**2, provenance__numerics=3 if seed < 3 else 2)
-    rows = {row["− none"]: row["pairs"] for row in asked(capsys, out, "--against", "none")}
+    rows = {row["against none"]: row["pairs"] for row in asked(capsys, out, "--against", "none")}
     assert rows == {"RoPE": "3", "RoPER": "3"}
-    assert [row["− none"] for row in asked(capsys, out, "--against", "none", "--position", "roper")] == ["RoPER"]
 
 
 def test_runs_that_reach_a_threshold_or_not_are_called_bimodal(out):
     (found,) = group(read(out)[0], PUBLISHED)
-    given = Namespace(difference=1.0, power=0.8, alpha=0.05)
+    given = Namespace(difference=1.0, power=0.8)
     assert any(
-        "bimodal" in line and "RoPE 3 of 4" in line
-        for line in power.notes(found, power.differences(found, ["roper"]), given)
+        "bimodal" in line and "RoPE 3 of 4" in line for line in power.notes(found, power.differences(found), given)
     )
 
 
@@ -63,9 +61,7 @@ def test_runs_that_reach_a_threshold_or_not_are_called_bimodal(out):
     [
         (["--task", "substring_by_indx"], "did you mean substring_by_index?"),
         (["--scale", "paper"], "there are quick"),
-        (["--position", "ropr"], "did you mean roper?"),
-        (["--against", "mine"], "no run is of it"),
-        (["--position", "rope"], "no scheme has two pairs"),
+        (["--against", "ropr"], "did you mean roper?"),
     ],
 )
 def test_what_is_not_there_is_said(out, arguments, said):

@@ -18,6 +18,7 @@ from rope_lab.results.stats import ALPHA, Interval, holm, paired_difference, sig
 from rope_lab.results.studies import NAME, Comparison, Runs, Study, find, load
 
 NOTHING = Interval(math.nan, math.nan, math.nan, 0)
+CONFIRMED, REVERSED, REFUTED, UNDECIDED = "confirmed", "reversed", "refuted at the published size", "undecided"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Result:
     difference: of t and sign_flip: schemes[0] − schemes[1], in the comparison's unit; means: of each of the two
     ahead:      whether schemes[0] is ahead: in value, in seeds that solve the task alone, or in being there first
     p_family:   of a primary comparison, p corrected for its family (Holm)
-    verdict:    of a primary comparison: `confirmed`, `reversed`, `refuted at the published size` or `undecided`
+    verdict:    of a primary comparison; the head of plan.md explains the words
     """
 
     comparison: Comparison
@@ -91,11 +92,11 @@ def named(cells: list[tuple[str, int]]) -> str:
 def verdict(study: Study, result: Result, p: float) -> str:
     """The verdict of a primary comparison by its p corrected for the family; the head of plan.md explains the words."""
     if p < ALPHA:
-        return "confirmed" if result.ahead else "reversed"
+        return CONFIRMED if result.ahead else REVERSED
     sign = 1 if study.prefers_high(result.comparison) else -1
     most = max(sign * result.difference.low, sign * result.difference.high)
     published = result.comparison.published
-    return "refuted at the published size" if published is not None and most < sign * published else "undecided"
+    return REFUTED if published is not None and most < sign * published else UNDECIDED
 
 
 def counted(study: Study, found: Runs, c: Comparison) -> pd.DataFrame:

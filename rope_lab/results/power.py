@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from rope_lab.places import RESULTS
-from rope_lab.results import studies
+from rope_lab.results import against, studies
 from rope_lab.results.folders import folders_of_runs, read
 from rope_lab.results.groups import Group, group
 from rope_lab.results.published import Published
@@ -25,9 +25,9 @@ SEEDS = [3, 5, 8, 16, 32]
 FEW = 5  # pairs: of fewer the spread is hardly known
 
 
-def differences(group: Group, schemes: list[str]) -> dict[str, pd.Series]:
+def differences(group: Group) -> dict[str, pd.Series]:
     """The paired differences against the baseline of the schemes of which they spread, in the unit of the tables."""
-    pairs = {scheme: group.pairs(scheme, group.published.baseline) for scheme in schemes}
+    pairs = {scheme: group.pairs(scheme, group.published.baseline) for scheme in group.others}
     found = {scheme: each.value - each.value_other for scheme, each in pairs.items()}
     return {scheme: each for scheme, each in found.items() if spread_interval(each)[0] > 0}
 
@@ -38,18 +38,18 @@ def table(group: Group, found: dict[str, pd.Series], given: Namespace) -> Table:
     for scheme, values in found.items():
         spread, low, high = spread_interval(values)
         row = {
-            f"− {group.published.titles[1]}": group.published.title(scheme),
+            f"against {group.published.titles[1]}": group.published.title(scheme),
             "pairs": str(len(values)),
             "spread [95%]": f"{spread:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]",
         }
         if given.difference:
-            needed = [pairs_needed(given.difference, s, given.power, given.alpha) for s in (spread, low, high)]
+            needed = [pairs_needed(given.difference, s, given.power) for s in (spread, low, high)]
             best, least, most = (f"{n:,}" if n else "over 10,000" for n in needed)
             row[f"pairs for {given.difference:g}"] = f"{best} [{least}, {most}]"
         for n in sorted(set(given.seeds)):
-            row[f"{n} see"] = f"{detectable(n, spread, given.power, given.alpha):.{digits}f}"
+            row[f"{n} see"] = f"{detectable(n, spread, given.power):.{digits}f}"
             if given.difference:
-                row[f"{n} see"] += f" ({paired_power(n, given.difference, spread, given.alpha):.0%})"
+                row[f"{n} see"] += f" ({paired_power(n, given.difference, spread):.0%})"
         rows.append(row)
     return Table(rows, "Power")
 
@@ -60,7 +60,7 @@ def notes(group: Group, found: dict[str, pd.Series], given: Namespace) -> list[s
     chance = f"; in brackets, the power of so many pairs to see {given.difference:g}" if given.difference else ""
     lines = [
         f"In {group.metric.unit}. n see: the least true difference that n pairs find with power {given.power:g} at "
-        f"{given.alpha:.0%}, two-sided{chance}.",
+        f"{ALPHA:.0%}, two-sided{chance}.",
         "Assumes normal paired differences with the spread of the kept pairs; the brackets are its 95% interval (χ²).",
     ]
     for threshold in group.report.thresholds[:1]:
@@ -76,43 +76,37 @@ def notes(group: Group, found: dict[str, pd.Series], given: Namespace) -> list[s
 
 @errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
-    parser = argument_parser("results.power", __doc__)
+    parser = argument_parser("power", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--task", help="this task alone")
     parser.add_argument("--scale", help="this scale alone")
-    parser.add_argument("--position", metavar="SCHEME", help="this scheme alone")
-    parser.add_argument("--against", metavar="SCHEME", help="the baseline (default: that of published.yaml)")
+    parser.add_argument("--against", metavar="SCHEME", help="the baseline (default: rope)")
     parser.add_argument("--difference", type=float, metavar="D", help="in the unit of the tables")
     parser.add_argument("--power", type=float, default=0.8, help="default: 0.8")
-    parser.add_argument("--alpha", type=float, default=ALPHA, help=f"default: {ALPHA}")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, metavar="N", help="numbers of pairs")
     given = parser.parse_args(arguments)
-    if not 0 < given.alpha < given.power < 1:
-        parser.error("--alpha and --power: must be between 0 and 1, and the power above alpha")
+    if not ALPHA < given.power < 1:
+        parser.error(f"--power: must be between {ALPHA:g} and 1")
     if min(given.seeds) < 2:
         parser.error("--seeds: a spread needs 2 pairs at least")
     if given.difference is not None and not (given.difference and math.isfinite(given.difference)):
         parser.error("--difference: must be a number other than 0")
     folders = folders_of_runs(given.folders or [RESULTS])
-    for folder in folders:
-        if studies.covers(folder):
-            sys.exit(f"{folder}: planned comparisons, which are tested as planned and nowhere else")
-    published = Published().but(**({"baseline": given.against} if given.against else {}))
+    if planned := [folder for folder in folders if studies.covers(folder)]:
+        sys.exit(f"{planned[0]}: planned comparisons, which are tested as planned and nowhere else")
     runs = {run.run_id: run for folder in folders for run in read(folder)[0]}
+    groups = [g for g in group(list(runs.values()), Published()) if not g.variant]
+    published = against.question(Published(), groups, None, given.against)
     groups = [g for g in group(list(runs.values()), published) if not g.variant]
-    schemes = {scheme for g in groups for scheme in g.schemes}
-    asked = {"task": {g.task for g in groups}, "scale": {g.scale for g in groups}}
-    for option, there in (asked | {"position": schemes, "against": schemes}).items():
-        wanted = getattr(given, option)
-        if wanted and wanted not in there:
-            sys.exit(f"--{option} {wanted}: no run is of it; {nearest(wanted, sorted(there), '')}")
+    for option in ("task", "scale"):
+        there = sorted({getattr(g, option) for g in groups})
+        if (wanted := getattr(given, option)) and wanted not in there:
+            sys.exit(f"--{option} {wanted}: no run is of it; {nearest(wanted, there, '')}")
     parts = []
     for g in groups:
-        if given.task in (None, g.task) and given.scale in (None, g.scale):
-            others = [s for s in g.schemes if s != published.baseline and given.position in (None, s)]
-            if found := differences(g, others):
-                heading = f"## {escaped(g.title)}, scale {g.scale}"
-                parts.append(f"{heading}\n\n{markdown(table(g, found, given))}\n\n{bullets(notes(g, found, given))}")
+        if given.task in (None, g.task) and given.scale in (None, g.scale) and (found := differences(g)):
+            heading = f"## {escaped(g.title)}, scale {g.scale}"
+            parts.append(f"{heading}\n\n{markdown(table(g, found, given))}\n\n{bullets(notes(g, found, given))}")
     if not parts:
         sys.exit(f"no scheme has two pairs of runs with {published.titles[1]} that differ")
     say("\n\n".join(parts))

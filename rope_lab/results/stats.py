@@ -124,31 +124,29 @@ def without_worst(values: Sequence[float], higher_is_better: bool) -> float:
     return float(np.mean(kept)) if kept else float("nan")
 
 
-def paired_power(pairs: int, difference: float, spread: float, alpha: float = ALPHA) -> float:
+def paired_power(pairs: int, difference: float, spread: float) -> float:
     """The probability that a two-sided paired t test over so many pairs finds a true mean difference.
 
     Exact, by the noncentral t distribution, where paired differences are normal with standard deviation `spread`.
     """
-    critical = stats.t.ppf(1 - alpha / 2, pairs - 1)
+    critical = stats.t.ppf(1 - ALPHA / 2, pairs - 1)
     shift = abs(difference) / spread * np.sqrt(pairs)
     return float(sum(stats.nct.sf(critical, pairs - 1, each) for each in (shift, -shift)))  # both tails, by symmetry
 
 
-def pairs_needed(difference: float, spread: float, power: float, alpha: float = ALPHA) -> int | None:
+def pairs_needed(difference: float, spread: float, power: float) -> int | None:
     """The fewest pairs with which that test has at least `power`; None where even MOST_PAIRS have less."""
-    if paired_power(MOST_PAIRS, difference, spread, alpha) < power:
+    if paired_power(MOST_PAIRS, difference, spread) < power:
         return None
-    return 2 + bisect_left(
-        range(2, MOST_PAIRS), True, key=lambda n: paired_power(n, difference, spread, alpha) >= power
-    )
+    return 2 + bisect_left(range(2, MOST_PAIRS), True, key=lambda n: paired_power(n, difference, spread) >= power)
 
 
-def detectable(pairs: int, spread: float, power: float, alpha: float = ALPHA) -> float:
+def detectable(pairs: int, spread: float, power: float) -> float:
     """The least true mean difference that this test over so many pairs finds with at least `power`."""
     most = 1.0
-    while paired_power(pairs, most, 1.0, alpha) < power:
+    while paired_power(pairs, most, 1.0) < power:
         most *= 2
-    found = optimize.brentq(lambda difference: paired_power(pairs, difference, 1.0, alpha) - power, 0, most)
+    found = optimize.brentq(lambda difference: paired_power(pairs, difference, 1.0) - power, 0, most)
     return spread * float(found)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from rope_lab.results.groups import Group, seeds
 from rope_lab.results.metrics import Metric, declared
-from rope_lab.results.outcomes import Outcome, Result, counted
+from rope_lab.results.outcomes import CONFIRMED, REFUTED, REVERSED, Outcome, Result, counted
 from rope_lab.results.published import Published, TaskReport, rank
 from rope_lab.results.stats import ALPHA, Interval, holm
 from rope_lab.results.studies import Comparison
@@ -26,8 +26,8 @@ class Verdict:
     means:     of contender and baseline over the seeds that both have; nan while runs are to come
     gain:      measured, with Student's t interval over paired seeds
     p:         corrected for `family`: of the paired t test, or of the planned test; nan without one
-    word:      `yes`: a planned test is significant in the contender's favour; `no`: it is so in the baseline's, or the
-               whole 95% interval lies below half of the published gain; `ahead`, `behind`: p is significant, but not
+    word:      `yes`: a planned test is significant in the contender's favour; `no`: it is so in the baseline's, or
+               excludes the published gain, or, unplanned, half of it; `ahead`, `behind`: p is significant, but not
                planned; `ceiling`: the baseline leaves no room for half of the published gain, and a loss of that size
                is excluded; `open`: runs are to come; else `unsure`
     runs:      how many of the runs have ended, and how many are planned
@@ -138,12 +138,8 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
         report = published.report(study.task, {c.metric}, study.settings)
         metric, value = _compared(report, c)
         means = result.means if first else result.means[::-1]
-        if outcome.open:
-            word = OPEN
-        elif result.p_family < ALPHA:
-            word = YES if result.ahead == first else NO
-        else:
-            word = _word(gain, gains, means[1], metric)
+        words = {CONFIRMED: (NO, YES), REVERSED: (YES, NO), REFUTED: (NO, NO)}
+        word = OPEN if outcome.open else words.get(result.verdict, (UNSURE, UNSURE))[first]
         if gains and metric is report.metric and value == LAST:  # the plan may round them
             gains = report.published_gains(*published.pair) or gains
         same = (study.task, study.scale, report.title, metric, value, True, gains, means, gain, result.p_family, family)
@@ -215,7 +211,7 @@ def legend(found: list[Verdict], published: Published) -> list[str]:
     ]
     if any(v.published for v in found if v.word != OPEN):
         words += [
-            f"{NO}, without such a test: the whole interval lies below half of the published gain",
+            f"{NO}, without such a test: the interval lies below the published gain (exploratory: below half of it)",
             f"{CEILING}: no room for half of the published gain, and a loss of that size is excluded",
         ]
     return [*words, f"{UNSURE}: none of these", *lines]
