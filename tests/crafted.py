@@ -78,7 +78,6 @@ REFUSED: dict[str, Damage] = {
     "text as accuracy": edited(metrics={"eval/accuracy": "good"}),
     "an accuracy above 1": edited(metrics={"eval/accuracy": 1.5}),
     "no steps": edited(config__train={"batch_size": 4, "seq_len": 64}),
-    "another end than its curve": edited(metrics={"eval/accuracy": 0.25}),
     "steps that go back": appended('{"step": 50, "eval/accuracy": 0.5}'),
     "an infinite loss": appended('{"step": 110, "eval/loss": Infinity}'),
     "code without numerics": edited(provenance__numerics=None),

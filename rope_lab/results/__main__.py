@@ -35,17 +35,12 @@ def worth_keeping(run: Run, published: Published) -> Run:
     return replace(run, curves={k: v for k, v in run.curves.items() if k.startswith("eval/") or k in read})
 
 
-def one_each(runs: list[Run]) -> tuple[list[Run], list[str], list[str]]:
-    """Each run as last found; a line on the runs found more than once, and one on those with other numbers."""
+def one_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
+    """Each run as last found, and a line on those that were found with other numbers too."""
     once = {run.run_id: run for run in runs}
-    again = sorted({str(run) for run in runs if run is not once[run.run_id]})
     unlike = {str(run): found for run in runs if (found := differing(run, once[run.run_id]))}
     numbers = [f"{run}: {', '.join(found[:3])}" for run, found in unlike.items()]
-    return (
-        list(once.values()),
-        [f"found more than once, and shown as last found: {first_three(again)}"] if again else [],
-        [f"found twice with other numbers: {first_three(numbers)}"] if unlike else [],
-    )
+    return list(once.values()), [f"found twice with other numbers: {first_three(numbers)}"] if unlike else []
 
 
 @errors_as_exit()
@@ -71,8 +66,8 @@ def main(arguments: list[str] | None = None) -> None:
     studied, problems = outcomes.of_folder(out)
 
     found = [read(folder) for folder in folders]
-    runs, again, unlike = one_each([run for part, _ in found for run in part])
-    problems += [problem for _, part in found for problem in part] + again + unlike
+    runs, unlike = one_each([run for part, _ in found for run in part])
+    problems += [problem for _, part in found for problem in part] + unlike
     if given.keep:
         if unlike and not given.replace:
             sys.exit(f"{unlike[0]}; name one of the folders, or --replace keeps the last found")

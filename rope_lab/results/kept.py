@@ -5,9 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rope_lab.files import digest, read_file, remove_temporary, write_whole
 from rope_lab.results.runs import DAMAGE, VERSION, Run, differing, first_three, from_record, one_line, reason, to_record
@@ -39,7 +37,6 @@ def read_kept(folder: Path) -> tuple[list[Run], list[str]]:
 def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
     """Add `runs` to those kept in `folder`; a run replaces its kept record.
 
-    A curve that does not end where its run did, since lines of it are lost, is not kept; one that is kept stays.
     replaces: whether other numbers may take the place of those that are kept of a run that has ended
 
     Raises ConfigError if numbers would be lost, and OSError; the kept records then stay unchanged.
@@ -55,7 +52,7 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
                 raise ConfigError(f"{folder}: {run} is kept finished, and is {run.status} in the folder given")
             if kept.status in ("finished", "diverged") and (numbers := differing(kept, run)):
                 unlike.append(f"{run} is kept with other numbers: {', '.join(numbers[:3])}")
-            merged[run.run_id] = replace(run, curves=_whole(replace(run, curves=kept.curves)) | _whole(run))
+            merged[run.run_id] = run
         if unlike and not replaces:
             raise ConfigError(f"{folder}: {first_three(unlike)}; --replace keeps the second of each")
         order = sorted(merged.values(), key=lambda run: [getattr(run, name) for name in ORDER])
@@ -88,8 +85,3 @@ def _from_line(line: bytes) -> Run:
         named = " ".join(str(record.get(name)) for name in ("task", "scale", "position", "seed"))
         raise ValueError(f"{named} is not what its digest says, so it was edited: restore the line")
     return from_record(record)
-
-
-def _whole(run: Run) -> dict[str, Any]:
-    """The curves of a run that end where it did."""
-    return {name: curve for name, curve in run.curves.items() if name not in run.disagreeing}

@@ -88,12 +88,6 @@ class Run:
         values |= {f"code of the {group}": each for group, each in self.plugin.items()}
         return [f"{name} {value}" for name, value in values.items() if MIXED in str(value)]
 
-    @property
-    def disagreeing(self) -> list[str]:
-        """The curves that do not end with the last value of their metric; a running run has no last values yet."""
-        curves = {} if self.status == "running" else self.curves
-        return [name for name, (_, values) in curves.items() if self.metrics.get(name) != values[-1]]
-
 
 COLUMNS = tuple(field.name for field in fields(Run))[:18]  # of a frame, besides metric and value
 NAMES, ORIGIN, PROGRESS = COLUMNS[:7], COLUMNS[12:18], COLUMNS[7:11]
