@@ -75,7 +75,7 @@ def test_the_best_value_and_what_it_gains_are_paired_by_seed():
     assert found.schemes == ["rope", "roper"]
     assert [found.values[found.best(scheme)] for scheme in found.schemes] == [0.004, 0.002]
     versus = sweeps.scores(found).rows[-1]
-    assert versus["at its best"].startswith(f"{128 * np.mean([0.4, 0.0, 0.0]):+.1f} [")
+    assert versus[sweeps.BEST].startswith(f"{128 * np.mean([0.4, 0.0, 0.0]):+.1f} [")
 
 
 def test_where_all_values_are_alike_none_is_best():
@@ -137,5 +137,5 @@ def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path, capsys):
     assert list(scores) == ["RoPE", "RoPER", "RoPER − RoPE"]
     assert scores["RoPE"]["0.004"].startswith("**85.3 (64.0–102.4) n=3")
     assert "0.002 (recipe)" in scores["RoPE"]
-    assert scores["RoPE"]["at its best"].startswith("85.3 (")
+    assert scores["RoPER − RoPE"][sweeps.BEST].startswith("+")
     capsys.readouterr()

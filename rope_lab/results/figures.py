@@ -41,14 +41,21 @@ FOREST = "verdicts.svg"
 
 
 def draw(shown: list[Group | Sweep]) -> dict[Group | Sweep, tuple[str, bytes]]:
-    """The figure of each sweep, and of each group under its usual recipe: the name of its file, and SVG."""
+    """The figure of each sweep, and of each group under its usual recipe: the name of its file, and SVG.
+
+    Two values or one seed make no sweep to draw; a group of one scheme has no figure besides that of its sweep.
+    """
     drawn: dict[Group | Sweep, tuple[str, bytes]] = {}
     taken: set[str] = set()
+    drawable = [s for s in shown if isinstance(s, Sweep) and len(s.values) > 2 and max(map(len, s.scores.values())) > 1]
+    swept = [group for sweep in drawable for group in sweep.groups.values() if len(group.schemes) == 1]
     for each in shown:
         group, short = each, ""
         if isinstance(each, Sweep):
+            if each not in drawable:
+                continue
             group, short, kind, plot = each.group, f"{each.setting.replace('.', '_')}-", "sweep", _sweep
-        elif each.finished.empty or each.variant:
+        elif each.finished.empty or each.variant or each in swept:
             continue
         else:
             kind, plot = ("lengths", _lengths) if each.lengths else ("curves", _curves)

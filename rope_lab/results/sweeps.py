@@ -17,6 +17,7 @@ from rope_lab.results.stats import paired_difference
 from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, number, signed, strong_if
 from rope_lab.text import show
 
+BEST = "each at its best"
 FEWEST_WORDS = 3  # values of a setting that is not a number: two are a comparison of two recipes
 
 
@@ -120,7 +121,7 @@ def section(sweep: Sweep) -> Section:
     metric = sweep.metric
     sentences = [
         f"{metric.unit}, mean over seeds; {metric.better} is better. Emphasized: the best value of a scheme that has "
-        "them all, and `at its best`; it is chosen by the scores that it is shown with, which flatters each."
+        "them all; it is chosen by the scores that it is shown with, which flatters each."
     ]
     if sweep.diverged:
         sentences.append("A run that diverged counts with the worst value of those that finished.")
@@ -141,11 +142,10 @@ def scores(sweep: Sweep) -> Table:
                 cell += f", {sweep.diverged[scheme, at]} diverged"
             is_best = not other and at == sweep.best(scheme)
             row[show(value) + (" (recipe)" if at == sweep.recipe else "")] = strong_if(is_best, cell)
-        bests = [sweep.best(each) for each in (scheme, other) if each]
-        row["at its best"] = NONE
-        if None not in bests:
-            ours, *theirs = (sweep.scores[each][at] for each, at in zip((scheme, other), bests, strict=False))
-            row["at its best"] = sweep.cell(ours, *(theirs or [None]))
+        if sweep.lines[-1][1]:  # schemes are compared
+            bests = sweep.best(scheme), sweep.best(other) if other else None
+            known = None not in bests
+            row[BEST] = sweep.cell(sweep.scores[scheme][bests[0]], sweep.scores[other][bests[1]]) if known else ""
         rows.append(row)
     return Table(rows, "Scores")
 
