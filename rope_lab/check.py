@@ -9,7 +9,6 @@ import dataclasses
 import difflib
 import inspect
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -278,13 +277,12 @@ def split(task: Task, length: int) -> str | None:
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("check", __doc__)
     parser.add_argument("settings", nargs="+", metavar="NAME=VALUE", help="position=… or task=…, and others")
-    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="another folder like conf/")
     given = parser.parse_args(arguments)
     groups, kinds = [g for g in ("position", "task") if any(w.startswith(f"{g}=") for w in given.settings)], []
     if not groups:
         parser.error("name what is to be checked: position=./mine.py or task=./mine.py")
     try:
-        cfg = trainer.resolve(config.load(*given.settings, config_dir=given.config_dir))
+        cfg = trainer.resolve(config.load(*given.settings))
         for group in groups:
             say(f"{group}={getattr(cfg.names, group)}")
             for kind, name, message in check(cfg, group):

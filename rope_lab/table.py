@@ -21,6 +21,7 @@ from yaml import YAMLError
 from rope_lab.files import read_file
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG, Job
+from rope_lab.places import ROOT
 from rope_lab.results import studies
 from rope_lab.results.kept import read_kept
 from rope_lab.results.studies import Study
@@ -90,9 +91,9 @@ def load(path: Path) -> Table:
         raise ConfigError(f"{path.name}: is not a table ({type(error).__name__}: {first_line(error)})") from None
 
 
-def paths(folders: Sequence[Path]) -> dict[str, Path]:
-    """The tables in folders like conf/, by name; a later folder wins."""
-    return {path.stem: path for folder in folders for path in sorted((folder / "table").glob("*.yaml"))}
+def paths() -> dict[str, Path]:
+    """The tables in conf/, by name."""
+    return {path.stem: path for path in sorted((config.CONF / "table").glob("*.yaml"))}
 
 
 def planned(study: Study) -> list[list[str]]:
@@ -101,9 +102,9 @@ def planned(study: Study) -> list[list[str]]:
     return Block([study.task], study.scale, study.seeds, settings).runs()
 
 
-def runs_of(name: str, folders: Sequence[Path]) -> list[list[str]]:
+def runs_of(name: str) -> list[list[str]]:
     """The runs of a table, of a study by its name, or of all studies of a plan. Raises ConfigError."""
-    tables, plan = paths(folders), studies.load() if studies.PLAN.exists() else []
+    tables, plan = paths(), studies.load() if studies.PLAN.exists() else []
     ours = {study.name: study for study in plan}
     path = tables.get(name, Path(name))
     if name in ours and name not in tables:
@@ -112,7 +113,7 @@ def runs_of(name: str, folders: Sequence[Path]) -> list[list[str]]:
         raise ConfigError(f"{show(name)}: there is no such table; {nearest(name, [*tables, *ours], '')}")
     if studies.is_plan(path):
         return [run for study in studies.load(path) for run in planned(study)]
-    return load(path).runs(names("position", folders))
+    return load(path).runs(names("position"))
 
 
 def unkept(jobs: Sequence[Job], folder: Path) -> list[Job]:
@@ -125,18 +126,17 @@ def unkept(jobs: Sequence[Job], folder: Path) -> list[Job]:
 def run() -> int:
     """Runs what is missing of the table that the command line names; an exit status. Raises ConfigError."""
     about = [__doc__ or "", "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of"]
-    about += [f"  {name:<8} {load(path).about}" for name, path in paths([config.CONF]).items()]
+    about += [f"  {name:<8} {load(path).about}" for name, path in paths().items()]
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
     parser.add_argument("--jobs", type=int, default=-1, help=f"parallel runs (default: one per core, {config.CORES})")
     parser.add_argument("--minutes", type=float, help="stop after so long, with checkpoints")
     parser.add_argument("--list", action="store_true", help="run nothing, only list what is missing")
     parser.add_argument("--unkept", action="store_true", help="skip runs that results/ keeps as finished")
-    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="tables, tasks and schemes of your own")
     parser.add_argument("overrides", nargs="*", default=[], help="settings of all runs: wandb.mode=disabled")
     given = parser.parse_intermixed_args()
 
-    table = runs_of(given.table, config.folders_with(given.config_dir))
+    table = runs_of(given.table)
     hydra = [word for word in given.overrides if is_hydra(word)]
     extra = [word for word in given.overrides if word not in hydra]
     chosen = {word.partition("=")[0] for words in table for word in words}
@@ -152,9 +152,9 @@ def run() -> int:
     if given.minutes is not None:
         extra.append(f"stop_at={time.time() + 60 * given.minutes}")
     settings = sweep.launcher_settings(hydra)
-    jobs = sweep.compose_jobs([[*words, *extra] for words in table], given.config_dir)
+    jobs = sweep.compose_jobs([[*words, *extra] for words in table])
     if given.unkept:
-        whole, jobs = jobs, unkept(jobs, config.ROOT / "results")
+        whole, jobs = jobs, unkept(jobs, ROOT / "results")
         say(f"{len(whole) - len(jobs)} of {len(whole)} runs are kept in results/ and left out")
     return sweep.launch(jobs, settings, Path(given.table).stem, begin=not given.list)
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import TINY
+from conftest import ROOT, TINY
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from test_readme import block
@@ -67,7 +67,7 @@ main()
 def test_it_runs_in_a_job_of_a_program_of_hydras(tmp_path):
     (tmp_path / "theirs.py").write_text(HYDRAS)
     words = " ".join([*TINY, f"out={tmp_path / 'runs'}"])
-    environment = os.environ | {"PYTHONPATH": str(config.ROOT), "PYTHONWARNINGS": ""}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": ""}
     call = [sys.executable, "theirs.py", f"+words='{words}'"]
     done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

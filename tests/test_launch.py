@@ -55,10 +55,10 @@ def test_what_is_the_same_run_twice_is_launched_and_counted_once(run, tmp_path):
 
 def test_runs_that_differ_in_seed_alone_are_composed_once_and_as_if_alone():
     words = [*TINY, "position=roper"]
-    composed = sweep.compose_jobs([[*words, f"seed={seed}"] for seed in (0, 1)], None)
+    composed = sweep.compose_jobs([[*words, f"seed={seed}"] for seed in (0, 1)])
     assert [each.cfg for each in composed] == [load(*words, f"seed={s}", f"out={composed[0].cfg.out}") for s in (0, 1)]
     assert composed[1].cfg.overrides == (*words, "seed=1")
-    (alone,) = sweep.compose_jobs([["seed=3", "train.warmup=${seed}"]], None)
+    (alone,) = sweep.compose_jobs([["seed=3", "train.warmup=${seed}"]])
     assert alone.cfg.train.warmup == 3
 
 

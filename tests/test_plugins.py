@@ -152,45 +152,6 @@ def test_a_folder_may_have_any_name(write, tmp_path):
     assert [each["position"] for each in contents(tmp_path / "runs")] == ["own_slope"] * 2
 
 
-def test_a_scheme_beside_a_yaml_file_of_its_own_is_the_same_run(write, tmp_path, monkeypatch):
-    write("own_slope.py", SCHEME)
-    write("conf/own_slope.yaml", "_target_: own_slope.Slope\n_partial_: true\nslope: 1.0\n")
-    (tmp_path / "conf" / "position").mkdir()
-    (tmp_path / "conf" / "own_slope.yaml").rename(tmp_path / "conf" / "position" / "own_slope.yaml")
-    monkeypatch.syspath_prepend(tmp_path)
-    words = ["--config-dir", "conf", "position=own_slope", "allowed_packages=[own_slope]", *TINY, "out=runs"]
-    assert command(words, tmp_path).returncode == 0
-    assert "already finished" in command(["position=own_slope.py", *TINY, "out=runs"], tmp_path).stdout
-    cfg = config.load("position=own_slope", "allowed_packages=[own_slope]", config_dir=tmp_path / "conf")
-    assert config.identity(cfg).settings["position.class"] == "Slope"
-
-
-def test_an_installed_package_names_its_schemes_and_tasks(write, tmp_path, monkeypatch):
-    """All its modules that the scheme uses are in the run's code; those of its other schemes are not imported."""
-    write("ownlib/__init__.py", "")
-    scheme = SCHEME.replace("-self.slope *", "weight() * -self.slope *") + "\nfrom ownlib.more import weight\n"
-    write("ownlib/schemes.py", scheme), write("ownlib/more.py", "def weight():\n    return 2\n")
-    write("ownlib-1.0.dist-info/METADATA", "Name: ownlib\nVersion: 1.0\n")
-    points = "[rope_lab.positions]\nslopes = ownlib.schemes:Slope\nlost = ownlib.nowhere:Lost\n"
-    write("ownlib-1.0.dist-info/entry_points.txt", points)
-    monkeypatch.syspath_prepend(tmp_path)
-    try:
-        assert command(["position=slopes", *TINY, "out=runs"], tmp_path).returncode == 0
-        (content,) = contents(tmp_path / "runs")
-        assert content["position"] == "slopes"
-        from rope_lab.train import provenance
-
-        assert content["provenance"]["plugin"].keys() == {"position"}
-        lines = provenance._files_of("ownlib.schemes")
-        files = {"ownlib/__init__.py", "ownlib/more.py", "ownlib/schemes.py"}
-        assert {line.partition(" ")[0] for line in lines} == files
-        with pytest.raises(ConfigError, match=r"position=lost: ownlib\.nowhere:Lost cannot be imported, .*No module"):
-            config.load("position=lost")
-    finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "ownlib"]:
-            del sys.modules[name]
-
-
 # what is wrong with a file, and the end of the one line that says it
 UNUSABLE = {
     "own_a.py": ("import no_such_thing", r"cannot be imported, own_a\.py:1: ModuleNotFoundError: No module named"),

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 import safetensors
-from conftest import TINY, only_folder
+from conftest import ROOT, TINY, only_folder
 from trained import load, run, spawn
 
 from rope_lab.train import config
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
-from rope_lab.train.config import ROOT
 
 SCRATCH = "scratch-of-alice"
 SECRET = "hunter2-of-alice"

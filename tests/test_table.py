@@ -1,10 +1,9 @@
 """A whole comparison as one command that can be stopped and given again."""
 
-import shutil
 from dataclasses import replace
 
 import pytest
-from conftest import CONF, ROOT, SCHEMES, TINY
+from conftest import ROOT, SCHEMES, TINY
 from trained import command
 
 from rope_lab import table
@@ -126,25 +125,22 @@ def test_arguments_that_are_wrong_are_one_line(run, arguments, remedy):
     assert remedy in done.stderr
 
 
-def test_tables_schemes_and_tasks_of_ones_own(run, tmp_path):
-    for group in ("position", "table"):
-        (tmp_path / "own" / group).mkdir(parents=True)
-    shutil.copy(CONF / "position" / "alibi.yaml", tmp_path / "own" / "position" / "mine.yaml")
+def test_tables_and_schemes_of_ones_own(run, tmp_path):
     (tmp_path / "of_a_table.py").write_text(  # a name that no other test imports
         "from rope_lab.model.hooks import PositionScheme\n\n\nclass Mine(PositionScheme): ...\n"
     )
     (tmp_path / "page.txt").write_text("to be, or not to be, that is the question: " * 200)
-    few = "{about: few, blocks: [{task: text, scale: quick, seeds: {mine: 0, of_a_table.py: 0}}]}"
-    (tmp_path / "own" / "table" / "few.yaml").write_text(few)
-    done = run("few", "--config-dir", "own", f"task.path={tmp_path / 'page.txt'}", "task.tokens=characters", BASIC)
+    few = "{about: few, blocks: [{task: text, scale: quick, seeds: {alibi: 0, of_a_table.py: 0}}]}"
+    (tmp_path / "few.yaml").write_text(few)
+    done = run("few.yaml", f"task.path={tmp_path / 'page.txt'}", "task.tokens=characters", BASIC)
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(path.name.split("-")[1] for path in (tmp_path / "runs").iterdir()) == ["mine", "of_a_table"]
+    assert sorted(path.name.split("-")[1] for path in (tmp_path / "runs").iterdir()) == ["alibi", "of_a_table"]
 
 
 def test_what_is_kept_can_be_left_out(run, tmp_path):
     """Of the runs that have finished; a run under other settings is another run."""
-    jobs = sweep.compose_jobs([[*words, *TINY] for words in table.load(tmp_path / "mine.yaml").runs([])], None)
-    others = sweep.compose_jobs([[*job.cfg.overrides, "train.lr=1e-5"] for job in jobs], None)
+    jobs = sweep.compose_jobs([[*words, *TINY] for words in table.load(tmp_path / "mine.yaml").runs([])])
+    others = sweep.compose_jobs([[*job.cfg.overrides, "train.lr=1e-5"] for job in jobs])
     run("mine.yaml", BASIC)
     found, _ = read(tmp_path / "runs")
     for folder in ("kept", "cut"):
@@ -165,8 +161,8 @@ def test_kept_runs_are_what_they_were_whatever_settings_came_later():
     """Runs of every kind of scheme, made when there were fewer settings, are still found by their identity."""
     every = [f"position={p}" for p in ("randomized_rope", "rope_partial", "p_rope")]
     others = [["task=substring_by_index", name, "seed=0", "scale=quick"] for name in every]
-    quick = [words for words in table.runs_of("quick", [CONF]) if "seed=0" in words]
-    jobs = sweep.compose_jobs([[*words, *KEPT] for words in [*quick, *others]], None)
+    quick = [words for words in table.runs_of("quick") if "seed=0" in words]
+    jobs = sweep.compose_jobs([[*words, *KEPT] for words in [*quick, *others]])
     assert table.unkept(jobs, ROOT / "results") == []
 
 
@@ -175,20 +171,20 @@ def test_each_task_scale_scheme_and_setting_of_the_tables_can_be_composed():
     """Where one first occurs in a table; and each cell of a table is a run of its own."""
     seen = set()
     beside = [str(path) for path in (ROOT / "results").rglob("table*.yaml")]
-    for name in [*table.paths([CONF]), *beside, *(study.name for study in studies.load())]:
-        cells, first = table.runs_of(name, [CONF]), []
+    for name in [*table.paths(), *beside, *(study.name for study in studies.load())]:
+        cells, first = table.runs_of(name), []
         assert len({tuple(words) for words in cells}) == len(cells) > 1
         for words in cells:
             parts = {(words[0], words[3]), words[1], *words[4:]}
             if not parts <= seen:
                 first.append([*words, *KEPT])
                 seen |= parts
-        assert len(sweep.compose_jobs(first, None)) == len(first)
+        assert len(sweep.compose_jobs(first)) == len(first)
     assert len(seen) > 50
 
 
 def test_a_star_is_every_scheme_that_is_not_named():
-    cells = table.runs_of("schemes", [CONF])
+    cells = table.runs_of("schemes")
     assert [words[1] for words in cells[: len(SCHEMES)]] == [f"position={name}" for name in SCHEMES]
     cells = table.Block("text", "quick", {"rope": "0-1", "*": 0}).runs(["none"])
     assert [words[1:3] for words in cells] == [

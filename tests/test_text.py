@@ -18,7 +18,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import torch
-from conftest import TINY, only_folder
+from conftest import ROOT, TINY, only_folder
 from trained import command, run
 
 from rope_lab import probe, sample
@@ -345,7 +345,7 @@ def test_without_a_path_it_is_pythons_own_library(caplog):
 @pytest.fixture
 def download(tmp_path, monkeypatch):
     """Calls scripts/get_corpus.py with rows in the place of the package's."""
-    spec = importlib.util.spec_from_file_location("get_corpus", config.ROOT / "scripts" / "get_corpus.py")
+    spec = importlib.util.spec_from_file_location("get_corpus", ROOT / "scripts" / "get_corpus.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
 

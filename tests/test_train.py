@@ -16,7 +16,7 @@ import types
 import pytest
 import safetensors.torch
 import torch
-from conftest import SCHEMES, TINY, only_folder
+from conftest import ROOT, SCHEMES, TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run, stopped_run
 
 from rope_lab import sample
@@ -446,7 +446,7 @@ def test_a_signal_to_a_process_ends_its_run_with_a_checkpoint(tmp_path):
     """Nothing is left where it stands, and W&B, which is slow, is not imported."""
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "wandb.py").write_text("raise AssertionError")
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'path'}:{config.ROOT}", "PYTHONWARNINGS": ""}
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'path'}:{ROOT}", "PYTHONWARNINGS": ""}
     arguments = [sys.executable, "-m", "rope_lab.train", *TINY, "out=runs", "train.steps=100000", "eval.every=50000"]
     pipe = subprocess.PIPE
     process = subprocess.Popen(arguments, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True)

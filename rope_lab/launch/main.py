@@ -1,6 +1,5 @@
 """The command line of a run and of a sweep: `rope-lab train [overrides]`."""
 
-import shutil
 import sys
 from dataclasses import asdict
 
@@ -10,7 +9,7 @@ from rope_lab.launch import job, sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.text import ConfigError, say
 from rope_lab.train import config, distributed, help
-from rope_lab.train.overrides import check, expand, is_hydra, parse, read_arguments
+from rope_lab.train.overrides import expand, is_hydra, read_arguments
 from rope_lab.train.signals import Stop
 
 
@@ -22,24 +21,20 @@ def command_line(words: list[str] | None = None) -> None:
     status, muted = 0, distributed.mute_others()
     try:
         given = read_arguments(sys.argv[1:] if words is None else words)
-        overrides, config_dir = given.overrides, given.config_dir
+        overrides = given.overrides
         if given.help:
-            width = min(shutil.get_terminal_size().columns, 100)
-            say(help.text(width, [] if given.multirun else overrides, config_dir))
+            say(help.text([] if given.multirun else overrides))
         elif given.cfg:
-            say(OmegaConf.to_yaml(asdict(config.load(*overrides, config_dir=config_dir))))
+            say(OmegaConf.to_yaml(asdict(config.load(*overrides))))
         elif not given.multirun:
-            status, _ = job.run(config.load(*overrides, config_dir=config_dir), Stop())
+            status, _ = job.run(config.load(*overrides), Stop())
         elif distributed.launched() > 1:
             raise ConfigError("torchrun trains one run: leave -m out, or train a sweep's runs one to a process")
         else:
             own = [word for word in overrides if is_hydra(word)]
             rest = [word for word in overrides if word not in own]
-            folders = config.folders_with(config_dir)
-            check(parse(own, folders), folders)
-            runs = expand(rest, folders)
             launcher = sweep.launcher_settings(own)
-            status = sweep.launch(sweep.compose_jobs(runs, config_dir), launcher)
+            status = sweep.launch(sweep.compose_jobs(expand(rest)), launcher)
     except ConfigError as error:
         print(error, file=sys.stderr)
         status = EXIT_BAD_CONFIG

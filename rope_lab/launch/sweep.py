@@ -40,7 +40,7 @@ def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
         raise ConfigError(f"{error}; look at {' '.join(words)}") from None
 
 
-def compose_jobs(every: Sequence[list[str]], config_dir: Path | None) -> list[Job]:
+def compose_jobs(every: Sequence[list[str]]) -> list[Job]:
     """A job for each run, once for each run id. Raises ConfigError."""
     said = [dict(word.split("=", 1) for word in words if "=" in word) for words in every]
     keys = {key for each in said for key in each}
@@ -49,10 +49,10 @@ def compose_jobs(every: Sequence[list[str]], config_dir: Path | None) -> list[Jo
     for words, values in zip(every, said, strict=True):
         seed = values.get("seed", "")
         if re.fullmatch(r"\d{1,18}", seed) and "${" not in "".join(words):  # runs of other seeds are composed with it
-            cfg = _load(config_dir, *(word for word in words if not word.startswith("seed=")))
+            cfg = _load(*(word for word in words if not word.startswith("seed=")))
             cfg = replace(cfg, seed=int(seed), overrides=tuple(words))
         else:
-            cfg = _load(config_dir, *words)
+            cfg = _load(*words)
         parent = cfg.init_from and str(Path(cfg.init_from).expanduser().absolute())
         cfg = replace(cfg, out=str(runs.out_folder(cfg)), init_from=parent)
         own = {key: value for key, value in values.items() if key in differ}
@@ -64,8 +64,8 @@ def compose_jobs(every: Sequence[list[str]], config_dir: Path | None) -> list[Jo
 
 
 @functools.cache  # a tenth of a second each
-def _load(config_dir: Path | None, *words: str) -> Config:
-    return config.load(*words, config_dir=config_dir)
+def _load(*words: str) -> Config:
+    return config.load(*words)
 
 
 def identity(cfg: Config) -> Identity:

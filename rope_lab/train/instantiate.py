@@ -1,7 +1,6 @@
 """Tasks and schemes: a node of settings names a class, `_target_`, and the arguments that differ from its defaults.
 
-A user's own class needs no yaml file: `position=mine.py` names its file, `position=mine` may be an entry point of an
-installed package, of the group `rope_lab.positions` or `rope_lab.tasks`. A node is checked before its class is built.
+A user's own class needs no yaml file: `position=mine.py` names its file. A node is checked before its class is built.
 """
 
 import functools
@@ -12,9 +11,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -23,9 +21,11 @@ import pydantic
 from pydantic_core import ErrorDetails
 
 from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.places import ROOT
 from rope_lab.text import ConfigError, nearest, show
 from tasks.base import Task
 
+CONF = ROOT / "conf"
 SWAPPED: dict[str, type] = {"task": Task, "position": PositionScheme}  # groups of conf/ whose files name a class
 PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the user allows more
 SCHEME = Callable[[Dims], PositionScheme]  # the annotation of an argument that is another scheme
@@ -34,45 +34,40 @@ TYPES = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
 class Plugin(NamedTuple):
-    """A class of the user's own, the name of its runs, and what `allowed_packages` must hold: a package, or a file."""
+    """A class of the user's own, the name of its runs, and its file."""
 
     group: str
     name: str
     cls: type
-    allowed: str
+    file: str
 
 
-def names(group: str, folders: Sequence[Path]) -> list[str]:
-    """The names of the yaml files of a group in folders like conf/."""
-    return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
+def names(group: str) -> list[str]:
+    """The names of the yaml files of a group of conf/."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-def find_plugin(group: str, value: str, folders: Sequence[Path]) -> Plugin | None:
-    """The plug-in that a value of `task` or `position` names, if it names one. Raises ConfigError."""
-    if match := FILE.fullmatch(value):
-        path, name = Path(match["path"]), match["name"]
-        run_name = f"{path.stem}-{name}" if name else path.stem
-        try:
-            cls = _class_of(group, sys.modules[import_file(path)], name)
-        except ConfigError as error:
-            raise ConfigError(f"{group}={error if str(error).startswith(str(path)) else f'{value}: {error}'}") from None
-        if run_name in names(group, folders):
-            raise ConfigError(f"{group}={value}: conf/{group}/ has a {run_name}; give the file another name")
-        return Plugin(group, run_name, cls, str(path.expanduser().resolve()))
-    for entry in () if value in names(group, folders) else entry_points(group=f"rope_lab.{group}s", name=value):
-        try:
-            cls = entry.load()
-        except Exception as error:
-            raise ConfigError(f"{group}={value}: {entry.value} cannot be imported, {error_line(error)}") from None
-        return Plugin(group, value, cls, cls.__module__.partition(".")[0])
-    return None
+def find_plugin(group: str, value: str) -> Plugin | None:
+    """The class in the file that a value of `task` or `position` names, if it names one. Raises ConfigError."""
+    match = FILE.fullmatch(value)
+    if not match:
+        return None
+    path, name = Path(os.path.expanduser(match["path"])), match["name"]
+    run_name = f"{path.stem}-{name}" if name else path.stem
+    if run_name in names(group):
+        raise ConfigError(f"{group}={value}: conf/{group}/ has a {run_name}; give the file another name")
+    try:
+        cls = _class_of(group, sys.modules[import_file(path)], name)
+    except ConfigError as error:
+        raise ConfigError(f"{group}={value}: {error}") from None
+    return Plugin(group, run_name, cls, str(path.resolve()))
 
 
 def _class_of(group: str, module: ModuleType, name: str | None) -> type:
     """The scheme or task of that name in a module, or the only one that it defines. Raises ConfigError."""
     kind = SWAPPED[group]
     own = [c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, kind)]
-    own = [c for c in own if (c.__name__ == name if name else c.__module__ == module.__name__)]
+    own = [c for c in own if c.__module__ == module.__name__ and name in (None, c.__name__)]
     fit = [c for c in own if not inspect.isabstract(c)]
     if len(fit) == 1:
         return fit[0]
@@ -84,16 +79,40 @@ def _class_of(group: str, module: ModuleType, name: str | None) -> type:
     raise ConfigError(f"has no {name or 'class'} that is a {kind.__name__}; {hint}")
 
 
-def find_class(group: str, node: dict[str, Any], allowed_packages: list[str]) -> type:
-    """The class that `node` names, of our packages or an allowed one; no others are imported. Raises ConfigError.
+def import_file(path: Path) -> str:
+    """Import a file as the module of its name, once in a process; that name. Raises ConfigError."""
+    name, file = path.stem, path.resolve()
+    if not file.is_file():
+        raise ConfigError(f"there is no such file in {file.parent}")
+    if not name.isidentifier():
+        raise ConfigError(f"is not a module's name; call it {re.sub('[^0-9A-Za-z]', '_', f'my_{name}')}.py")
+    there = sys.modules.get(name) or importlib.util.find_spec(name)
+    origin = getattr(there, "__file__", None) or getattr(there, "origin", None) or ""
+    if there and Path(origin).resolve() != file:
+        raise ConfigError(f"there is a module {name} already; give the file another name")
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, file)
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(sys.modules[name])
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            raise ConfigError(f"cannot be imported, {error_line(error, str(file))}") from None
+    return name
 
-    allowed_packages: names of packages, and paths of files, `./mine.py`, each of which is the module `mine`
-    """
+
+def import_allowed(allowed: Iterable[str]) -> list[str]:
+    """The names of allowed packages, and of the modules of allowed files, which are imported. Raises ConfigError."""
+    return [import_file(Path(each)) if each.endswith(".py") else each for each in allowed]
+
+
+def find_class(group: str, node: dict[str, Any], allowed: Iterable[str]) -> type:
+    """The class that `node` names, of our packages or an allowed one; no others are imported. Raises ConfigError."""
     target, kind = str(node.get("_target_")), SWAPPED[group.partition(".")[0]]
     key, package = f"{group}._target_={show(target)}", target.partition(".")[0]
-    if package not in (*PACKAGES, *import_allowed(allowed_packages)):
-        trust = f"--allow {package}.py for a run's folder, else allowed_packages=[{package}], of a file [{package}.py]"
-        raise ConfigError(f"{key}: is not in {' or '.join(PACKAGES)}; if you trust its code: {trust}")
+    if package not in (*PACKAGES, *import_allowed(allowed)):
+        trust = f"if you trust its code: --allow {package}.py"
+        raise ConfigError(f"{key}: is not in {' or '.join(PACKAGES)}; {trust}")
     try:
         cls = _import_class(target)
     except (Exception, SystemExit) as error:
@@ -103,54 +122,15 @@ def find_class(group: str, node: dict[str, Any], allowed_packages: list[str]) ->
     return cls
 
 
-def import_allowed(allowed_packages: list[str]) -> list[str]:
-    """The names of allowed packages and of the modules of allowed files, which are imported. Raises ConfigError."""
-    return [import_file(Path(each)) if each.endswith(".py") else each for each in allowed_packages]
-
-
 def _import_class(target: str) -> Any:
     module, _, name = target.rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
-def import_file(path: Path) -> str:
-    """Imports a file as the module of its name, once in a process; that name. Raises ConfigError."""
-    name, file = path.stem, Path(os.path.expanduser(path)).resolve()
-    if not file.is_file():
-        raise ConfigError(f"{path}: there is no such file in {file.parent}")
-    if not name.isidentifier():
-        raise ConfigError(f"{path}: is not a module's name; call it {re.sub('[^0-9A-Za-z]', '_', f'my_{name}')}.py")
-    there = sys.modules.get(name) or importlib.util.find_spec(name)
-    origin = getattr(there, "__file__", None) or getattr(there, "origin", None) or ""
-    if there and Path(origin).resolve() != file:
-        raise ConfigError(f"{path}: there is a module {name} already; give the file another name")
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, file)
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(sys.modules[name])
-        except (Exception, SystemExit) as error:
-            del sys.modules[name]
-            raise ConfigError(f"{path}: cannot be imported, {error_line(error, str(file))}") from None
-    return name
-
-
-def error_line(error: BaseException, file: str | None = None) -> str:
-    """An error and where it is: the last line of `file` that it passed through, or the last of all."""
-    frames = traceback.extract_tb(error.__traceback__)
-    frames = [frame for frame in frames if frame.filename == file] or frames
-    name, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (None, None)
-    if frames and not name:
-        name, line = frames[-1].filename, frames[-1].lineno
-    where = f"{Path(name).name}:{line}: " if name else ""
-    return f"{where}{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-
-
-def check_arguments(group: str, node: dict[str, Any], allowed_packages: list[str]) -> dict[str, Any]:
+def check_arguments(group: str, node: dict[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
     """`node` with every argument of its class, typed; so are schemes within it. Raises ConfigError."""
-    cls = find_class(group, node, allowed_packages)
-    parameters = dict(inspect.signature(cls).parameters)
-    parameters.pop("dims", None)
+    cls = find_class(group, node, allowed)
+    parameters = {key: each for key, each in inspect.signature(cls).parameters.items() if key != "dims"}
     checked = {"_target_": node["_target_"]}
     given = {key: value for key, value in node.items() if key not in ("_target_", "_partial_") and value != "???"}
     for key in given.keys() - parameters.keys():
@@ -158,7 +138,7 @@ def check_arguments(group: str, node: dict[str, Any], allowed_packages: list[str
         raise ConfigError(f"{group}.{key}={show(given[key])}: no such setting; {hint}")
     for key, parameter in parameters.items():
         if key in given:
-            checked[key] = _typed(f"{group}.{key}", given[key], parameter.annotation, allowed_packages)
+            checked[key] = _typed(f"{group}.{key}", given[key], parameter.annotation, allowed)
         elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             if parameter.default is parameter.empty:
                 raise ConfigError(f"{group}.{key}: not set; set {group}.{key}=…")
@@ -167,10 +147,10 @@ def check_arguments(group: str, node: dict[str, Any], allowed_packages: list[str
     return checked
 
 
-def _typed(key: str, value: Any, annotation: Any, allowed_packages: list[str]) -> Any:
+def _typed(key: str, value: Any, annotation: Any, allowed: Iterable[str]) -> Any:
     """`value` as `annotation` says; one that pydantic does not know is not checked. Raises ConfigError."""
     if annotation == SCHEME and _is_node(value):
-        return check_arguments(key, value, allowed_packages)
+        return check_arguments(key, value, allowed)
     if annotation == SCHEME or _is_node(value):
         raise ConfigError(f"{key}={show(value)}: must be a {'plain value' if _is_node(value) else 'scheme'}")
     try:
@@ -197,14 +177,9 @@ def is_own(node: dict[str, Any]) -> bool:
     return any(cls.__module__.partition(".")[0] not in PACKAGES for cls in classes(node))
 
 
-def build(group: str, node: dict[str, Any], *arguments: Any) -> Any:
-    """The object that a checked `node` describes. Raises ConfigError."""
-    with config_errors("task." if group == "task" else ""):
-        return _build(node, *arguments)
-
-
-def _build(node: dict[str, Any], *arguments: Any) -> Any:
-    settings = {key: functools.partial(_build, value) if _is_node(value) else value for key, value in node.items()}
+def build(node: dict[str, Any], *arguments: Any) -> Any:
+    """The object that a checked `node` describes."""
+    settings = {key: functools.partial(build, value) if _is_node(value) else value for key, value in node.items()}
     return _import_class(settings.pop("_target_"))(*arguments, **settings)
 
 
@@ -216,8 +191,17 @@ def config_errors(prefix: str = "") -> Iterator[None]:
     except ValueError as error:
         if (traceback.extract_tb(error.__traceback__)[-1].line or "raise").startswith("raise"):
             raise ConfigError(f"{prefix}{error}") from None
-        more = "of a scheme or task of your own, rope-lab check says more"
-        raise ConfigError(f"{prefix}{error_line(error)}; {more}") from None
+        raise ConfigError(f"{prefix}{error_line(error)}; of your own, rope-lab check says more") from None
+
+
+def error_line(error: BaseException, file: str | None = None) -> str:
+    """An error and where it is: the last line of `file` that it passed through, or the last of all."""
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    places = [place for place in places if place[0] == file] or places
+    if isinstance(error, SyntaxError):
+        places.append((error.filename, error.lineno))
+    where = f"{Path(places[-1][0]).name}:{places[-1][1]}: " if places else ""
+    return f"{where}{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def refusal(key: str, value: Any, errors: list[ErrorDetails]) -> str:

@@ -2,16 +2,14 @@
 
 import argparse
 import os
-import re
-from collections.abc import Iterable, Sequence
-from itertools import pairwise, product
-from pathlib import Path
+from collections.abc import Sequence
+from itertools import product
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString
 from hydra.errors import HydraException
 
-from rope_lab.text import ConfigError, near, nearest, show
+from rope_lab.text import ConfigError, first_line, near, nearest, show
 from rope_lab.train.instantiate import FILE, SWAPPED, Plugin, find_plugin, names
 from rope_lab.train.settings import declared
 
@@ -28,94 +26,69 @@ def read_arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("-c", "--cfg", choices=["job"])
-    parser.add_argument("-cd", "--config-dir", type=Path)
     given, unknown = parser.parse_known_intermixed_args(words)
     for word in unknown:
-        key, _, value = word.lstrip("-").partition("=")
-        name, after = _setting(key.replace("-", "_")), words[words.index(word) + 1 :]
-        if name and not value and after and not after[0].startswith("-"):
-            value = after[0]
-        if name:
-            raise ConfigError(f"{word}: a setting has no dashes, write {name}={value or '…'}")
-        raise ConfigError(f"{word}: there is no such option; write NAME=VALUE, {HELP}")
+        name = _setting(word.lstrip("-").partition("=")[0].replace("-", "_"))
+        hint = f"a setting has no dashes, write {name}=…" if name else f"there is no such option; {HELP}"
+        raise ConfigError(f"{word}: {hint}")
     return given
 
 
-def parse(words: Sequence[str], folders: Sequence[Path]) -> list[Override]:
-    """Overrides as Hydra reads them; the path of a plug-in may hold any character. Raises ConfigError.
-
-    folders: conf/, and others like it
-    """
-    parser, parsed, seen = OverridesParser.create(), [], {}
-    for before, word in pairwise(words):
-        if word.startswith(("=", ",")) or (before.endswith(("=", ",")) and "=" not in word):
-            whole = re.sub(r" *([=,]) *", r"\1", " ".join(words)).split()
-            raise ConfigError(f"write it without spaces: {next(each for each in whole if each not in words)}")
+def parse(words: Sequence[str]) -> list[Override]:
+    """Overrides as Hydra reads them; the path of a plug-in may hold any character. Raises ConfigError."""
+    parser, parsed, seen = OverridesParser.create(), [], set()
     for word in words:
-        group, _, value = word.partition("=")
-        if group in (*GROUPS, "seed") and group in seen:  # as a shell reads seed={0..4}
-            raise ConfigError(
-                f"{group} is given twice; several values are a sweep, write -m {group}={seen[group]},{value}"
-            )
-        seen[group] = value
-        file = FILE.fullmatch(value) if group in SWAPPED else None
-        is_file = file and os.path.isfile(os.path.expanduser(file["path"]))
+        key, _, value = word.partition("=")
+        if key in (*GROUPS, "seed") and key in seen:  # as a shell reads seed={0..4}
+            raise ConfigError(f"{key} is given twice; several values are a sweep, write -m {key}=A,B")
+        seen.add(key)
+        file = FILE.fullmatch(value) if key in SWAPPED else None
+        if file and os.path.isfile(os.path.expanduser(file["path"])):
+            value = QuotedString(value, Quote.single).with_quotes()
         try:
-            quoted = f"{group}={QuotedString(value, Quote.single).with_quotes()}" if is_file else word
-            parsed.append(parser.parse_override(quoted))
-            parsed[-1].input_line = word
+            parsed.append(parser.parse_override(f"{key}={value}" if file else word))
         except (HydraException, ValueError, RecursionError):
-            raise ConfigError(f"{show(word)}: {_unreadable(word, folders)}") from None
+            how = "write NAME=VALUE without spaces, a value with brackets or other signs in quotes, \"NAME='VALUE'\""
+            raise ConfigError(f"{show(word)}: cannot be read; {how}; {HELP}") from None
+        parsed[-1].input_line = word
     return parsed
 
 
-def _unreadable(word: str, folders: Sequence[Path]) -> str:
-    key, equals, value = re.sub("^([^=]+):", r"\1=", word).partition("=")
-    if equals and value.strip("=,;") != word.partition("=")[2]:
-        return f"did you mean {key}={value.strip('=,;')}?"
-    if equals:
-        return f"cannot be read; a value with brackets or other signs needs quotes, \"{key}='VALUE'\""
-    if name := _setting(word):
-        return f"did you mean {name}=…?"
-    meant = [f"{group}={name}" for group in GROUPS for name in near(word, names(group, folders))[:1]]
-    return f"did you mean {meant[0]}?" if meant else f"is not NAME=VALUE; {HELP}"
-
-
-def expand(words: Sequence[str], folders: Sequence[Path]) -> list[list[str]]:
+def expand(words: Sequence[str]) -> list[list[str]]:
     """The runs of a sweep, each as its overrides. Raises ConfigError."""
-    return [list(run) for run in product(*(_values(override, folders) for override in parse(words, folders)))]
+    return [list(run) for run in product(*map(_values, parse(words)))]
 
 
-def _values(override: Override, folders: Sequence[Path]) -> list[str]:
-    key, text, value = override.key_or_group, override.input_line, override.value()
+def _values(override: Override) -> list[str]:
+    text, value = override.input_line, override.value()
     if not override.is_sweep_override():
         return [text]
-    if override.is_interval_sweep():
-        raise ConfigError(f"{text}: an interval names no values; write a list, {key}=1,2, or '{key}=range(1,3)'")
-    there = names(key, folders)
     try:
-        values = value.filter(there) if isinstance(value, Glob) else list(override.sweep_string_iterator())
-    except ValueError as error:  # range(0,3,0)
-        raise ConfigError(f"{text}: {error}") from None
+        is_glob = isinstance(value, Glob)
+        values = value.filter(names(override.key_or_group)) if is_glob else list(override.sweep_string_iterator())
+    except (HydraException, ValueError) as error:  # interval(0,1), range(0,3,0)
+        raise ConfigError(f"{text}: {first_line(error)}") from None
     if not values:
-        hint = f"matches nothing; {nearest('', there, '')}" if there else "names no values; write a list"
-        raise ConfigError(f"{text}: {hint}")
+        raise ConfigError(f"{text}: names no values; write a list")
     return [f"{override.get_key_element()}={each}" for each in values]
 
 
-def check(parsed: Iterable[Override], folders: Sequence[Path]) -> list[Plugin]:
-    """The plug-ins that a run's overrides choose. Raises ConfigError if one names nothing that can be chosen."""
-    chosen = []
-    for override in parsed:
-        key, text = override.key_or_group, override.input_line
-        if key.startswith(("hydra.sweeper", "hydra/sweeper")):
-            raise ConfigError(f"{text}: values of a sweep are overrides: a list, seed=0,1, or 'seed=range(0,2)'")
-        if override.is_sweep_override() and not is_hydra(text):
-            as_list = f"; a list is written {key}=[{text.partition('=')[2]}]" if "." in key else ""
-            raise ConfigError(f"{text}: several values are a sweep, add -m{as_list}")
-        if key in GROUPS:
-            chosen += _chosen(key, override, folders)
-    return chosen
+def chosen(override: Override) -> Plugin | None:
+    """The plug-in that an override of one run chooses, if it does. Raises ConfigError if there is no such choice."""
+    key, text, value = override.key_or_group, override.input_line, override.value()
+    if (override.is_sweep_override() and not is_hydra(text)) or (key in GROUPS and isinstance(value, list)):
+        values = text.partition("=")[2]
+        as_list = f"; a list is written {key}=[{values}]" if "." in key else ""
+        raise ConfigError(f"{text}: several values are a sweep, write -m {key}={values.strip('[]')}{as_list}")
+    if key not in GROUPS:
+        return None
+    name = "none" if value is None else str(value)
+    plugin = find_plugin(key, name) if key in SWAPPED else None
+    if value is None or (not plugin and name not in names(key)):
+        is_file = key in SWAPPED and os.path.isfile(f"{name}.py")
+        hint = f"did you mean {key}=./{name}.py?" if is_file else nearest(name, names(key), "")
+        raise ConfigError(f"{key}={show(value)}: there is no such file in conf/{key}/; {hint}")
+    return plugin
 
 
 def is_hydra(word: str) -> bool:
@@ -137,19 +110,3 @@ def meant(key: str) -> str:
     close = close or [name for name, help in SETTINGS.items() if " " in words and words in help]
     hint = f"did you mean {' or '.join(close[:3])}?" if close else HELP
     return f"there is no such setting; {hint}"
-
-
-def _chosen(key: str, override: Override, folders: Sequence[Path]) -> list[Plugin]:
-    """The plug-in that a choice names, if it names one. Raises ConfigError if there is nothing of that name."""
-    text, value, there = override.input_line, override.value(), names(key, folders)
-    if override.is_delete() or override.is_add():
-        raise ConfigError(f"{text}: a run needs one; choose it with {key}=…")
-    if isinstance(value, list):
-        raise ConfigError(f"{text}: several values are a sweep, write -m {key}={','.join(map(str, value))}")
-    name = "none" if value is None else str(value)
-    plugin = find_plugin(key, name, folders) if key in SWAPPED else None
-    if value is None or (not plugin and name not in there):
-        is_file = key in SWAPPED and Path(f"{name}.py").is_file()
-        hint = f"did you mean {key}=./{name}.py?" if is_file else nearest(name, there, "")
-        raise ConfigError(f"{key}={show(value)}: there is no such file in conf/{key}/; {hint}")
-    return [plugin] if plugin else []

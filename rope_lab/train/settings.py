@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 CORES = os.cpu_count() or 1
 
 # Settings that say where and how a run is made here, and change none of its numbers: a record does not hold them.
-LOCAL = ("init_from", "threads", "out", "fresh", "other_code", "stop_at", "allowed_packages", "wandb")
+LOCAL = ("init_from", "threads", "out", "fresh", "other_code", "stop_at", "wandb")
 
 
 def _rising(value: Any) -> Any:
@@ -21,7 +21,6 @@ def _rising(value: Any) -> Any:
     return values
 
 
-STEPS = 99_999_999  # the names of checkpoints have eight digits
 CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 group = dataclass(config=CHECKED, kw_only=True, frozen=True)
 Text = Annotated[str, Field(min_length=1)]
@@ -117,9 +116,6 @@ class Settings:
     fresh: bool = about("delete what is recorded of this run and start over")
     other_code: bool = about("resume a run although the code has changed since")
     stop_at: float | None = about("when to save the run and stop, in seconds since 1970; null: at its end", ge=0)
-    allowed_packages: list[str] = about(
-        "packages besides rope_lab and tasks, or files, whose classes task and position may name: their code runs"
-    )
     wandb: Wandb
 
 
@@ -138,6 +134,8 @@ class Config(Settings):
 
     names: Names
     parent: dict[str, str | int] | None = None  # ids and scheme of the run of init_from, and its steps
+    # Files, and packages besides rope_lab and tasks, whose classes task and position may name: their code runs.
+    allowed_packages: list[str] = dataclasses.field(default_factory=list)
     overrides: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
 
