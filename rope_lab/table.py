@@ -14,19 +14,17 @@ from typing import Annotated
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BeforeValidator, ConfigDict, StringConstraints, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
 from rope_lab.files import read_file
 from rope_lab.launch import sweep
-from rope_lab.launch.job import EXIT_BAD_CONFIG, Job
-from rope_lab.places import ROOT
+from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results import studies
-from rope_lab.results.kept import read_kept
 from rope_lab.results.studies import Study
 from rope_lab.seeds import Seeds
-from rope_lab.text import ConfigError, argument_parser, first_line, nearest, say, show
+from rope_lab.text import ConfigError, argument_parser, first_line, nearest, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
 from rope_lab.train.overrides import is_hydra
@@ -69,7 +67,7 @@ class Table:
     """Blocks of runs, the most informative first, and their subject in a line."""
 
     about: str
-    blocks: list[Block]
+    blocks: Annotated[list[Block], Field(min_length=1)]
 
     def runs(self, schemes: Sequence[str]) -> list[list[str]]:
         """The overrides of each run; `schemes`: the names of all that there are."""
@@ -116,23 +114,15 @@ def runs_of(name: str) -> list[list[str]]:
     return load(path).runs(names("position"))
 
 
-def unkept(jobs: Sequence[Job], folder: Path) -> list[Job]:
-    """The jobs of which the records kept in `folder`, and in the folders in it, hold no finished run."""
-    kept = [run for path in (folder, *folder.glob("*/")) for run in read_kept(path)[0]]
-    finished = {run.run_id for run in kept if run.status == "finished"}
-    return [job for job in jobs if sweep.identity(job.cfg).run_id not in finished]
-
-
 def run() -> int:
-    """Runs what is missing of the table that the command line names; an exit status. Raises ConfigError."""
+    """Run what is missing of the table that the command line names; an exit status. Raises ConfigError."""
     about = [__doc__ or "", "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of"]
     about += [f"  {name:<8} {load(path).about}" for name, path in paths().items()]
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
-    parser.add_argument("--jobs", type=int, default=-1, help=f"parallel runs (default: one per core, {config.CORES})")
+    parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {config.CORES})")
     parser.add_argument("--minutes", type=float, help="stop after so long, with checkpoints")
     parser.add_argument("--list", action="store_true", help="run nothing, only list what is missing")
-    parser.add_argument("--unkept", action="store_true", help="skip runs that results/ keeps as finished")
     parser.add_argument("overrides", nargs="*", default=[], help="settings of all runs: wandb.mode=disabled")
     given = parser.parse_intermixed_args()
 
@@ -140,22 +130,16 @@ def run() -> int:
     hydra = [word for word in given.overrides if is_hydra(word)]
     extra = [word for word in given.overrides if word not in hydra]
     chosen = {word.partition("=")[0] for words in table for word in words}
-    for word in extra:
-        if (key := word.lstrip("+~").partition("=")[0]) == "fresh":
-            raise ConfigError("fresh: a table runs what is missing; out=FOLDER runs all of it again, elsewhere")
-        if key in chosen:
-            raise ConfigError(f"{word}: the table sets it")
+    if twice := [word for word in extra if word.lstrip("+~").partition("=")[0] in chosen]:
+        raise ConfigError(f"{twice[0]}: the table sets it")
     if not any(word.startswith("hydra/launcher=") for word in hydra):
-        hydra = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={given.jobs}", *hydra]
-    elif given.jobs != -1:
-        raise ConfigError(f"--jobs {given.jobs}: a launcher has settings of its own, hydra.launcher.n_jobs of joblib")
+        hydra.append("hydra/launcher=joblib")
+    if given.jobs is not None:
+        hydra.append(f"hydra.launcher.n_jobs={given.jobs}")
     if given.minutes is not None:
         extra.append(f"stop_at={time.time() + 60 * given.minutes}")
     settings = sweep.launcher_settings(hydra)
     jobs = sweep.compose_jobs([[*words, *extra] for words in table])
-    if given.unkept:
-        whole, jobs = jobs, unkept(jobs, ROOT / "results")
-        say(f"{len(whole) - len(jobs)} of {len(whole)} runs are kept in results/ and left out")
     return sweep.launch(jobs, settings, Path(given.table).stem, begin=not given.list)
 
 

@@ -195,11 +195,3 @@ def test_a_ray_of_two_machines_one_of_which_dies(tmp_path, reference):
         kill_session(machines[1])
         assert process.wait(300) == 0, (tmp_path / "err").read_text()
     assert {path.name: metrics_of(path) for path in tmp_path.glob("runs/substring*")} == reference
-
-
-@pytest.mark.parametrize("key", ["num_gpus", "num_cpus"])
-def test_what_ray_cannot_do_is_one_line_and_nothing_begins(tmp_path, key):
-    pytest.importorskip("ray", reason="not installed; make ray")
-    process = started(tmp_path, dict(os.environ), "hydra/launcher=ray", f"hydra.launcher.ray.remote.{key}=64")
-    assert process.wait(100) == 2
-    assert (tmp_path / "err").read_text() == f"hydra.launcher.ray.remote.{key}=64: no machine of this Ray has so many\n"

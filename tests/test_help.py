@@ -3,8 +3,8 @@
 import pytest
 from conftest import SCHEMES, TASKS
 
-from rope_lab.launch import main
 from rope_lab.text import flat, show
+from rope_lab.train import __main__ as main
 from rope_lab.train import help
 from rope_lab.train.config import declared, load
 from rope_lab.train.instantiate import SWAPPED

@@ -1,7 +1,5 @@
 """A whole comparison as one command that can be stopped and given again."""
 
-from dataclasses import replace
-
 import pytest
 from conftest import ROOT, SCHEMES, TINY
 from trained import command
@@ -11,7 +9,7 @@ from rope_lab.launch import sweep
 from rope_lab.results import studies
 from rope_lab.results.__main__ import main as results
 from rope_lab.results.folders import read
-from rope_lab.results.kept import keep
+from rope_lab.results.kept import read_kept
 from rope_lab.results.plan import main as plan
 from rope_lab.train import run as runs
 
@@ -45,12 +43,8 @@ def test_each_cell_is_run_once_and_not_again(run, tmp_path):
     assert first.stdout.count("finished after 6 steps") == 2
     assert first.stdout.index("run 1 of 2 · rope") < first.stdout.index("run 2 of 2")
     assert again.stdout.startswith("2 of 2 runs have ended before\nmine: 2 of 2 runs finished\n  rope   1 run · ")
-    weights = next((tmp_path / "runs").glob("*rope-*")) / "weights.safetensors"
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[:100])
-    assert run("mine.yaml", "--list").stdout.count("  damaged at step 6: rope") == 1
-    assert "mine: 2 of 2 runs finished" in run("mine.yaml", BASIC).stdout
-    assert len(weights.read_bytes()) == len(whole)
+    (next((tmp_path / "runs").glob("*rope-*")) / "run.json").unlink()
+    assert run("mine.yaml", "--list").stdout.count("  not run: rope\n") == 1
 
 
 def test_runs_go_side_by_side_in_processes_of_their_own_with_the_same_numbers(run, tmp_path):
@@ -111,11 +105,11 @@ def test_a_table_that_is_wrong_is_one_line_before_a_run_begins(run, tmp_path, co
     [
         (["qiuck"], "did you mean quick?"),
         (["nowhere.yaml"], "cannot be read (No such file or directory)"),
-        (["mine.yaml", "fresh=true"], "out=FOLDER runs all of it again"),
         (["mine.yaml", "position=none"], "position=none: the table sets it"),
         (["mine.yaml", "hydra/launcher=slurm"], "submitit_slurm; look at hydra/launcher=slurm"),
         (["mine.yaml", "hydra/launcher=joblib", "hydra.launcher.n_jbos=3"], "hydra.launcher.n_jbos"),
-        (["mine.yaml", "hydra/launcher=joblib", "--jobs", "2"], "hydra.launcher.n_jobs"),
+        (["mine.yaml", "hydra/launcher=joblib", "--jobs", "0"], "hydra.launcher.n_jobs=0: must be a number of runs"),
+        (["mine.yaml", "hydra/launcher=ray", "--jobs", "2"], "hydra.launcher.n_jobs"),
     ],
 )
 def test_arguments_that_are_wrong_are_one_line(run, arguments, remedy):
@@ -137,23 +131,6 @@ def test_tables_and_schemes_of_ones_own(run, tmp_path):
     assert sorted(path.name.split("-")[1] for path in (tmp_path / "runs").iterdir()) == ["alibi", "of_a_table"]
 
 
-def test_what_is_kept_can_be_left_out(run, tmp_path):
-    """Of the runs that have finished; a run under other settings is another run."""
-    jobs = sweep.compose_jobs([[*words, *TINY] for words in table.load(tmp_path / "mine.yaml").runs([])])
-    others = sweep.compose_jobs([[*job.cfg.overrides, "train.lr=1e-5"] for job in jobs])
-    run("mine.yaml", BASIC)
-    found, _ = read(tmp_path / "runs")
-    for folder in ("kept", "cut"):
-        (tmp_path / folder).mkdir()
-    keep(found[:1], tmp_path / "kept")
-    left = [job for job in jobs if job.cfg.names.position != found[0].position]
-    for folder in (tmp_path / "kept", tmp_path):
-        assert table.unkept(jobs, folder) == left
-    assert table.unkept(others, tmp_path / "kept") == others
-    keep([replace(run, status="interrupted") for run in found], tmp_path / "cut")
-    assert table.unkept(jobs, tmp_path / "cut") == jobs
-
-
 KEPT = ["train.precision=bfloat16", "device=cpu"]
 
 
@@ -163,7 +140,8 @@ def test_kept_runs_are_what_they_were_whatever_settings_came_later():
     others = [["task=substring_by_index", name, "seed=0", "scale=quick"] for name in every]
     quick = [words for words in table.runs_of("quick") if "seed=0" in words]
     jobs = sweep.compose_jobs([[*words, *KEPT] for words in [*quick, *others]])
-    assert table.unkept(jobs, ROOT / "results") == []
+    kept = {run.run_id for folder in (ROOT / "results", *(ROOT / "results").glob("*/")) for run in read_kept(folder)[0]}
+    assert not {job.identity.run_id for job in jobs} - kept
 
 
 @pytest.mark.slow

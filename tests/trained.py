@@ -25,10 +25,10 @@ import yaml
 from conftest import SCHEMES, only_folder
 from torch.utils._pytree import tree_leaves
 
-from rope_lab.launch.main import command_line
 from rope_lab.model.positions import Dims, PositionScheme
 from rope_lab.train import checkpoint, config, instantiate, signals
 from rope_lab.train import loop as train
+from rope_lab.train.__main__ import command_line
 
 
 def load(*overrides: str) -> config.Config:

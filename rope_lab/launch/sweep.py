@@ -6,8 +6,7 @@ import shlex
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,37 @@ from omegaconf import OmegaConf
 
 from rope_lab.identity import Identity
 from rope_lab.launch import clusters, pool
-from rope_lab.launch.job import EXIT_FAILED, Job
+from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.text import ConfigError, say, short_path
 from rope_lab.train import config
 from rope_lab.train import run as runs
 from rope_lab.train.config import CORES, Config
-from rope_lab.train.console import SHOWN, program
+from rope_lab.train.console import SHOWN, Place, program
 from rope_lab.train.failures import same_command
 from rope_lab.train.instantiate import SWAPPED, is_own
 from rope_lab.train.signals import Stop
 from rope_lab.train.trainer import resolve
 
 ENDS = ("finished", "diverged")
-Contents = clusters.Contents
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run of a sweep, and what tells it from the others, `rope seed=1`."""
+
+    cfg: Config
+    label: str
+
+    @property
+    def identity(self) -> Identity:
+        """Its identity, as far as this machine can resolve its settings: a cluster may have other devices."""
+        with suppress(ConfigError):
+            return config.identity(resolve(self.cfg))
+        return config.identity(self.cfg)
+
+    @property
+    def folder(self) -> Path:
+        return runs.out_folder(self.cfg) / self.identity.run_name
 
 
 def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
@@ -43,8 +60,7 @@ def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
 def compose_jobs(every: Sequence[list[str]]) -> list[Job]:
     """A job for each run, once for each run id. Raises ConfigError."""
     said = [dict(word.split("=", 1) for word in words if "=" in word) for words in every]
-    keys = {key for each in said for key in each}
-    differ = {key for key in keys if len({each.get(key) for each in said}) > 1}
+    same = set.intersection(*(set(values.items()) for values in said))
     jobs: dict[str, Job] = {}
     for words, values in zip(every, said, strict=True):
         seed = values.get("seed", "")
@@ -54,10 +70,11 @@ def compose_jobs(every: Sequence[list[str]]) -> list[Job]:
         else:
             cfg = _load(*words)
         parent = cfg.init_from and str(Path(cfg.init_from).expanduser().absolute())
-        cfg = replace(cfg, out=str(runs.out_folder(cfg)), init_from=parent)
-        own = {key: value for key, value in values.items() if key in differ}
-        label = (value if key in SWAPPED else f"{key}={value}" for key, value in own.items())
-        jobs.setdefault(identity(cfg).run_id, Job(cfg, " ".join(label)))
+        label = (
+            value if key in SWAPPED else f"{key}={value}" for key, value in values.items() if (key, value) not in same
+        )
+        job = Job(replace(cfg, out=str(runs.out_folder(cfg)), init_from=parent), " ".join(label))
+        jobs.setdefault(job.identity.run_id, job)
     if len(jobs) < len(every):
         say(f"{len(every) - len(jobs)} of {len(every)} runs are listed more than once, and launched once")
     return list(jobs.values())
@@ -68,110 +85,90 @@ def _load(*words: str) -> Config:
     return config.load(*words)
 
 
-def identity(cfg: Config) -> Identity:
-    """The identity of a run, as far as this machine can resolve its settings: a cluster may have other devices."""
-    with suppress(ConfigError):
-        cfg = resolve(cfg)
-    return config.identity(cfg)
-
-
-def folder_of(cfg: Config) -> Path:
-    return runs.out_folder(cfg) / identity(cfg).run_name
-
-
-def recorded(folder: Path) -> dict[str, Any]:
-    """Content of run.json, {} if there is none; the status is `damaged` if the other files of an ended run differ."""
-    content = runs.read(folder) or {}
-    if content.get("status") in ENDS and not runs.is_whole(folder, content):
-        return content | {"status": "damaged"}
-    return content
-
-
 def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", begin: bool = True) -> int:
-    """Runs what has not ended, reports on all jobs, and returns an exit status: 0 if all have ended.
+    """Run what has not ended, report on all jobs, and return an exit status: 0 if all have ended.
 
     settings: of the launcher
     begin:    False: only report
 
     Raises ConfigError if the launcher cannot begin.
     """
-    folders = [folder_of(job.cfg) for job in jobs]
-    contents = dict(enumerate(map(recorded, folders)))
+    folders = [job.folder for job in jobs]
+    contents = [runs.read(folder) or {} for folder in folders]
     waiting = [i for i, job in enumerate(jobs) if job.cfg.fresh or contents[i].get("status") not in ENDS]
     if len(waiting) < len(jobs):
         say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs have ended before")
     with Stop() as stopping:
         if waiting and begin:
-            returned = _begin([jobs[i] for i in waiting], settings, stopping)
-            for n, i in enumerate(waiting):
-                content = returned.get(n) or recorded(folders[i])
+            _begin([jobs[i] for i in waiting], settings, stopping)
+            for i in waiting:
+                content = runs.read(folders[i]) or {}
                 contents[i] = {} if jobs[i].cfg.fresh and content == contents[i] else content  # if it was not begun
         say(summary(jobs, contents, name))
     if stopping.caught:
         return 128 + stopping.caught
-    return 0 if all(content.get("status") in ENDS for content in contents.values()) else EXIT_FAILED
+    return 0 if all(content.get("status") in ENDS for content in contents) else EXIT_FAILED
 
 
-def _begin(jobs: list[Job], settings: dict[str, Any], stopping: Stop) -> Contents:
-    """Hands jobs to the launcher that `_target_` names. Returns when no run is under way."""
-    launcher, out = settings["_target_"].rpartition(".")[2], runs.out_folder(jobs[0].cfg)
-    cpus = settings.get("cpus_per_task") or settings.get("ray", {}).get("remote", {}).get("num_cpus")
-    at_once = settings.get("n_jobs", max(1, int(CORES // (cpus or CORES))))
-    if at_once not in range(-1, 1000) or at_once == 0:
+def _begin(jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop) -> None:
+    """Hand runs to the launcher that `_target_` names. Returns when none is under way."""
+    launcher, at_once, threads = settings["_target_"].rpartition(".")[2], settings.get("n_jobs", 1), None
+    if at_once != -1 and at_once not in range(1, 1000):
         raise ConfigError(f"hydra.launcher.n_jobs={at_once}: must be a number of runs, -1 for one per core")
     at_once = CORES if at_once == -1 else at_once
-    if cpus or at_once > 1:
-        jobs = [replace(job, threads=max(1, int(cpus or CORES // at_once))) for job in jobs]
-    if launcher == "BasicLauncher":
-        return pool.in_turn(jobs, stopping)
-    if launcher not in ("in_children", "on_ray", "on_slurm"):
-        raise ConfigError(f"{settings['_target_']}: is not a launcher of rope_lab's; docs/clusters.md names them")
+    if cpus := settings.get("cpus_per_task") or settings.get("ray", {}).get("remote", {}).get("num_cpus"):
+        at_once, threads = max(1, int(CORES // cpus)), max(1, int(cpus))
+    elif at_once > 1:
+        threads = max(1, CORES // at_once)
+    every, parallel = [], launcher != "BasicLauncher" and (launcher != "in_children" or at_once > 1)
+    for i, job in enumerate(jobs):
+        heading = f"run {i + 1} of {len(jobs)}" + f" · {job.label}" * bool(job.label)
+        place = Place(job.label, heading, parallel)
+        every.append((replace(job.cfg, threads=job.cfg.threads or threads), place))
     try:
-        logs = None
-        if "submitit_folder" in settings:
-            logs = Path(settings["submitit_folder"] or out / "sweeps" / datetime.now().strftime("%Y%m%d-%H%M%S"))
-            say(f"the output of the runs is in {short_path(logs)}")
-        (logs or out).mkdir(parents=True, exist_ok=True)  # a machine that does not see `out` is noticed
-        if launcher == "in_children":
-            return pool.in_children(jobs, stopping, at_once, logs)
-        return getattr(clusters, launcher)(jobs, stopping, settings, logs)
+        Path(jobs[0].cfg.out).mkdir(parents=True, exist_ok=True)  # a machine that does not see it is noticed
+        if launcher == "BasicLauncher":
+            pool.in_turn(every, stopping)
+        elif launcher == "in_children":
+            pool.in_children(every, stopping, at_once)
+        elif launcher in ("on_ray", "on_slurm"):
+            getattr(clusters, launcher)(every, stopping, settings)
+        else:
+            raise ConfigError(f"{settings['_target_']}: is not a launcher of rope_lab's; docs/clusters.md names them")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed; docs/clusters.md says how") from None
     except OSError as error:
         raise ConfigError(f"{error.filename}: cannot be used ({error.strerror}); set out=FOLDER") from None
 
 
-def summary(jobs: Sequence[Job], contents: Contents, name: str) -> str:
+def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str) -> str:
     """How many runs have finished, a line for each that has not, the means of the others, and what to do next."""
-    finished = [i for i in range(len(jobs)) if contents[i].get("status") == "finished"]
-    lines = [f"{name}: {len(finished)} of {len(jobs)} runs finished"]
-    for i in range(len(jobs)):
-        if i not in finished:
-            content = contents[i]
-            how = content.get("status", "not run").replace("running", "still running, or killed,")
-            how += f" at step {content['progress']['steps']}" if "progress" in content else ""
-            how += f", {content['error']}" if "error" in content else ""
-            lines.append(f"  {how}: {jobs[i].label or ' '.join(jobs[i].cfg.overrides)}")
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for i in finished:
-        row = " ".join(word for word in jobs[i].label.split() if not word.startswith("seed="))
-        rows.setdefault(row or jobs[i].cfg.names.position, []).append(contents[i]["metrics"])
+    lines: list[str] = []
+    rows: dict[str, list[dict[str, float]]] = {}  # metrics of runs that differ in their seed alone
+    for job, content in zip(jobs, contents, strict=True):
+        status = content.get("status", "not run")
+        if status == "finished":
+            row = " ".join(word for word in job.label.split() if not word.startswith("seed="))
+            rows.setdefault(row or job.cfg.names.position, []).append(content["metrics"])
+            continue
+        how = status.replace("running", "still running, or killed,")
+        how += f" at step {content['progress']['steps']}" if "progress" in content else ""
+        how += f", {content['error']}" if "error" in content else ""
+        lines.append(f"  {how}: {job.label or ' '.join(job.cfg.overrides)}")
+    lines.insert(0, f"{name}: {sum(map(len, rows.values()))} of {len(jobs)} runs finished")
     for row, its in rows.items():
-        values = {key: [metrics[key] for metrics in its if key in metrics] for key in SHOWN}
-        means = " · ".join(_mean(key, numbers) for key, numbers in values.items() if numbers)
-        lines.append(f"  {row:<{max(map(len, rows))}}  {len(its)} run{'s' * (len(its) > 1)} · {means}")
-    if any(content.get("status") not in ENDS for content in contents.values()):
+        line = f"  {row:<{max(map(len, rows))}}  {len(its)} run{'s' * (len(its) > 1)}"
+        for key, (title, form) in SHOWN.items():
+            if values := [metrics[key] for metrics in its if key in metrics]:
+                line += f" · {title} {sum(values) / len(values):{form}}"
+                line += f" (min {min(values):{form}} to max {max(values):{form}})" if len(values) > 1 else ""
+        lines.append(line)
+    if any(content.get("status") not in ENDS for content in contents):
         lines.append(f"{same_command(any(job.cfg.fresh for job in jobs))} runs what is missing")
-    if finished:
+    if rows:
         out = shlex.quote(short_path(Path(jobs[0].cfg.out)))
-        own = {jobs[i].cfg.names.position for i in finished if is_own(jobs[i].cfg.position)}
+        own = {job.cfg.names.position for job in jobs if is_own(job.cfg.position)}
         contender = f" --contender {shlex.quote(*own)}" if len(own) == 1 else ""
         lines.append(f"tables and figures: {program('rope-lab')} results {out}{contender}")
         lines.append(f"verdicts and charts: {program('rope-lab')} report {out}{contender}")
     return "\n".join(lines)
-
-
-def _mean(key: str, values: list[float]) -> str:
-    title, form = SHOWN[key]
-    ends = f" (min {min(values):{form}} to max {max(values):{form}})" if len(values) > 1 else ""
-    return f"{title} {sum(values) / len(values):{form}}{ends}"

@@ -1,9 +1,49 @@
 """Trains one run: `python -m rope_lab.train [overrides]`, or with `-m` a sweep of them."""
 
-from rope_lab.launch.main import command_line
-from rope_lab.train.signals import ignore
+import sys
+from dataclasses import asdict
 
-try:
-    command_line()
-finally:
-    ignore()
+from omegaconf import OmegaConf
+
+from rope_lab.launch import job, sweep
+from rope_lab.launch.job import EXIT_BAD_CONFIG
+from rope_lab.text import ConfigError, say
+from rope_lab.train import config, distributed, help
+from rope_lab.train.overrides import expand, is_hydra, read_arguments
+from rope_lab.train.signals import Stop, ignore
+
+
+def command_line(words: list[str] | None = None) -> None:
+    """Does what the command line asks for; of several processes of torchrun the first answers.
+
+    A mistake in it is one line, and the process exits.
+    """
+    status, muted = 0, distributed.mute_others()
+    try:
+        given = read_arguments(sys.argv[1:] if words is None else words)
+        overrides = given.overrides
+        if given.help:
+            say(help.text([] if given.multirun else overrides))
+        elif given.cfg:
+            say(OmegaConf.to_yaml(asdict(config.load(*overrides))))
+        elif not given.multirun:
+            status = job.run(config.load(*overrides), Stop())
+        elif distributed.launched() > 1:
+            raise ConfigError("torchrun trains one run: leave -m out, or train a sweep's runs one to a process")
+        else:
+            own = [word for word in overrides if is_hydra(word)]
+            rest = [word for word in overrides if word not in own]
+            launcher = sweep.launcher_settings(own)
+            status = sweep.launch(sweep.compose_jobs(expand(rest)), launcher)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        status = EXIT_BAD_CONFIG
+    if status and not (muted and status == EXIT_BAD_CONFIG):  # torchrun would end the process that says why
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    try:
+        command_line()
+    finally:
+        ignore()

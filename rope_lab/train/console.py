@@ -26,7 +26,7 @@ class Place:
     """The place of a run among others that a sweep runs.
 
     label:    what tells it from the others, `rope seed=1`
-    heading:  shown when it begins, `run 3 of 12, 4 min left · rope seed=1`; empty: task, scheme, size
+    heading:  shown when it begins, `run 3 of 12 · rope seed=1`; empty: task, scheme, size
     parallel: whether others use the same screen at the same time
     """
 
