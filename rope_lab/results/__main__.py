@@ -23,7 +23,7 @@ from rope_lab.results.folders import folders_of_runs, is_kept, read
 from rope_lab.results.frame import tidy
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
-from rope_lab.results.pages import Content, publish, text
+from rope_lab.results.pages import Content, publish, shown, text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run, differing, first_three
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
@@ -76,12 +76,13 @@ def main(arguments: list[str] | None = None) -> None:
         runs, kept_problems = read(out)
         problems += kept_problems
 
-    groups, asked = group(runs, published), None
+    groups = group(runs, published)
     if given.against == against.PARENT:
-        asked, given.against = against.parents(groups), None
+        say(shown(against.parents(groups)))
+        return
     if asks or (published.compares and not is_kept(out)):
         groups = group(runs, published := against.question(published, groups, given.contender, given.against))
-    content = Content(groups, published, problems, studied, asked)
+    content = Content(groups, published, problems, studied)
     say(text(content))
     if hint := against.hint(published, groups):
         say(hint)

@@ -36,14 +36,12 @@ class Content:
 
     outcomes: of the plan in the folder
     problems: what could not be read or counted
-    asked:    the answer to `--against`, which comes first
     """
 
     groups: list[Group]
     published: Published
     problems: list[str] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
-    asked: Section | None = None
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
@@ -81,8 +79,8 @@ class Content:
 
 def text(content: Content) -> str:
     """Everything as Markdown, without figures."""
-    sections = [_joined(_section(content.sections[each])) for each in content.shown]
-    return _joined([_asked(content), _verdicts(content), *sections, _problems(content)]) + "\n"
+    sections = [shown(content.sections[each]) for each in content.shown]
+    return _joined([_verdicts(content), *sections, _problems(content)]) + "\n"
 
 
 def publish(out: Path, content: Content) -> list[Path]:
@@ -99,7 +97,7 @@ def publish(out: Path, content: Content) -> list[Path]:
     links = {each: name for each, (name, _) in drawn.items()}
     made = {page: _sections(content, shown, links) for page, shown in pages.items()}
     files = dict(drawn.values())
-    parts = [_asked(content)]
+    parts = []
     if content.has_forest:
         files[figures.FOREST] = figures.forest(content.verdicts, content.published.titles[0])
         parts.append(_figure(figures.FOREST))
@@ -113,10 +111,6 @@ def publish(out: Path, content: Content) -> list[Path]:
     for path, piece in [*((out / "figures" / name, svg) for name, svg in files.items()), *pieces.items()]:
         write_whole(path, piece)
     return list(pieces)
-
-
-def _asked(content: Content) -> str:
-    return _joined(_section(content.asked)) if content.asked else ""
 
 
 def _verdicts(content: Content) -> str:
@@ -135,6 +129,11 @@ def _sections(content: Content, shown: Sequence[Group | Sweep], links: Links) ->
         heading, body = _section(content.sections[each], links.get(each))
         parts += [heading, *(_folded("Tables and figures", [body]) if parts else [body])]
     return _joined(parts)
+
+
+def shown(section: Section) -> str:
+    """A section as Markdown, without its figure."""
+    return _joined(_section(section))
 
 
 def _section(section: Section, figure: str | None = None) -> tuple[str, str]:
