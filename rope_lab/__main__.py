@@ -11,9 +11,14 @@ from rope_lab.text import nearest
 GROUPS = {  # what one does, and the modules of its commands
     "Train": ("train", "sweep", "table"),
     "Look at runs": ("list", "results", "report", "sample", "probe", "rm"),
-    "Add and ask": ("check", "plan", "power", "bench"),
+    "Add and ask": ("check", "plan", "power", "scores", "bench"),
 }
-MODULES = {"sweep": "train", "plan": "results.plan", "power": "results.power"}  # others have the name of the command
+MODULES = {
+    "sweep": "train",
+    "plan": "results.plan",
+    "power": "results.power",
+    "scores": "results.scores",
+}  # else the name
 ABOUT = {"train": "Trains one run", "sweep": "Trains every combination of settings: `rope-lab train -m`"}
 HELP = """\
 rope-lab compares position encodings of small transformers. A first session:

@@ -1,0 +1,130 @@
+"""Every scheme on every task: `rope-lab scores`, the page results/scores.md and its heat map.
+
+A score is the share of problems right; on a task that is compared by its loss, e^(−loss), the geometric mean of the
+probabilities that a model gives to the right tokens. Each task's column is the recipe under which most schemes were
+run, of all kept runs; schemes with fewer than three seeds are left out.
+"""
+
+import math
+import sys
+from collections import Counter
+from pathlib import Path
+from textwrap import fill
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from rope_lab.files import make_folder, read_file, write_whole
+from rope_lab.places import RESULTS
+from rope_lab.results.figures import WIDTH, rendered, styled
+from rope_lab.results.folders import read
+from rope_lab.results.groups import Group, group, numbers
+from rope_lab.results.kept import KEPT
+from rope_lab.results.published import Published, rank
+from rope_lab.results.stats import t_interval
+from rope_lab.results.tables import NONE, Table, bullets, markdown
+from rope_lab.text import argument_parser, errors_as_exit, say
+
+FEWEST = 3  # seeds
+PAGE, MAP = "scores.md", "scores.svg"
+HEAD = """# Every scheme on every task
+
+Written by `rope-lab scores` from all kept runs: {} models. A score is the share of problems right, or e^(−loss) where a
+task is compared by its loss: 1 is perfect in both. Each cell is the mean over seeds with half of its 95% interval.
+Columns differ in difficulty, so compare within a column. Colours run from the worst to the best of each column.
+Learning rates are those of the recipes, not searched for each scheme; no test was planned.
+
+![scores of every scheme on every task](figures/scores.svg)
+"""
+
+
+def columns(groups: list[Group]) -> list[Group]:
+    """Of each task, the group in which most schemes have enough seeds; of several, the first."""
+    found: dict[str, list[Group]] = {}
+    for g in groups:
+        if len(scores(g)) > 1:
+            found.setdefault(g.report.title, []).append(g)
+    chosen = [max(each, key=lambda g: len(scores(g))) for each in found.values()]
+    return sorted(chosen, key=lambda g: (rank(g.published.tasks, g.task), g.scale))
+
+
+def scores(g: Group) -> dict[str, pd.Series]:
+    """The score of each seed of each scheme that has enough of them."""
+    by_scheme = {scheme: g.of(scheme).value / g.metric.times for scheme in g.schemes}
+    kept = {scheme: each for scheme, each in by_scheme.items() if len(each) >= FEWEST}
+    return kept if g.metric.share else {scheme: np.exp(-each) for scheme, each in kept.items()}
+
+
+def table(shown: list[Group], published: Published) -> Table:
+    """A row a scheme and a column a task."""
+    found = {heading(g): scores(g) for g in shown}
+    rows = []
+    for scheme in schemes(shown, published):
+        row = {"scheme": published.title(scheme)}
+        for title, of in found.items():
+            interval = t_interval(of[scheme]) if scheme in of else None
+            row[title] = f"{interval.mean:.3f} ± {interval.high - interval.mean:.3f}" if interval else NONE
+        rows.append(row)
+    return Table(rows, "Scores")
+
+
+def heat_map(shown: list[Group], published: Published) -> bytes:
+    """The means as SVG, each column coloured from its worst to its best."""
+    rows = schemes(shown, published)
+    means = pd.DataFrame({heading(g): pd.Series({s: v.mean() for s, v in scores(g).items()}) for g in shown})
+    means = means.reindex(rows)
+    with styled():
+        figure = Figure(figsize=(WIDTH, 0.2 * len(rows) + 1), layout="constrained")
+        ax = figure.subplots()
+        spread = (means.max() - means.min()).where(lambda each: each > 0, 1)
+        ax.imshow((means - means.min()) / spread, cmap="YlGn", vmin=0, vmax=1.4, aspect="auto")
+        for (i, j), mean in np.ndenumerate(means.to_numpy()):
+            if not math.isnan(mean):
+                ax.text(j, i, f"{mean:.3f}", ha="center", va="center", fontsize=7)
+        ax.xaxis.tick_top()
+        ax.set_xticks(range(means.shape[1]), [fill(title, 18) for title in means], fontsize=7)
+        ax.set_yticks(range(len(rows)), map(published.title, rows), fontsize=7)
+        ax.spines[:].set_visible(False)
+        ax.tick_params(length=0)
+        return rendered(figure)
+
+
+def heading(g: Group) -> str:
+    return f"{g.report.title}, {g.scale}"
+
+
+def schemes(shown: list[Group], published: Published) -> list[str]:
+    """Those with a score in two columns, or in the only one; variants without a title of their own are left out."""
+    count = Counter(scheme for g in shown for scheme in scores(g))
+    every = [
+        scheme
+        for scheme in count
+        if count[scheme] >= min(2, len(shown)) and (" " not in scheme or scheme in published.schemes)
+    ]
+    return sorted(every, key=lambda scheme: (published.rank(scheme), scheme))
+
+
+@errors_as_exit()
+def main(arguments: list[str] | None = None) -> None:
+    parser = argument_parser("scores", __doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, metavar="FOLDER", help="default: results")
+    folder, published = parser.parse_args(arguments).folder, Published()
+    runs = {run.run_id: run for path in sorted(folder.glob(f"**/{KEPT}")) for run in read(path.parent)[0]}
+    shown = columns(group(list(runs.values()), published))
+    if not shown:
+        sys.exit(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
+    count = sum(len(each) for g in shown for each in scores(g).values())
+    origins = [f"{heading(g)}: recipe {g.recipe_id}, seeds {numbers(sorted({*g.finished.seed}))}" for g in shown]
+    text = "\n\n".join([HEAD.format(f"{count:,}").rstrip(), markdown(table(shown, published)), bullets(origins)]) + "\n"
+    page = folder / PAGE
+    if page.exists() and not read_file(page).decode(errors="replace").startswith(HEAD.partition("\n")[0]):
+        sys.exit(f"{page}: was not written by this command, and stays; move it away")
+    make_folder(folder / "figures")
+    write_whole(folder / "figures" / MAP, heat_map(shown, published))
+    write_whole(page, text.encode())
+    say(text)
+
+
+if __name__ == "__main__":
+    main()
