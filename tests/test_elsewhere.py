@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT, SCHEMES
+from conftest import ROOT
 from torch import Tensor
 from trained import make_scheme
 
@@ -77,7 +77,10 @@ def test_the_ten_lines_are_ten_lines_and_are_roper(example):
     assert example.roper(q, k, v).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+SOME = ["learned", "roper", "pope", "alibi", "kv_shared_back", "rnope_swa", "ssmax", "fox", "path"]
+
+
+@pytest.mark.parametrize("name", SOME)
 def test_any_scheme_in_a_plain_attention(example, name):
     """As in a layer of our model, whose output matrix is the identity."""
     scheme = make_scheme(name, DIMS)

@@ -6,7 +6,7 @@ from statistics import mean
 
 import pytest
 import torch
-from conftest import SCHEMES, TASKS
+from conftest import TASKS
 from torch import nn
 from trained import load, make_scheme
 
@@ -74,9 +74,10 @@ def test_a_completion_is_right_if_each_of_its_tokens_is(wrong_at):
     assert exact_matches(model, problems) == expected
 
 
-@pytest.mark.parametrize(
-    ("scheme", "attention"), [*((s, "softmax") for s in SCHEMES), ("rope", "linear"), ("roper", "linear")]
-)
+SOME = ["sinusoidal", "roper", "alibi", "pope", "kv_shared_back", "randomized_rope", "rnope_swa", "fox", "path"]
+
+
+@pytest.mark.parametrize(("scheme", "attention"), [*((name, "softmax") for name in SOME), ("roper", "linear")])
 def test_generation_with_a_cache_is_greedy_decoding(scheme, attention):
     """Prompts of different lengths in one batch, some of which stop early."""
     task = SubstringByIndex(6)
@@ -108,7 +109,7 @@ def test_exact_match_under_teacher_forcing_is_exact_match_of_generation():
     task = SubstringByIndex(2, "ab" + "cdefgh")
     model = make_model(task).float()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for k in range(60):
+    for k in range(40):
         batch = data.training_batch(task, 0, k, 16, 60)
         loss = nn.functional.cross_entropy(model(batch.inputs_BT).flatten(0, 1), batch.targets_BT.flatten())
         optimizer.zero_grad()
@@ -159,20 +160,18 @@ def test_losses_are_means_over_counted_tokens_in_all_and_by_answer_position():
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_evaluation_names_its_metrics_and_leaves_the_model_as_it_was(name):
+def test_evaluation_names_its_metrics(name):
     cfg = load(f"task={name}")
     task = config.build_task(cfg)
     model = make_model(task).train()
-    text = data.evaluation_text(task, 2, cfg.train.seq_len)
-    problems = data.evaluation_problems(task, 128)
+    text, problems = data.evaluation_text(task, 1, cfg.train.seq_len), data.evaluation_problems(task, 5)
     evaluation = evaluate(model, task, text, problems, cfg.train.seq_len)
     metrics = evaluation.metrics
-    graded = {"eval/accuracy", "eval/score"} if task.grades else {"eval/bits_per_byte"}
+    graded = {"eval/accuracy"} if task.grades else {"eval/bits_per_byte"}
     assert {"eval/loss", "eval/token_accuracy"} | graded <= set(metrics)
+    assert "eval/score" not in metrics  # of 5 problems one cannot say how many of 128 are right
     assert ("eval/sum_accuracy" in metrics) == ("sum_accuracy" in task.grades)
     assert evaluation.slices.keys() == {"answer_position"} | problems[0].attributes.keys()
-    few = evaluate(model, task, text, problems[:100], cfg.train.seq_len)
-    assert "eval/score" not in few.metrics  # of 100 problems one cannot say how many of 128 are right
 
 
 def test_the_score_counts_the_first_128_by_the_write_ups_grade():

@@ -13,6 +13,7 @@ from rope_lab.identity import NUMERICS
 
 GOLDEN = Path(__file__).with_name("numerics.json")
 STEPS = 20
+FEW = 8  # which `make test` takes of most schemes; `make test-slow` takes all
 # Relative. Without AVX (ATEN_CPU_CAPABILITY=default, ONEDNN_MAX_CPU_ISA=SSE41) they differ by 5e-6 at most; the two
 # schemes of ours that are most alike at first, none and FIRE, by 1.2e-4.
 WITHIN = 3e-5
@@ -36,8 +37,8 @@ CASES = [
 ]
 
 
-def losses(case: str, folder: Path) -> list[float]:
-    """The training losses of the first steps, and the held-out loss after them."""
+def losses(case: str, folder: Path, steps: int = STEPS) -> list[float]:
+    """The training losses of the first steps, and the held-out loss after them if those are all."""
     import torch
     from trained import load
 
@@ -52,17 +53,22 @@ def losses(case: str, folder: Path) -> list[float]:
     torch.set_num_threads(1)
     try:
         trainer = build(resolve(load(*words)))
-        found = [float(update(trainer, step)[0]) for step in range(STEPS)]
-        return [*found, evaluate_now(trainer).metrics["eval/loss"]]
+        found = [float(update(trainer, step)[0]) for step in range(steps)]
+        return [*found, evaluate_now(trainer).metrics["eval/loss"]] if steps == STEPS else found
     finally:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_losses_are_those_that_numerics_stands_for(case, tmp_path):
+@pytest.mark.parametrize(
+    ("case", "steps"),
+    [(case, FEW) for case in CASES if "roper " not in case]
+    + [pytest.param(case, STEPS, marks=[] if "roper " in case else pytest.mark.slow) for case in CASES],
+)
+def test_losses_are_those_that_numerics_stands_for(case, steps, tmp_path):
     golden = json.loads(GOLDEN.read_text())
     assert golden["numerics"] == NUMERICS
-    assert losses(case, tmp_path) == pytest.approx(golden["losses"][case], rel=WITHIN), (
+    found = losses(case, tmp_path, steps)
+    assert found == pytest.approx(golden["losses"][case][: len(found)], rel=WITHIN), (
         "numbers changed: if that is meant, raise NUMERICS in rope_lab/identity.py, then python tests/test_numerics.py"
     )
 

@@ -271,16 +271,6 @@ def test_the_split_is_what_it_was():
     assert abs(share - 1 / 16) < 0.003
 
 
-def test_where_the_first_problems_are_too_few_more_follow():
-    """As if problems came out shorter than they are in the mean."""
-    task = SubstringByIndex()
-    task._mean_length *= 8
-    rows = rows_of(task, 0, 40, 200)
-    for row, positions in rows:
-        check_packed(task, row, positions)
-    assert len({row for row, _ in rows}) == 40
-
-
 def test_the_floor_is_what_a_brute_force_predictor_reaches():
     """An ideal predictor written with strings, on the same rows; the last copy may be cut."""
     task = SubstringByPrefix(letters="abc", copy_length=6, first_length=6, gap_min=1, gap_max=3, context=60)
@@ -345,25 +335,19 @@ def test_every_character_is_encoded_and_decoded_and_lengths_keep_the_settings(ma
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [
-        (ArithmeticAddition, {"digits": 0}, "digits=0"),
         (ArithmeticAddition, {"loss_on": "some"}, "loss_on=some"),
         (ArithmeticAddition, {"digits": 4, "shortest": 5}, "shortest=5: must be a whole number from 1 to 4"),
-        (SubstringByIndex, {"shortest": 0}, "shortest=0: must be a whole number from 1 to 13"),
-        (SubstringByIndex, {"string_length": True}, "string_length=True"),
         (SubstringByIndex, {"letters": "ab'"}, "letters=ab'"),
         (IndirectIndexing, {"string_length": 27, "distinct": True}, "string_length=27: .*from 2 to 26"),
         (IndirectIndexing, {"letters": "ab"}, "letters=ab: must be at least 3"),
         (IndirectIndexing, {"max_distance": 10}, "max_distance=10: must be a whole number from 1 to 9"),
         (AssociativeRecall, {"pairs": 17}, "pairs=17: must be a whole number from 1 to 16"),
-        (AssociativeRecall, {"pairs": 9, "vocabulary": 16}, "pairs=9: must be a whole number from 1 to 8"),
         (AssociativeRecall, {"tokens": 63}, "vocabulary=8192, tokens=63: must be even numbers"),
         (FlipFlop, {"dense": 100}, "dense=100: must be a whole number from 0 to 99"),
         (StateTracking, {"group": "S7"}, "group=S7: must be one of S2, S3, A5"),
         (Rewriting, {"order": "mix"}, "order=mix: must be one of copy, reverse, sort"),
         (Needle, {"needle": 17}, "needle=17: must be a whole number from 1 to 16"),
         (SubstringByPrefix, {"gap_min": 5, "gap_max": 4}, "gap_max=4"),
-        (SubstringByPrefix, {"copy_length": 40}, "copy_length=40"),
-        (SubstringByPrefix, {"context": 20}, "context=20"),
     ],
 )
 def test_tasks_check_their_arguments(make, arguments, message):
@@ -386,17 +370,8 @@ def test_more_problems_than_there_are_is_an_error(task, n):
         task.problems(rng(), n)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", {*TASKS} - {"text"})
 def test_a_task_shows_itself(name, capsys):
     sample.main([f"task={name}"])
     shown = capsys.readouterr().out
     assert ("^" in shown, " → " in shown) == (True, True)
-
-
-def test_marks_stand_below_characters_of_two_columns(capsys):
-    sample.main(["task=mqar"])
-    text, marks = capsys.readouterr().out.splitlines()[2:4]
-    answers = [i // 2 for i in range(0, len(marks), 2) if marks[i : i + 2] == "^^"]
-    assert len(answers) * 2 == marks.count("^")
-    assert answers
-    assert all(text[i] in text[:i] for i in answers), "each answer is a value that was shown before"
