@@ -15,7 +15,11 @@ def test_a_score_is_the_share_right_or_e_to_the_minus_loss_of_three_seeds(tmp_pa
     made = [make_row(s, seed, [end] * 2) for s, each in ends.items() for seed, end in enumerate(each)]
     told = {"task": "substring_by_prefix", "metric": "eval/loss"}
     losses = {"rope": [1.0, 1.2, 1.1], "roper": [0.5, 0.4, 0.6]}
-    made += [make_row(s, seed, [end] * 2, **told) for s, each in losses.items() for seed, end in enumerate(each)]
+    made += [
+        make_row(s, seed, [end] * 2, run_id=f"p{s}{seed}", **told)
+        for s, each in losses.items()
+        for seed, end in enumerate(each)
+    ]
     keep(made, tmp_path)
     scores.main([str(tmp_path)])
     rows = {row["scheme"]: list(row.values())[1:] for row in table_rows(capsys.readouterr().out)}
