@@ -23,14 +23,12 @@ class Pretended(SimpleNamespace):
     """A W&B that notes how it is begun, and does nothing else. What is in `calls` replaces a function of it."""
 
     def __init__(self, **calls):
-        run = {"log": nothing, "finish": nothing, "define_metric": nothing, "summary": {}, "url": "https://wandb.ai/x"}
+        run = {"log": nothing, "finish": nothing, "define_metric": nothing, "summary": {}}
         self.begun = []
         super().__init__(
             answer=SimpleNamespace(**(run | {name: call for name, call in calls.items() if name in run})),
             init=calls.get("init", self.begin),
             Settings=lambda **settings: settings,
-            Table=lambda **_: SimpleNamespace(bind_to_run=nothing),
-            teardown=nothing,
         )
 
     def begin(self, **settings):
@@ -59,9 +57,6 @@ def begin(monkeypatch, tmp_path):
         ({}, [], ("offline", "rope_lab", None)),
         ({"WANDB_MODE": "online"}, [], ("online", "rope_lab", None)),
         ({"WANDB_MODE": "disabled"}, [], None),
-        ({"WANDB_DISABLED": "true"}, [], None),
-        ({"WANDB_DISABLED": "on"}, [], None),
-        ({"WANDB_DISABLED": "false"}, [], ("offline", "rope_lab", None)),
         ({"WANDB_MODE": "disabled"}, ["wandb.mode=offline"], ("offline", "rope_lab", None)),
         ({"WANDB_MODE": "online"}, ["wandb.mode=offline"], ("offline", "rope_lab", None)),
         ({"WANDB_PROJECT": "mine"}, [], ("offline", "mine", None)),
@@ -101,18 +96,10 @@ def test_a_scheme_with_a_long_name_keeps_within_wandbs_limits():
         patch.setitem(sys.modules, "wandb", pretended)
         settings = SimpleNamespace(project=None, entity=None)
         folder = tracking.Path("runs") / "name"
-        tracking._begin(settings, "offline", folder, names | ids | {"config": {}}, again=False)
+        tracking._begin(settings, "offline", folder, names | ids | {"config": {}})
     (begun,) = pretended.begun
     assert Settings(run_tags=begun["tags"], run_group=begun["group"], run_id=begun["id"])
     assert max(len(begun["group"]), len(begun["id"])) <= 128
-
-
-@pytest.mark.slow
-def test_a_variable_that_wandb_refuses_is_named(tmp_path):
-    done = spawn([*WANDB, "out=runs"], tmp_path, WANDB_INIT_TIMEOUT="soon", WANDB_TAGS="x" * 65)
-    assert done.returncode == 0
-    (line,) = [line for line in done.stderr.splitlines() if "W&B" in line]
-    assert "WANDB_INIT_TIMEOUT: " in line or "WANDB_TAGS: " in line
 
 
 def test_a_mode_that_does_not_exist_is_a_warning(begin, monkeypatch, caplog):
@@ -121,7 +108,7 @@ def test_a_mode_that_does_not_exist_is_a_warning(begin, monkeypatch, caplog):
 
     monkeypatch.setenv("WANDB_MODE", "onlin")
     begin(init=init)
-    assert "W&B could not start; metrics.jsonl is written all the same: mode: onlin" in caplog.text
+    assert "W&B failed and is left out; metrics.jsonl is written all the same: mode: onlin" in caplog.text
 
 
 def test_a_run_is_one_offline_run_of_wandb_however_often_it_is_made(begin, tmp_path):
@@ -132,14 +119,6 @@ def test_a_run_is_one_offline_run_of_wandb_however_often_it_is_made(begin, tmp_p
         folder.mkdir(parents=True)
     begin("fresh=true")
     assert [folder.exists() for folder in folders] == [False, True]
-
-
-def test_the_address_of_a_run_that_is_online_is_recorded(begin, tmp_path):
-    begin("wandb.mode=online")
-    record = only_folder(tmp_path / "runs") / "run.json"
-    assert json.loads(record.read_text())["wandb"] == "https://wandb.ai/x"
-    begin("fresh=true")
-    assert "wandb" not in json.loads(record.read_text())
 
 
 def fail(*_, **__):
@@ -161,15 +140,13 @@ def test_wandb_that_fails_or_hangs_is_one_warning_and_changes_no_number(begin, f
 def test_wandb_that_is_not_installed_is_a_warning(tmp_path, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert run([*WANDB, f"out={tmp_path / 'runs'}"])["status"] == "finished"
-    assert "W&B could not start" in caplog.text
+    assert "W&B failed and is left out" in caplog.text
 
 
 @pytest.mark.slow
-def test_without_a_network_wandb_online_warns_and_records_offline(tmp_path):
+def test_without_a_network_wandb_online_warns(tmp_path):
     environment = {"WANDB_BASE_URL": "http://127.0.0.1:9", "HOME": str(tmp_path / "home"), "WANDB_API_KEY": "a" * 40}
     done = spawn([*WANDB, "out=runs", "wandb.mode=online"], tmp_path, **environment)
     assert done.returncode == 0
-    assert "W&B could not start" in done.stderr
-    assert "W&B records offline instead" in done.stderr
+    assert "W&B failed and is left out" in done.stderr
     assert json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["status"] == "finished"
-    assert len(list((tmp_path / "runs" / "wandb").glob("offline-run-*"))) == 1

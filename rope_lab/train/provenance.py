@@ -128,23 +128,19 @@ def typed(cfg: Config) -> list[str]:
     Not those of `out`, `wandb`, Hydra and `task.path`, which say where things lie, nor how long it may take, nor
     `fresh`, which deletes what was there. Files of plug-ins and a parent's folder are named without their paths.
     """
-    repeats = re.compile(r"[~+]*(?!(?:out|stop_at|fresh|wandb|hydra|task\.path|allowed_packages=.*\.py)\b)\w[\w./@]*=")
+    repeats = re.compile(r"[~+]*(?!(?:out|stop_at|fresh|wandb|hydra|task\.path)\b)\w[\w./@]*=")
     words = [word for word in cfg.overrides if repeats.match(word)]
     return [re.sub(r"^((?:task|position|init_from)=).*/(?=.)", r"\1", word) for word in words]
 
 
+@functools.cache  # of the code that runs, whatever is committed since
 def git_state() -> dict[str, Any]:
     """The commit of the checkout, and whether files differ from it; None where git is unavailable."""
-    if not IN_CHECKOUT:  # whatever repository it was installed into is another
-        return {"commit": None, "dirty": None}
-    commit, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
-    return {"commit": commit, "dirty": None if changed is None else bool(changed)}
 
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True).stdout
 
-@functools.cache  # of the code that runs, whatever is committed since
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    if IN_CHECKOUT:  # else whatever repository it was installed into is another
+        with suppress(OSError, subprocess.SubprocessError):
+            return {"commit": git("rev-parse", "HEAD").strip(), "dirty": bool(git("status", "--porcelain"))}
+    return {"commit": None, "dirty": None}

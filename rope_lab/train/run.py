@@ -108,9 +108,6 @@ class Run:
         self._write(METRICS, self._lines())
         self._write_content()
         self.wandb = Wandb(wandb if self.lock else None, self.folder, self.content)
-        if self.wandb.run is not None and not self.wandb.run.offline:
-            self.content["wandb"] = self.wandb.run.url
-            self._write_content()
         for record in metrics:
             self.wandb.log(record)
 
