@@ -45,14 +45,11 @@ def rank() -> int:
 
 @contextmanager
 def joined(device: str) -> Iterator[None]:
-    """Within it the processes of torchrun are ranks of one run, each with a GPU of its own. Raises ConfigError."""
+    """Within it the processes of torchrun are ranks of one run, each with a GPU of its own."""
     if launched() == 1:
         yield
         return
-    gpus, here = torch.cuda.device_count(), int(os.environ["LOCAL_WORLD_SIZE"])
-    on_gpus = device == "cuda" or (device == "auto" and gpus > 0)
-    if on_gpus and here > gpus:
-        raise ConfigError(f"torchrun --nproc-per-node {here}: torch finds {gpus} GPUs; start fewer or take device=cpu")
+    on_gpus = device in ("auto", "cuda") and torch.cuda.is_available()
     if on_gpus:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     # Optimizers import it; once there is a group, its functions would keep that alive (pytorch/pytorch#190489).
@@ -87,12 +84,12 @@ def agreed(number: int) -> int:
     return int(largest)
 
 
-def of_first(find: Callable[[], Any]) -> Any:
-    """The result of `find` on rank 0, on every rank."""
-    result = [find() if rank() == 0 else None]
+def of_first(value: Any) -> Any:
+    """The value of rank 0, on every rank."""
+    values = [value]
     if size() > 1:
-        _together(dist.broadcast_object_list, result)
-    return result[0]
+        _together(dist.broadcast_object_list, values)
+    return values[0]
 
 
 def summed(parameters: Iterable[nn.Parameter], losses: list[Tensor]) -> list[Tensor]:

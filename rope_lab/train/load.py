@@ -8,7 +8,7 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.places import newest_run
 from rope_lab.text import ConfigError
 from rope_lab.train import config, provenance
-from rope_lab.train.run import CODER, load_checkpoint, load_state, read
+from rope_lab.train.run import CODER, load_checkpoint, read
 from rope_lab.train.trainer import build_model
 from tasks.base import Task
 
@@ -35,5 +35,8 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[config.Config, 
         raise ConfigError(f"{folder}: has no checkpoint yet")
     if other := provenance.differences(saved["provenance"], provenance.code(cfg)):
         log.warning("%s: was run by other code, %s, whose results may differ", folder, other)
-    load_state(folder, saved, model)
+    try:
+        model.load_state_dict(saved["model"])
+    except RuntimeError as error:
+        raise ConfigError(f"{folder}: does not fit today's model: {str(error).splitlines()[-1].strip()}") from None
     return cfg, task, model, content | {"progress": {"steps": saved["step"]}}

@@ -7,6 +7,7 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rope_lab.identity import Identity
@@ -64,9 +65,10 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place = ALONE, since
     if place.heading:
         say(place.heading)
     with in_one_line(cfg, folder):
-        fresh = cfg.fresh and not (since and runs.begun_since(folder, since))
-        ended = distributed.of_first(lambda: None if fresh else runs.ended(folder, identity, provenance.code(cfg)))
-        if ended:
+        before = runs.read(folder)
+        fresh = cfg.fresh and not (since and before and before["provenance"]["start"] >= since)
+        ended = None if fresh else runs.ended(folder, identity.run_id, provenance.code(cfg))
+        if ended := distributed.of_first(ended):
             say(console.returned(cfg, ended, folder, place))
             return ended
         trainer = build(cfg)
@@ -80,35 +82,15 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place = ALONE, since
 
 
 def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
-    """Load the run's last checkpoint, if there is one, and record what the run is. Returns how far it was.
-
-    Raises ConfigError if no checkpoint can be trusted, if it does not match, or if other code wrote it and `other_code`
-    does not allow that.
-    """
-    cfg, code = trainer.cfg, provenance.code(trainer.cfg)
-
-    def newest() -> dict[str, Any]:
-        before, saved = runs.read(run.folder), runs.load_checkpoint(run.folder, identity.run_id, trainer.task.version)
-        if saved is None and before and before["checkpoint"]:
-            raise ConfigError(f"{run.folder}: its checkpoints are gone: {OVER}")
-        if saved is None:
-            return trainer.states() | {"step": 0, "seconds": 0.0, "losses": [], "records": [], "provenance": None}
-        other = provenance.differences(saved["provenance"], code)
-        if other and not cfg.other_code:
-            raise ConfigError(
-                f"{run.folder} was begun by other code, {other}: {OVER}, other_code=true resumes all the same"
-            )
-        latest = (before or saved)["provenance"]
-        return saved | {"records": runs.kept_metrics(run.folder, saved), "provenance": latest}
-
-    saved = distributed.of_first(newest)
-    runs.load_state(run.folder, saved, trainer.model, trainer.optimizer)
+    """Load the run's last checkpoint, if there is one, and record what the run is. Returns how far it was."""
+    cfg, saved = trainer.cfg, distributed.of_first(run.lock and newest(trainer, run.folder, identity.run_id))
+    trainer.model.load_state_dict(saved["model"])
+    trainer.optimizer.load_state_dict(saved["optimizer"])
     state = State(saved["step"], saved["step"], saved["seconds"], saved["losses"])
-    if trainer.task.kept is not None:
-        run.keep(trainer.task.kept)
     run.begin(
         saved["records"],
         cfg.wandb,
+        trainer.task.kept,
         run_id=identity.run_id,
         recipe_id=identity.recipe_id,
         scheme_id=identity.scheme_id,
@@ -123,6 +105,24 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
         provenance=provenance.provenance(cfg, trainer.device, saved["provenance"]),
     )
     return state
+
+
+def newest(trainer: Trainer, folder: Path, run_id: str) -> dict[str, Any]:
+    """The last checkpoint of a run with its metric records and provenance; the state of step 0 if there is none.
+
+    Raises ConfigError if no checkpoint can be trusted, if it does not match, or if other code wrote it and `other_code`
+    does not allow that.
+    """
+    before, saved = runs.read(folder), runs.load_checkpoint(folder, run_id, trainer.task.version)
+    if saved is None and before and before["checkpoint"]:
+        raise ConfigError(f"{folder}: its checkpoints are gone: {OVER}")
+    if saved is None:
+        return trainer.states() | {"step": 0, "seconds": 0.0, "losses": [], "records": [], "provenance": None}
+    other = provenance.differences(saved["provenance"], provenance.code(trainer.cfg))
+    if other and not trainer.cfg.other_code:
+        raise ConfigError(f"{folder} was begun by other code, {other}: {OVER}, other_code=true resumes all the same")
+    latest = (before or saved)["provenance"]
+    return saved | {"records": runs.kept_metrics(folder, saved), "provenance": latest}
 
 
 def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, place: Place) -> None:

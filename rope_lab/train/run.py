@@ -6,6 +6,7 @@ has a line a metric record. A checkpoint says how much of metrics.jsonl belongs 
 
 import json
 import logging
+import os
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -14,12 +15,9 @@ from typing import Any
 import safetensors.torch
 import torch
 from filelock import SoftFileLease, Timeout
-from torch.utils._pytree import tree_leaves
 
 from rope_lab import files
 from rope_lab.files import digest, read_file
-from rope_lab.identity import Identity
-from rope_lab.model.transformer import Transformer
 from rope_lab.places import RESULTS
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, config, provenance
@@ -38,12 +36,7 @@ BEAT, PATIENCE = 10.0, 60.0  # seconds between two signs of life of a run, and w
 
 def out_folder(cfg: config.Config) -> Path:
     """The folder that holds run folders."""
-    if not cfg.out:
-        return (RESULTS / "runs").absolute()
-    try:
-        return Path(cfg.out).expanduser().resolve()
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"out={cfg.out}: {error}; set out=FOLDER") from None
+    return Path(os.path.expanduser(cfg.out or RESULTS / "runs")).resolve()
 
 
 def claim(folder: Path) -> SoftFileLease:
@@ -52,14 +45,11 @@ def claim(folder: Path) -> SoftFileLease:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         files.make_folder(folder)
-        with suppress(Timeout):
-            return lock.acquire(timeout=0).lock
-        owner, since = lock.owner, _beat(lock)
-        elsewhere = owner is None or owner.hostname != socket.gethostname()
-        if elsewhere:
-            log.warning("%s: another machine has this run, or died with it; wait up to %g s to see", folder, PATIENCE)
-        patience = PATIENCE + BEAT if elsewhere else 0
-        return lock.acquire(timeout=patience, cancel_check=lambda: _beat(lock) != since).lock
+        owner, elsewhere = lock.owner, False
+        if Path(lock.lock_file).exists() and (owner is None or owner.hostname != socket.gethostname()):
+            log.warning("%s: another machine has this run, or died with it; wait %g s to see", folder, PATIENCE)
+            elsewhere = True
+        return lock.acquire(timeout=PATIENCE + BEAT if elsewhere else 0).lock
     except Timeout:
         raise ConfigError(f"{folder} is in use: another process is training this run") from None
     except OSError as error:
@@ -97,23 +87,21 @@ class Run:
             path.unlink(missing_ok=True)
         files.remove_temporary(self.folder)
 
-    def begin(self, metrics: list[dict[str, Any]], wandb: config.Wandb, **content: Any) -> None:
-        """Record that the run is running and what it is; `metrics`: its records so far."""
+    def begin(self, metrics: list[dict[str, Any]], wandb: config.Wandb, kept: str | None, **content: Any) -> None:
+        """Record that the run is running and what it is; `metrics`: its records so far; `kept`: of its task."""
         self.metrics = list(metrics)
         self.content = {"status": "running"} | content | {"metrics": {}}
         for record in metrics:
             self.content["metrics"] |= _latest(record)
         if self.lock:
             files.remove_temporary(self.folder)
+        if kept is not None:
+            self._write(CODER, kept.encode())
         self._write(METRICS, self._lines())
         self._write_content()
         self.wandb = Wandb(wandb if self.lock else None, self.folder, self.content)
         for record in metrics:
             self.wandb.log(record)
-
-    def keep(self, kept: str) -> None:
-        """Write `Task.kept`."""
-        self._write(CODER, kept.encode())
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a metric record: a line of metrics.jsonl, and a step of W&B."""
@@ -182,31 +170,16 @@ def _latest(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if "/" in name}
 
 
-def _beat(lock: SoftFileLease) -> float:
-    with suppress(OSError):
-        return Path(lock.lock_file).stat().st_mtime
-    return 0.0
-
-
 def read(folder: Path) -> dict[str, Any] | None:
     """Content of a run's run.json; None if there is none, or it is damaged. Raises ConfigError at another format."""
     content = files.read_sealed(folder / "run.json")
     return content if content and "provenance" in content else None
 
 
-def ended(folder: Path, identity: Identity, code: dict[str, Any]) -> dict[str, Any] | None:
-    """Content of run.json if the run in `folder` has ended and its files are undamaged.
-
-    Raises ConfigError if the folder holds the record of another run.
-    """
+def ended(folder: Path, run_id: str, code: dict[str, Any]) -> dict[str, Any] | None:
+    """Content of run.json if the run in `folder` has ended and its files are undamaged."""
     content = read(folder)
-    if content is None:
-        return None
-    if content["run_id"] != identity.run_id:
-        raise ConfigError(
-            f"{folder}: its run.json is of another run ({content['run_id']}): give the folder its name back, or {OVER}"
-        )
-    if content["status"] not in ("finished", "diverged"):
+    if content is None or content["run_id"] != run_id or content["status"] not in ("finished", "diverged"):
         return None
     if not is_whole(folder, content):
         log.warning("%s: its files do not match the digests in run.json; they are made again", folder)
@@ -214,12 +187,6 @@ def ended(folder: Path, identity: Identity, code: dict[str, Any]) -> dict[str, A
     if other := provenance.differences(content["provenance"], code):
         log.warning("it was run by other code, %s: fresh=true runs it with today's", other)
     return content
-
-
-def begun_since(folder: Path, moment: str) -> bool:
-    """Whether the run in `folder` was begun, or resumed, at this moment or later; both by one clock."""
-    content = read(folder)
-    return content is not None and content["provenance"]["start"] >= moment
 
 
 def digests_of(folder: Path) -> dict[str, str]:
@@ -237,8 +204,7 @@ def load_checkpoint(folder: Path, run_id: str, version: int) -> dict[str, Any] |
     saved = checkpoint.load(folder)
     if saved is None:
         return None
-    asked = {"format": FORMAT, "run_id": run_id, "task_version": version}
-    for name, value in asked.items():
+    for name, value in {"format": FORMAT, "run_id": run_id, "task_version": version}.items():
         if saved.get(name) != value:
             raise ConfigError(f"{folder}: its checkpoint has {name} {saved.get(name)}, not {value}; {OVER}")
     return saved
@@ -252,20 +218,3 @@ def kept_metrics(folder: Path, saved: dict[str, Any]) -> list[dict[str, Any]]:
     if digest(content) != saved["metrics"]["digest"]:
         raise ConfigError(f"{folder}: {METRICS} was changed or is gone: restore it, or {OVER}")
     return [json.loads(line) for line in content.splitlines()]
-
-
-def load_state(
-    folder: Path, saved: dict[str, Any], model: Transformer, optimizer: torch.optim.Optimizer | None = None
-) -> None:
-    """Load a checkpoint into model and optimizer. Raises ConfigError if they are not those that it was written of."""
-    leaves = tree_leaves([saved["model"], saved["optimizer"]])
-    dtypes = {x.dtype for x in leaves if torch.is_tensor(x)}
-    if wrong := dtypes - {torch.float32, *(x.dtype for x in model.state_dict().values())}:  # torch would cast them
-        raise ConfigError(f"{folder}: its checkpoint has numbers in {', '.join(map(str, wrong))}, not float32; {OVER}")
-    try:
-        model.load_state_dict(saved["model"])
-        if optimizer:
-            optimizer.load_state_dict(saved["optimizer"])
-    except (RuntimeError, ValueError, LookupError) as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise ConfigError(f"{folder}: its checkpoint does not fit this model ({reason}); {OVER}") from None

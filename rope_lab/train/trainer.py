@@ -1,7 +1,6 @@
 """The trainer: task, data, model and optimizer, built and checked before anything is written; and one step."""
 
 import dataclasses
-import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -78,18 +77,6 @@ def resolve(cfg: Config) -> Config:
     return dataclasses.replace(cfg, device=device, train=train, task=config.resolve_task(cfg))
 
 
-def _check_compiler(device: torch.device) -> None:
-    """Raises ConfigError if torch.compile cannot work here: on a CPU it needs a compiler of C++."""
-    from torch._inductor import cpp_builder, exc
-
-    try:
-        cpp_builder.get_cpp_compiler() if device.type == "cpu" else None
-    except exc.InvalidCxxCompiler:
-        raise ConfigError(
-            "train.compile: torch finds no g++, nor what CXX names; install one, or leave this out"
-        ) from None
-
-
 def computes_bfloat16(device: str) -> bool:
     """Whether the device multiplies matrices of bfloat16, rather than converting them to others first."""
     if device == "cpu":
@@ -112,13 +99,8 @@ def build(cfg: Config) -> Trainer:
     with config_errors(f"eval.lengths={show(cfg.eval.lengths)}, position={cfg.names.position}: "):
         model.position.draw(0, max(longer.tokens, t.seq_len))
     if t.compile:  # torch warns of its own doings
-        _check_compiler(device)
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
     forward = torch.compile(model, mode=None if t.compile is True else t.compile) if t.compile else model
-    if t.warmup > t.steps > 0:
-        logging.getLogger(__name__).warning(
-            "train.warmup=%d is longer than train.steps=%d: lr is never reached", t.warmup, t.steps
-        )
 
     def batch(k: int) -> data.Batch:
         return data.training_batch(task, cfg.seed, k, t.batch_size, t.seq_len).pinned(device)
