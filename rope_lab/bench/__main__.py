@@ -1,4 +1,4 @@
-"""Time training steps of schemes and of other libraries: `python -m rope_lab.bench [MODEL…] [SETTING=VALUE…]`.
+"""Time training steps of schemes and of other libraries: `rope-lab bench [MODEL…] [SETTING=VALUE…]`.
 
 MODEL is a position encoding or a peer (peers.py); default: rope, roper and every installed peer. The settings describe
 the run whose steps are timed; default: five shapes. Models take steps in turn: a busy machine disturbs all alike.
@@ -7,32 +7,53 @@ the run whose steps are timed; default: five shapes. Models take steps in turn: 
 import importlib.util
 import itertools
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
-from rope_lab.bench import gpu, timing
 from rope_lab.bench.peers import PEERS
-from rope_lab.text import ConfigError, argument_parser
+from rope_lab.text import ConfigError, argument_parser, first_line
 from rope_lab.train import config, data
-from rope_lab.train.trainer import autocast, build
+from rope_lab.train.provenance import hardware
+from rope_lab.train.trainer import autocast, build, evaluate_now, resolve, update, write_samples
 
 OURS = ["rope", "roper"]
-PRECISIONS = ["float32", "bfloat16"]
+SHAPES = {
+    "quick": ("task=substring_by_index", "scale=quick"),
+    "0.6M": ("task=substring_by_prefix", "scale=paper"),
+    "20M": ("task=substring_by_index", "scale=paper", "train.batch_size=4"),
+    "text 0.8M": ("task=text", "scale=quick"),
+    "text 3M": ("task=text", "scale=reduced"),
+}
+FEW_PROBLEMS = ("eval.problems=2", "eval.problems_at_end=null", "eval.sequences=2")
+SMALL = ("model.d_model=64", "model.n_layers=2", "model.n_heads=4", "train.batch_size=4", *FEW_PROBLEMS)
+ALLOWED = {"float32": 1e-3, "bfloat16": 3e-2}  # relative difference from the CPU's loss and gradient norm
+WARM = 2  # calls of each that are not counted
 Subject = tuple[str, str, bool]  # model, precision, whether it is compiled
 
 
-def peer_step(name: str, settings: Sequence[str]) -> Callable[[], object]:
-    """A training step of a peer, on a batch that was made before."""
-    cfg = timing.load(*settings)
+def load(*settings: str) -> config.Config:
+    return resolve(config.load("wandb.mode=disabled", *settings))
+
+
+def step_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
+    """A training step: of ours with its next batch, of a peer on a batch that was made before."""
+    model, precision, compiled = subject
+    settings = [*settings, f"train.precision={precision}", f"train.compile={str(compiled).lower()}"]
+    if model not in PEERS:
+        trainer, steps = build(load(*settings, *FEW_PROBLEMS, f"position={model}")), itertools.count()
+        return lambda: update(trainer, next(steps))
+    cfg = load(*settings)
     device, m, t = torch.device(cfg.device), cfg.model, cfg.train
     task = config.build_task(cfg)
     batch = data.training_batch(task, 0, 0, t.batch_size, t.seq_len).to(device)
     torch.manual_seed(0)
-    model = PEERS[name][0](len(task.alphabet), m.d_model, m.n_layers, m.n_heads, t.seq_len).to(device)
-    forward = torch.compile(model) if t.compile else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.0, fused=True)
+    peer = PEERS[model][0](len(task.alphabet), m.d_model, m.n_layers, m.n_heads, t.seq_len).to(device)
+    forward = torch.compile(peer) if t.compile else peer
+    optimizer = torch.optim.AdamW(peer.parameters(), lr=1e-4, weight_decay=0.0, fused=True)
 
     def step() -> None:
         with autocast(cfg, device):
@@ -41,38 +62,114 @@ def peer_step(name: str, settings: Sequence[str]) -> Callable[[], object]:
         loss = torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1).float(), targets_N, ignore_index=data.IGNORED)
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(peer.parameters(), 1.0)
         optimizer.step()
 
     return step
 
 
-def steps_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
-    model, precision, compiled = subject
-    settings = [*settings, f"train.precision={precision}", f"train.compile={str(compiled).lower()}"]
-    if model in PEERS:
-        return peer_step(model, settings)
-    return timing.training_step(build(timing.load(*settings, *timing.FEW_PROBLEMS, f"position={model}")))
+def alternate(calls: Sequence[Callable[[], object]], repeats: int, device: str) -> np.ndarray:
+    """Seconds of each call, [calls, repeats]: one of each in turn."""
+    seconds = np.empty((len(calls), repeats))
+    for repeat in tqdm(range(-WARM, repeats), "repeats", leave=False, disable=None):
+        for i, call in enumerate(calls):
+            begun = time.perf_counter()
+            call()
+            if device != "cpu":
+                torch.accelerator.synchronize()
+            if repeat >= 0:
+                seconds[i, repeat] = time.perf_counter() - begun
+    return seconds
+
+
+def flop(cfg: config.Config) -> float:
+    """Floating-point operations of a training step's matrix products; attention's are counted up to the diagonal.
+
+    Three times the forward pass, and two for a product and a sum.
+    """
+    d, layers, t = cfg.model.d_model, cfg.model.n_layers, cfg.train
+    vocabulary = len(config.build_task(cfg).alphabet)
+    weights = 12 * d * d * layers + d * vocabulary
+    attention = 2 * (t.seq_len + 1) / 2 * d * layers
+    return 3 * 2 * t.batch_size * t.seq_len * (weights + attention)
+
+
+def matrix_rate(device: str, precision: str) -> float:
+    """FLOP/s of products of square matrices."""
+    width = 1024 if device == "cpu" else 8192
+    a, b = (torch.randn(width, width, device=device, dtype=getattr(torch, precision)) for _ in range(2))
+    return 2 * width**3 / np.median(alternate([lambda: a @ b], 9, device))
 
 
 def compare(name: str, settings: Sequence[str], subjects: list[Subject], repeats: int) -> str:
     """A Markdown table of the subjects' steps: milliseconds, and the ratio to the first model's, repeat by repeat."""
-    cfg = timing.load(*settings)
-    calls = {subject: steps_of(subject, settings) for subject in subjects}
-    seconds = {subject: np.array(each) for subject, each in timing.alternate(calls, repeats, cfg.device).items()}
-    rates = {precision: timing.matrix_rate(cfg.device, precision) for _, precision, _ in subjects}
-    lines = []
-    for model, precision, compiled in subjects:
-        mine = seconds[model, precision, compiled]
-        ratio = mine / seconds[subjects[0][0], precision, compiled]
-        share = timing.flop(cfg) / np.median(mine) / rates[precision]
-        way = f"{precision}{', compiled' * compiled}"
-        lines.append([model, way, timing.spread(mine * 1e3), timing.spread(ratio), f"{share:.0%}"])
+    cfg = load(*settings)
+    seconds = alternate([step_of(subject, settings) for subject in subjects], repeats, cfg.device)
+    rates = {precision: matrix_rate(cfg.device, precision) for _, precision, _ in subjects}
+    lines = [
+        ["model", "computed in", "ms a step", f"time / {subjects[0][0]}'s", "share of matrix products"],
+        ["---"] * 5,
+    ]
+    for (model, precision, compiled), mine in zip(subjects, seconds, strict=True):
+        ratio = mine / seconds[subjects.index((subjects[0][0], precision, compiled))]
+        share = flop(cfg) / np.median(mine) / rates[precision]
+        lines.append([model, precision + ", compiled" * compiled, spread(mine * 1e3), spread(ratio), f"{share:.0%}"])
     m, t = cfg.model, cfg.train
     size = f"{t.batch_size} × {t.seq_len} tokens, width {m.d_model}, {m.n_layers} layers, {m.n_heads} heads"
     speeds = ", ".join(f"{rate / 1e9:,.0f} GFLOP/s in {precision}" for precision, rate in rates.items())
-    head = ["model", "computed in", "ms a step", f"time / {subjects[0][0]}'s", "share of matrix products"]
-    return f"## {name}: {size}\n\nProducts of square matrices: {speeds}.\n\n{timing.table(head, lines)}\n"
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return f"## {name}: {size}\n\nProducts of square matrices: {speeds}.\n\n{table}\n"
+
+
+def spread(values: np.ndarray) -> str:
+    return f"{np.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+
+
+def difference(scheme: str, attention: str, precision: str, device: str) -> float | None:
+    """The largest relative difference of a step's loss and gradient norm from the CPU's in float32.
+
+    None if the scheme does not support that attention. Raises AssertionError if it is larger than ALLOWED.
+    """
+    settings = (*SMALL, f"position={scheme}", f"model.attention={attention}")
+    try:
+        on_cpu = build(load(*settings, "device=cpu", "train.precision=float32"))
+    except ConfigError:
+        return None
+    expected = update(on_cpu, 0)[:2]
+    trainer = build(load(*settings, device, f"train.precision={precision}"))
+    measured = update(trainer, 0)[:2]
+    evaluate_now(trainer)
+    write_samples(trainer)
+    largest = max(abs(a - b) / abs(b) for a, b in zip(measured, expected, strict=True))
+    if largest > ALLOWED[precision]:
+        raise AssertionError(f"loss and gradient norm {measured}, on the CPU {expected}")
+    return largest
+
+
+def check_gpu(schemes: list[str], device: str) -> bool:
+    """Take a step, evaluate and complete problems in every scheme, attention and precision; whether all worked.
+
+    schemes: none: all
+    device:  as a setting, `device=cuda`
+    """
+    here = hardware(torch.device(load(device).device))
+    print(f"{here['name']} · torch {torch.__version__} · CUDA {here['cuda']}\n")
+    schemes = schemes or sorted(path.stem for path in (config.CONF / "position").glob("*.yaml"))
+    differences: dict[str, list[float]] = {precision: [] for precision in ALLOWED}
+    failed = []
+    for combination in itertools.product(schemes, ("softmax", "linear"), ALLOWED):
+        try:
+            largest = difference(*combination, device)
+        except Exception as error:
+            failed.append(f"  {' '.join(combination)}: {type(error).__name__}: {first_line(error)[:200]}")
+        else:
+            differences[combination[2]] += [] if largest is None else [largest]
+    right = sum(map(len, differences.values()))
+    largest_of = ", ".join(f"{max(values):.0e} in {precision}" for precision, values in differences.items() if values)
+    print(f"Works: {right} of {right + len(failed)} combinations of scheme, attention and precision.")
+    print(*failed, sep="\n", end="\n" if failed else "")
+    print(f"Loss and gradient norm of a step differ from the CPU's by at most {largest_of or '(nothing measured)'}.\n")
+    return not failed
 
 
 def installed(model: str) -> bool:
@@ -82,10 +179,10 @@ def installed(model: str) -> bool:
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("bench", __doc__)
     parser.add_argument("words", nargs="*", metavar="MODEL|SETTING=VALUE", help=f"peers: {', '.join(PEERS)}")
-    parser.add_argument("--precision", choices=PRECISIONS, action="append", help="default: both")
+    parser.add_argument("--precision", choices=ALLOWED, action="append", help="default: both")
     parser.add_argument("--compile", action="store_true", help="compiled models too")
     parser.add_argument("--repeats", type=int, default=9, help="steps of each (default: 9)")
-    parser.add_argument("--gpu", action="store_true", help="check what works on a GPU, how fast, how long a run takes")
+    parser.add_argument("--gpu", action="store_true", help="first check which schemes give a CPU's numbers on a GPU")
     given = parser.parse_intermixed_args(arguments)
     if given.repeats < 1:
         parser.error("--repeats must be at least 1")
@@ -93,17 +190,21 @@ def main(arguments: list[str] | None = None) -> None:
     settings = [word for word in given.words if "=" in word]
     if missing := [model for model in models if not installed(model)]:
         parser.error(f"{missing[0]}: {PEERS[missing[0]][1]} is not installed; results/benchmark.md says how")
+    shapes, works = {" ".join(settings): settings} if settings else SHAPES, True
     try:
         if given.gpu:
-            sys.exit(not gpu.check(models, settings, given.compile, given.repeats))
+            device = next((word for word in settings if word.startswith("device=")), "device=cuda")
+            works = check_gpu([model for model in models if model not in PEERS], device)
+            shapes = {name: [*shape, device] for name, shape in shapes.items()}
         models = models or [model for model in (*OURS, *PEERS) if installed(model)]
-        ways = itertools.product(given.precision or PRECISIONS, (False, True) if given.compile else (False,))
+        ways = itertools.product(given.precision or ALLOWED, (False, True) if given.compile else (False,))
         subjects = [(model, precision, compiled) for precision, compiled in ways for model in models]
         torch._dynamo.config.recompile_limit = 64  # all models here share the functions that are compiled
-        for name, shape in ({" ".join(settings): settings} if settings else timing.SHAPES).items():
+        for name, shape in shapes.items():
             print(compare(name, shape, subjects, given.repeats), flush=True)
     except ConfigError as error:
         sys.exit(str(error))
+    sys.exit(not works)
 
 
 if __name__ == "__main__":
