@@ -1,25 +1,10 @@
 """The commands: `rope-lab X …` and `python -m rope_lab X …` are `python -m rope_lab.X …`."""
 
-import ast
 import runpy
 import sys
-from pathlib import Path
 
-from rope_lab.places import HERE
 from rope_lab.text import nearest
 
-GROUPS = {  # what one does, and the modules of its commands
-    "Train": ("train", "sweep", "table"),
-    "Look at runs": ("list", "results", "report", "sample", "probe", "rm"),
-    "Add and ask": ("check", "plan", "power", "scores", "bench"),
-}
-MODULES = {
-    "sweep": "train",
-    "plan": "results.plan",
-    "power": "results.power",
-    "scores": "results.scores",
-}  # else the name
-ABOUT = {"train": "Trains one run", "sweep": "Trains every combination of settings: `rope-lab train -m`"}
 HELP = """\
 rope-lab compares position encodings of small transformers. A first session:
 
@@ -30,37 +15,42 @@ rope-lab compares position encodings of small transformers. A first session:
 
 Settings are NAME=VALUE: position=NAME or position=./mine.py, task=NAME, scale=quick, seed=0, train.lr=1e-3 …
 `rope-lab train --help` shows every one with its meaning; `rope-lab COMMAND --help` the rest.
+
+Train:
+  rope-lab train    Trains one run
+  rope-lab sweep    Trains every combination of settings: `rope-lab train -m`
+  rope-lab table    Runs a whole comparison
+
+Look at runs:
+  rope-lab list     Lists runs, newest first
+  rope-lab results  Tables and figures
+  rope-lab report   One page of verdicts, charts and runs, to open in a browser
+  rope-lab sample   Problems or text with a run's completions
+  rope-lab probe    Measures how a trained run uses its positions
+  rope-lab rm       Deletes runs
+
+Add and ask:
+  rope-lab check    Checks a scheme or a task of your own
+  rope-lab plan     Tests the planned comparisons of a plan
+  rope-lab power    How many seeds a difference needs
+  rope-lab scores   Every scheme on every task, results/scores.md
+  rope-lab bench    Times training steps of schemes and of other libraries
 """
-
-
-def sources() -> dict[str, Path]:
-    """The source of each command that is there, by its name."""
-    names = [name for group in GROUPS.values() for name in group]
-    bases = {name: HERE / MODULES.get(name, name).replace(".", "/") for name in names}
-    paths = [(name, path) for name, base in bases.items() for path in (base.with_suffix(".py"), base / "__main__.py")]
-    return {name: path for name, path in paths if path.is_file()}
-
-
-def about(name: str, path: Path) -> str:
-    """The purpose of a command in a line: the beginning of its module's docstring."""
-    text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-    return ABOUT.get(name, text.partition(": `")[0].partition("\n")[0])
+COMMANDS = [line.split()[1] for line in HELP.partition("Train:")[2].splitlines() if line.startswith("  rope-lab ")]
+MODULES = {"sweep": "train"} | {name: f"results.{name}" for name in ("plan", "power", "scores")}  # else the name
 
 
 def main() -> None:
     """Runs the command that is named, or lists them all; exit status 2 if there is none of that name."""
-    name, there = (sys.argv[1:2] or ["--help"])[0], sources()
-    if name in there:
+    name = (sys.argv[1:2] or ["--help"])[0]
+    if name in COMMANDS:
         module = f"rope_lab.{MODULES.get(name, name)}"
         sys.argv = [module, *(["-m"] if name == "sweep" else []), *sys.argv[2:]]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     elif name in ("-h", "--help"):
         print(HELP)
-        for group, names in GROUPS.items():
-            lines = [f"  rope-lab {each:<8} {about(each, there[each])}" for each in names if each in there]
-            print("\n".join([f"{group}:", *lines, ""]))
     else:
-        print(f"rope-lab {name}: there is no such command; {nearest(name, there, '')}", file=sys.stderr)
+        print(f"rope-lab {name}: there is no such command; {nearest(name, COMMANDS, '')}", file=sys.stderr)
         sys.exit(2)
 
 
