@@ -43,6 +43,7 @@ figures: $(READY) ## rebuild the tables and figures in results/ from the rows ke
 	for kept in results/runs.jsonl results/*/runs.jsonl; do $(RUN) rope_lab.results "$$(dirname "$$kept")" || exit; done
 	$(RUN) rope_lab.results.plan
 	$(RUN) rope_lab.results.scores
+	$(RUN) rope_lab.results.checks
 	$(RUN) rope_lab.probe results/probes/*.json
 
 report: $(READY) ## write results/report.html: verdicts, charts and every run (ARGS='FOLDER… --out FILE.html')

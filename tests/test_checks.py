@@ -1,0 +1,33 @@
+"""Published beside ours: the rank correlation of our order with a published one."""
+
+import pytest
+from builders import PUBLISHED, make_row
+
+from rope_lab.results import checks
+from rope_lab.results.groups import group
+from rope_lab.shipped import shipped
+
+LOSSES = {scheme: row["loss"] for scheme, row in PUBLISHED.rotations["loss"].items()}
+
+
+def run_of(scheme: str, seed: int, end: float):
+    """A run of a scheme as tables call it: `rope (q=0, v=1)`."""
+    position, _, given = scheme.rstrip(")").partition(" (")
+    own = {key: int(value) for key, value in (each.split("=") for each in given.split(", ") if each)}
+    return make_row(
+        position,
+        seed,
+        [end] * 2,
+        position_settings=shipped(f"position/{position}") | own,
+        run_id=f"{scheme}{seed}".translate(str.maketrans(" (),=", "-----")),
+    )
+
+
+@pytest.mark.parametrize(("gain", "rho"), [(lambda loss: 5 - loss, 1.0), (lambda loss: loss - 2, -1.0)])
+def test_our_order_of_accuracies_is_ranked_against_that_of_published_losses(gain, rho):
+    made = [run_of(s, seed, gain(loss) / 3) for s, loss in LOSSES.items() for seed in range(2)]
+    (row,) = checks.orders(group(made, PUBLISHED), PUBLISHED)
+    assert (float(row["rank correlation of the means"]), row["seeds"]) == (rho, "2")
+    assert row["best to worst here"].split(", ")[0 if rho > 0 else -1] == "qk"
+    assert checks.orders(group(made[2:], PUBLISHED), PUBLISHED) == []  # RoPE is missing
+    assert "not run" in checks.ours(None, ["rope"])
