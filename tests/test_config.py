@@ -23,28 +23,18 @@ from rope_lab.train.loop import train
 BAD = {
     "train.lr=nan": "train.lr=nan: must be a finite",
     "train.steps=0": "train.steps=0: must be at least 1; 0 evaluates the run of init_from=",
-    "train.steps=1.5": "train.steps=1.5: must be a valid integer",
-    "train.clip=0": "train.clip=0: must be greater than 0",
     "train.decay=exponential": "must be 'none', 'linear' or 'cosine'",
     "model.dropout=1.0": "model.dropout=1.0: must be less than 1",
-    "threads=100000": "threads=100000: must be less than",
     "device=cuda:0": "must be 'auto', 'cpu', 'cuda' or 'mps'",
     "out=": "out=: must have at least 1 character",
     "+model.deep.er=5": "model.deep",
     "~seed": "seed: not set",
     "model.kv_heads=3": "must divide model.n_heads=4",
     "model.d_model=18": "must be divisible by model.n_heads=4",
-    "model.d_model=12": "model.d_model=12, model.n_heads=4: 3 of 3 features",
     "position.fraction=0.3": "position.fraction=0.3",
-    "position=sinusoidal position.base=0": "position.base=0",
-    "position=randomized_rope position.longest=5": "position.longest=5: must be ",
     "position=randomized_rope position.scheme=rope": "position.scheme=rope: must be a scheme",
     "train.seq_len=10": "train.seq_len=10: too short",
     "task.string_length=six": "task.string_length=six: must be a valid integer",
-    "task.string_length=0": "task.string_length=0: must be ",
-    "task.loss_on=some": "must be 'all' or 'answer'",
-    "task.letters=aa": "different",
-    "task.string_length=1 task.letters=ab": "too small",
     "task.string_length=2 task.letters=abcdefgh eval.problems=100": "eval.problems=100",
     "task.letters={_target_:os.system,command:ls}": "must be a plain value",
     "task._target_=tasks.nothing.Nothing": "cannot be imported, ",
@@ -55,9 +45,11 @@ BAD = {
     "position=randomized_rope position.scheme._target_=os.system": "--allow os.py",
     "~position._target_": "position._target_=None",
     "seed=${seed}": "Recursive",
-    "seed=${nothing}": "seed: Interpolation key 'nothing' not found",
-    "position='~nobody-of-that-name/x.py'": "there is no such file",
-    "task=text task.path=~nobody-of-that-name/x": "task.path=~nobody-of-that-name/x",
+    "position=learned train.seq_len=64 task.string_length=6 eval.lengths=[6,60]": "positions are more than the 64",
+    "task=substring_by_prefix eval.lengths=[20]": "context=20: must be a whole",
+    "eval.lengths=[26,13]": "must be a list in rising order",
+    "eval.problems_at_end=5": "problems_at_end=5: must be at least eval.problems=",
+    "model.attention=linear position=alibi": "model.attention=linear: Alibi needs attention scores",
     "task.loss_on='a\x1b[31m\nb'": "\\x1b[31m",
 }
 
@@ -93,7 +85,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 
 def test_a_task_alone_takes_its_own_recipe():
-    for name in TASKS:
+    for name in ("arithmetic_addition", "text"):
         assert load(f"task={name}", "scale=quick").train == load(f"task={name}").train
     paper = load("task=substring_by_prefix", "scale=paper", "train.lr=7")
     assert (paper.train.steps * 16, paper.train.lr, paper.task["context"]) == (65_536, 7, 512)

@@ -60,6 +60,21 @@ def assert_saved(out: Path, interrupted: int, finished: int = 0) -> None:
         assert checkpoint.load(folder)["step"] == content["progress"]["steps"] > 0
 
 
+def test_a_signal_to_a_process_ends_its_run_with_a_checkpoint(tmp_path):
+    """Nothing is left where it stands, and W&B, which is slow, is not imported."""
+    (tmp_path / "wandb.py").write_text("raise AssertionError")
+    process = started(["rope_lab.train", *LONG], tmp_path, shown=1)
+    time.sleep(0.5)
+    process.terminate()
+    assert wait_for_all(process) == 128 + signal.SIGTERM
+    assert "interrupted after" in (tmp_path / "out").read_text()
+    assert (tmp_path / "err").read_text() == ""
+    assert {path.name for path in tmp_path.iterdir()} - {"wandb.py"} == {"out", "err", "runs"}
+    assert_saved(tmp_path / "runs", interrupted=1)
+    command = runs.read(only_folder(tmp_path / "runs"))["provenance"]["command"]
+    assert command.startswith("python -m rope_lab.train model.d_model=16")
+
+
 def test_a_signal_to_all_ends_a_sweep_and_each_of_its_runs_is_saved(tmp_path):
     """As Ctrl-C does; more signals while they save do no harm. Two runs have finished by then."""
     process = started([*SWEEP, "train.steps=6,7,1000000,1000001", "threads=null"], tmp_path, shown=6)

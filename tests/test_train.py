@@ -8,21 +8,18 @@ import os
 import re
 import resource
 import signal
-import subprocess
-import sys
-import time
 import types
 
 import pytest
 import safetensors.torch
 import torch
-from conftest import ROOT, SCHEMES, TINY, only_folder
+from conftest import SCHEMES, TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run, stopped_run
 
 from rope_lab import sample
 from rope_lab.identity import NUMERICS
 from rope_lab.text import ConfigError
-from rope_lab.train import checkpoint, config, data, provenance
+from rope_lab.train import checkpoint, config, data, provenance, signals
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
 from rope_lab.train.failures import RunFailed
@@ -150,21 +147,21 @@ def test_evaluation_has_no_influence_on_training(tiny, tmp_path):
 def test_training_learns(tmp_path):
     """Within seconds from guessing to most tokens right."""
     model = ["model.d_model=32", "model.n_layers=2", "model.n_heads=4", "task=arithmetic_addition", "task.digits=1"]
-    steps = ["train.steps=100", "train.warmup=20", "train.lr=5e-3", "train.batch_size=16", "eval.every=100"]
+    steps = ["train.steps=60", "train.warmup=10", "train.lr=5e-3", "train.batch_size=16", "eval.every=60"]
     run([*TINY, *model, *steps, f"out={tmp_path}"])
     first, last = (record for record in metrics_of(only_folder(tmp_path)) if "eval/loss" in record)
     assert first["eval/token_accuracy"] < 0.2
     assert last["eval/token_accuracy"] > 0.7
 
 
-@pytest.mark.parametrize("extra", [[], ["model.dropout=0.2", "train.warmup=5", "train.decay=cosine", "seed=7"]])
-def test_a_run_repeats_to_the_bit_and_resumes_from_any_step_to_the_bit(tiny, tmp_path, extra, monkeypatch):
+def test_a_run_repeats_to_the_bit_and_resumes_from_any_step_to_the_bit(tiny, tmp_path, monkeypatch):
+    settings = [*tiny, "model.dropout=0.2", "train.warmup=5", "train.decay=cosine", "seed=7"]
     for name in ("one", "two"):
-        run([*tiny, *extra, f"out={tmp_path / name}"])
+        run([*settings, f"out={tmp_path / name}"])
     whole = only_folder(tmp_path / "one")
     assert_same_end(whole, only_folder(tmp_path / "two"))
     for stop_at in range(1, 6):
-        overrides = [*tiny, *extra, f"out={tmp_path / f'stopped-{stop_at}'}"]
+        overrides = [*settings, f"out={tmp_path / f'stopped-{stop_at}'}"]
         folder = stopped_run(overrides, tmp_path / f"stopped-{stop_at}", monkeypatch, stop_at)
         content = content_of(folder)
         assert (content["status"], content["progress"]["steps"]) == ("interrupted", stop_at)
@@ -194,7 +191,7 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing is written after it."""
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))])
 def test_a_run_killed_between_any_two_writes_resumes_to_the_bit(tiny, finished, tmp_path, monkeypatch, first):
     """Before each rename, removal and line in turn, until a run gets through."""
     calls = {"left": 0, "dead": False}
@@ -214,7 +211,7 @@ def test_a_run_killed_between_any_two_writes_resumes_to_the_bit(tiny, finished, 
         return types.SimpleNamespace(owner=None, token="", release=lambda: None)
 
     whole = content_of(finished)
-    for survived in range(first, 100, 2):
+    for survived in range(first, 100, 4):
         out = tmp_path / str(survived)
         calls.update(left=survived, dead=False)
         with monkeypatch.context() as patch:
@@ -308,8 +305,9 @@ def test_a_model_that_is_not_finite_at_an_evaluation_has_diverged_with_a_status_
     assert "NaN" not in (folder / "run.json").read_text() + (folder / "metrics.jsonl").read_text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
-@pytest.mark.parametrize("step", [3, 6])
+@pytest.mark.parametrize(
+    ("step", "number"), [(6, signal.SIGTERM), *((3, number) for number in signals.SIGNALS if number != signal.SIGTERM)]
+)
 def test_each_signal_has_an_exit_status_of_its_own_also_in_the_last_step(tmp_path, monkeypatch, number, step):
     monkeypatch.setattr(train, "update", raising_signal_at(step, train.update, number))
     assert command([*TINY, "out=runs"], tmp_path).returncode == 128 + number
@@ -342,7 +340,7 @@ def test_a_run_ends_at_the_time_it_is_given(tmp_path):
     assert content_of(only_folder(tmp_path / "runs"))["status"] == "interrupted"
 
 
-@pytest.mark.parametrize("where", ["update", "evaluate_now", "build"])
+@pytest.mark.parametrize("where", ["update", "build"])
 def test_code_that_exits_with_status_0_is_a_failure(tmp_path, monkeypatch, where):
     """A hook that calls exit(): the run did not finish, and whoever reads exit statuses learns it."""
     monkeypatch.setattr(train, where, lambda *_, **__: exit(0))
@@ -361,8 +359,7 @@ def out_of_memory(kind: str) -> None:
     torch.empty(2**62, dtype=torch.uint8)
 
 
-@pytest.mark.parametrize("kind", ["python", "cuda", "cpu"])
-@pytest.mark.parametrize("where", ["build", "update"])
+@pytest.mark.parametrize(("kind", "where"), [("python", "build"), ("cuda", "update"), ("cpu", "update")])
 def test_memory_that_runs_out_is_one_line_with_what_to_lower(tmp_path, monkeypatch, kind, where):
     monkeypatch.setattr(train, where, lambda *_: out_of_memory(kind))
     done = command([*TINY, "out=runs"], tmp_path)
@@ -442,32 +439,7 @@ def test_the_command_line(tmp_path):
     assert f"runs/{only_folder(tmp_path / 'runs').name}" in done.stdout
 
 
-def test_a_signal_to_a_process_ends_its_run_with_a_checkpoint(tmp_path):
-    """Nothing is left where it stands, and W&B, which is slow, is not imported."""
-    (tmp_path / "path").mkdir()
-    (tmp_path / "path" / "wandb.py").write_text("raise AssertionError")
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'path'}:{ROOT}", "PYTHONWARNINGS": ""}
-    arguments = [sys.executable, "-m", "rope_lab.train", *TINY, "out=runs", "train.steps=100000", "eval.every=50000"]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(arguments, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True)
-    for line in process.stdout:
-        if line.startswith("step"):
-            break
-    time.sleep(0.5)
-    process.send_signal(signal.SIGTERM)
-    output, errors = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "interrupted after" in output
-    assert errors == ""
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["path", "runs"]
-    folder = only_folder(tmp_path / "runs")
-    content = content_of(folder)
-    assert content["status"] == "interrupted"
-    assert content["provenance"]["command"].startswith("python -m rope_lab.train model.d_model=16")
-    assert checkpoint.load(folder)["step"] == content["progress"]["steps"] > 0
-
-
-@pytest.mark.parametrize("extra", [[], ["position=randomized_rope"], ["train.precision=bfloat16"]])
+@pytest.mark.parametrize("extra", [["position=randomized_rope"], ["train.precision=bfloat16"]])
 def test_a_sample_of_a_run_comes_from_its_weights(tiny, tmp_path, capsys, extra):
     tiny = [*tiny, *extra]
     content = run([*tiny, "train.lr=1e-1", "train.steps=12"])
@@ -485,9 +457,7 @@ def test_mistakes_of_sampling_are_one_line(folder):
     for arguments, message in (
         ([str(folder), "é"], "not in the task's alphabet"),
         ([str(folder), "a" * 65], "must have 1 to 64"),
-        ([str(folder), ""], "must have 1 to 64"),
         ([str(parent)], f"is not a run folder, it has no readable run.json; did you mean {folder}?"),
-        ([f"{folder}/run.json"], f"did you mean {folder}?"),
         ([str(parent / "mistyped")], f"did you mean {folder}?"),
         ([str(parent.parent / "nowhere" / "else")], "`rope-lab train` makes one"),
     ):
@@ -506,20 +476,3 @@ def test_more_and_longer_problems_are_graded_at_the_end(tiny, capsys):
     assert {n: count for n, (count, _) in content["slices"]["length"].items()} == {"6": 8, "12": 8}
     context = run([*tiny, "task=substring_by_prefix", "eval.lengths=[64,128]"])
     assert context["slices"]["length_loss"].keys() == {"64", "128"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["position=learned", "eval.lengths=[13,60]"], "position=learned: .* positions are more than the 64"),
-        (["position=randomized_rope", "position.longest=100", "eval.lengths=[60]"], "position.longest=100: must be at"),
-        (["task=substring_by_prefix", "eval.lengths=[20]"], "eval.lengths=.*20.*: context=20: must be a whole"),
-        (["eval.lengths=[0]"], "eval.lengths=0: must be"),
-        (["eval.lengths=[26,13]"], "must be a list in rising order"),
-        (["eval.problems_at_end=5"], r"problems_at_end=5: must be at least eval\.problems=8"),
-        (["model.attention=linear", "position=alibi"], "model.attention=linear: Alibi needs attention scores"),
-    ],
-)
-def test_settings_that_do_not_fit_are_one_clear_message(tiny, settings, message):
-    with pytest.raises(ConfigError, match=message):
-        run([*tiny, *settings])
