@@ -115,6 +115,9 @@ class Rotary(PositionScheme):
             told = f"{r:g} of {dims.d_head} features of a head would be rotated"
             raise ValueError(f"{sizes}: {told}: must be even numbers above 0")
         r = int(r)
+        if scaling == "none" and (factor, original) != (1, None):
+            given = f"position.factor={factor}, position.original={original or 'null'}"
+            raise ValueError(f"{given}: do nothing without position.scaling=linear, ntk or yarn")
         length = dims.max_len if original is None else original
         scores_C = scaled(r, base, scaling, factor, length)
         values_C = scaled(r, base if value_base is None else value_base, scaling, factor, length, "value_base")

@@ -53,8 +53,6 @@ def scaled(width: int, base: float, scaling: str, factor: float, length: int, na
     - yarn (Peng et al., 2023): θ where a pair makes 32 turns or more in `length`, θ / factor where it makes 1 or less,
       and in between a mean that goes linearly with the number of the pair.
     """
-    if scaling == "none" and factor != 1:
-        raise ValueError(f"position.factor={factor}: does nothing without position.scaling=linear, ntk or yarn")
     if not 1 <= factor < float("inf") or length < 1:
         raise ValueError(f"position.factor={factor}, position.original={length}: must be numbers of at least 1")
     if scaling == "ntk" and width > 2:
