@@ -1,18 +1,15 @@
 """Atomic writes that follow no link, and JSON records that carry a digest of themselves."""
 
-import glob
 import hashlib
 import json
 import os
 import secrets
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rope_lab.text import ConfigError
 
-STALE = 3600.0  # seconds after which nobody is writing a temporary file any more
 FORMAT, DIGEST = "format", "digest"  # keys of a sealed record
 VERSION = 2  # of its format
 
@@ -23,7 +20,6 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
     Raises OSError, also if `path` is a link, which is neither followed nor replaced, or not a regular file.
     """
     check_regular(path)
-    remove_temporary(path.parent, path.name, STALE)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(beside, "xb") as file:
@@ -43,10 +39,10 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
     os.close(descriptor)
 
 
-def remove_temporary(folder: Path, name: str = "", age: float = 0.0) -> None:
-    """Remove what `write_whole`, killed while it wrote `name` (any file), left in a folder `age` seconds ago."""
-    for path in folder.glob(f".{glob.escape(name) or '*'}.{16 * '[0-9a-f]'}.tmp"):
-        if path.is_file() and not path.is_symlink() and time.time() - path.stat().st_mtime >= age:
+def remove_temporary(folder: Path) -> None:
+    """Remove what `write_whole` has left in a folder if it was killed."""
+    for path in folder.glob(f".*.{16 * '[0-9a-f]'}.tmp"):
+        if path.is_file() and not path.is_symlink():
             path.unlink(missing_ok=True)
 
 

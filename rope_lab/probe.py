@@ -7,14 +7,13 @@ Evaluates the run as it is, and with one thing changed at a time. PROBE is one o
   ablate=PARTS:P the same for pair P of each head's features alone, or for pairs P-P: ablate=qk:0, ablate=vo:4-7
                  (of queries and keys under PoPE: for a feature, each of which has a frequency of its own)
 Teacher-forced, on the run's own held-out text and problems. The table is printed. Without a PROBE, all that apply to
-the scheme are run, and the table and a figure are written beside the run; `--into FOLDER` writes them there. Given the
-.json files that were written so, it makes tables and figures again, and of several one figure that compares them.
+the scheme are run, and the table and a figure are written beside the run. Given the .json files that were written so,
+it makes tables and figures again, and of several one figure that compares them.
 """
 
 import copy
 import math
 import re
-import sys
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +29,7 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.results.folders import origin
 from rope_lab.results.probes import Outcome, rebuild, table, write
 from rope_lab.results.tables import markdown
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, plain, say
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import exact_matches, text_losses
 from rope_lab.train.instantiate import config_errors
@@ -159,32 +158,24 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("probe", __doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or .json files written before")
     parser.add_argument("probes", nargs="*", metavar="PROBE")
-    parser.add_argument("--into", type=Path, metavar="FOLDER", help="write there, under the name of the run")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package or file to import")
     given = parser.parse_args(arguments)
     with errors_as_exit(Diverged):
         if given.folder.suffix == ".json":
-            if given.into or not all(name.endswith(".json") for name in given.probes):
-                parser.error("a .json is only plotted again, in its place: it takes no PROBE and no --into")
             rebuild([given.folder, *map(Path, given.probes)])
             return
         cfg, task, model, content = load_run(given.folder, given.allow)
-        if content["status"] != "finished":
-            step = content["progress"]["steps"]
-            print(f"this run is {plain(content['status'])}: its last weights are of step {step:,}", file=sys.stderr)
         probes = given.probes or all_probes(model, cfg.train.seq_len)
         for probe in probes:
             changed(probe, model)
-        stem = given.into / given.folder.resolve().name if given.into else given.folder / "probes"
-        stem.parent.mkdir(parents=True, exist_ok=True)
         with config_errors():
             text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len)
             problems = data.evaluation_problems(task, cfg.eval.problems_at_end or cfg.eval.problems)
         each = tqdm(["", *probes], unit="probe", leave=False, disable=None)
         outcomes = [evaluated(probe, model, cfg, task, text, problems) for probe in each]
         say(markdown(table(outcomes)))
-        if not given.probes or given.into:  # a few must not take the place of all
-            say(f"written: {', '.join(map(str, write(report(cfg, content, outcomes), stem)))}")
+        if not given.probes:  # a few must not take the place of all
+            say(f"written: {', '.join(map(str, write(report(cfg, content, outcomes), given.folder / 'probes')))}")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ With a prompt, the model completes it; without one, it completes a few held-out 
 `task=NAME` in place of FOLDER shows a task without a run: a few rows of its training text and held-out problems.
 """
 
-import unicodedata
+from itertools import groupby
 from pathlib import Path
+
+import numpy as np
 
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, plain, say
@@ -48,24 +50,22 @@ def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) ->
             continue
         extra = "".join(f" ({name} right)" for name in task.grades if row[name])
         lines.append(f"WRONG  {prompt} → {line}{extra}")
-        lines.append(f"       {'it should be':>{columns(prompt)}} → {right}")
+        lines.append(f"       it should be → {right}")
     return "\n".join([*lines, f"{sum(row['accuracy'] for row in written)} of {n} right"])
-
-
-def columns(text: str) -> int:
-    """The columns of a terminal that `text` takes as it is shown."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in plain(text))
 
 
 def show_task(choice: str) -> str:
     """Rows of training text, answers marked, and held-out problems. Raises ConfigError."""
     cfg = config.load(choice)
     task = config.build_task(cfg)
-    lines = ["Training text; ^ marks the tokens that count in the loss:", ""]
+    lines = ["Training text; the tokens in « » are those of answers, which count in evaluation:", ""]
     with config_errors():
-        for tokens, position in zip(*task.text(data.generator(cfg.seed, data.TRAINING_TEXT), 4, 110), strict=True):
-            marks = ("^ "[not p] * columns(task.decode([token])) for token, p in zip(tokens, position, strict=True))
-            lines += [plain(task.decode(tokens)), "".join(marks).rstrip()]
+        for row in zip(*task.text(data.generator(cfg.seed, data.TRAINING_TEXT), 4, 110), strict=True):
+            line = ""
+            for counts, pairs in groupby(zip(*row, strict=True), key=lambda pair: pair[1] > 0):
+                part = plain(task.decode(np.array([token for token, _ in pairs])))
+                line += f"«{part}»" if counts else part
+            lines.append(line)
         lines += ["", "Held-out problems and their attributes:", ""]
         for problem in data.evaluation_problems(task, 4):
             lines.append(f"{plain(problem.prompt)} → {plain(problem.completion)}  {problem.attributes}")

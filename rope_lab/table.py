@@ -22,8 +22,7 @@ from rope_lab.files import read_file
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results import studies
-from rope_lab.results.studies import Study
-from rope_lab.seeds import Seeds
+from rope_lab.results.studies import Seeds, Study
 from rope_lab.text import ConfigError, argument_parser, first_line, nearest, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import names

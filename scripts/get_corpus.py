@@ -5,7 +5,6 @@ Training downloads nothing: it reads the file that this writes, `+corpus=NAME`. 
 
 import argparse
 import os
-import secrets
 import sys
 from pathlib import Path
 
@@ -27,17 +26,11 @@ def main(arguments: list[str] | None = None) -> None:
         import datasets
     except ImportError:
         sys.exit("needs the package datasets: pip install datasets")
-    part = path.with_suffix(f".{secrets.token_hex(4)}.part")
-    try:
-        given.into.mkdir(parents=True, exist_ok=True)
-        with part.open("x", encoding="utf-8") as file:
-            for row in datasets.load_dataset(*SOURCES[given.name], split="train", streaming=True):
-                file.write(row["text"] + "\n")
-        part.rename(path)
-    except Exception as error:  # of the network, the data set or the disk
-        sys.exit(f"{given.name} was not downloaded: {type(error).__name__}: {' '.join(str(error).split())}")
-    finally:
-        part.unlink(missing_ok=True)
+    given.into.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".part").open("w", encoding="utf-8") as file:
+        for row in datasets.load_dataset(*SOURCES[given.name], split="train", streaming=True):
+            file.write(row["text"] + "\n")
+    Path(file.name).rename(path)
     print(f"written: {path}")
 
 

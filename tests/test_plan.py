@@ -243,7 +243,6 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
         ("hypothesis: RoPER is ahead.", "", "mine: hypothesis is missing"),
         ("studies:", "study:", "is not a plan"),
         ("hypothesis", "\udcff", "hypothesis is missing"),
-        ("rope: 8-13", "rope: 0-999999999999", "at most 10,000 seeds"),
     ],
 )
 def test_a_plan_that_cannot_be_read_is_said_in_a_line(old, new, named, tmp_path):

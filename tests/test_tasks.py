@@ -374,4 +374,4 @@ def test_more_problems_than_there_are_is_an_error(task, n):
 def test_a_task_shows_itself(name, capsys):
     sample.main([f"task={name}"])
     shown = capsys.readouterr().out
-    assert ("^" in shown, " → " in shown) == (True, True)
+    assert ("«" in shown, " → " in shown) == (True, True)

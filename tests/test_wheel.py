@@ -87,7 +87,7 @@ def test_every_command_works_where_it_is_installed(wheel, installed, tmp_path):
     call(tmp_path, program, "probe", rope, "shift=1")
     small = ["train.batch_size=2", "train.seq_len=64", "eval.problems=8"]
     assert "WRONG" not in call(tmp_path, program, "check", "position=mine.py", *small)
-    assert "^" in call(tmp_path, program, "sample", "task=substring_by_index")
+    assert "«" in call(tmp_path, program, "sample", "task=substring_by_index")
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"tasks", "mine.py", "results"}
     assert "of 8 right" in call(ROOT, sys.executable, "-m", "rope_lab.sample", rope)  # by the checkout
 

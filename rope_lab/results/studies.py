@@ -1,11 +1,11 @@
 """Planned studies: plan.yaml, checked, and the runs of each study."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
@@ -13,13 +13,25 @@ from rope_lab.files import read_file
 from rope_lab.places import ROOT
 from rope_lab.results.frame import SCHEME_DEFAULTS
 from rope_lab.results.runs import Run, reason
-from rope_lab.seeds import Seeds
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, first_line, flat
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
 STRICT = ConfigDict(extra="forbid")
+
+
+def seeds(given: Any) -> Any:
+    """The seeds of `8-31`, of one seed, or of a list. Raises ValueError."""
+    if isinstance(given, list):
+        return given
+    first, _, last = str(given).partition("-")
+    if not (first.isdigit() and (last or first).isdigit() and int(first) <= int(last or first)):
+        raise ValueError("must be seeds, 8-31 for example")
+    return list(range(int(first), int(last or first) + 1))
+
+
+Seeds = Annotated[list[int], BeforeValidator(seeds)]
 
 
 @dataclass(frozen=True, config=STRICT)
