@@ -7,8 +7,9 @@ Evaluates the run as it is, and with one thing changed at a time. PROBE is one o
   ablate=PARTS:P the same for pair P of each head's features alone, or for pairs P-P: ablate=qk:0, ablate=vo:4-7
                  (of queries and keys under PoPE: for a feature, each of which has a frequency of its own)
 Teacher-forced, on the run's own held-out text and problems. The table is printed. Without a PROBE, all that apply to
-the scheme are run, and the table and a figure are written beside the run. Given the .json files that were written so,
-it makes tables and figures again, and of several one figure that compares them.
+the scheme are run, and the table, a figure and attention weights are written beside the run; `rope-lab report` shows
+them. Given the .json files that were written so, it makes tables and figures again, and of several one figure that
+compares them.
 """
 
 import copy
@@ -20,14 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
+from rope_lab.model.attention import Heads, unpacked
 from rope_lab.model.hooks import PositionScheme, TooLong, Wrapper
 from rope_lab.model.positions import Randomized
 from rope_lab.model.transformer import Transformer
 from rope_lab.results.folders import origin
-from rope_lab.results.probes import Outcome, rebuild, table, write
+from rope_lab.results.probes import Attention, Outcome, rebuild, table, write
 from rope_lab.results.tables import markdown
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say
 from rope_lab.train import config, data
@@ -42,6 +45,7 @@ PROBE = re.compile(
     f"shift=(?P<shift>{NUMBER})|window=(?P<window>{NUMBER})"
     f"|ablate=(?P<parts>[qkvo]+)(?::(?P<first>{NUMBER})(?:-(?P<last>{NUMBER}))?)?"
 )
+TEXTS, CELLS = 16, 32  # held-out texts of which attention is recorded, and most cells along a side of its maps
 BANDS = 8  # a head with more pairs is probed in so many bands of neighbouring pairs
 
 
@@ -70,6 +74,37 @@ class Windowed(Wrapper):
         layer = copy.copy(self.scheme.in_layer(number))
         layer.window = min(self.window, layer.window or self.window)
         return layer
+
+
+class Watched(Wrapper):
+    """A scheme that keeps the attention weights of each layer in `weights`, [B, H, T, S]."""
+
+    def __init__(self, scheme: PositionScheme):
+        super().__init__(scheme)
+        self.weights: list[Tensor] = []
+
+    def in_layer(self, number: int) -> PositionScheme:
+        trained = self.scheme.in_layer(number)
+        layer = copy.copy(trained)
+
+        def attention(heads: Heads, at: Any, bias: Tensor | None, cache: None) -> Tensor:
+            self.weights.append(attention_weights(trained, heads, at, bias))
+            return trained.attention(heads, at, bias, cache)
+
+        layer.attention = attention
+        return layer
+
+
+def attention_weights(scheme: PositionScheme, heads: Heads, at: Any, bias: Tensor | None) -> Tensor:
+    """A layer's attention weights, [B, H, T, S]: its outputs for values that tell tokens apart, as many as fit."""
+    q, k, v_BTHK = unpacked(heads)
+    _, T, H, K = v_BTHK.shape
+    one_hot = torch.eye(T, T + K, dtype=v_BTHK.dtype, device=v_BTHK.device)
+    parts = []
+    for begin in range(0, T, K):
+        v_BTHK = one_hot[:, None, begin : begin + K].expand(*q.shape[:2], H, K)
+        parts.append(scheme.attention((q, k, v_BTHK), at, bias, None).float())
+    return torch.cat(parts, dim=-1)[..., :T].transpose(1, 2)
 
 
 def changed(probe: str, model: Transformer) -> tuple[PositionScheme, tuple[float, float] | None]:
@@ -146,12 +181,40 @@ def evaluated(probe: str, model: Transformer, cfg: config.Config, task, text, pr
     return Outcome(probe, nats_N.mean().item(), sum(right) / len(right), wavelengths=wavelengths)
 
 
-def report(cfg: config.Config, content: dict[str, Any], outcomes: list[Outcome]) -> dict[str, Any]:
-    """The outcomes with the ids of the run (`content`: its run.json) and the origin of run and probe."""
+def attention(model: Transformer, cfg: config.Config, text: data.HeldOutText) -> Attention | None:
+    """The run's attention on a few held-out texts; None of linear attention, which has no weights."""
+    trained, watched = model.position, Watched(model.position)
+    try:
+        model.position = watched
+        with as_evaluated(model, cfg):
+            model(text.inputs_BT[:TEXTS])
+    finally:
+        model.position = trained
+    if not watched.weights:
+        return None
+    T = text.inputs_BT.shape[1]
+    every = math.ceil(T / CELLS)  # an incomplete last cell is left out
+    by_distance, maps = [], []
+    for weights_BHTS in watched.weights:
+        mean_DH = torch.stack([weights_BHTS.diagonal(-d, 2, 3).mean((0, 2)) for d in range(T)])
+        by_distance.append(rounded(mean_DH.T))
+        cells_HTS = F.avg_pool2d(weights_BHTS[0], every, divisor_override=every)
+        maps.append(rounded(cells_HTS))
+    return Attention(by_distance, maps, every)
+
+
+def rounded(weights: Tensor) -> list:
+    """As nested lists, with four decimal places."""
+    return torch.round(weights.double().cpu(), decimals=4).tolist()
+
+
+def report(cfg: config.Config, content: dict[str, Any], outcomes: list[Outcome], seen: Attention | None) -> dict:
+    """The outcomes and attention with the ids of the run (`content`: its run.json) and the origin of run and probe."""
     about = {key: content[key] for key in ("task", "position", "scale", "seed", "run_id", "recipe_id", "status")}
     about |= {"steps": content["progress"]["steps"], "run": origin(content["provenance"])}
     now = origin(provenance(cfg, torch.device("cpu"), None))
-    return about | {"probe": now, "outcomes": [asdict(o) for o in outcomes]}
+    about |= {"probe": now, "outcomes": [asdict(o) for o in outcomes]}
+    return about | ({"attention": asdict(seen)} if seen else {})
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -175,7 +238,8 @@ def main(arguments: list[str] | None = None) -> None:
         outcomes = [evaluated(probe, model, cfg, task, text, problems) for probe in each]
         say(markdown(table(outcomes)))
         if not given.probes:  # a few must not take the place of all
-            say(f"written: {', '.join(map(str, write(report(cfg, content, outcomes), given.folder / 'probes')))}")
+            found = report(cfg, content, outcomes, attention(model, cfg, text))
+            say(f"written: {', '.join(map(str, write(found, given.folder / 'probes')))}")
 
 
 if __name__ == "__main__":

@@ -81,6 +81,16 @@ def make_pairs(out: Path, rope: list[float], roper: list[float], **changes: Any)
     return out
 
 
+def make_probes(folder: Path, layers: int, heads: int) -> dict[str, Any]:
+    """Probes of a run in its folder, as of `rope-lab probe`; returns their attention."""
+    maps = [[[[1.0, 0.0], [0.5, 0.5]]] * heads] * layers
+    attention = {"by_distance": [[[0.75, 0.25]] * heads] * layers, "maps": maps, "every": 1}
+    about = {"task": "substring_by_index", "scale": "quick", "position": "rope", "seed": 0, "attention": attention}
+    outcomes = [{"probe": "", "loss": 1.0, "accuracy": 0.5}]
+    (folder / "probes.json").write_text(json.dumps(about | {"outcomes": outcomes}))
+    return attention
+
+
 def make_row(scheme: str, seed: int, curve: list[float], metric: str = "eval/accuracy", **changes: Any) -> Run:
     """A run that was evaluated at steps 0, 100, 200, …"""
     sizes = {"train.steps": 500, "train.batch_size": 1, "train.seq_len": 10, "eval.problems": 8}

@@ -58,6 +58,7 @@ def opened(chromium, path: Path, width: int = 1280, scheme: str = "light"):
     page.on("pageerror", lambda error: heard.update([f"error {error}"]))
     page.on("dialog", lambda dialog: (heard.update([f"dialog {dialog.message}"]), dialog.dismiss()))
     page.goto(path.as_uri())
+    page.locator("figure").first.wait_for(state="attached")
     return page, heard
 
 
@@ -111,11 +112,60 @@ def test_curves_are_drawn_by_tokens_smoothed_and_saved_as_csv(chromium, kept):
     )
     page.locator("#across").select_option("tokens")
     figure.get_by_text("tokens", exact=True).wait_for()
-    figure.locator("summary").click()
-    with page.expect_download() as saved:
-        figure.get_by_text("Save as CSV").click()
-    assert saved.value.path().read_text().startswith("scheme,seed,x,y,low,high\n")
-    assert [line for line in heard if not line.startswith(("request file:", "request blob:"))] == []
+    for kind, begin in (("CSV", b"scheme,seed,x,y,low,high\n"), ("PNG", b"\x89PNG")):
+        with page.expect_download() as saved:
+            figure.get_by_role("button", name=kind).click()
+        assert saved.value.path().read_bytes().startswith(begin)
+    assert [line for line in heard if not line.startswith(("request file:", "request blob:", "request data:"))] == []
+
+
+def test_a_chart_is_zoomed_and_reset_by_buttons(chromium, kept):
+    page, heard = opened(chromium, kept)
+    figure = first_chart(page)
+    labels = figure.locator(".role-axis-label text")
+    whole = labels.all_text_contents()
+    figure.get_by_role("button", name="zoom").click()
+    page.wait_for_timeout(300)
+    assert labels.all_text_contents() != whole
+    figure.get_by_role("button", name="reset").click()
+    page.wait_for_timeout(500)
+    assert labels.all_text_contents() == whole
+    assert len(heard) == 1, heard
+
+
+def test_two_runs_are_shown_side_by_side(chromium, kept):
+    """What differs alone, and the curves that both have."""
+    page, heard = opened(chromium, kept)
+    two = page.locator("#two")
+    two.locator("summary").click()
+    two.locator("svg.marks").first.wait_for()
+    table = two.locator("table").inner_text()
+    assert "position.v" in table
+    assert "train.lr" not in table
+    second = two.locator("select").nth(1)
+    second.select_option(index=second.locator("option").count() - 1)
+    page.wait_for_function("(before) => document.querySelector('#two table').innerText !== before", arg=table)
+    assert "recipe" in two.locator("table").inner_text()
+    assert len(heard) == 1, heard
+
+
+def test_attention_of_a_probed_run_is_drawn(chromium, tmp_path):
+    from builders import make_pairs, make_probes
+
+    from rope_lab.report.__main__ import main
+
+    runs = make_pairs(tmp_path / "runs", [0.5], [0.6])
+    make_probes(runs / "rope-s0-rope-0", 3, 2)
+    main([str(runs), "--out", str(tmp_path / "page.html")])
+    page, heard = opened(chromium, tmp_path / "page.html", 390)
+    page.locator("details:has(.attention) > summary").click()
+    by_distance, maps = page.locator(".attention figure").all()
+    for figure, count in ((by_distance, 3), (maps, 6)):
+        figure.scroll_into_view_if_needed()
+        figure.locator("svg.marks").wait_for()
+        assert figure.get_by_text("layer").count() == count
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert len(heard) == 1, heard
 
 
 def test_no_text_of_a_record_runs(chromium, tmp_path):

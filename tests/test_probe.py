@@ -9,6 +9,7 @@ from conftest import SCHEMES, only_folder
 from trained import make_scheme, run
 
 from rope_lab import probe, sample
+from rope_lab.model.attention import unpacked
 from rope_lab.model.positions import Dims, PositionScheme, Randomized, Rotary
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError
@@ -168,6 +169,28 @@ def test_linear_attention_has_no_window():
         probe.changed("window=4", make_model("rope", attention="linear"))
 
 
+@pytest.mark.parametrize("name", SCHEMES)
+def test_recorded_attention_weighs_the_values_to_the_outputs_of_each_layer(name, monkeypatch):
+    """In rows that sum to 1, over tokens up to the query."""
+    made, weights_of, seen = make_model(name), probe.attention_weights, []
+
+    def compared(scheme, heads, at, bias):
+        found, expected = weights_of(scheme, heads, at, bias), scheme.attention(heads, at, bias, None)
+        outputs = torch.einsum("bhts,bshk->bthk", found.double(), unpacked(heads)[2].double())
+        torch.testing.assert_close(outputs, expected.double(), rtol=0, atol=1e-5)
+        seen.append(found)
+        return found
+
+    monkeypatch.setattr(probe, "attention_weights", compared)
+    made.position.draw(3, 32)
+    made.position = probe.Watched(made.position)
+    made(TOKENS)
+    assert [found.shape for found in seen] == [(2, 3, 20, 20)] * 2
+    for found in seen:
+        torch.testing.assert_close(found, found.tril())
+        torch.testing.assert_close(found.sum(-1), torch.ones(2, 3, 20))
+
+
 def test_the_command_line(tiny, tmp_path, capsys):
     """All probes are written beside the run, a few are shown; a .json is enough to write the rest again."""
     content = run([*tiny, "position=roper", "eval.problems_at_end=20"])
@@ -182,6 +205,9 @@ def test_the_command_line(tiny, tmp_path, capsys):
     assert whole["accuracy"] == pytest.approx(content["metrics"]["eval/accuracy"])
     assert [o["probe"] for o in others] == probe.all_probes(make_model("roper"), 64)
     assert all(o["probe"] in shown for o in others)
+    (of_heads,), (maps,) = found["attention"]["by_distance"], found["attention"]["maps"]
+    assert (len(of_heads), len(of_heads[0])) == (2, 64)
+    assert [sum(row) for head in maps for row in head] == pytest.approx([1.0] * 64, abs=0.01)
     before = (folder / "probes.json").read_bytes()
     probe.main([str(folder), "ablate=vo"])
     assert "ablate=vo" in capsys.readouterr().out

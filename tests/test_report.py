@@ -7,12 +7,13 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from builders import make_pairs, make_run, row
+from builders import make_pairs, make_probes, make_run, row
 
 from rope_lab.places import ROOT
 from rope_lab.report import __main__ as report
@@ -26,7 +27,7 @@ KEPT_PAGE = pytest.mark.xdist_group("kept page")  # so that one process makes it
 
 
 class Page(HTMLParser):
-    """A page taken apart as a browser does: its elements, its texts, and the specifications of its charts."""
+    """A page taken apart as a browser does: its elements, its texts, and the runs and charts that it draws."""
 
     def __init__(self, path: Path):
         super().__init__()
@@ -34,8 +35,13 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict]] = []
         self.texts: list[str] = []
         self.feed(self.html)
-        packed = re.search(r'id="charts">(.*?)</script>', self.html)[1]
-        self.charts: list[dict] = [spec for spec, _ in json.loads(gzip.decompress(base64.b64decode(packed)))]
+        packed = re.search(r'id="data">(.*?)</script>', self.html)[1]
+        data = json.loads(gzip.decompress(base64.b64decode(packed)))
+        self.attention: list[dict] = data["probed"]
+        groups = [group for section in data["sections"] for group in section["groups"]]
+        self.runs = [dict(zip(group["columns"], run, strict=True)) for group in groups for run in group["runs"]]
+        self.settings: list[dict] = [group["settings"] for group in groups]
+        self.charts: list[dict] = [chart for group in groups for chart in group["curves"]]
 
     def handle_starttag(self, tag, attributes):
         self.elements.append((tag, dict(attributes)))
@@ -63,10 +69,8 @@ def runs(tmp_path) -> Path:
 @KEPT_PAGE
 def test_the_page_of_the_kept_runs_holds_every_run_and_is_small(kept):
     folders = report.with_those_below(KEPT)
-    every = pd.Series([run.run_id for folder in folders for run in read(folder)[0]])
-    texts = pd.Series(kept.texts)
-    shown = texts[texts.isin(every)].value_counts()
-    assert not [run_id for run_id, n in every.value_counts().items() if shown.get(run_id, 0) < n]
+    every = Counter(run.run_id for folder in folders for run in read(folder)[0])
+    assert not every - Counter(run["run_id"] for run in kept.runs)
     assert len(kept.html) < 1_500_000
 
 
@@ -84,7 +88,7 @@ def test_planned_comparisons_are_shown_without_differences(kept):
     (section,) = re.findall(r'<p class="small">confirm</p>.*?<details class="folder"', kept.html, re.DOTALL)
     assert "no differences are shown" in section
     heads = re.findall('<th scope="col">(.*?)</th>', section)
-    assert "seed" in heads
+    assert "scheme" in heads
     assert not [name for name in heads if name == "p" or name.startswith(("−", "pairs", "sign-flip"))]
 
 
@@ -95,9 +99,9 @@ def test_charts_hold_the_numbers_of_the_records(kept):
     run = next(run for run in found if run.seed == 2)
     curve = frame.curve(run, "eval/loss") - run.floor["loss"]
     line = {"scheme": "RoPER", "seed": "2", "x": list(curve.index), "y": pytest.approx(list(curve), rel=1e-3)}
-    chart = next(chart for chart in kept.charts if line in chart["datasets"]["runs"])
-    mean = next(mean for mean in chart["datasets"]["means"] if mean["scheme"] == "RoPER")
-    last = pd.Series([each["y"][-1] for each in chart["datasets"]["runs"] if each["scheme"] == "RoPER"])
+    chart = next(chart for chart in kept.charts if line in chart["runs"])
+    mean = next(mean for mean in chart["means"] if mean["scheme"] == "RoPER")
+    last = pd.Series([each["y"][-1] for each in chart["runs"] if each["scheme"] == "RoPER"])
     assert mean["seeds"] == len(last) == 5
     assert mean["y"][-1] == pytest.approx(last.mean(), rel=1e-3)
     assert mean["low"][-1] < mean["y"][-1] < mean["high"][-1]
@@ -126,13 +130,23 @@ def test_no_text_of_a_record_becomes_more_than_text(tmp_path):
     assert [tag for tag, _ in evil.elements] == [tag for tag, _ in plain.elements]
     assert not [key for _, a in evil.elements for key in a if key.startswith("on")]
     assert EVIL.replace("\u2028", "\\u2028") in "".join(evil.texts)
-    assert [row for chart in evil.charts for row in chart["datasets"]["runs"] if "</script><img" in row["scheme"]]
+    assert [row for chart in evil.charts for row in chart["runs"] if "</script><img" in row["scheme"]]
+
+
+def test_a_probed_run_shows_its_attention_and_each_scheme_its_settings(runs, tmp_path):
+    attention = make_probes(runs / "rope-s0-rope-0", 2, 1)
+    page = page_of(tmp_path / "page.html", runs)
+    assert page.attention == [attention]
+    assert ("div", {"class": "attention"}) in page.elements
+    (settings,) = page.settings
+    unlike = {key for key, value in settings["RoPE"].items() if settings["RoPER"][key] != value}
+    assert unlike == {"position.v", "position.o"}
 
 
 def test_runs_that_have_not_ended_have_a_curve_and_count_in_no_mean(runs, tmp_path):
     make_run(runs, "rope", 7, 0.9, status="running", metrics={})
     page = page_of(tmp_path / "page.html", runs)
-    data = page.charts[0]["datasets"]
+    data = page.charts[0]
     assert [row["scheme"] for row in data["runs"] if row["seed"] == "7"] == ["RoPE"]
     assert {row["seeds"] for row in data["means"]} == {3}
     assert [text for text in page.texts if "seed 7 is running" in text]
@@ -162,7 +176,7 @@ def test_runs_of_ones_own_are_paired_with_kept_ones_and_lead_the_page(tmp_path, 
         assert "Does mine beat RoPE?" in page.texts
         assert gain in page.texts
         headings = [text for text in page.texts if text in ("own", "Results")]
-        opened = ["open" in a for tag, a in page.elements if tag == "details" and a.get("class") == "folder"]
+        opened = ["open" in a for _, a in page.elements if a.get("class") == "folder" and "id" not in a]
         assert (headings[-2:], opened) == (["own", "Results"], [True, False])
 
 
@@ -202,8 +216,8 @@ def test_what_cannot_be_read_or_written_is_one_line_and_files_of_others_stay(run
     assert (runs / "report.html").read_bytes().startswith(report.MADE)
 
 
-def test_without_altair_one_line_says_how_to_get_it(runs):
-    code = "import sys; sys.modules['altair'] = None; from rope_lab.report.__main__ import main; main(sys.argv[1:])"
+def test_without_vega_one_line_says_how_to_get_it(runs):
+    code = "import sys; sys.modules['vl_convert'] = None; from rope_lab.report.__main__ import main; main(sys.argv[1:])"
     done = subprocess.run([sys.executable, "-c", code, str(runs)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1

@@ -20,7 +20,7 @@ from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE, one_line
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
-NEEDS = ("altair", "jinja2", "vl_convert")
+NEEDS = ("jinja2", "vl_convert")
 INSTALL = "pip install -c constraints.txt -e '.[report]'"
 MADE = b"<!doctype html>\n<!-- made by python -m rope_lab.report"  # how each page begins
 

@@ -1,13 +1,9 @@
-"""Charts as Altair specifications, from the panels of figures. Thin lines are runs; bold ones are means with bands."""
+"""Charts as data, from the panels of figures; page.html draws them. Thin lines are runs; bold ones means with bands."""
 
-import copy
-import functools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-import altair as alt
 import numpy as np
 import pandas as pd
 
@@ -21,94 +17,65 @@ from rope_lab.results.sweeps import Sweep
 
 POINTS = 60  # of a curve; longer ones are thinned
 LABEL = 60  # characters
-NARROW = 16  # characters of a scheme's title that three columns of a legend take
 BESIDE = ("eval/loss", "eval/accuracy", "train/loss", "train/grad_norm")  # curves besides the task's own metric
-MEAN = ("scheme:N", "seeds:N", "x:Q", "y:Q", "low:Q", "high:Q")  # fields that the tooltip of a mean shows
-PAN = "[pointerdown[event.pointerType === 'mouse'], window:pointerup] > window:pointermove!"  # fingers scroll the page
-ZOOM = "wheel![event.altKey || event.ctrlKey || event.metaKey]"  # and so does the wheel alone
+Chart = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Chart:
-    """rates: of curves over training, the tokens and, by scheme, the seconds of a step."""
+def curves(group: Group) -> list[Chart]:
+    """A chart over training for each metric.
 
-    title: str
-    note: str
-    spec: dict[str, Any]
-    rates: dict[str, Any] | None = None
-
-
-def of(shown: Group | Sweep) -> list[Chart]:
-    """Curves over training, and scores by length and kind of problem; of a sweep, scores by the setting."""
-    if isinstance(shown, Sweep):
-        panel, values = sweeps.panel(shown), shown.values
-        log = all(map(sweeps.is_number, values)) and 0 < 3 * values[0] <= values[-1]
-        return [Chart(panel.y.replace("\n", ", "), f"by {panel.x}", spec(panel, shown.published, log_x=log))]
-    recorded = {name for run in shown.runs.run for name in run.curves}
-    metrics = [shown.metric, *(declared(name) for name in BESIDE if name != shown.metric.name and name in recorded)]
-    of_step = {"tokens": shown.settings["train.batch_size"] * shown.settings["train.seq_len"]}
-    of_step["seconds"] = {
-        shown.published.title(scheme): float((runs.seconds / runs.steps.clip(1)).mean())
-        for scheme, runs in shown.runs.groupby("scheme")
+    `runs` are of all schemes, `means` and `colors` of those to show. `rates`: by scheme the tokens and seconds of a
+    step.
+    """
+    recorded = {name for run in group.runs.run for name in run.curves}
+    metrics = [group.metric, *(declared(name) for name in BESIDE if name != group.metric.name and name in recorded)]
+    tokens = group.settings["train.batch_size"] * group.settings["train.seq_len"]
+    rates = {
+        group.published.title(scheme): {"tokens": tokens, "seconds": float((runs.seconds / runs.steps.clip(1)).mean())}
+        for scheme, runs in group.runs.groupby("scheme")
     }
     charts = []
     for metric in metrics:
-        panel = series.over_training(shown, metric)
+        panel = series.over_training(group, metric)
         if len(panel.points):
-            charts.append(Chart(panel.title, metric.name, spec(panel, shown.published, height=260), of_step))
-    for attribute in series.attributes(shown):
-        panel = series.by_value(shown, attribute)
-        charts.append(Chart(panel.title, panel.y, spec(panel, shown.published)))
+            every = series.over_training(group, metric, group.schemes).points
+            charts.append(chart(panel, group.published, panel.title, metric.name, every) | {"rates": rates})
     return charts
 
 
-def spec(panel: Panel, published: Published, log_x: bool = False, height: int = 190) -> dict[str, Any]:
-    """A line for every run, a bold one for each scheme's mean and its band; can be zoomed and filtered."""
-    thin = [
+def others(shown: Group | Sweep) -> list[Chart]:
+    """Scores by length and kind of problem; of a sweep, by the setting."""
+    if not isinstance(shown, Sweep):
+        panels = [series.by_value(shown, attribute) for attribute in series.attributes(shown)]
+        return [chart(panel, shown.published, panel.title, panel.y) for panel in panels]
+    panel, values = sweeps.panel(shown), shown.values
+    log = all(map(sweeps.is_number, values)) and 0 < 3 * values[0] <= values[-1]
+    return [chart(panel, shown.published, panel.y.replace("\n", ", "), f"by {panel.x}") | {"log": log}]
+
+
+def chart(panel: Panel, published: Published, title: str, note: str, every: pd.DataFrame | None = None) -> Chart:
+    """A line for every run, and for each scheme its mean and band.
+
+    every: the points of all runs, if the panel shows only some schemes
+    """
+    points = panel.points if every is None else every
+    runs = [
         {"scheme": published.title(scheme), "seed": str(seed)} | _points(values, panel.log)
-        for (scheme, seed), values in panel.points.groupby(["scheme", "seed"], sort=False)
+        for (scheme, seed), values in points.groupby(["scheme", "seed"], sort=False)
     ]
-    bold = [
+    means = [
         {"scheme": published.title(scheme), "seeds": int(values.n.max())} | _points(values, panel.log)
         for scheme, values in panel.means().groupby("scheme")
     ]
-    made = copy.deepcopy(_layers())
-    made["layer"] = made["layer"] if bold else made["layer"][1:2]  # of no finished run there is no mean
-    x_scale = {"type": "log", "nice": False} if log_x else {"nice": False, "zero": False}
-    y = _axis(panel, [y for row in (*thin, *bold) for y in row["y"]])
-    x_axis = {"grid": False} | ({"tickMinStep": 1} if (panel.points.x % 1 == 0).all() else {})
-    columns = 3 if max((len(published.title(scheme)) for scheme in panel.schemes), default=0) < NARROW else 2
-    for encoding in (layer["encoding"] for layer in made["layer"]):
-        encoding["x"] |= {"title": one_line(panel.x, LABEL), "scale": x_scale, "axis": x_axis}
-        encoding["y"] |= y if "y2" not in encoding else {}
-        encoding["color"]["scale"] = _colors(published, panel.schemes)
-        encoding["color"]["legend"]["columns"] = columns
-    return made | {"height": height, "datasets": _rounded({"runs": thin, "means": bold})}
-
-
-@functools.cache
-def _layers() -> dict[str, Any]:
-    """Bands, runs, means and the means' points, which have tooltips."""
-    zoom = alt.selection_interval("zoom", bind="scales", translate=PAN, zoom=ZOOM)
-    pick = alt.selection_point("pick", fields=["scheme"], bind="legend")
-    legend = alt.Legend(title=None, orient="bottom", labelLimit=150, symbolOpacity=1)
-    opacity, color = alt.condition(pick, alt.value(1), alt.value(0.08)), alt.Color("scheme:N", legend=legend)
-    across, up = alt.X("x:Q"), alt.Y("y:Q", title=None)
-    line = alt.Chart(alt.NamedData("runs")).transform_flatten(["x", "y"])
-    mean = alt.Chart(alt.NamedData("means")).transform_flatten(["x", "y", "low", "high"])
-    tips = [alt.Tooltip(name, title={"low:Q": "95% from", "high:Q": "to"}.get(name, name[:-2])) for name in MEAN]
-    layers = [
-        mean.mark_area(clip=True, fillOpacity=0.15).encode(
-            across, alt.Y("low:Q"), alt.Y2("high:Q"), color, opacity=opacity
-        ),
-        line.mark_line(clip=True, strokeWidth=1, strokeOpacity=0.4)
-        .encode(across, up, color, opacity=opacity, detail="seed:N", tooltip=["scheme:N", "seed:N"])
-        .add_params(pick, zoom),
-        mean.mark_line(clip=True, strokeWidth=2.5).encode(across, up, color, opacity=opacity),
-        mean.mark_circle(clip=True, size=60, fillOpacity=0).encode(across, up, color, tooltip=tips),
-    ]
-    made = alt.layer(*layers).properties(width="container").to_dict(validate=False)
-    return {key: value for key, value in made.items() if key not in ("config", "$schema")}
+    colors = _colors(published, panel.schemes)
+    shown = [y for row in (*runs, *means) if row["scheme"] in colors for y in row["y"]]
+    found = {
+        "title": title,
+        "note": note,
+        "x": one_line(panel.x, LABEL),
+        "whole": bool((panel.points.x % 1 == 0).all()),
+    }
+    return found | {"y": _axis(panel, shown), "colors": colors, "runs": runs, "means": means}
 
 
 def _points(table: pd.DataFrame, log: bool) -> dict[str, list]:
@@ -118,32 +85,26 @@ def _points(table: pd.DataFrame, log: bool) -> dict[str, list]:
         table = table.assign(low=table.low.clip(lower=table.y.min() / 10))
     if len(table) > POINTS:
         table = table.iloc[np.linspace(0, len(table) - 1, POINTS).round().astype(int)]
-    return {name: list(table[name]) for name in ("x", "y", "low", "high") if name in table}
+    return {name: rounded(table[name]) for name in ("x", "y", "low", "high") if name in table}
 
 
 def _axis(panel: Panel, values: list[float]) -> dict[str, Any]:
     """As wide as the values, which bands may leave; of shares, from none to all, with room for dots."""
     least, most = min(values, default=0.1), max(values, default=1.0)
     if panel.log and least > 0:
-        scale = {"type": "log", "domain": [least / 1.15, most * 1.15], "nice": False}
-        return _rounded({"scale": scale, "axis": {"format": "~g", "tickCount": 6}})
+        scale = {"type": "log", "domain": rounded([least / 1.15, most * 1.15]), "nice": False}
+        return {"scale": scale, "axis": {"format": "~g", "tickCount": 6}}
     room, top = 0.05 * (most - least) or 0.1, panel.most
     ends = [-0.04 * top, 1.04 * top] if math.isfinite(top) else [least - room, most + room]
-    return _rounded({"scale": {"domain": ends, "nice": False}, "axis": {"tickCount": 5}})
+    return {"scale": {"domain": rounded(ends), "nice": False}, "axis": {"tickCount": 5}}
 
 
-def _colors(published: Published, schemes: Iterable[str]) -> dict[str, list[str]]:
+def _colors(published: Published, schemes: Iterable[str]) -> dict[str, str]:
     ordered = sorted(schemes, key=lambda scheme: (published.rank(scheme), scheme))
-    colors = [published.color(scheme, ordered) for scheme in ordered]
-    return {"domain": list(map(published.title, ordered)), "range": colors}
+    return {published.title(scheme): published.color(scheme, ordered) for scheme in ordered}
 
 
-def _rounded(value: Any) -> Any:
-    """Numbers with four significant digits, nan as null, throughout."""
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    if isinstance(value, str | bool) or math.isnan(value):
-        return value if isinstance(value, str | bool) else None
-    return int(value) if value == int(value) else float(f"{value:.4g}")
+def rounded(values: Iterable[float]) -> list[float | None]:
+    """Four significant digits, nan as null."""
+    short = [None if math.isnan(value) else float(f"{value:.4g}") for value in values]
+    return [int(value) if value is not None and value == int(value) else value for value in short]

@@ -1,28 +1,33 @@
 """The content of the page, handed to page.html: verdicts, a section for each folder and in it each recipe, probes."""
 
 import base64
+import functools
 import gzip
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import pandas as pd
+import numpy as np
 import vl_convert
+from matplotlib.ticker import MaxNLocator
 
+from rope_lab.places import ROOT
 from rope_lab.report import charts
-from rope_lab.results import figures, probes, verdicts
+from rope_lab.results import probes, verdicts
+from rope_lab.results.frame import full_settings
 from rope_lab.results.groups import Group, seeds
 from rope_lab.results.pages import Content
 from rope_lab.results.probes import Probed
 from rope_lab.results.published import Published
 from rope_lab.results.sweeps import Sweep
-from rope_lab.results.tables import Strong, Table, number
+from rope_lab.results.tables import Strong, number
+from rope_lab.results.verdicts import Verdict
 from rope_lab.text import plain, show
 
-ORIGIN = ("seed", "run_id", "status", "steps", "numerics", "commit", "torch", "hardware", "threads", "parameters")
+ORIGIN = ("run_id", "status", "steps", "numerics", "commit", "torch", "hardware", "threads", "parameters")
 
 
 @dataclass(frozen=True)
@@ -39,23 +44,26 @@ def render(folders: list[Folder], probed: list[Probed], published: Published) ->
     """The page, the same for the same records."""
     contender, baseline = published.titles
     found = [verdict for folder in folders if not folder.below for verdict in folder.content.verdicts]
-    forest = figures.forest(found, contender) if any(v.word != verdicts.OPEN for v in found) else b""
     planned = any(v.planned for v in found)
     sections = [(folder, [_section(folder, each, planned) for each in folder.content.shown]) for folder in folders]
-    drawn = [[chart.spec, chart.rates] for _, each in sections for section in each for chart in section["charts"]]
+    picture = ROOT / "docs" / f"{published.contender}.svg"
+    attention = [asdict(p.attention) for p in probed if p.attention]
+    data = {"sections": [section["data"] for _, each in sections for section in each], "probed": attention}
     context = {
         "contender": contender,
         "baseline": baseline,
         "box": next((box for folder in folders if not folder.below and (box := folder.content.box)), None),
-        "forest": base64.b64encode(forest).decode(),
+        "picture": base64.b64encode(picture.read_bytes()).decode() if picture.is_file() else "",
         "answers": [(v.word, f"{v.title}, {v.scale}: {v.gain_text} {v.metric.unit}") for v in found[:3]],
         "planned": planned,
         "uncompared": _uncompared(folders, published),
+        "strips": _strips(found),
         "verdicts": verdicts.table(found, published),
         "legend": verdicts.legend(found, published),
         "folders": sections,
-        "probes": [(f"{p.task}, {p.scale}, {p.position}, seed {p.seed}", probes.table(p.outcomes)) for p in probed],
-        "charts": _packed(json.dumps(drawn, separators=(",", ":"))),
+        "probes": probed,
+        "tables": [probes.table(p.outcomes) for p in probed],
+        "data": _packed(json.dumps(data, separators=(",", ":"))),
         "library": _packed(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")),
     }
     environment = jinja2.Environment(
@@ -68,6 +76,22 @@ def render(folders: list[Folder], probed: list[Probed], published: Published) ->
     )
     environment.tests["strong"] = lambda value: isinstance(value, Strong)
     return environment.get_template("page.html").render(context)
+
+
+def _strips(found: list[Verdict]) -> list[dict[str, Any]]:
+    """The gains on each task in each unit, on one axis; places on it are percent of its width."""
+    strips: dict[tuple[str, str], list[Verdict]] = {}
+    for v in found:
+        if v.word != verdicts.OPEN and v.gain.n:
+            strips.setdefault((v.title, v.metric.unit), []).append(v)
+    made = []
+    for (title, unit), here in strips.items():
+        published = max((v.published for v in here), key=len)
+        ends = [0.0, *published, *(end for v in here for end in (v.gain.low, v.gain.mean, v.gain.high))]
+        ticks = MaxNLocator(4).tick_values(np.nanmin(ends), np.nanmax(ends))
+        strip = {"title": title, "unit": unit, "ticks": ticks, "published": published, "verdicts": here}
+        made.append(strip | {"place": functools.partial(np.interp, xp=[ticks[0], ticks[-1]], fp=[0, 100])})
+    return made
 
 
 def _packed(text: str) -> str:
@@ -84,6 +108,7 @@ def _uncompared(folders: list[Folder], published: Published) -> str:
     there = next(usual, groups[0])
     made = [seed for scheme in published.pair for seed in there.of(scheme).index]
     files = {run.position: f"./{run.position}.py" for g in groups for run in g.runs.run if "position" in run.plugin}
+    others = [s for g in groups for s in g.schemes if s not in published.pair and len(g.pairs(s, published.baseline))]
     names = [scheme.partition(" ")[0] for scheme in published.pair]
     command = (
         f"rope-lab sweep task={there.task} scale={there.scale} position={','.join(files.get(n, n) for n in names)} "
@@ -93,6 +118,7 @@ def _uncompared(folders: list[Folder], published: Published) -> str:
         f"No task has {' and '.join(published.titles)} at one seed under its usual recipe, so there is no verdict. "
         + (f"Compared below, without a verdict: {elsewhere}. " if elsewhere else "")
         + f"This makes the runs: {command}"
+        + "".join(f"; --contender '{scheme}' asks about that scheme" for scheme in others[:1])
     )
 
 
@@ -106,17 +132,22 @@ def _section(folder: Folder, shown: Group | Sweep, planned: bool) -> dict[str, A
     kind = ", planned" if not folder.content.published.compares else ", exploratory" if planned else ""
     return {
         "section": folder.content.sections[shown],
-        "label": f"{len(here)} runs, {seeds(set(here))}{kind}",
-        "charts": charts.of(shown),
+        "label": f"{len(here)} run{'s' * (len(here) > 1)}, {seeds(set(here))}{kind}",
         "settings": " ".join(f"{key}={show(value)}" for key, value in sorted(groups[0].settings.items())),
-        "runs": Table([row for group in groups for row in _runs(group)], "Every run"),
+        "data": {"groups": list(map(_group, groups)), "charts": charts.others(shown)},
     }
 
 
-def _runs(group: Group) -> list[dict[str, str]]:
-    """Every run: its value, and where it comes from."""
-    metric, columns = group.metric, {name: group.runs[name].astype(str) for name in ORIGIN}
-    values = [metric.times * run.metrics.get(metric.name, math.nan) for run in group.runs.run]
-    columns |= {"scheme": group.runs.scheme.map(group.published.title)}
-    columns |= {metric.unit: [number(value, metric.digits) for value in values]}
-    return pd.DataFrame(columns)[["scheme", "seed", metric.unit, *ORIGIN[1:]]].to_dict("records")
+def _group(group: Group) -> dict[str, Any]:
+    """Every run with its value and origin, the settings of each scheme, and curves."""
+    metric, title, rows = group.metric, group.published.title, []
+    for run in group.runs.itertuples():
+        value = number(metric.times * run.run.metrics.get(metric.name, math.nan), metric.digits)
+        rows.append([title(run.scheme), str(run.seed), value, *(str(getattr(run, name)) for name in ORIGIN)])
+    settings = {
+        title(scheme): {key: show(value) for key, value in sorted(full_settings(run).items())}
+        for scheme, run in group.runs.drop_duplicates("scheme")[["scheme", "run"]].itertuples(index=False)
+    }
+    columns = ["scheme", "seed", metric.unit, *ORIGIN]
+    shared = {"title": f"{group.title}, {group.scale}", "columns": columns, "runs": rows, "settings": settings}
+    return shared | {"curves": charts.curves(group)}

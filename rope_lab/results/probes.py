@@ -42,14 +42,28 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Attention:
+    """Attention weights on held-out text, by layer and head.
+
+    by_distance: the mean weight of the token so many tokens back
+    maps:  of one text, down-sampled: the share of attention that `every` neighbouring queries give to as many keys
+    """
+
+    by_distance: list[list[list[float]]]
+    maps: list[list[list[list[float]]]]
+    every: int
+
+
+@dataclass(frozen=True)
 class Probed:
-    """A run and its outcomes, that without a probe first."""
+    """A run, its outcomes, that without a probe first, and its attention, if it was recorded."""
 
     task: str
     position: str
     scale: str
     seed: int
     outcomes: list[Outcome]
+    attention: Attention | None = None
 
     def __post_init__(self):
         whole, *others = self.outcomes
@@ -91,7 +105,8 @@ def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
         f"{name}: {', '.join(f'{k} {v}' for k, v in found[name].items() if v != {})}" for name in ("run", "probe")
     ]
     page = f"# {escaped(title)}\n\n{markdown(table(probed.outcomes))}\n\n{bullets(origins)}\n"
-    written = {"json": (json.dumps(found, indent=1) + "\n").encode(), "md": page.encode()}
+    content = json.dumps(found, indent=None if found.get("attention") else 1)  # of numbers, not one a line
+    written = {"json": f"{content}\n".encode(), "md": page.encode()}
     if drawn and probed.costs:
         written["svg"] = overlay([probed])
     paths = {stem.with_name(f"{stem.name}.{kind}"): content for kind, content in written.items()}

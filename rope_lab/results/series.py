@@ -51,12 +51,12 @@ class Panel:
         return table.assign(**ends).rename(columns={"mean": "y", "count": "n"}).drop(columns="sem").reset_index()
 
 
-def over_training(group: Group, metric: Metric) -> Panel:
-    """A metric against optimizer steps; of a loss with a floor, the excess over it."""
+def over_training(group: Group, metric: Metric, schemes: Iterable[str] = ()) -> Panel:
+    """A metric against optimizer steps, of `schemes` or of the best; of a loss with a floor, the excess over it."""
     floor = metric.times * group.floor if metric.baseline and metric.name == group.metric.name else 0.0
     ended = set(group.finished.run_id)
     rows = []
-    for run in group.runs[group.runs.scheme.isin(best(group))].itertuples():
+    for run in group.runs[group.runs.scheme.isin(schemes or best(group))].itertuples():
         values = metric.times * curve(run.run, metric.name) - floor
         rows += [(run.scheme, run.seed, step, y, run.run_id in ended) for step, y in values.items()]
     unit = metric.unit + (f" above the Bayes-optimal {floor:.3g}" if floor else "")
