@@ -13,7 +13,7 @@ from rope_lab.train import config
 from rope_lab.train.load import load_run
 from rope_lab.train.loop import train
 from rope_lab.train.run import out_folder
-from rope_lab.train.signals import Stop
+from rope_lab.train.stop import Stop
 from rope_lab.train.trainer import resolve
 
 

@@ -27,7 +27,7 @@ from rope_lab.text import ConfigError, argument_parser, first_line, nearest, sho
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
 from rope_lab.train.overrides import is_hydra
-from rope_lab.train.signals import ignore
+from rope_lab.train.stop import ignore
 
 REST = "*"  # all schemes that the table does not name
 Tasks = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]

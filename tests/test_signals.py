@@ -16,7 +16,7 @@ from trained import load, run
 from rope_lab.train import checkpoint
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
-from rope_lab.train.signals import SIGNALS, Stop
+from rope_lab.train.stop import SIGNALS, Stop
 
 LONG = [*TINY, "out=runs", "train.steps=1000000", "eval.every=500000"]
 SWEEP = ["rope_lab.train", "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *LONG]

@@ -22,8 +22,8 @@ from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, config, data, provenance, signals
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
-from rope_lab.train.failures import RunFailed
 from rope_lab.train.generate import likeliest
+from rope_lab.train.stop import RunFailed
 from rope_lab.train.trainer import build, build_model, resolve
 
 RECORD = {"step", "sequences", "tokens", "seconds"}

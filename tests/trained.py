@@ -26,7 +26,7 @@ from conftest import SCHEMES, only_folder
 from torch.utils._pytree import tree_leaves
 
 from rope_lab.model.positions import Dims, PositionScheme
-from rope_lab.train import checkpoint, config, instantiate, signals
+from rope_lab.train import checkpoint, config, instantiate, stop
 from rope_lab.train import loop as train
 from rope_lab.train.__main__ import command_line
 
@@ -119,7 +119,7 @@ def same_process() -> Iterator[None]:
     """Gives signals, their handlers and loggers back that a process sets which is to end."""
     root = logging.getLogger()
     level, loggers = root.level, root.handlers[:]
-    handlers = {number: signal.getsignal(number) for number in (*signals.SIGNALS, signal.SIGALRM)}
+    handlers = {number: signal.getsignal(number) for number in (*stop.SIGNALS, signal.SIGALRM)}
     held_back = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     try:
         yield

@@ -13,7 +13,7 @@ from rope_lab.launch.job import run_elsewhere
 from rope_lab.launch.pool import LOOK, Runs
 from rope_lab.text import ConfigError, first_line, say, short_path
 from rope_lab.train import provenance
-from rope_lab.train.signals import Stop
+from rope_lab.train.stop import Stop
 
 QUEUE = 5.0  # seconds between two looks at Slurm's queue
 OWN = ("_target_", "submitit_folder", "max_num_timeout")

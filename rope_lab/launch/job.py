@@ -10,9 +10,8 @@ from rope_lab.train import distributed
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import ALONE, Place
-from rope_lab.train.failures import RunFailed
 from rope_lab.train.loop import train
-from rope_lab.train.signals import Stop
+from rope_lab.train.stop import RunFailed, Stop
 
 EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_DIVERGED = 1, 2, 3
 

@@ -12,7 +12,7 @@ from rope_lab.launch.job import run
 from rope_lab.places import HERE
 from rope_lab.train.config import Config
 from rope_lab.train.console import Place
-from rope_lab.train.signals import SIGNALS, Stop, time_is_up
+from rope_lab.train.stop import SIGNALS, Stop, time_is_up
 
 LOOK = 0.2  # seconds between two looks at signals
 Runs = Sequence[tuple[Config, Place]]

@@ -20,9 +20,8 @@ from rope_lab.train import config
 from rope_lab.train import run as runs
 from rope_lab.train.config import CORES, Config
 from rope_lab.train.console import SHOWN, Place, program
-from rope_lab.train.failures import same_command
 from rope_lab.train.instantiate import SWAPPED, is_own
-from rope_lab.train.signals import Stop
+from rope_lab.train.stop import Stop, same_command
 from rope_lab.train.trainer import resolve
 
 ENDS = ("finished", "diverged")

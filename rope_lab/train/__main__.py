@@ -10,7 +10,7 @@ from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.text import ConfigError, say
 from rope_lab.train import config, distributed, help
 from rope_lab.train.overrides import expand, is_hydra, read_arguments
-from rope_lab.train.signals import Stop, ignore
+from rope_lab.train.stop import Stop, ignore
 
 
 def command_line(words: list[str] | None = None) -> None:

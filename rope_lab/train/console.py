@@ -10,7 +10,7 @@ from typing import Any
 
 from rope_lab.text import LEAKS, plain, say, short_path
 from rope_lab.train.config import Config
-from rope_lab.train.failures import same_command
+from rope_lab.train.stop import same_command
 
 # The metrics that are shown wherever a run has them: label and format.
 SHOWN = {

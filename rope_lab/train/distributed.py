@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rope_lab.text import ConfigError
-from rope_lab.train.failures import RunFailed
+from rope_lab.train.stop import RunFailed
 
 
 class Lost(RunFailed):

@@ -7,8 +7,8 @@ from typing import Any
 from rope_lab.model.transformer import Transformer
 from rope_lab.places import newest_run
 from rope_lab.text import ConfigError
-from rope_lab.train import config, provenance
-from rope_lab.train.run import CODER, load_checkpoint, read
+from rope_lab.train import checkpoint, config, provenance
+from rope_lab.train.run import CODER, read
 from rope_lab.train.trainer import build_model
 from tasks.base import Task
 
@@ -30,7 +30,7 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[config.Config, 
     kept = folder / CODER
     task = config.build_task(cfg, kept.read_bytes().decode() if kept.exists() else None)
     model = build_model(cfg, len(task.alphabet))
-    saved = load_checkpoint(folder, content["run_id"], task.version)
+    saved = checkpoint.load(folder)
     if saved is None:
         raise ConfigError(f"{folder}: has no checkpoint yet")
     if other := provenance.differences(saved["provenance"], provenance.code(cfg)):

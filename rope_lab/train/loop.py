@@ -17,9 +17,8 @@ from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import ALONE, Place, Progress
 from rope_lab.train.evaluate import Evaluation, floor
-from rope_lab.train.failures import RunFailed, in_one_line
 from rope_lab.train.run import OVER, Run
-from rope_lab.train.signals import Stop, time_is_up
+from rope_lab.train.stop import RunFailed, Stop, in_one_line, time_is_up
 from rope_lab.train.trainer import (
     Diverged,
     Trainer,

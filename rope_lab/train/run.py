@@ -1,7 +1,7 @@
 """A run's folder: run.json, metrics.jsonl, checkpoints and final weights, written by one process at a time.
 
-run.json says what the run is and how it stands, with the digests of the other files once it has ended; metrics.jsonl
-has a line a metric record. A checkpoint says how much of metrics.jsonl belongs to it: the rest is cut off at a resume.
+run.json says what the run is and how it stands, with the digest of metrics.jsonl once it has ended; that has
+a line a metric record. A checkpoint says how much of metrics.jsonl belongs to it: the rest is cut off at a resume.
 """
 
 import json
@@ -22,7 +22,7 @@ from rope_lab.places import RESULTS
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, config, provenance
 from rope_lab.train.checkpoint import OVER
-from rope_lab.train.failures import RunFailed
+from rope_lab.train.stop import RunFailed
 from rope_lab.train.tracking import Wandb
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class Run:
         self.content |= {"status": status} | content
         self.content["provenance"]["end"] = provenance.now()
         self._write(METRICS, self._lines())  # synced before run.json says that all is there
-        self.content["digests"] = digests_of(self.folder) if self.lock else {}
+        self.content["digests"] = {METRICS: digest(self._lines())}
         self._write_content()
         self.wandb.finish(self.content)
 
@@ -177,37 +177,22 @@ def read(folder: Path) -> dict[str, Any] | None:
 
 
 def ended(folder: Path, run_id: str, code: dict[str, Any]) -> dict[str, Any] | None:
-    """Content of run.json if the run in `folder` has ended and its files are undamaged."""
+    """Content of run.json if the run in `folder` has ended; warns if it was run by other code than `code`."""
     content = read(folder)
     if content is None or content["run_id"] != run_id or content["status"] not in ("finished", "diverged"):
-        return None
-    if not is_whole(folder, content):
-        log.warning("%s: its files do not match the digests in run.json; they are made again", folder)
         return None
     if other := provenance.differences(content["provenance"], code):
         log.warning("it was run by other code, %s: fresh=true runs it with today's", other)
     return content
 
 
-def digests_of(folder: Path) -> dict[str, str]:
-    """The digests of METRICS and WEIGHTS, of those that exist."""
-    return {name: digest(read_file(folder / name)) for name in (METRICS, WEIGHTS) if (folder / name).exists()}
-
-
-def is_whole(folder: Path, content: dict[str, Any]) -> bool:
-    """Whether the files of a run that has ended match the digests in its run.json."""
-    return content.get("digests") == digests_of(folder)
-
-
 def load_checkpoint(folder: Path, run_id: str, version: int) -> dict[str, Any] | None:
     """The newest whole checkpoint of a run, or None if there are none. Raises ConfigError if it does not match."""
-    saved = checkpoint.load(folder)
-    if saved is None:
-        return None
+    saved = checkpoint.load(folder) or {}
     for name, value in {"format": FORMAT, "run_id": run_id, "task_version": version}.items():
-        if saved.get(name) != value:
+        if saved and saved.get(name) != value:
             raise ConfigError(f"{folder}: its checkpoint has {name} {saved.get(name)}, not {value}; {OVER}")
-    return saved
+    return saved or None
 
 
 def kept_metrics(folder: Path, saved: dict[str, Any]) -> list[dict[str, Any]]:

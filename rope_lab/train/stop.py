@@ -1,0 +1,85 @@
+"""How a run stops early: at a signal, at a time, or by a failure that is said in one line."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rope_lab.train.config import Config
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED", "size calculation")
+
+
+def ignore() -> None:
+    """Let no signal change the exit status of a process that is about to end."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def time_is_up(stop_at: float | None) -> bool:
+    """Whether it is `stop_at`, in seconds since 1970, or later."""
+    return stop_at is not None and time.time() >= stop_at
+
+
+class Stop:
+    """Within it SIGNALS do not end the process: the first one is noted in `caught`. No-op outside the main thread.
+
+    It may be entered again within itself.
+    """
+
+    def __init__(self) -> None:
+        self._caught = 0
+        self._before: list[dict[int, Any]] = []  # the handlers to restore, for each time that it was entered
+
+    @property
+    def caught(self) -> int:
+        """The number of the first signal, 0 before one."""
+        return self._caught
+
+    def note(self, number: int, frame: Any = None) -> None:
+        """Handle a signal; may also be called, with its number."""
+        self._caught = self._caught or number
+
+    def __enter__(self) -> "Stop":
+        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as under nohup
+        caught = [number for number in SIGNALS if not (ignored and number == signal.SIGHUP)]
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        self._before.append({number: signal.signal(number, self.note) for number in caught if in_main_thread})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.pop().items():
+            signal.signal(number, handler)
+
+
+class RunFailed(Exception):
+    """A run cannot continue; the message, one line, says what is wrong and what to do."""
+
+
+def same_command(fresh: bool) -> str:
+    """The command to repeat; not with `fresh=true`, which would delete what there is."""
+    return "the same command" + " without fresh=true" * fresh
+
+
+@contextmanager
+def in_one_line(cfg: Config, folder: Path) -> Iterator[None]:
+    """Raises RunFailed if memory runs out within it, or files cannot be written or read."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFailed(
+            f"{folder} cannot be used any more ({error.strerror or error}): its last checkpoint stays good; "
+            f"fix the cause and run {same_command(cfg.fresh)} again"
+        ) from error
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(part in str(error) for part in OUT_OF_MEMORY):
+            raise
+        m, t = cfg.model, cfg.train
+        raise RunFailed(
+            f"out of memory on {cfg.device}: lower train.batch_size={t.batch_size}, train.seq_len={t.seq_len}, "
+            f"model.d_model={m.d_model}, model.n_layers={m.n_layers} or eval.lengths, or raise train.accumulate"
+        ) from None
