@@ -1,9 +1,6 @@
 """Trains one run: `python -m rope_lab.train [overrides]`, or with `-m` a sweep of them."""
 
 import sys
-from dataclasses import asdict
-
-from omegaconf import OmegaConf
 
 from rope_lab.launch import job, sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
@@ -21,20 +18,16 @@ def command_line(words: list[str] | None = None) -> None:
     status, muted = 0, distributed.mute_others()
     try:
         given = read_arguments(sys.argv[1:] if words is None else words)
-        overrides = given.overrides
         if given.help:
-            say(help.text([] if given.multirun else overrides))
-        elif given.cfg:
-            say(OmegaConf.to_yaml(asdict(config.load(*overrides))))
+            say(help.text([] if given.multirun else given.overrides))
         elif not given.multirun:
-            status = job.run(config.load(*overrides), Stop())
+            status = job.run(config.load(*given.overrides), Stop())
         elif distributed.launched() > 1:
             raise ConfigError("torchrun trains one run: leave -m out, or train a sweep's runs one to a process")
         else:
-            own = [word for word in overrides if is_hydra(word)]
-            rest = [word for word in overrides if word not in own]
-            launcher = sweep.launcher_settings(own)
-            status = sweep.launch(sweep.compose_jobs(expand(rest)), launcher)
+            launcher = sweep.launcher_settings([word for word in given.overrides if is_hydra(word)])
+            runs = expand([word for word in given.overrides if not is_hydra(word)])
+            status = sweep.launch(sweep.compose_jobs(runs), launcher)
     except ConfigError as error:
         print(error, file=sys.stderr)
         status = EXIT_BAD_CONFIG

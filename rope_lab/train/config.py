@@ -1,12 +1,10 @@
 """How the overrides of a command line, or a record, become a `Config`; and what is built from it."""
 
 import dataclasses
-import re
 from collections.abc import Iterable
 from typing import Any
 
 import hydra
-from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -22,37 +20,26 @@ from rope_lab.train.instantiate import CONF, SWAPPED
 from rope_lab.train.settings import CORES, LOCAL, Config, Names, Train, Wandb, declared  # noqa: F401
 from tasks.base import Task
 
-RANGE = re.compile(r"([0-9]+)(?:-|:|\.\.\.?)([0-9]+)")  # as people write one, but not Hydra
-
 
 def load(*words: str) -> Config:
     """The checked configuration that the overrides of a command line give. Raises ConfigError."""
-    parsed, store = overrides.parse(words), ConfigStore.instance()
-    plugins = {each.group: each for each in map(overrides.chosen, parsed) if each}
-    for plugin in plugins.values():
-        node = {"_target_": f"{plugin.cls.__module__}.{plugin.cls.__qualname__}"}
-        store.store(group=plugin.group, name=plugin.name, node=node)
-    cfg = compose([_for_hydra(each, plugins.get(each.key_or_group)) for each in parsed])
+    parsed = [(override, overrides.plugin(override)) for override in overrides.parse(words)]
+    cfg = compose([plugin.choice if plugin else _for_hydra(override) for override, plugin in parsed])
     names = {key: cfg.hydra.runtime.choices[key] for key in overrides.GROUPS}
     try:
-        settings = OmegaConf.to_container(
-            OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"]), resolve=True
-        )
+        ours = OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"])
+        settings = OmegaConf.to_container(ours, resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(f"{error.full_key}: {first_line(error)}") from None
     scales = {*instantiate.names(f"recipe/{names['task']}"), "quick"}
     if names["scale"] not in scales:
         raise ConfigError(f"scale={names['scale']}: task={names['task']} has {', '.join(sorted(scales))}")
-    return _checked(settings, names=names, overrides=words, allowed_packages=[each.file for each in plugins.values()])
+    files = [plugin.file for _, plugin in parsed if plugin]
+    return _checked(settings, names=names, overrides=words, allowed_packages=files)
 
 
-def _for_hydra(override: Override, plugin: instantiate.Plugin | None) -> str:
-    """An override as Hydra reads it, which knows neither files of plug-ins nor settings that no yaml names.
-
-    Whether there is such a setting the types of settings and classes say.
-    """
-    if plugin:
-        return f"{plugin.group}={plugin.name}"
+def _for_hydra(override: Override) -> str:
+    """An override for Hydra, with settings that no yaml names: whether there are such, types and classes say."""
     text = override.input_line
     is_group = overrides.is_hydra(text) or (CONF / override.key_or_group).is_dir()
     return text if is_group or override.is_delete() else "++" + text.lstrip("+")
@@ -109,9 +96,7 @@ def _reason(error: ValidationError) -> str:
     if first["type"] in ("unexpected_keyword_argument", "dataclass_type"):
         key, value = next(iter(flat({key: value}).items()), (key, value))  # trian.steps, not trian
         return f"{key}={show(value)}: {overrides.meant(key)}"
-    between = RANGE.fullmatch(str(value))
-    hint = f"; for a sweep: -m '{key}=range({between[1]},{int(between[2]) + 1})'" if between else ""
-    return instantiate.refusal(key, value, [each for each in error.errors() if each["loc"] == first["loc"]]) + hint
+    return instantiate.refusal(key, value, [each for each in error.errors() if each["loc"] == first["loc"]])
 
 
 def resolve_task(config: Config) -> dict[str, Any]:

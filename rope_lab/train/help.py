@@ -12,7 +12,6 @@ from rope_lab.train.instantiate import SWAPPED, classes, names
 BEGIN = """\
 rope-lab train [SETTING=VALUE …]    trains, resumes or returns a run
 rope-lab train -m SETTING=A,B …     a sweep; see hydra/launcher=joblib
-rope-lab train --cfg job …          all settings as yaml, runs nothing
 rope-lab train --help task=text     this, for another task or scheme
 """
 WIDTH, COLUMN = 100, 30  # of a line; where explanations begin

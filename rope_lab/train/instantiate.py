@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import pydantic
+from hydra.core.config_store import ConfigStore
 from pydantic_core import ErrorDetails
 
 from rope_lab.model.hooks import Dims, PositionScheme
@@ -34,11 +35,9 @@ TYPES = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
 class Plugin(NamedTuple):
-    """A class of the user's own, the name of its runs, and its file."""
+    """A class of the user's own: the override by which Hydra takes it, `position=mine`, and its file."""
 
-    group: str
-    name: str
-    cls: type
+    choice: str
     file: str
 
 
@@ -48,7 +47,10 @@ def names(group: str) -> list[str]:
 
 
 def find_plugin(group: str, value: str) -> Plugin | None:
-    """The class in the file that a value of `task` or `position` names, if it names one. Raises ConfigError."""
+    """The class in the file that a value of `task` or `position` names, if it does, made known to Hydra.
+
+    Raises ConfigError.
+    """
     match = FILE.fullmatch(value)
     if not match:
         return None
@@ -60,7 +62,8 @@ def find_plugin(group: str, value: str) -> Plugin | None:
         cls = _class_of(group, sys.modules[import_file(path)], name)
     except ConfigError as error:
         raise ConfigError(f"{group}={value}: {error}") from None
-    return Plugin(group, run_name, cls, str(path.resolve()))
+    ConfigStore.instance().store(run_name, {"_target_": f"{cls.__module__}.{cls.__qualname__}"}, group)
+    return Plugin(f"{group}={run_name}", str(path.resolve()))
 
 
 def _class_of(group: str, module: ModuleType, name: str | None) -> type:

@@ -25,7 +25,6 @@ def read_arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("-m", "--multirun", action="store_true")
-    parser.add_argument("-c", "--cfg", choices=["job"])
     given, unknown = parser.parse_known_intermixed_args(words)
     for word in unknown:
         name = _setting(word.lstrip("-").partition("=")[0].replace("-", "_"))
@@ -73,7 +72,7 @@ def _values(override: Override) -> list[str]:
     return [f"{override.get_key_element()}={each}" for each in values]
 
 
-def chosen(override: Override) -> Plugin | None:
+def plugin(override: Override) -> Plugin | None:
     """The plug-in that an override of one run chooses, if it does. Raises ConfigError if there is no such choice."""
     key, text, value = override.key_or_group, override.input_line, override.value()
     if (override.is_sweep_override() and not is_hydra(text)) or (key in GROUPS and isinstance(value, list)):
@@ -83,12 +82,12 @@ def chosen(override: Override) -> Plugin | None:
     if key not in GROUPS:
         return None
     name = "none" if value is None else str(value)
-    plugin = find_plugin(key, name) if key in SWAPPED else None
-    if value is None or (not plugin and name not in names(key)):
+    own = find_plugin(key, name) if key in SWAPPED else None
+    if value is None or (not own and name not in names(key)):
         is_file = key in SWAPPED and os.path.isfile(f"{name}.py")
         hint = f"did you mean {key}=./{name}.py?" if is_file else nearest(name, names(key), "")
         raise ConfigError(f"{key}={show(value)}: there is no such file in conf/{key}/; {hint}")
-    return plugin
+    return own
 
 
 def is_hydra(word: str) -> bool:
