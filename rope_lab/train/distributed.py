@@ -1,6 +1,6 @@
 """One run on several devices: `torchrun --nproc-per-node 2 -m rope_lab.train …`. A no-op with one process.
 
-Every rank runs the same loop, on its share of each batch and evaluation; rank 0 alone records and prints.
+Every rank runs the same loop, on its share of each batch; rank 0 alone records and prints.
 """
 
 import io
@@ -58,10 +58,9 @@ def joined(device: str) -> Iterator[None]:
     _together(dist.init_process_group, "cpu:gloo,cuda:nccl" if on_gpus else "gloo")
     try:
         yield
-    except (ConfigError, Lost, SystemExit):  # found by every rank, or said by the first
-        raise
-    except Exception:
-        sys.stderr = sys.__stderr__
+    except Exception as error:
+        if not isinstance(error, ConfigError | Lost):  # which every rank finds, or the first says
+            sys.stderr = sys.__stderr__
         raise
     finally:
         dist.destroy_process_group()
@@ -105,12 +104,3 @@ def summed(parameters: Iterable[nn.Parameter], losses: list[Tensor]) -> list[Ten
     _together(dist.all_reduce, flat)
     nn.utils.vector_to_parameters(flat, [*gradients, loss])
     return [loss]
-
-
-def shared(act: Callable[[list[Any]], list[Any]], items: list[Any]) -> list[Any]:
-    """The results of `act` for `items`, on every rank, each of which works out its share. All ranks have to call it."""
-    if size() == 1:
-        return act(items)
-    parts: list[Any] = [None] * size()
-    _together(dist.all_gather_object, parts, act(items[rank() :: size()]))
-    return [parts[i % size()][i // size()] for i in range(len(items))]

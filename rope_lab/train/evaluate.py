@@ -19,7 +19,6 @@ from torch import Tensor
 from rope_lab.model.device import tokens_at_once
 from rope_lab.model.transformer import Transformer
 from rope_lab.train.data import IGNORED, HeldOutText, Longer, batches_by_length, pad
-from rope_lab.train.distributed import shared, size
 from rope_lab.train.generate import generate, likeliest, sampled
 from tasks.base import Problem, Task
 
@@ -65,16 +64,13 @@ def floor(text: HeldOutText) -> dict[str, Any]:
 
 def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, Tensor]:
     """The loss of each counted token in nats (float64), whether it ranks first, and its answer position: [N], CPU."""
-
-    def losses(inputs_BT: Tensor, targets_BT: Tensor) -> tuple[Tensor, Tensor]:
+    nats, right = [], []
+    rows = max(1, most_tokens(model) // text.inputs_BT.shape[1])
+    for inputs_BT, targets_BT in zip(text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True):
         counted = targets_BT != IGNORED
         logits_NV, targets_N = model(inputs_BT)[counted].float(), targets_BT[counted]
-        nats_N = F.cross_entropy(logits_NV, targets_N, reduction="none").cpu().double()
-        return nats_N, (logits_NV.argmax(-1) == targets_N).cpu()
-
-    rows = max(1, min(most_tokens(model) // text.inputs_BT.shape[1], math.ceil(len(text.inputs_BT) / size())))
-    batches = list(zip(text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True))
-    nats, right = zip(*shared(lambda own: [losses(*batch) for batch in own], batches), strict=True)
+        nats.append(F.cross_entropy(logits_NV, targets_N, reduction="none").cpu().double())
+        right.append((logits_NV.argmax(-1) == targets_N).cpu())
     return torch.cat(nats), torch.cat(right), text.answer_position_BT[text.targets_BT.cpu() != IGNORED]
 
 
@@ -83,7 +79,7 @@ def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int)
     grades = [dict.fromkeys(task.grades, right) for right in exact_matches(model, problems)]
     if len(task.grades) > 1:  # something may be right of what is wrong as a whole
         wrong = [i for i, each in enumerate(grades) if not each["accuracy"]]
-        written = shared(lambda own: _written(model, task, [problems[i] for i in own], problems, max_len), wrong)
+        written = _written(model, task, [problems[i] for i in wrong], problems, max_len)
         for i, completion in zip(wrong, written, strict=True):
             grades[i] = task.grade(problems[i], completion)
     return grades
@@ -123,21 +119,16 @@ def samples(model: Transformer, task: Task, problems: list[Problem], max_len: in
 
 def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
     """For each problem, whether every token of the completion ranks first, given the prompt and those before it."""
-    device = model.embedding.weight.device
-
-    def matches(own: list[Problem]) -> list[bool]:
-        right = [False] * len(own)
-        for batch in batches_by_length([p.length for p in own], most_tokens(model)):
-            tokens_BT = pad([own[i].tokens for i in batch]).to(device)
-            begin_B1 = torch.tensor([[own[i].prompt_length] for i in batch], device=device)
-            end_B1 = torch.tensor([[own[i].length] for i in batch], device=device)
-            t = torch.arange(1, tokens_BT.shape[1], device=device)
-            hit_BT = model(tokens_BT[:, :-1]).argmax(-1) == tokens_BT[:, 1:]
-            for i, hit in zip(batch, (hit_BT | (t < begin_B1) | (t >= end_B1)).all(dim=1).tolist(), strict=True):
-                right[i] = hit
-        return right
-
-    return shared(matches, problems)
+    device, right = model.embedding.weight.device, [False] * len(problems)
+    for batch in batches_by_length([p.length for p in problems], most_tokens(model)):
+        tokens_BT = pad([problems[i].tokens for i in batch]).to(device)
+        begin_B1 = torch.tensor([[problems[i].prompt_length] for i in batch], device=device)
+        end_B1 = torch.tensor([[problems[i].length] for i in batch], device=device)
+        t = torch.arange(1, tokens_BT.shape[1], device=device)
+        hit_BT = model(tokens_BT[:, :-1]).argmax(-1) == tokens_BT[:, 1:]
+        for i, hit in zip(batch, (hit_BT | (t < begin_B1) | (t >= end_B1)).all(dim=1).tolist(), strict=True):
+            right[i] = hit
+    return right
 
 
 def most_tokens(model: Transformer) -> int:
