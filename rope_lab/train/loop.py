@@ -7,17 +7,16 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rope_lab.identity import Identity
-from rope_lab.text import ConfigError, say
+from rope_lab.text import say
 from rope_lab.train import config, console, distributed, provenance
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import ALONE, Place, Progress
 from rope_lab.train.evaluate import Evaluation, floor
-from rope_lab.train.run import OVER, Run
+from rope_lab.train.run import Run
 from rope_lab.train.stop import RunFailed, Stop, in_one_line, time_is_up
 from rope_lab.train.trainer import (
     Diverged,
@@ -82,7 +81,10 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place = ALONE, since
 
 def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
     """Load the run's last checkpoint, if there is one, and record what the run is. Returns how far it was."""
-    cfg, saved = trainer.cfg, distributed.of_first(run.lock and newest(trainer, run.folder, identity.run_id))
+    cfg, code = trainer.cfg, provenance.code(trainer.cfg)
+    start = trainer.states() | {"step": 0, "seconds": 0.0, "losses": [], "records": [], "provenance": None}
+    saved = run.lock and runs.last(run.folder, identity.run_id, trainer.task.version, None if cfg.other_code else code)
+    saved = distributed.of_first(saved or start)
     trainer.model.load_state_dict(saved["model"])
     trainer.optimizer.load_state_dict(saved["optimizer"])
     state = State(saved["step"], saved["step"], saved["seconds"], saved["losses"])
@@ -104,24 +106,6 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
         provenance=provenance.provenance(cfg, trainer.device, saved["provenance"]),
     )
     return state
-
-
-def newest(trainer: Trainer, folder: Path, run_id: str) -> dict[str, Any]:
-    """The last checkpoint of a run with its metric records and provenance; the state of step 0 if there is none.
-
-    Raises ConfigError if no checkpoint can be trusted, if it does not match, or if other code wrote it and `other_code`
-    does not allow that.
-    """
-    before, saved = runs.read(folder), runs.load_checkpoint(folder, run_id, trainer.task.version)
-    if saved is None and before and before["checkpoint"]:
-        raise ConfigError(f"{folder}: its checkpoints are gone: {OVER}")
-    if saved is None:
-        return trainer.states() | {"step": 0, "seconds": 0.0, "losses": [], "records": [], "provenance": None}
-    other = provenance.differences(saved["provenance"], provenance.code(trainer.cfg))
-    if other and not trainer.cfg.other_code:
-        raise ConfigError(f"{folder} was begun by other code, {other}: {OVER}, other_code=true resumes all the same")
-    latest = (before or saved)["provenance"]
-    return saved | {"records": runs.kept_metrics(folder, saved), "provenance": latest}
 
 
 def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, place: Place) -> None:

@@ -45,10 +45,10 @@ def claim(folder: Path) -> SoftFileLease:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         files.make_folder(folder)
-        owner, elsewhere = lock.owner, False
-        if Path(lock.lock_file).exists() and (owner is None or owner.hostname != socket.gethostname()):
+        owner = lock.owner
+        elsewhere = Path(lock.lock_file).exists() and (owner is None or owner.hostname != socket.gethostname())
+        if elsewhere:
             log.warning("%s: another machine has this run, or died with it; wait %g s to see", folder, PATIENCE)
-            elsewhere = True
         return lock.acquire(timeout=PATIENCE + BEAT if elsewhere else 0).lock
     except Timeout:
         raise ConfigError(f"{folder} is in use: another process is training this run") from None
@@ -123,11 +123,8 @@ class Run:
 
     def export(self, weights: dict[str, torch.Tensor], alphabet: str | list[str]) -> None:
         """Write the final weights as WEIGHTS, for other programs to load."""
-        about = {
-            "run_id": self.content["run_id"],
-            "config": json.dumps(self.content["config"]),
-            "alphabet": as_text(alphabet),
-        }
+        about = {"run_id": self.content["run_id"], "config": json.dumps(self.content["config"])}
+        about["alphabet"] = as_text(alphabet)
         weights = {name: weight.cpu().contiguous() for name, weight in weights.items()}
         self._write(WEIGHTS, safetensors.torch.save(weights, about))
 
@@ -186,20 +183,25 @@ def ended(folder: Path, run_id: str, code: dict[str, Any]) -> dict[str, Any] | N
     return content
 
 
-def load_checkpoint(folder: Path, run_id: str, version: int) -> dict[str, Any] | None:
-    """The newest whole checkpoint of a run, or None if there are none. Raises ConfigError if it does not match."""
-    saved = checkpoint.load(folder) or {}
+def last(folder: Path, run_id: str, version: int, code: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The newest whole checkpoint of a run, with its metric records and run.json's provenance; None if there are none.
+
+    Raises ConfigError if none can be trusted, or it is of another run, task `version` or code than `code`, if given.
+    """
+    before, saved = read(folder), checkpoint.load(folder)
+    if saved is None:
+        if before and before["checkpoint"]:
+            raise ConfigError(f"{folder}: its checkpoints are gone: {OVER}")
+        return None
     for name, value in {"format": FORMAT, "run_id": run_id, "task_version": version}.items():
-        if saved and saved.get(name) != value:
+        if saved.get(name) != value:
             raise ConfigError(f"{folder}: its checkpoint has {name} {saved.get(name)}, not {value}; {OVER}")
-    return saved or None
-
-
-def kept_metrics(folder: Path, saved: dict[str, Any]) -> list[dict[str, Any]]:
-    """The metric records up to a checkpoint. Raises ConfigError if metrics.jsonl does not have them unchanged."""
+    if other := code and provenance.differences(saved["provenance"], code):
+        raise ConfigError(f"{folder} was begun by other code, {other}: {OVER}, other_code=true resumes all the same")
     content = b""
     with suppress(OSError):
         content = read_file(folder / METRICS)[: saved["metrics"]["size"]]
     if digest(content) != saved["metrics"]["digest"]:
         raise ConfigError(f"{folder}: {METRICS} was changed or is gone: restore it, or {OVER}")
-    return [json.loads(line) for line in content.splitlines()]
+    records = [json.loads(line) for line in content.splitlines()]
+    return saved | {"records": records, "provenance": (before or saved)["provenance"]}

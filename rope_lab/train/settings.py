@@ -5,13 +5,23 @@ import os
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
 CORES = os.cpu_count() or 1
 
 # Settings that say where and how a run is made here, and change none of its numbers: a record does not hold them.
 LOCAL = ("init_from", "threads", "out", "fresh", "other_code", "stop_at", "wandb")
+
+
+CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+group = dataclass(config=CHECKED, kw_only=True, frozen=True)
+Text = Annotated[str, Field(min_length=1)]
+
+
+def about(meaning: str, **limits: float) -> Any:
+    """A field with its meaning, and the limits of a number: ge, gt, le, lt."""
+    return Field(description=meaning, **limits)
 
 
 def _rising(value: Any) -> Any:
@@ -21,28 +31,13 @@ def _rising(value: Any) -> Any:
     return values
 
 
-CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
-group = dataclass(config=CHECKED, kw_only=True, frozen=True)
-Text = Annotated[str, Field(min_length=1)]
-
-
-def about(meaning: str, **limits: Any) -> Any:
-    """A field with its meaning, and the limits of a number: ge, gt, le, lt."""
-    return Field(description=meaning, **limits)
-
-
-def number(meaning: str, most: int = 10**6, least: int = 1) -> Any:
-    """The field of a bounded integer."""
-    return about(meaning, ge=least, le=most)
-
-
 @group
 class Model:
     attention: Literal["softmax", "linear"] = about("attention")
-    d_model: int = number("features of a token")
-    n_layers: int = number("layers", most=10**4)
-    n_heads: int = number("attention heads; they share the features")
-    kv_heads: int | None = number("heads of keys and values, each for as many heads of queries; null: n_heads")
+    d_model: PositiveInt = about("features of a token")
+    n_layers: PositiveInt = about("layers")
+    n_heads: PositiveInt = about("attention heads; they share the features")
+    kv_heads: PositiveInt | None = about("heads of keys and values, each for as many of queries; null: n_heads")
     qk_norm: bool = about("queries and keys of each head at root mean square 1, times learned gains")
     norm: Literal["pre", "post"] = about("layer norm before or after each block")
     init: Literal["pytorch", "xavier"] = about("initial weights; xavier: embeddings scaled by √d_model")
@@ -52,49 +47,37 @@ class Model:
 @group
 class Train:
     optimizer: Literal["adamw", "muon"] = about("muon: for the matrices of the layers, adamw for the rest")
-    steps: int = number(
-        "optimizer steps; 0 with init_from: only evaluate", least=0, most=99_999_999
-    )  # the names of checkpoints have eight digits
-    batch_size: int = number("sequences a step", most=10**9)
-    accumulate: int = number("micro-batches of which a step adds up the gradients, one after the other: less memory")
-    seq_len: int = number("tokens of input a sequence", most=10**9)
-    lr: float = about("learning rate after the warm-up", gt=0)
+    steps: NonNegativeInt = about("optimizer steps; 0 with init_from: only evaluate")
+    batch_size: PositiveInt = about("sequences a step")
+    accumulate: PositiveInt = about("micro-batches of a step, one after the other: less memory")
+    seq_len: PositiveInt = about("tokens of input a sequence")
+    lr: PositiveFloat = about("learning rate after the warm-up")
     beta1: float = about("decay of the mean of gradients", ge=0, lt=1)
     beta2: float = about("decay of the mean of squared gradients", ge=0, lt=1)
-    weight_decay: float = about("decoupled weight decay", ge=0)
-    weight_decay_on: Literal["matrices", "all"] = about(
-        "matrices: not biases, norms and what a scheme learns, unless it says so; all: everything"
-    )
-    warmup: int = number("steps from 0 to lr", least=0, most=2**63 - 1)
+    weight_decay: NonNegativeFloat = about("decoupled weight decay")
+    weight_decay_on: Literal["matrices", "all"] = about("matrices: not biases, norms and what a scheme learns")
+    warmup: NonNegativeInt = about("steps from 0 to lr")
     decay: Literal["none", "linear", "cosine"] = about("from lr after the warm-up to min_lr at the end")
-    min_lr: float = about("learning rate at the end of the decay, at most lr", ge=0)
-    clip: float = about("largest gradient norm", gt=0)
-    log_every: int = number("steps between two records of the training loss", most=2**63 - 1)
-    precision: Literal["auto", "float32", "bfloat16"] = about(
-        "bfloat16: by autocast; auto: bfloat16 if the processor multiplies such numbers"
-    )
-    compile: Literal[False, True, "reduce-overhead"] = about(
-        "torch.compile; reduce-overhead: also with CUDA graphs, for small models on a GPU"
-    )
-    processes: int = number("processes that share each step; torchrun starts them and sets this")
+    min_lr: NonNegativeFloat = about("learning rate at the end of the decay, at most lr")
+    clip: PositiveFloat = about("largest gradient norm")
+    log_every: PositiveInt = about("steps between two records of the training loss")
+    precision: Literal["auto", "float32", "bfloat16"] = about("auto: bfloat16, by autocast, if the processor has it")
+    compile: Literal[False, True, "reduce-overhead"] = about("torch.compile; reduce-overhead: with CUDA graphs too")
+    processes: PositiveInt = about("processes that share each step; torchrun starts them and sets this")
 
 
 @group
 class Eval:
-    every: int = number("steps between evaluations; also before the first and after the last", most=2**63 - 1)
-    problems: int = number("problems that are graded, of one list that all schemes and seeds share")
-    sequences: int = number("sequences of held-out text, for eval/loss")
-    lengths: Annotated[list[Annotated[int, number("")]], BeforeValidator(_rising)] = about(
-        "after the last step, problems of these lengths too: letters of a string, digits, tokens"
-    )
-    problems_at_end: int | None = number("problems graded after the last step; null: as many as before")
+    every: PositiveInt = about("steps between evaluations; also before the first and after the last")
+    problems: PositiveInt = about("problems that are graded, of one list that all schemes and seeds share")
+    sequences: PositiveInt = about("sequences of held-out text, for eval/loss")
+    lengths: Annotated[list[PositiveInt], BeforeValidator(_rising)] = about("lengths of problems graded at the end too")
+    problems_at_end: PositiveInt | None = about("problems graded after the last step; null: as many as before")
 
 
 @group
 class Wandb:
-    mode: Literal["offline", "online", "disabled"] | None = about(
-        "where W&B records beside the files; null: WANDB_MODE, else offline"
-    )
+    mode: Literal["offline", "online", "disabled"] | None = about("null: WANDB_MODE, else offline")
     project: Text | None = about("W&B project; null: WANDB_PROJECT, else rope_lab")
     entity: str | None = about("W&B user or team")
 
@@ -108,14 +91,14 @@ class Settings:
     model: Model
     train: Train
     eval: Eval
-    seed: int = about("initial weights and batches, the same ones for every scheme", ge=0, lt=2**63)
+    seed: NonNegativeInt = about("initial weights and batches, the same ones for every scheme")
     init_from: Text | None = about("the folder of a finished run whose weights are the initial ones; null: new ones")
     device: Literal["auto", "cpu", "cuda", "mps"] = about("where the model runs")
-    threads: int | None = number(f"CPU threads, of {CORES} cores; null: as many as torch takes", most=CORES)
+    threads: PositiveInt | None = about(f"CPU threads, of {CORES} cores; null: as many as torch takes", le=CORES)
     out: Text | None = about("the folder that holds run folders; null: results/runs")
     fresh: bool = about("delete what is recorded of this run and start over")
     other_code: bool = about("resume a run although the code has changed since")
-    stop_at: float | None = about("when to save the run and stop, in seconds since 1970; null: at its end", ge=0)
+    stop_at: NonNegativeFloat | None = about("when to save the run and stop, in seconds since 1970; null: at its end")
     wandb: Wandb
 
 

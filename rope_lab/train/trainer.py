@@ -112,16 +112,13 @@ def build(cfg: Config) -> Trainer:
 def _held_out(cfg: Config, task: Task, device: torch.device) -> tuple[data.HeldOutText, list[Problem], data.Longer]:
     """The held-out text and problems of a run. Raises ConfigError if the task has too few."""
     e, seq_len = cfg.eval, cfg.train.seq_len
-    sizes = " ".join(f"task.{key}={show(value)}" for key, value in cfg.task.items() if key != "_target_")
-    with config_errors(f"{sizes}: "):
-        data.training_batch(task, cfg.seed, 0, 1, seq_len)
-        text = data.evaluation_text(task, e.sequences, seq_len).to(device)
     most = e.problems_at_end or e.problems
     if most < e.problems:
         raise ConfigError(f"eval.problems_at_end={most}: must be at least eval.problems={e.problems}, or null")
-    with config_errors(f"eval.problems{'_at_end' * bool(e.problems_at_end)}={most}: "):
+    with config_errors(f"task={cfg.names.task}, eval.problems={most}, eval.lengths={show(e.lengths)}: "):
+        data.training_batch(task, cfg.seed, 0, 1, seq_len)
+        text = data.evaluation_text(task, e.sequences, seq_len).to(device)
         problems = data.evaluation_problems(task, most if task.grades else EXAMPLES)
-    with config_errors(f"eval.lengths={show(e.lengths)}: "):
         return text, problems, data.longer(task, e.lengths, e.problems, e.sequences, device)
 
 
