@@ -83,9 +83,7 @@ def test_a_plan_of_the_users_own_is_run_kept_and_tested(run, tmp_path, capsys):
 BAD = {
     "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: x}}]}": "seeds.rope: must be seeds",
     "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: 0}, more: 1}]}": "more: Unexpected keyword",
-    "{about: a, blocks: [{task: text, scale: quick, seeds: {'': 0}}]}": "should have at least 1 character",
     "{about: a, blocks: [{task: substring_by_index, scale: quick, seeds: {rpoe: 0}}]}": "position=rpoe: there is no",
-    "{about: a, blocks: [{task: substring_by_index, scale: quick, seeds: {rope position.base=x: 0}}]}": "base=",
     "{about: a": "is not a table",
 }
 
@@ -104,10 +102,8 @@ def test_a_table_that_is_wrong_is_one_line_before_a_run_begins(run, tmp_path, co
     ("arguments", "remedy"),
     [
         (["qiuck"], "did you mean quick?"),
-        (["nowhere.yaml"], "cannot be read (No such file or directory)"),
         (["mine.yaml", "position=none"], "position=none: the table sets it"),
         (["mine.yaml", "hydra/launcher=slurm"], "submitit_slurm; look at hydra/launcher=slurm"),
-        (["mine.yaml", "hydra/launcher=joblib", "hydra.launcher.n_jbos=3"], "hydra.launcher.n_jbos"),
         (["mine.yaml", "hydra/launcher=joblib", "--jobs", "0"], "hydra.launcher.n_jobs=0: must be a number of runs"),
         (["mine.yaml", "hydra/launcher=ray", "--jobs", "2"], "hydra.launcher.n_jobs"),
     ],
