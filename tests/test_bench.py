@@ -2,11 +2,9 @@
 
 import pytest
 import torch
-from trained import load
 
 from rope_lab.bench import __main__ as bench
 from rope_lab.bench import peers
-from rope_lab.train import config
 
 TINY = ["model.d_model=16", "model.n_layers=1", "model.n_heads=2", "train.batch_size=2", "device=cpu"]
 
@@ -56,13 +54,6 @@ def test_without_a_gpu_the_check_is_one_line(capsys):
     with pytest.raises(SystemExit, match="device=cuda") as end:
         bench.main(["--gpu"])
     assert "\n" not in end.value.code
-
-
-def test_flop_of_a_step_are_six_for_each_weight_and_token_and_attention():
-    cfg = load("task=substring_by_index", "scale=paper")
-    vocabulary = len(config.build_task(cfg).alphabet)
-    weights, tokens = 12 * 512**2 * 6 + 512 * vocabulary, 32 * 640
-    assert bench.flop(cfg) == 6 * weights * tokens + 3 * 4 * tokens * 320.5 * 512 * 6
 
 
 def test_nanogpt_is_causal_and_has_the_parameters_of_its_readme():

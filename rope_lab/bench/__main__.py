@@ -82,43 +82,18 @@ def alternate(calls: Sequence[Callable[[], object]], repeats: int, device: str) 
     return seconds
 
 
-def flop(cfg: config.Config) -> float:
-    """Floating-point operations of a training step's matrix products; attention's are counted up to the diagonal.
-
-    Three times the forward pass, and two for a product and a sum.
-    """
-    d, layers, t = cfg.model.d_model, cfg.model.n_layers, cfg.train
-    vocabulary = len(config.build_task(cfg).alphabet)
-    weights = 12 * d * d * layers + d * vocabulary
-    attention = 2 * (t.seq_len + 1) / 2 * d * layers
-    return 3 * 2 * t.batch_size * t.seq_len * (weights + attention)
-
-
-def matrix_rate(device: str, precision: str) -> float:
-    """FLOP/s of products of square matrices."""
-    width = 1024 if device == "cpu" else 8192
-    a, b = (torch.randn(width, width, device=device, dtype=getattr(torch, precision)) for _ in range(2))
-    return 2 * width**3 / np.median(alternate([lambda: a @ b], 9, device))
-
-
 def compare(name: str, settings: Sequence[str], subjects: list[Subject], repeats: int) -> str:
     """A Markdown table of the subjects' steps: milliseconds, and the ratio to the first model's, repeat by repeat."""
     cfg = load(*settings)
     seconds = alternate([step_of(subject, settings) for subject in subjects], repeats, cfg.device)
-    rates = {precision: matrix_rate(cfg.device, precision) for _, precision, _ in subjects}
-    lines = [
-        ["model", "computed in", "ms a step", f"time / {subjects[0][0]}'s", "share of matrix products"],
-        ["---"] * 5,
-    ]
+    lines = [["model", "computed in", "ms a step", f"time / {subjects[0][0]}'s"], ["---"] * 4]
     for (model, precision, compiled), mine in zip(subjects, seconds, strict=True):
         ratio = mine / seconds[subjects.index((subjects[0][0], precision, compiled))]
-        share = flop(cfg) / np.median(mine) / rates[precision]
-        lines.append([model, precision + ", compiled" * compiled, spread(mine * 1e3), spread(ratio), f"{share:.0%}"])
+        lines.append([model, precision + ", compiled" * compiled, spread(mine * 1e3), spread(ratio)])
     m, t = cfg.model, cfg.train
     size = f"{t.batch_size} × {t.seq_len} tokens, width {m.d_model}, {m.n_layers} layers, {m.n_heads} heads"
-    speeds = ", ".join(f"{rate / 1e9:,.0f} GFLOP/s in {precision}" for precision, rate in rates.items())
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"## {name}: {size}\n\nProducts of square matrices: {speeds}.\n\n{table}\n"
+    return f"## {name}: {size}\n\n{table}\n"
 
 
 def spread(values: np.ndarray) -> str:

@@ -25,30 +25,6 @@ def x_transformers(vocabulary: int, d_model: int, n_layers: int, n_heads: int, s
     return TransformerWrapper(num_tokens=vocabulary, max_seq_len=seq_len, attn_layers=decoder, use_abs_pos_emb=False)
 
 
-class Llama(nn.Module):
-    """Hugging Face's Llama on scaled_dot_product_attention; its three feed-forward matrices weigh what our two do."""
-
-    def __init__(self, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
-        from transformers import LlamaConfig, LlamaForCausalLM
-
-        super().__init__()
-        sizes = LlamaConfig(
-            vocab_size=vocabulary,
-            hidden_size=d_model,
-            intermediate_size=round(8 / 3 * d_model),
-            num_hidden_layers=n_layers,
-            num_attention_heads=n_heads,
-            num_key_value_heads=n_heads,
-            max_position_embeddings=seq_len,
-            attn_implementation="sdpa",
-            use_cache=False,
-        )
-        self.model = LlamaForCausalLM(sizes)
-
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        return self.model(input_ids=tokens_BT).logits
-
-
 class Labml(nn.Module):
     """labml-nn's transformer layers around its RoPE or RoPER attention, rotary on all features."""
 
@@ -99,7 +75,6 @@ class NanoGPT(nn.Module):
 
 PEERS: dict[str, tuple[Callable[..., nn.Module], str]] = {  # with the package that each needs
     "x-transformers": (x_transformers, "x_transformers"),
-    "llama": (Llama, "transformers"),
     "labml-rope": (functools.partial(Labml, "rope"), "labml_nn"),
     "labml-roper": (functools.partial(Labml, "roper"), "labml_nn"),
     "nanogpt": (NanoGPT, "torch"),
