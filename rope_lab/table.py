@@ -1,4 +1,4 @@
-"""Runs a whole comparison: `rope-lab table TABLE [--jobs N] [--minutes M]`.
+"""Runs a whole comparison: `rope-lab table TABLE [--jobs N]`.
 
 The same command again resumes: finished runs are skipped, interrupted ones resumed. It can be stopped at any time: the
 most informative runs come first. Runs go side by side on the cores of this machine; hydra/launcher=ray or
@@ -6,7 +6,6 @@ hydra/launcher=submitit_slurm sends them to a cluster, hydra/launcher=basic runs
 """
 
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
@@ -120,7 +119,6 @@ def run() -> int:
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
     parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {config.CORES})")
-    parser.add_argument("--minutes", type=float, help="stop after so long, with checkpoints")
     parser.add_argument("--list", action="store_true", help="run nothing, only list what is missing")
     parser.add_argument("overrides", nargs="*", default=[], help="settings of all runs: wandb.mode=disabled")
     given = parser.parse_intermixed_args()
@@ -135,8 +133,6 @@ def run() -> int:
         hydra.append("hydra/launcher=joblib")
     if given.jobs is not None:
         hydra.append(f"hydra.launcher.n_jobs={given.jobs}")
-    if given.minutes is not None:
-        extra.append(f"stop_at={time.time() + 60 * given.minutes}")
     settings = sweep.launcher_settings(hydra)
     jobs = sweep.compose_jobs([[*words, *extra] for words in table])
     return sweep.launch(jobs, settings, Path(given.table).stem, begin=not given.list)

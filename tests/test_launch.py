@@ -88,12 +88,6 @@ def test_a_sweep_that_starts_over_does_not_ask_for_that_again(run, monkeypatch):
     assert "sweep: 2 of 2 runs finished" in done.stdout
 
 
-def test_runs_that_were_not_begun_are_no_success(run):
-    done = run("seed=0,1", "stop_at=1")
-    assert done.returncode == 1
-    assert "sweep: 0 of 2 runs finished\n  not run: seed=0\n  not run: seed=1\n" in done.stdout
-
-
 def test_the_record_of_a_sweeps_run_has_the_command_of_that_run(run, tmp_path):
     run("seed=3", "position=rope,roper")
     commands = [runs.read(folder)["provenance"]["command"] for folder in (tmp_path / "runs").iterdir()]

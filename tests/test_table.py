@@ -11,7 +11,6 @@ from rope_lab.results.__main__ import main as results
 from rope_lab.results.folders import read
 from rope_lab.results.kept import read_kept
 from rope_lab.results.plan import main as plan
-from rope_lab.train import run as runs
 
 BASIC = "hydra/launcher=basic"
 MINE = "{about: mine, blocks: [{task: substring_by_index, scale: quick, seeds: {rope: 0, roper: 0}}]}"
@@ -54,20 +53,6 @@ def test_runs_go_side_by_side_in_processes_of_their_own_with_the_same_numbers(ru
     assert "mine: 2 of 2 runs finished" in done.stdout
     found, alone = ({run.run_id: run for run in read(tmp_path / out)[0]} for out in ("runs", "alone"))
     assert {key: run.metrics for key, run in found.items()} == {key: run.metrics for key, run in alone.items()}
-
-
-def test_when_the_time_is_up_runs_save_themselves_and_no_other_begins(run, tmp_path):
-    endless = ["train.steps=1000000", "eval.every=500000", BASIC]
-    done = run("mine.yaml", *endless, "--minutes", "0.05")
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "mine: 0 of 2 runs finished\n  interrupted at step " in done.stdout
-    assert "  not run: roper\n" in done.stdout
-    (folder,) = (tmp_path / "runs").iterdir()
-    content = runs.read(folder)
-    assert content["status"] == "interrupted"
-    assert content["checkpoint"] == content["progress"]["steps"]
-    assert run("mine.yaml", *endless[:2], "--minutes", "0").returncode == 1
-    assert runs.read(folder) == content
 
 
 def test_a_plan_of_the_users_own_is_run_kept_and_tested(run, tmp_path, capsys):

@@ -334,12 +334,6 @@ def test_a_signal_outside_of_a_step_harms_nothing(tiny, tmp_path, monkeypatch, w
     assert run(tiny)["status"] == "finished"
 
 
-def test_a_run_ends_at_the_time_it_is_given(tmp_path):
-    done = command([*TINY, "out=runs", "stop_at=1"], tmp_path)
-    assert done.returncode == 128 + signal.SIGALRM
-    assert content_of(only_folder(tmp_path / "runs"))["status"] == "interrupted"
-
-
 @pytest.mark.parametrize("where", ["update", "build"])
 def test_code_that_exits_with_status_0_is_a_failure(tmp_path, monkeypatch, where):
     """A hook that calls exit(): the run did not finish, and whoever reads exit statuses learns it."""

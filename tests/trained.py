@@ -119,7 +119,7 @@ def same_process() -> Iterator[None]:
     """Gives signals, their handlers and loggers back that a process sets which is to end."""
     root = logging.getLogger()
     level, loggers = root.level, root.handlers[:]
-    handlers = {number: signal.getsignal(number) for number in (*stop.SIGNALS, signal.SIGALRM)}
+    handlers = {number: signal.getsignal(number) for number in stop.SIGNALS}
     held_back = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     try:
         yield

@@ -17,9 +17,9 @@ EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_DIVERGED = 1, 2, 3
 
 
 def run(cfg: Config, stopping: Stop, place: Place = ALONE, since: str = "") -> int:
-    """Train a run, or what is left of it, and return its exit status. Errors are shown. The arguments are `train`'s.
+    """Train a run, or what is left of it, and return its exit status: of an interrupted one 128 + the signal's number.
 
-    An interrupted run exits with 128 + the signal's number, of SIGALRM when its time is up.
+    Errors are shown. The arguments are those of `train`.
     """
     try:
         with distributed.joined(cfg.device):
@@ -32,8 +32,8 @@ def run(cfg: Config, stopping: Stop, place: Place = ALONE, since: str = "") -> i
         if own := [f"{word.partition('=')[0]}=…" for word in cfg.overrides if ".py" in word]:
             print(f"to see what is wrong with your own: rope-lab check {' '.join(own)}", file=sys.stderr)
         return EXIT_FAILED
-    if stopping.caught or status == "interrupted":
-        return 128 + (stopping.caught or signal.SIGALRM)
+    if stopping.caught:
+        return 128 + stopping.caught
     return EXIT_DIVERGED if status == "diverged" else 0
 
 

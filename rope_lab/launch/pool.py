@@ -12,16 +12,16 @@ from rope_lab.launch.job import run
 from rope_lab.places import HERE
 from rope_lab.train.config import Config
 from rope_lab.train.console import Place
-from rope_lab.train.stop import SIGNALS, Stop, time_is_up
+from rope_lab.train.stop import SIGNALS, Stop
 
 LOOK = 0.2  # seconds between two looks at signals
 Runs = Sequence[tuple[Config, Place]]
 
 
 def in_turn(runs: Runs, stopping: Stop) -> None:
-    """Run in this process, until a signal comes or the time is up."""
+    """Run in this process, until a signal comes."""
     for cfg, place in runs:
-        if not (stopping.caught or time_is_up(cfg.stop_at)):
+        if not stopping.caught:
             run(cfg, stopping, place)
 
 
@@ -44,9 +44,8 @@ def in_children(runs: Runs, stopping: Stop, at_once: int) -> None:
     os.environ.update(environment)
 
     waiting, running, passed_on = list(runs), {}, False
-    while running or waiting:
-        waiting = [(cfg, place) for cfg, place in waiting if not (stopping.caught or time_is_up(cfg.stop_at))]
-        while waiting and len(running) < at_once:
+    while running or (waiting and not stopping.caught):
+        while waiting and len(running) < at_once and not stopping.caught:
             child = multiprocessing.get_context("forkserver").Process(target=_child, args=waiting.pop(0))
             child.start()
             running[child.sentinel] = child

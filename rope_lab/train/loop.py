@@ -3,7 +3,6 @@
 The same command resumes a run that was cut off, and returns at once from one that is finished.
 """
 
-import signal
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -17,7 +16,7 @@ from rope_lab.train.config import Config
 from rope_lab.train.console import ALONE, Place, Progress
 from rope_lab.train.evaluate import Evaluation, floor
 from rope_lab.train.run import Run
-from rope_lab.train.stop import RunFailed, Stop, in_one_line, time_is_up
+from rope_lab.train.stop import RunFailed, Stop, in_one_line
 from rope_lab.train.trainer import (
     Diverged,
     Trainer,
@@ -152,7 +151,7 @@ def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progre
         run.save(state.step, **trainer.states(), **kept)
         state.saved = state.step
 
-    stopped = has_to_stop(cfg, stopping)
+    stopped = has_to_stop(stopping)
     if state.step == 0 and not stopped:
         evaluation = evaluate_now(trainer, at_end=cfg.train.steps == 0)
         report(evaluation.metrics)
@@ -174,16 +173,15 @@ def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progre
         if metrics:
             report(metrics)
         shown.show(state.step, metrics)
-        stopped = has_to_stop(cfg, stopping)
+        stopped = has_to_stop(stopping)
         if due or stopped or time.monotonic() - saved > SAVE_SECONDS:
             save()
             saved = time.monotonic()
     return evaluation
 
 
-def has_to_stop(cfg: Config, stopping: Stop) -> bool:
-    """Whether the time is up or a signal came to any rank, which is then noted on each."""
-    number = distributed.agreed(stopping.caught or (signal.SIGALRM if time_is_up(cfg.stop_at) else 0))
-    if number != signal.SIGALRM:
-        stopping.note(number)
+def has_to_stop(stopping: Stop) -> bool:
+    """Whether a signal came to any rank, which is then noted on each."""
+    number = distributed.agreed(stopping.caught)
+    stopping.note(number)
     return number != 0

@@ -125,10 +125,10 @@ def cpu_name() -> str:
 def typed(cfg: Config) -> list[str]:
     """The overrides that repeat a run, as they were typed; none of a run that is not of overrides.
 
-    Not those of `out`, `wandb`, Hydra and `task.path`, which say where things lie, nor how long it may take, nor
+    Not those of `out`, `wandb`, Hydra and `task.path`, which say where things lie, nor
     `fresh`, which deletes what was there. Files of plug-ins and a parent's folder are named without their paths.
     """
-    repeats = re.compile(r"[~+]*(?!(?:out|stop_at|fresh|wandb|hydra|task\.path)\b)\w[\w./@]*=")
+    repeats = re.compile(r"[~+]*(?!(?:out|fresh|wandb|hydra|task\.path)\b)\w[\w./@]*=")
     words = [word for word in cfg.overrides if repeats.match(word)]
     return [re.sub(r"^((?:task|position|init_from)=).*/(?=.)", r"\1", word) for word in words]
 

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 CORES = os.cpu_count() or 1
 
 # Settings that say where and how a run is made here, and change none of its numbers: a record does not hold them.
-LOCAL = ("init_from", "threads", "out", "fresh", "other_code", "stop_at", "wandb")
+LOCAL = ("init_from", "threads", "out", "fresh", "other_code", "wandb")
 
 
 CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
@@ -98,7 +98,6 @@ class Settings:
     out: Text | None = about("the folder that holds run folders; null: results/runs")
     fresh: bool = about("delete what is recorded of this run and start over")
     other_code: bool = about("resume a run although the code has changed since")
-    stop_at: NonNegativeFloat | None = about("when to save the run and stop, in seconds since 1970; null: at its end")
     wandb: Wandb
 
 

@@ -1,8 +1,7 @@
-"""How a run stops early: at a signal, at a time, or by a failure that is said in one line."""
+"""How a run stops early: at a signal, or by a failure that is said in one line."""
 
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +17,6 @@ def ignore() -> None:
     """Let no signal change the exit status of a process that is about to end."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-
-
-def time_is_up(stop_at: float | None) -> bool:
-    """Whether it is `stop_at`, in seconds since 1970, or later."""
-    return stop_at is not None and time.time() >= stop_at
 
 
 class Stop:
