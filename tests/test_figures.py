@@ -5,13 +5,11 @@ import random
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from builders import PUBLISHED, ROPE, ROPER, make_row
 from conftest import fuzz
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from scipy import stats as scipy_stats
 
 from rope_lab.results import figures, sections, series
@@ -80,24 +78,6 @@ def test_of_a_loss_the_excess_over_the_optimum_stands_on_a_logarithmic_axis():
     assert figures._curves(accuracy).axes[0].get_yscale() == "linear"
 
 
-def test_the_usual_recipe_has_a_figure_and_the_last_digits_of_its_layout_change_no_byte(monkeypatch):
-    """They depend on where the variables of its solver lie in memory. Other recipes are charts of the report."""
-    execute, chance = ConstrainedLayoutEngine.execute, random.Random(0)
-
-    def noisy(engine, figure):
-        execute(engine, figure)
-        for ax in figure.axes:
-            ax.set_position([each * (1 + 1e-13 * chance.random()) for each in ax.get_position().bounds])
-
-    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", noisy)
-    made = runs({"rope": ROPE, "roper": ROPER}, recipe_id="a")
-    made += runs({"rope": ROPE[:2]}, recipe_id="b", settings={"train.lr": 1})
-    groups = group(made, PUBLISHED)
-    drawn = [figures.draw(groups) for _ in range(3)]
-    assert drawn[0] == drawn[1] == drawn[2]
-    assert [name for name, _ in drawn[0].values()] == ["reduced-substring_by_index-curves.svg"]
-
-
 def test_text_is_plotted_by_length_as_a_loss_that_has_no_floor():
     slices = {"length_loss": {"64": (9, 1.6), "128": (9, 1.7)}}
     told = {"task": "text", "metric": "eval/loss", "slices": slices, "floor": {"loss": 0.0, "answer_position": {}}}
@@ -149,31 +129,6 @@ def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(plot
     odd = [replace(index, title=text) for text in ("位置 🜁", r"$\frac{1}{$", "a\nb" * 500, "<b>&amp;")]
     odd.append(replace(index, gain=Interval(1e99, -1e100, 1e100, 3)))
     assert figures.forest(odd, "RoPER") == figures.forest(odd, "RoPER")
-
-
-def test_bands_stay_within_what_is_possible_and_points_of_fewer_seeds_say_so():
-    slices = [{"length": {"9": (9, share), "18": (9, share)}} for share in (1.0, 1.0, 0.7)]
-    del slices[2]["length"]["18"]
-    made = [replace(make_row("rope", seed, [0.5]), slices=each) for seed, each in enumerate(slices)]
-    means = series.by_value(only(made), "length").means()
-    assert means.n.tolist() == [3, 2]
-    assert means.high[0] == 1 > means.y[0] > means.low[0] > 0
-    (ax,) = figures._lengths(only(made)).axes
-    assert [text.get_text() for text in ax.texts] == ["n=2"]
-
-
-def test_bins_hold_every_problem_once():
-    rows = [("rope", 0, key, 1 + key % 3, key / 10) for key in range(60)]
-    many = pd.DataFrame(rows, columns=["scheme", "seed", "value", "count", "mean"])
-    edges = series.edges(dict(zip(many.value, many["count"], strict=True)))
-    binned = series.binned(many, edges)
-    assert len(edges) == series.BINS == len(binned)
-    assert binned["count"].sum() == many["count"].sum()
-    assert (binned["count"] * binned["mean"]).sum() == pytest.approx((many["count"] * many["mean"]).sum())
-    few = many[:5]
-    assert series.binned(few, series.edges(dict(zip(few.value, few["count"], strict=True)))).value.tolist() == [
-        *range(5)
-    ]
 
 
 @pytest.mark.fuzz

@@ -122,12 +122,6 @@ def elsewhere(tmp_path, monkeypatch):
     return call
 
 
-def test_a_folder_that_a_machine_does_not_see_is_named(elsewhere, tmp_path, capsys):
-    assert elsewhere(out="nowhere") == []
-    assert "does not see it; set out=FOLDER" in capsys.readouterr().out
-    assert not (tmp_path / "nowhere").exists()
-
-
 def test_submitit_queues_a_run_again_once_it_is_saved(elsewhere, tmp_path):
     heard = []
     before = signal.signal(signal.SIGUSR2, lambda *_: heard.append(runs.read(only_folder(tmp_path / "runs"))))
@@ -137,13 +131,3 @@ def test_submitit_queues_a_run_again_once_it_is_saved(elsewhere, tmp_path):
         signal.signal(signal.SIGUSR2, before)
     assert [(content["status"], content["checkpoint"]) for content in heard] == [("interrupted", 3)]
     assert elsewhere() == ["finished"]
-
-
-def test_what_a_queue_begins_again_does_not_start_over_once_more(tiny, monkeypatch):
-    cfg, steps = load(*tiny, "fresh=true"), []
-    first, update = loop.train(cfg), loop.update
-    monkeypatch.setattr(loop, "update", lambda trainer, at: steps.append(at) or update(trainer, at))
-    assert loop.train(cfg, since=first["provenance"]["start"]) == first
-    assert steps == []
-    loop.train(cfg, since="2999-01-01")
-    assert len(steps) == 6

@@ -49,21 +49,6 @@ def test_make_trains_and_cleans_in_a_folder_of_any_name(checkout, tmp_path):
     assert set(tmp_path.iterdir()) == before
 
 
-def test_a_table_that_lacks_runs_is_shown_and_no_success(checkout):
-    assert make(f"PYTHON={checkout / 'stub'}".replace("$", "$$"), "quick-table", cwd=checkout).returncode != 0
-    assert (checkout / "calls").read_text().endswith("-m\nrope_lab.results\n")
-
-
-def test_make_from_another_folder_says_what_to_run(checkout, tmp_path):
-    (tmp_path / ".venv").mkdir()
-    (tmp_path / "Makefile").symlink_to(checkout / "Makefile")
-    for words in (["-f", str(checkout / "Makefile")], []):
-        done = make(*words, "clean", cwd=tmp_path)
-        assert done.returncode != 0
-        assert "run: make -C path/to/checkout" in done.stderr
-        assert (tmp_path / ".venv").exists()
-
-
 def test_every_target_is_there_once():
     done = make("help", cwd=ROOT)
     assert done.stderr == "", "make warns of recipes that override others"

@@ -140,23 +140,9 @@ def test_a_margin_is_measured_against_the_unfavourable_end_of_the_interval(study
     assert f": {said}" in outcomes.of(asked, made).secondary[0].text
 
 
-def test_what_a_run_did_not_record_is_named_and_nothing_is_tested(study, runs):
-    for change, said in (
-        ({"metrics": {"eval/loss": 1.0}}, "eval/accuracy of roper seed 8"),
-        ({"curves": {}}, "the curve of eval/accuracy of roper seed 8"),
-        ({"curves": {"eval/accuracy": [[0], [0.5]]}}, "the curve of eval/accuracy of roper seed 8"),
-    ):
-        text = outcome(study, [replace(runs[0], **change), *runs[1:]])
-        assert "**Outcome: none.**" in text
-        assert said in text
-    assert "**Outcome" not in outcome(study, [replace(runs[0], status="diverged", metrics={}, curves={}), *runs[1:]])
-    compared_with_nothing = make_row("none", 8, [0.0], metric="eval/loss")
-    assert "**Outcome" not in outcome(replace(study, seeds=study.seeds | {"none": [8]}), [*runs, compared_with_nothing])
-
-
 @pytest.mark.parametrize(
     "change",
-    [{"status": "interrupted"}, {"threads": 2}, {"settings": {"train.lr": 2e-4}}, {"settings": {"device": "cuda"}}],
+    [{"status": "interrupted"}, {"settings": {"train.lr": 2e-4}}],
 )
 def test_nothing_is_tested_before_the_last_run(study, runs, change):
     """A run that was cut off, or that has other settings than planned, is none of the study."""
@@ -179,30 +165,18 @@ def test_a_diverged_run_counts_as_planned(study, runs):
     ("change", "named"),
     [
         ({"settings": {"train.precision": "float32"}}, "train.precision"),
-        ({"settings": {"train.steps": 50}}, "train.steps"),
         ({"plugin": {"position": "91d3"}}, "roper"),
-        ({"position_settings": {}}, "position.base of roper"),
+        ({"torch": "2.1 → 2.13"}, "roper seed 8"),
     ],
 )
 def test_runs_unlike_in_what_the_plan_does_not_name_are_not_paired(study, runs, change, named):
-    """As where `auto` was another precision on another machine, or a scheme was edited between two runs."""
+    """As where `auto` was another precision on another machine, a scheme was edited or a run resumed elsewhere."""
     changed = replace(runs[0], **change | {"settings": runs[0].settings | change.get("settings", {})})
     assert changed.position == "roper"
     text = outcome(study, [changed, *runs[1:]])
     assert "**Outcome: none.**" in text
     assert named in text.partition("**Outcome: none.**")[2]
     assert not [line for line in text.splitlines() if line.startswith("|")]
-
-
-def test_a_run_of_mixed_origin_is_named_and_nothing_is_tested(study, runs):
-    """Even where all of them are of the same mixed code."""
-    alike = [replace(run, numerics="2 → 3") for run in runs]
-    one = [replace(runs[0], torch="2.1 → 2.13"), *runs[1:]]
-    for mixed, named in ((alike, "rope seed 13"), (one, "roper seed 8")):
-        text = outcome(study, mixed)
-        assert "**Outcome: none.** Of mixed origin" in text
-        assert named in text
-        assert not [line for line in text.splitlines() if line.startswith("|")]
 
 
 def test_two_runs_for_one_cell_are_refused(study, runs):
@@ -232,27 +206,20 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
-        ("test: sign_flip", "test: u", "test is 'u'"),
         ("reaches: 0.5", "reaches: 0.5, margin: 0.1", "takes no margin"),
-        ("published: 34", "margin: 0", "margin"),
-        ("published: 34", "margin: 0.1", "primary: takes no margin"),
         ("schemes: [roper, rope]", "schemes: [roper, alibi]", "must be two of rope, roper"),
         ("rope: 8-13", "rope: many", "seeds.rope is 'many'"),
         ("rope: 8-13,", "rope: 1-3,", "with a seed in common"),
-        ("rope: 8-13", "rope base: 8-13", "seeds: 'rope base' must be a scheme"),
         ("hypothesis: RoPER is ahead.", "", "mine: hypothesis is missing"),
         ("studies:", "study:", "is not a plan"),
-        ("hypothesis", "\udcff", "hypothesis is missing"),
     ],
 )
 def test_a_plan_that_cannot_be_read_is_said_in_a_line(old, new, named, tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text(PLAN.replace(old, new), errors="surrogateescape")
-    path.with_name("plan.yaml").symlink_to(path)
-    path.with_name("runs.jsonl").touch()
+    (tmp_path / "plan.yaml").write_text(PLAN.replace(old, new))
+    (tmp_path / "runs.jsonl").touch()
     for command in (plan.main, results.main):  # which reads the plan in a folder of results
         with pytest.raises(SystemExit) as refused:
-            command([str(path if command is plan.main else tmp_path)])
+            command([str(tmp_path / "plan.yaml" if command is plan.main else tmp_path)])
         assert named in str(refused.value)
         assert "\n" not in str(refused.value)
 
@@ -306,13 +273,6 @@ def test_kept_rows_of_a_plan_are_shown_without_tests_of_their_own(tmp_path, caps
         assert word in text["other"]
         assert word not in text["kept"]
     assert "plan.md" in text["kept"]
-
-
-def test_a_correction_of_a_studys_wording_stands_on_the_page_and_leaves_the_study_alone(tmp_path, capsys):
-    (tmp_path / "plan.yaml").write_text(f"corrections: {{mine: not all of it}}\n{PLAN}")
-    plan.main([str(tmp_path / "plan.yaml")])
-    assert "Correction: not all of it" in (tmp_path / "plan.md").read_text()
-    assert studies.load(tmp_path / "plan.yaml") == studies.parsed(PLAN, "plan.yaml")
 
 
 def test_a_page_of_the_users_own_beside_a_plan_stays(tmp_path):
