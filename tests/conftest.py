@@ -95,11 +95,3 @@ def unsynced() -> Iterator[None]:
 def neutral_command_line(monkeypatch):
     """Runs record the command that made them, which should not be the test runner's."""
     monkeypatch.setattr(sys, "argv", ["rope_lab.train"])
-
-
-def walk(group: dict):
-    """Every (group, key) of nested dicts."""
-    for key, value in group.items():
-        yield group, key
-        if isinstance(value, dict):
-            yield from walk(value)

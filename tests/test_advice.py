@@ -6,7 +6,7 @@ import pytest
 from builders import make_row
 from conftest import ROOT
 
-from rope_lab.results import advice, load, outcomes
+from rope_lab.results import advice, outcomes
 from rope_lab.results.folders import read
 from rope_lab.results.groups import group
 from rope_lab.results.published import Published
@@ -34,15 +34,6 @@ def test_every_use_has_an_answer_of_planned_tests(box):
         "looking up and adding": "not shown",
     }
     assert "try RoPER for copying." in box.sentences[0]
-
-
-def test_the_best_scheme_of_shakespeare_is_named_with_its_number(box):
-    runs = load(KEPT / "text")
-    means = runs[(runs.metric == "eval/loss") & (runs.scale == "quick")].groupby("scheme").value.mean()
-    (said,) = (line for line in box.sentences if "Shakespeare" in line)
-    assert means.idxmin() == "pope"
-    assert f"Best mean of {len(means)} schemes" in said
-    assert f"PoPE, {means.min():.4f} nats" in said
 
 
 @pytest.mark.parametrize(("shift", "alike"), [(0.0, True), (0.1, False)])

@@ -123,15 +123,6 @@ def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, ca
     assert "files that are not ours stay" in capsys.readouterr().out
 
 
-def test_a_deleted_run_leaves_no_folder(folder, tmp_path, monkeypatch, capsys):
-    """Named without the folder of all runs."""
-    monkeypatch.setattr(rm, "RESULTS", tmp_path)
-    (folder / ".run.json.0123456789abcdef.tmp").write_text("of a process killed while it wrote")
-    rm.main([folder.name, "--yes"])
-    assert not folder.exists()
-    assert capsys.readouterr().out.endswith("deleted\n")
-
-
 @pytest.mark.slow
 def test_a_notebooks_environment_and_no_docstrings_stop_no_command(tmp_path):
     for name in ("results", "table"):

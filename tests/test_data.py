@@ -87,14 +87,3 @@ def test_streams_seeds_and_steps_do_not_meet():
     assert len({tuple(data.generator(*part).integers(2**62, size=2)) for part in parts}) == len(parts)
     assert data.torch_seed(5, data.DROPOUT, 7) == data.torch_seed(5, data.DROPOUT, 7)
     assert len({data.torch_seed(5, data.DROPOUT, k) for k in range(100)}) == 100
-
-
-def test_padding_and_batches_by_length():
-    """Batches hold everything once and fit."""
-    assert data.pad([np.array([1, 2]), np.array([3])]).tolist() == [[1, 2], [3, 0]]
-    lengths = [5, 40_000, 7, 300, 300, 20_000]
-    batches = data.batches_by_length(lengths, 2**15)
-    assert sorted(i for batch in batches for i in batch) == list(range(6))
-    assert all(len(b) == 1 or len(b) * max(lengths[i] for i in b) <= 2**15 for b in batches)
-    assert data.batches_by_length([3, 5, 4, 12, 6], 1000, spread=3) == [[0, 2, 1], [4], [3]]
-    assert data.batches_by_length([10, 10, 10], 60, room=20) == [[0, 1], [2]]

@@ -3,9 +3,6 @@
 The numbers are compared with the CPU's; pretended.py has the device.
 """
 
-import queue
-from types import SimpleNamespace
-
 import pretended  # before anything goes backward
 import pytest
 import torch
@@ -97,20 +94,3 @@ def test_batches_made_ahead_are_those_made_one_by_one():
     with pytest.raises(ValueError, match="no such batch"):
         made(9)
     assert asked[:7] == [0, 1, 2, 3, 7, 8, 9]  # each once
-
-
-def test_the_next_batch_is_made_before_it_is_asked_for():
-    made = queue.SimpleQueue()
-    device.ahead(made.put)(4)
-    assert [made.get(timeout=60), made.get(timeout=60)] == [4, 5]
-
-
-def test_an_evaluation_reads_as_many_tokens_at_once_as_a_gpu_has_memory_for(monkeypatch):
-    read, gib, cpu = [], 2**30, torch.device("cpu")
-    for total in (8 * gib, 64 * gib, 10_000 * gib):
-        found = SimpleNamespace(total_memory=total)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, found=found: found)
-        read.append(device.tokens_at_once(torch.device("cuda"), 40_000))
-        assert device.room(torch.device("cuda"), 1) == total // 8
-    assert read == [gib // 40_000, 8 * gib // 40_000, 2**18]
-    assert (device.tokens_at_once(cpu, 40_000), device.room(cpu, 1)) == (2**14, 1)  # as kept runs were evaluated

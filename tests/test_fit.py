@@ -1,12 +1,10 @@
 """Training from Python: `rope_lab.fit`, in a program, a notebook, or another program of Hydra's."""
 
-import os
 import shlex
-import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, TINY
+from conftest import TINY
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from test_readme import block
@@ -52,26 +50,6 @@ def test_it_runs_inside_another_program_of_hydras(small):
         before = GlobalHydra.instance().hydra
         assert run_example()["run"].record["status"] == "finished"
         assert GlobalHydra.instance().hydra is before
-
-
-HYDRAS = """
-import hydra, rope_lab
-@hydra.main(version_base=None, config_path=None)
-def main(cfg):
-    print(rope_lab.fit("position=rope", *cfg.words.split()).score)
-main()
-"""
-
-
-@pytest.mark.slow
-def test_it_runs_in_a_job_of_a_program_of_hydras(tmp_path):
-    (tmp_path / "theirs.py").write_text(HYDRAS)
-    words = " ".join([*TINY, f"out={tmp_path / 'runs'}"])
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": ""}
-    call = [sys.executable, "theirs.py", f"+words='{words}'"]
-    done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout.splitlines()[-1]) >= 0
 
 
 def test_a_run_that_is_stopped_raises(small, monkeypatch):

@@ -66,30 +66,23 @@ def test_a_setting_that_was_added_later_leaves_earlier_runs_what_they_were():
     assert not {"position.scheme.value_base", "model.init"} & set(now.settings)
 
 
-def test_a_class_may_move_to_another_module():
-    moved = {"position": {"_target_": "rope_lab.positions.Rotary", "base": 10000}}
-    assert identify("", "", 0, moved).settings == {"position.class": "Rotary", "position.base": 10000}
-
-
 def test_ours_has_numerics_and_no_digest():
     for overrides in (["position=alibi"], ["position=lerope"], ["position=randomized_rope", "task=text"]):
         assert provenance.code(load(*overrides)) == {"numerics": NUMERICS, "plugin": {}}
 
 
 def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp_path, monkeypatch):
-    """A helper's helper, packages and plain folders too, also for a scheme within one of ours; not what lies beside."""
+    """A helper's helper and packages too, also for a scheme within one of ours; not what lies beside."""
     texts = {
         "mine_own.py": "from helper_own import GAIN\nfrom rope_lab.model.hooks import PositionScheme\n"
         "import numpy\nclass Mine(PositionScheme): pass\n",
         "helper_own.py": "def late():\n    from parts_own import other\nGAIN = 1\n",
         "parts_own/__init__.py": "",
-        "parts_own/other.py": "from . import third\nfrom .third import X\nX = 1\n",
-        "parts_own/third.py": "import plain_own.fourth as fourth\nX = 1\n",
-        "plain_own/fourth.py": "X = 1\n",
+        "parts_own/other.py": "from . import third\nX = 1\n",
+        "parts_own/third.py": "X = 1\n",
         "beside.py": "Y = 1\n",
     }
-    for folder in ("parts_own", "plain_own"):
-        (tmp_path / folder).mkdir()
+    (tmp_path / "parts_own").mkdir()
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)

@@ -13,7 +13,6 @@ from rope_lab.model.hooks import Dims
 from rope_lab.model.more_positions import RNoPE, SSMax
 from rope_lab.model.positions import Randomized, Rotary
 from rope_lab.model.transformer import Transformer
-from rope_lab.probe import changed
 from rope_lab.train import config
 from rope_lab.train.loop import evaluate_now, update
 from rope_lab.train.trainer import build, build_model
@@ -265,18 +264,6 @@ def test_windows_and_temperatures_are_those_of_their_layers():
     at = scheme.prepare(torch.arange(T), FLOATS)
     first = scheme.attention(scheme.heads(QKV, at), at, None, None)
     torch.testing.assert_close(first, attended(local, [*range(T)]), rtol=0, atol=1e-12)
-
-
-def test_random_positions_and_probes_leave_its_layers_as_they_are():
-    model = make_model(RNoPE(DIMS))
-    expected = model(TOKENS, 3 + torch.arange(10))
-    model.position, _ = changed("shift=3", model)
-    assert torch.equal(model(TOKENS), expected)
-    model.position = Randomized(DIMS, RNoPE, longest=64)
-    drawn = model.position.drawn[:10]
-    random = model(TOKENS)
-    model.position = RNoPE(DIMS)
-    assert torch.equal(random, model(TOKENS, drawn))
 
 
 def test_a_window_may_be_a_share_of_the_training_length():

@@ -13,7 +13,6 @@ from conftest import ROOT, TINY, only_folder
 from trained import command, load, run, spawn
 
 from rope_lab.train import config
-from rope_lab.train import loop as train
 from rope_lab.train import run as runs
 
 SCRATCH = "scratch-of-alice"
@@ -86,16 +85,6 @@ def test_what_repeats_a_run_is_recorded(private):
     repeated = run([*TINY, "eval.problems=9", "seed=7", f"out={private.parent / 'again'}"])
     assert repeated["run_id"] == content["run_id"]
     assert repeated["metrics"] == content["metrics"]
-
-
-def test_the_path_of_a_file_that_fails_is_not_recorded(tiny, tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError(28, "No space left on device", str(tmp_path / "weights.safetensors"))
-
-    monkeypatch.setattr(train.Run, "export", fail)
-    with pytest.raises(train.RunFailed):
-        run(tiny)
-    assert runs.read(only_folder(tmp_path / "runs"))["error"] == "OSError: No space left on device"
 
 
 def test_what_a_record_says_of_its_machine_is_not_read_and_nothing_in_it_is_resolved(monkeypatch):

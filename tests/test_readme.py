@@ -100,13 +100,6 @@ def test_links_lead_somewhere(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-def test_what_examples_import_is_there():
-    for page in PAGES:
-        for example in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
-            for line in re.findall(r"^(?:from|import) (?:rope_lab|tasks)\b.*[^(\n]$", example, re.MULTILINE):
-                exec(line)
-
-
 def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
     """Each size in its table: a gain with its interval and seeds, and `yes` and `not shown` as the verdicts are."""
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if re.match(r"\| (Does|Is) it ", line)]

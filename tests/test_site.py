@@ -27,6 +27,7 @@ def test_links_of_the_site_lead_somewhere(tmp_path):
     assert lost == []
 
 
+@pytest.mark.slow
 def test_a_folder_of_others_stays_as_it_is(tmp_path):
     (tmp_path / "index.html").write_text("mine")
     done = subprocess.run([sys.executable, ROOT / "scripts" / "make_site.py", tmp_path], capture_output=True, text=True)

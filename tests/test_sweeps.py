@@ -8,7 +8,7 @@ import pytest
 from builders import PUBLISHED, make_row, make_run, table_rows
 
 from rope_lab.results import __main__ as results
-from rope_lab.results import figures, sweeps
+from rope_lab.results import sweeps
 from rope_lab.results.groups import group
 from rope_lab.results.runs import Run
 from rope_lab.results.tables import Strong
@@ -105,20 +105,6 @@ def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
     runs += [cell("roper", 0, 0.5, {"train.lr": 0.004})]
     found = only(runs)
     assert list(sweeps.scores(found).rows[-1].values())[1:4] == ["–", "–", "+25.6 (one seed)"]
-
-
-def test_the_figure_has_a_line_a_scheme_and_a_ring_at_the_best():
-    found = only(rates(ENDS))
-    (ax,) = figures._sweep(found).axes
-    assert ax.get_xscale() == "log"
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0.001", "0.002", "0.004"]
-    bold = {line.get_label(): line for line in ax.lines if line.get_label() in ("RoPE", "RoPER")}
-    assert bold["RoPE"].get_ydata() == pytest.approx([128 * np.mean(each) for each in ENDS["rope"]])
-    rings = [line for line in ax.lines if line.get_marker() == "o" and line.get_markersize() == 10]
-    assert [line.get_xdata()[0] for line in rings if len(line.get_xdata())] == [0.004, 0.002]
-    words = only(of(*({"model.init": word} for word in ("xavier", "pytorch", "mine"))))
-    ticks = figures._sweep(words).axes[0].get_xticklabels()
-    assert [tick.get_text() for tick in ticks] == ["mine", "pytorch", "xavier"]
 
 
 def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path, capsys):

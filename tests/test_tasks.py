@@ -235,17 +235,6 @@ def test_no_evaluation_problem_is_in_training(name, scale):
         left, k = left - len(keys), k + 1
 
 
-def test_the_split_holds_where_there_are_few_problems():
-    """One-digit sums: training and held-out text share no pair, in either order, and both sides are well fed."""
-    task = ArithmeticAddition(1)
-    trained, held_out = (
-        {key for row, _ in rows_of(task, 0, 200, 300, side) for key in keys_of(task, row)} for side in (False, True)
-    )
-    assert not held_out & trained
-    assert held_out
-    assert len(held_out | trained) == 45  # every unordered pair of 1 … 9 is on one side
-
-
 @pytest.mark.parametrize(
     ("task", "n"),
     [
@@ -308,10 +297,8 @@ def test_the_floor_of_the_write_ups_task_is_about_a_quarter_nat():
         ("5e0+7e0+0e0==12e0 and 1e1+0e1+1e1==2e1 and d==22#?d=3", True, True),
         ("5e0+7e0+0e0==11e0 and 1e1+0e1+1e1==2e1 and d==22#", False, True),  # a wrong step, a right sum
         ("5e0+7e0+0e0==12e0 and 1e1+0e1+1e1==2e1 and d==23#", False, False),
-        ("5e0+7e0+0e0==12e0 and 1e1+0e1+1e1==2e1 and d==22", False, False),  # never ended
         ("d==22#", False, True),
         ("d==022#", False, False),
-        ("22#", False, False),
         ("", False, False),
     ],
 )
