@@ -188,13 +188,15 @@ def test_the_score_counts_the_first_128_by_the_write_ups_grade():
         assert (count, accuracy) == (len(there), pytest.approx(mean(i not in (0, 5, 130) for i in there)))
 
 
-def test_lengths_are_graded_each_by_itself_with_as_many_positions_as_it_takes():
+def test_lengths_are_graded_each_by_itself_with_as_many_positions_as_it_takes(monkeypatch):
     """So that what a scheme draws for one length does not depend on the others that are asked for."""
     task, read = SubstringByIndex(6), []
     longer = data.longer(task, [3, 9], 10, 2, torch.device("cpu"))
     texts = [p.prompt + p.completion for problems in longer.problems.values() for p in problems]
     model = Oracle(task, texts, {text: len(text) - 1 for text in texts[:4]})
-    found = by_length(model, longer, lambda tokens: read.append(tokens) or nullcontext())
+    as_evaluated = lambda model, cfg, tokens: read.append(tokens) or nullcontext()  # noqa: E731
+    monkeypatch.setattr("rope_lab.train.evaluate.as_evaluated", as_evaluated)
+    found = by_length(model, None, longer)
     assert found == {"length": {"3": [10, 0.6], "9": [10, 1.0]}}
     assert read == [max(p.length for p in problems) - 1 for problems in longer.problems.values()]
     assert longer.tokens == max(map(len, texts)) - 1
@@ -205,7 +207,7 @@ def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_lengt
     model, lengths = make_model(task), [20, 40, 70]
     longer = data.longer(task, lengths, 5, 3, torch.device("cpu"))
     assert longer.tokens == 70  # the text's, no problem is quite as long
-    slices = by_length(model, longer, lambda tokens: nullcontext())
+    slices = by_length(model, load(), longer)
     assert slices["length"].keys() == slices["length_loss"].keys() == {"20", "40", "70"}
     log_probabilities = model(longer.text.inputs_BT).log_softmax(-1)
     for begin, end in pairwise([0, *lengths]):

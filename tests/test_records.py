@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import threading
 from contextlib import nullcontext, suppress
@@ -174,7 +175,7 @@ class Malicious:
 def test_a_checkpoint_cannot_run_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     checkpoint.save(tmp_path, 3, {"step": 3, "evil": Malicious()})
-    with pytest.raises(ConfigError, match="more than tensors and plain Python"):
+    with pytest.raises(pickle.UnpicklingError):
         checkpoint.load(tmp_path)
     assert not (tmp_path / "executed").exists()
 

@@ -7,22 +7,28 @@ Shape letters: B batch, T time, V vocabulary, N counted tokens.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from rope_lab.model.device import tokens_at_once
 from rope_lab.model.transformer import Transformer
-from rope_lab.train.data import IGNORED, HeldOutText, Longer, batches_by_length, pad
+from rope_lab.train import data
+from rope_lab.train.config import Config
+from rope_lab.train.data import HeldOutText
 from rope_lab.train.generate import generate, likeliest, sampled
 from tasks.base import Problem, Task
 
 SCORED = 128  # problems, of which the write-up counts the right ones
+
+
+class Diverged(Exception):
+    """A number that is not finite, found before the step that it would have spoilt."""
 
 
 class Evaluation(NamedTuple):
@@ -37,12 +43,39 @@ class Evaluation(NamedTuple):
     slices: dict[str, dict[str, list[float]]]
 
 
+def autocast(cfg: Config, device: torch.device) -> torch.autocast:
+    """Within it the device computes in the precision of a resolved `cfg`."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=cfg.train.precision == "bfloat16")
+
+
+@contextmanager
+def as_evaluated(model: Transformer, cfg: Config, length: int = 0) -> Iterator[None]:
+    """Within it the model is what every evaluation of its run sees: no dropout, its precision, one random draw.
+
+    length: tokens that it is going to read at most, where that is more than train.seq_len
+
+    Raises Diverged where a weight is not finite.
+    """
+    weights = nn.utils.get_total_norm(model.parameters()).item()
+    if not math.isfinite(weights):
+        raise Diverged(f"the norm of the weights is {weights:g}")
+    seed = data.torch_seed(data.EVALUATION_SEED, data.EVALUATION_POSITIONS)
+    model.position.draw(seed, max(length, cfg.train.seq_len))
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(), autocast(cfg, model.embedding.weight.device):
+            yield
+    finally:
+        model.train(was_training)
+
+
 def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[Problem], max_len: int) -> Evaluation:
     """Evaluate a model that is ready for it (`as_evaluated`); `max_len`: tokens that it reads at most to generate."""
     nats_N, right_N, position_N = text_losses(model, text)
     metrics = {"loss": nats_N.mean().item(), "token_accuracy": right_N.double().mean().item()}
     if task.token_bytes is not None:
-        targets_N = text.targets_BT[text.targets_BT != IGNORED].cpu()
+        targets_N = text.targets_BT[text.targets_BT != data.IGNORED].cpu()
         metrics["bits_per_byte"] = metrics["loss"] / math.log(2) / float(task.token_bytes[targets_N].mean())
     grades = grade(model, task, problems, max_len) if task.grades else []
     for name in task.grades:
@@ -57,7 +90,7 @@ def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[P
 
 def floor(text: HeldOutText) -> dict[str, Any]:
     """The Bayes-optimal loss of the text in nats per counted token, in all and by answer position."""
-    counted = text.targets_BT.cpu() != IGNORED
+    counted = text.targets_BT.cpu() != data.IGNORED
     nats_N, position_N = text.floor_BT[counted], text.answer_position_BT[counted]
     return {"loss": nats_N.mean().item(), "answer_position": _means(position_N.tolist(), nats_N.tolist())}
 
@@ -67,11 +100,11 @@ def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, 
     nats, right = [], []
     rows = max(1, most_tokens(model) // text.inputs_BT.shape[1])
     for inputs_BT, targets_BT in zip(text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True):
-        counted = targets_BT != IGNORED
+        counted = targets_BT != data.IGNORED
         logits_NV, targets_N = model(inputs_BT)[counted].float(), targets_BT[counted]
         nats.append(F.cross_entropy(logits_NV, targets_N, reduction="none").cpu().double())
         right.append((logits_NV.argmax(-1) == targets_N).cpu())
-    return torch.cat(nats), torch.cat(right), text.answer_position_BT[text.targets_BT.cpu() != IGNORED]
+    return torch.cat(nats), torch.cat(right), text.answer_position_BT[text.targets_BT.cpu() != data.IGNORED]
 
 
 def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, bool]]:
@@ -85,10 +118,8 @@ def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int)
     return grades
 
 
-def by_length(
-    model: Transformer, longer: Longer, reading: Callable[[int], AbstractContextManager]
-) -> dict[str, dict[str, list[float]]]:
-    """Slices, each measured within `reading(n)`, n the tokens that are read for it.
+def by_length(model: Transformer, cfg: Config, longer: data.Longer) -> dict[str, dict[str, list[float]]]:
+    """Accuracy and loss at eval.lengths, as slices.
 
     length:      for each length [number of problems, accuracy], if problems are graded
     length_loss: for each length [number of tokens between the length before and this one, their mean loss in nats above
@@ -96,12 +127,12 @@ def by_length(
     """
     slices: dict[str, dict[str, list[float]]] = {"length": {}} if any(longer.problems.values()) else {}
     for n, problems in longer.problems.items() if slices else ():
-        with reading(max(p.length - 1 for p in problems)):
+        with as_evaluated(model, cfg, max(p.length - 1 for p in problems)):
             slices["length"][str(n)] = [len(problems), float(np.mean(exact_matches(model, problems)))]
     if longer.text is not None:
-        with reading(longer.text.inputs_BT.shape[1]):
+        with as_evaluated(model, cfg, longer.text.inputs_BT.shape[1]):
             nats_N, _, _ = text_losses(model, longer.text)
-        counted, lengths = longer.text.targets_BT.cpu() != IGNORED, np.array(list(longer.problems))
+        counted, lengths = longer.text.targets_BT.cpu() != data.IGNORED, np.array(list(longer.problems))
         above_N = (nats_N - longer.text.floor_BT[counted]).tolist()
         length_N = lengths[np.searchsorted(lengths, torch.nonzero(counted)[:, 1].numpy(), side="right")]
         slices["length_loss"] = _means(length_N.tolist(), above_N)
@@ -120,8 +151,8 @@ def samples(model: Transformer, task: Task, problems: list[Problem], max_len: in
 def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
     """For each problem, whether every token of the completion ranks first, given the prompt and those before it."""
     device, right = model.embedding.weight.device, [False] * len(problems)
-    for batch in batches_by_length([p.length for p in problems], most_tokens(model)):
-        tokens_BT = pad([problems[i].tokens for i in batch]).to(device)
+    for batch in data.batches_by_length([p.length for p in problems], most_tokens(model)):
+        tokens_BT = data.pad([problems[i].tokens for i in batch]).to(device)
         begin_B1 = torch.tensor([[problems[i].prompt_length] for i in batch], device=device)
         end_B1 = torch.tensor([[problems[i].length] for i in batch], device=device)
         t = torch.arange(1, tokens_BT.shape[1], device=device)

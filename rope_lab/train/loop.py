@@ -14,14 +14,13 @@ from rope_lab.train import config, console, distributed, provenance
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import ALONE, Place, Progress
-from rope_lab.train.evaluate import Evaluation, floor
+from rope_lab.train.evaluate import Evaluation, by_length, floor
 from rope_lab.train.run import Run
 from rope_lab.train.stop import RunFailed, Stop, in_one_line
 from rope_lab.train.trainer import (
     Diverged,
     Trainer,
     build,
-    evaluate_lengths,
     evaluate_now,
     resolve,
     update,
@@ -121,7 +120,8 @@ def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, place: Plac
         if state.step < cfg.train.steps:
             end("interrupted")
         else:
-            slices = (evaluation or evaluate_now(trainer, at_end=True)).slices | evaluate_lengths(trainer)
+            slices = (evaluation or evaluate_now(trainer, at_end=True)).slices
+            slices |= by_length(trainer.model, cfg, trainer.longer)
             run.export(trainer.model.state_dict(), trainer.task.alphabet)
             end("finished", slices=slices, samples=write_samples(trainer))
     except Diverged as error:

@@ -3,8 +3,7 @@
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,15 +16,11 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, show
 from rope_lab.train import config, data, distributed, optimizer, parent
 from rope_lab.train.config import Config
-from rope_lab.train.evaluate import Evaluation, by_length, evaluate, samples
+from rope_lab.train.evaluate import Diverged, Evaluation, as_evaluated, autocast, evaluate, samples
 from rope_lab.train.instantiate import config_errors
 from tasks.base import Problem, Task
 
 EXAMPLES = 8  # problems whose completions are kept with the record
-
-
-class Diverged(Exception):
-    """A number that is not finite, found before the step that it would have spoilt."""
 
 
 @dataclasses.dataclass
@@ -133,11 +128,6 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
             return Transformer(vocabulary, **dataclasses.asdict(cfg.model), position=position)
 
 
-def autocast(cfg: Config, device: torch.device) -> torch.autocast:
-    """Within it the device computes in the precision of a resolved `cfg`."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=cfg.train.precision == "bfloat16")
-
-
 def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
     """Optimizer step number `step`; the batch's loss, its gradient's norm before clipping, and the learning rate.
 
@@ -187,28 +177,6 @@ def _backward(trainer: Trainer, batch: data.Batch, k: int, part: int) -> Tensor:
     return loss.detach()
 
 
-@contextmanager
-def as_evaluated(model: Transformer, cfg: Config, length: int = 0) -> Iterator[None]:
-    """Within it the model is what every evaluation of its run sees: no dropout, its precision, one random draw.
-
-    length: tokens that it is going to read at most, where that is more than train.seq_len
-
-    Raises Diverged where a weight is not finite.
-    """
-    weights = nn.utils.get_total_norm(model.parameters()).item()
-    if not math.isfinite(weights):
-        raise Diverged(f"the norm of the weights is {weights:g}")
-    seed = data.torch_seed(data.EVALUATION_SEED, data.EVALUATION_POSITIONS)
-    model.position.draw(seed, max(length, cfg.train.seq_len))
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode(), autocast(cfg, model.embedding.weight.device):
-            yield
-    finally:
-        model.train(was_training)
-
-
 def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
     """How good the model is now, or, `at_end`, has become. Raises Diverged where its loss or a weight is not finite."""
     cfg, model = trainer.cfg, trainer.model
@@ -218,11 +186,6 @@ def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
     if not math.isfinite(evaluation.metrics["eval/loss"]):
         raise Diverged(f"the held-out loss is {evaluation.metrics['eval/loss']:g}")
     return evaluation
-
-
-def evaluate_lengths(trainer: Trainer) -> dict[str, dict[str, list[float]]]:
-    """Accuracy and loss at eval.lengths, as slices."""
-    return by_length(trainer.model, trainer.longer, lambda tokens: as_evaluated(trainer.model, trainer.cfg, tokens))
 
 
 def write_samples(trainer: Trainer) -> list[dict[str, Any]]:
