@@ -5,17 +5,16 @@ from trained import load, run, stopped_run
 
 from rope_lab.train import console
 from rope_lab.train import loop as train
-from rope_lab.train.console import ALONE, Place
 
 
-@pytest.mark.parametrize("place", [ALONE, Place("rope seed=1", "run 1 of 2", parallel=True)])
-def test_evaluations_are_lines_with_what_is_left_and_name_their_run_among_others(tiny, capsys, place):
-    train.train(load(*tiny), place=place)
+@pytest.mark.parametrize("prefix", ["", "1/2 rope seed=1 · "])
+def test_evaluations_are_lines_with_what_is_left_and_name_their_run_among_others(tiny, capsys, prefix):
+    train.train(load(*tiny), prefix=prefix)
     lines = capsys.readouterr().out.splitlines()
-    steps = [line for line in lines if line.startswith(f"{place.prefix}step ")]
-    assert [line.removeprefix(place.prefix)[:7] for line in steps] == ["step 0 ", "step 3 ", "step 6 "]
+    steps = [line for line in lines if line.startswith(f"{prefix}step ")]
+    assert [line.removeprefix(prefix)[:7] for line in steps] == ["step 0 ", "step 3 ", "step 6 "]
     assert [line.endswith(" left") for line in steps] == [False, True, False]
-    assert all(line.startswith(place.prefix) for line in lines[1:])
+    assert all(line.startswith(prefix) for line in lines[1:])
 
 
 def test_between_evaluations_a_line_comes_after_a_while(tiny, capsys, monkeypatch):

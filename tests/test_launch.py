@@ -13,7 +13,6 @@ from rope_lab.launch import job, sweep
 from rope_lab.results.folders import read
 from rope_lab.train import loop
 from rope_lab.train import run as runs
-from rope_lab.train.console import Place
 
 WILD = ["train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=20"]
 
@@ -30,8 +29,8 @@ def test_a_sweep_runs_each_cell_once_and_goes_on_past_a_bad_one(run, tmp_path):
     assert done.stderr.count("even number") == 2
     assert "Traceback" not in done.stderr
     assert "sweep: 2 of 4 runs finished\n  not run: model.d_model=10 rope\n" in done.stdout
-    begun = [line.split(" · ") for line in done.stdout.splitlines() if line.startswith("run ")]
-    assert begun[:2] == [["run 1 of 4", "model.d_model=16 rope"], ["run 2 of 4", "model.d_model=16 roper"]]
+    begun = [line for line in done.stdout.splitlines() if line.endswith(" · 6 steps")]
+    assert begun == ["1/4 model.d_model=16 rope · 6 steps", "2/4 model.d_model=16 roper · 6 steps"]
     assert "the same command runs what is missing" in done.stdout
     again = run("model.d_model=16", "position=rope,roper")
     assert "2 of 2 runs have ended before\nsweep: 2 of 2 runs finished" in again.stdout
@@ -115,7 +114,7 @@ def elsewhere(tmp_path, monkeypatch):
         (tmp_path / "runs").mkdir(exist_ok=True)
         monkeypatch.setattr(loop, "update", raising_signal_at(3, update, number) if number else update)
         cfg = load(*TINY, f"out={tmp_path / out}")
-        job.run_elsewhere(cfg, Place("", "", True), "2000-01-01")
+        job.run_elsewhere(cfg, "1/2 · ", "2000-01-01")
         return [runs.read(folder)["status"] for folder in (tmp_path / out).glob("*-*")]
 
     update = loop.update

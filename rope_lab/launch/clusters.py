@@ -35,7 +35,7 @@ def on_ray(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
         raise ConfigError(f"hydra.launcher.ray.init: {first_line(error)}") from None
     task, since, passed_on = ray.remote(**settings["ray"]["remote"])(run_elsewhere), provenance.now(), False
     with stopping:  # once more: Ray has set handlers of its own
-        waiting = [task.remote(cfg, place, since) for cfg, place in runs]
+        waiting = [task.remote(cfg, prefix, since) for cfg, prefix in runs]
         while waiting:
             _, waiting = ray.wait(waiting, timeout=LOOK)
             if stopping.caught and not passed_on:
@@ -65,7 +65,7 @@ def on_slurm(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
     executor.update_parameters(**{key if key in SHARED else f"slurm_{key}": value for key, value in rest.items()})
     since, passed_on = provenance.now(), False
     with executor.batch():
-        queued = [executor.submit(Run(), cfg, place, since) for cfg, place in runs]
+        queued = [executor.submit(Run(), cfg, prefix, since) for cfg, prefix in runs]
     array = queued[0].job_id.partition("_")[0]
     while _is_queued(array):
         if stopping.caught and not passed_on:

@@ -9,23 +9,22 @@ from rope_lab.text import ConfigError
 from rope_lab.train import distributed
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
-from rope_lab.train.console import ALONE, Place
 from rope_lab.train.loop import train
 from rope_lab.train.stop import RunFailed, Stop
 
 EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_DIVERGED = 1, 2, 3
 
 
-def run(cfg: Config, stopping: Stop, place: Place = ALONE, since: str = "") -> int:
+def run(cfg: Config, stopping: Stop, prefix: str = "", since: str = "") -> int:
     """Train a run, or what is left of it, and return its exit status: of an interrupted one 128 + the signal's number.
 
     Errors are shown. The arguments are those of `train`.
     """
     try:
         with distributed.joined(cfg.device):
-            status = train(cfg, stopping, place, since)["status"]
+            status = train(cfg, stopping, prefix, since)["status"]
     except (ConfigError, RunFailed) as error:
-        print(f"{place.prefix}{error}", file=sys.stderr)
+        print(f"{prefix}{error}", file=sys.stderr)
         return EXIT_BAD_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
     except (Exception, SystemExit) as error:
         traceback.print_exception(error.with_traceback(error.__traceback__.tb_next))
@@ -37,7 +36,7 @@ def run(cfg: Config, stopping: Stop, place: Place = ALONE, since: str = "") -> i
     return EXIT_DIVERGED if status == "diverged" else 0
 
 
-def run_elsewhere(cfg: Config, place: Place, since: str) -> None:
+def run_elsewhere(cfg: Config, prefix: str, since: str) -> None:
     """A run on a machine of a cluster, which may begin it several times."""
     if not runs.out_folder(cfg).is_dir():
         print(f"out={cfg.out}: {socket.gethostname()} does not see it; set out=FOLDER to a shared one")
@@ -45,7 +44,7 @@ def run_elsewhere(cfg: Config, place: Place, since: str) -> None:
     stopping, requeue = Stop(), signal.getsignal(signal.SIGUSR2)
     if callable(requeue):  # submitit's: the run is saved first
         signal.signal(signal.SIGUSR2, stopping.note)
-    run(cfg, stopping, place, since)
+    run(cfg, stopping, prefix, since)
     signal.signal(signal.SIGUSR2, requeue)
     if stopping.caught == signal.SIGUSR2:
         signal.raise_signal(signal.SIGUSR2)

@@ -11,18 +11,17 @@ from rope_lab import command
 from rope_lab.launch.job import run
 from rope_lab.places import HERE
 from rope_lab.train.config import Config
-from rope_lab.train.console import Place
 from rope_lab.train.stop import SIGNALS, Stop
 
 LOOK = 0.2  # seconds between two looks at signals
-Runs = Sequence[tuple[Config, Place]]
+Runs = Sequence[tuple[Config, str]]  # the prefix of its lines
 
 
 def in_turn(runs: Runs, stopping: Stop) -> None:
     """Run in this process, until a signal comes."""
-    for cfg, place in runs:
+    for cfg, prefix in runs:
         if not stopping.caught:
-            run(cfg, stopping, place)
+            run(cfg, stopping, prefix)
 
 
 def in_children(runs: Runs, stopping: Stop, at_once: int) -> None:
@@ -57,12 +56,12 @@ def in_children(runs: Runs, stopping: Stop, at_once: int) -> None:
                 os.kill(child.pid, stopping.caught)
 
 
-def _child(cfg: Config, place: Place) -> None:
+def _child(cfg: Config, prefix: str) -> None:
     command.begin()
     with Stop() as stopping:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         threading.Thread(target=_follow_parent, args=(stopping,), daemon=True).start()
-        run(cfg, stopping, place)
+        run(cfg, stopping, prefix)
 
 
 def _follow_parent(stopping: Stop) -> None:

@@ -19,7 +19,7 @@ from rope_lab.text import ConfigError, say, short_path
 from rope_lab.train import config
 from rope_lab.train import run as runs
 from rope_lab.train.config import CORES, Config
-from rope_lab.train.console import SHOWN, Place, program
+from rope_lab.train.console import SHOWN, program
 from rope_lab.train.instantiate import SWAPPED, is_own
 from rope_lab.train.stop import Stop, same_command
 from rope_lab.train.trainer import resolve
@@ -119,11 +119,10 @@ def _begin(jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop) -> Non
         at_once, threads = max(1, int(CORES // cpus)), max(1, int(cpus))
     elif at_once > 1:
         threads = max(1, CORES // at_once)
-    every, parallel = [], launcher != "BasicLauncher" and (launcher != "in_children" or at_once > 1)
+    every = []
     for i, job in enumerate(jobs):
-        heading = f"run {i + 1} of {len(jobs)}" + f" · {job.label}" * bool(job.label)
-        place = Place(job.label, heading, parallel)
-        every.append((replace(job.cfg, threads=job.cfg.threads or threads), place))
+        prefix = f"{i + 1}/{len(jobs)} {job.label}".strip() + " · "
+        every.append((replace(job.cfg, threads=job.cfg.threads or threads), prefix))
     try:
         Path(jobs[0].cfg.out).mkdir(parents=True, exist_ok=True)  # a machine that does not see it is noticed
         if launcher == "BasicLauncher":

@@ -1,10 +1,9 @@
-"""The output of a run on the screen, as lines."""
+"""The output of a run on the screen, as lines. Among others that a sweep runs, a `prefix` tells it from them."""
 
 import shlex
 import shutil
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +18,6 @@ SHOWN = {
     "eval/accuracy": ("accuracy", ".1%"),
 }
 SILENCE = 10.0  # seconds without a line after which a run shows how far it is
-
-
-@dataclass(frozen=True)
-class Place:
-    """The place of a run among others that a sweep runs.
-
-    label:    what tells it from the others, `rope seed=1`
-    heading:  shown when it begins, `run 3 of 12 · rope seed=1`; empty: task, scheme, size
-    parallel: whether others use the same screen at the same time
-    """
-
-    label: str = ""
-    heading: str = ""
-    parallel: bool = False
-
-    @property
-    def prefix(self) -> str:
-        """The beginning of each line of the run."""
-        return f"{self.label} · " if self.parallel and self.label else ""
-
-
-ALONE = Place()
 
 
 class Progress:
@@ -82,25 +59,24 @@ def headline(content: dict[str, Any]) -> str:
     return f"{c['task']} · {c['position']} · {c['scale']} · seed {c['seed']} · {c['parameters']:,} parameters"
 
 
-def beginning(content: dict[str, Any], place: Place) -> str:
-    """The message of a run that begins or resumes; empty if its heading has said it."""
+def beginning(content: dict[str, Any], prefix: str) -> str:
+    """The message of a run that begins or resumes."""
     hardware, begun = content["provenance"]["hardware"], content["progress"]["steps"]
-    steps = f"{content['config']['train']['steps']:,}"
-    resumes = f"resumes at step {begun:,} of {steps}" if begun else ""
-    if place.heading:
-        return resumes and place.prefix + resumes
-    return f"{headline(content)}\n{resumes or f'{steps} steps'} · {hardware['name']}, {hardware['threads']} thread(s)"
+    steps = f"resumes at step {begun:,} of " * (begun > 0) + f"{content['config']['train']['steps']:,} steps"
+    if prefix:
+        return prefix + steps
+    return f"{headline(content)}\n{steps} · {hardware['name']}, threads={hardware['threads']}"
 
 
-def returned(cfg: Config, content: dict[str, Any], folder: Path, place: Place) -> str:
+def returned(cfg: Config, content: dict[str, Any], folder: Path, prefix: str) -> str:
     """The message of a run that has ended before."""
-    if place != ALONE:
-        return f"{place.prefix}has already {content['status']} · {values(content['metrics'])}"
+    if prefix:
+        return f"{prefix}has already {content['status']} · {values(content['metrics'])}"
     again = f"This run has already {content['status']}; fresh=true trains it again."
     return f"{headline(content)}\n{again}\n{summary(cfg, content, folder)}"
 
 
-def summary(cfg: Config, content: dict[str, Any], folder: Path, place: Place = ALONE) -> str:
+def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = "") -> str:
     """How a run went; unless it is one of several, also where its records lie and how to try it."""
     status, metrics, floor = content["status"], content["metrics"], content["floor"]["loss"]
     steps, finished = content["progress"]["steps"], status == "finished"
@@ -121,12 +97,12 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, place: Place = A
     lines.append(plain(content.get("error", "")))
     if status == "interrupted":
         lines.append(f"{same_command(cfg.fresh)} resumes it")
-    if place == ALONE:
+    if not prefix:
         lines.append(f"records: {short_path(folder)}")
         if content["checkpoint"] or finished:  # a run of no steps has that of step 0
             own = "".join(f" --allow {shlex.quote(short_path(Path(each)))}" for each in cfg.allowed_packages)
             lines.append(f"try it: {program('rope-lab')} sample {shlex.quote(short_path(folder))}{own}")
-    return "\n".join([place.prefix + head, *(f"{place.prefix}  {line}" for line in lines if line)])
+    return "\n".join([prefix + head, *(f"{prefix}  {line}" for line in lines if line)])
 
 
 def program(name: str) -> str:

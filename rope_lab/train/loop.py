@@ -13,7 +13,7 @@ from rope_lab.text import say
 from rope_lab.train import config, console, distributed, provenance
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
-from rope_lab.train.console import ALONE, Place, Progress
+from rope_lab.train.console import Progress
 from rope_lab.train.evaluate import Evaluation, by_length, floor
 from rope_lab.train.run import Run
 from rope_lab.train.stop import RunFailed, Stop, in_one_line
@@ -46,11 +46,11 @@ class State:
         return {"steps": self.step, "sequences": sequences, "tokens": tokens, "seconds": seconds}
 
 
-def train(cfg: Config, stopping: Stop | None = None, place: Place = ALONE, since: str = "") -> dict[str, Any]:
+def train(cfg: Config, stopping: Stop | None = None, prefix: str = "", since: str = "") -> dict[str, Any]:
     """Train the run that `cfg` describes, or what is left of it. Returns the content of its run.json.
 
     stopping: notes the signal that interrupts the run
-    place:    how it is shown among others
+    prefix:   of its lines on the screen, among those of others
     since:    when it was first asked for, if a queue may ask again: `fresh` deletes nothing that was begun later
 
     Raises ConfigError, before anything is written, if `cfg` cannot be run, and RunFailed if the run cannot continue.
@@ -58,21 +58,19 @@ def train(cfg: Config, stopping: Stop | None = None, place: Place = ALONE, since
     cfg, stopping = resolve(cfg), stopping or Stop()
     identity = config.identity(cfg)
     folder = runs.out_folder(cfg) / identity.run_name
-    if place.heading:
-        say(place.heading)
     with in_one_line(cfg, folder):
         before = runs.read(folder)
         fresh = cfg.fresh and not (since and before and before["provenance"]["start"] >= since)
         ended = None if fresh else runs.ended(folder, identity.run_id, provenance.code(cfg))
         if ended := distributed.of_first(ended):
-            say(console.returned(cfg, ended, folder, place))
+            say(console.returned(cfg, ended, folder, prefix))
             return ended
         trainer = build(cfg)
         with Run(folder, recorded=distributed.rank() == 0) as run, stopping:
             if fresh:
                 run.clear()
             state = begin(trainer, run, identity)
-            finish(trainer, state, run, stopping, place)
+            finish(trainer, state, run, stopping, prefix)
         distributed.agreed(0)  # at a first exit with an error torchrun ends all: the records are written by now
     return run.content
 
@@ -106,17 +104,16 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
     return state
 
 
-def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, place: Place) -> None:
+def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, prefix: str) -> None:
     """Train from `state` to the end, or to a signal, and record and show how it went. Raises what ends it otherwise."""
     cfg = trainer.cfg
 
     def end(status: str, **content: Any) -> None:
         run.end(status, progress=state.progress(cfg), checkpoint=state.saved, **content)
 
-    if begins := console.beginning(run.content, place):
-        say(begins)
+    say(console.beginning(run.content, prefix))
     try:
-        evaluation = loop(trainer, state, run, stopping, Progress(cfg.train.steps, state.step, place.prefix))
+        evaluation = loop(trainer, state, run, stopping, Progress(cfg.train.steps, state.step, prefix))
         if state.step < cfg.train.steps:
             end("interrupted")
         else:
@@ -131,7 +128,7 @@ def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, place: Plac
         with suppress(OSError, RunFailed):  # a full disk, or a folder taken over, may have been the reason
             end("failed", error=f"{type(error).__name__}: {reason}")
         raise
-    say(console.summary(cfg, run.content, run.folder, place))
+    say(console.summary(cfg, run.content, run.folder, prefix))
 
 
 def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progress) -> Evaluation | None:
