@@ -90,7 +90,7 @@ def test_a_command_that_is_stopped_or_killed_loses_nothing(tmp_path, launcher, e
     assert process.wait(90) in (128 + number, -signal.SIGKILL)
     if number != signal.SIGKILL:
         assert (tmp_path / "err").read_text() == ""
-        assert "  interrupted at step" in (tmp_path / "out").read_text()
+        assert "  interrupted: " in (tmp_path / "out").read_text()
         assert {content["status"] for content in contents(tmp_path)} <= {"interrupted", "finished"}
         assert all(content["checkpoint"] == content["progress"]["steps"] for content in contents(tmp_path))
     if launcher == "submitit_slurm":

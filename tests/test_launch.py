@@ -28,7 +28,7 @@ def test_a_sweep_runs_each_cell_once_and_goes_on_past_a_bad_one(run, tmp_path):
     assert done.returncode == 1
     assert done.stderr.count("even number") == 2
     assert "Traceback" not in done.stderr
-    assert "sweep: 2 of 4 runs finished\n  not run: model.d_model=10 rope\n" in done.stdout
+    assert "sweep: 2 of 4 runs finished\n  not run: model.d_model=10 rope; model.d_model=10 roper\n" in done.stdout
     begun = [line for line in done.stdout.splitlines() if line.endswith(" · 6 steps")]
     assert begun == ["1/4 model.d_model=16 rope · 6 steps", "2/4 model.d_model=16 roper · 6 steps"]
     assert "the same command runs what is missing" in done.stdout
@@ -62,15 +62,22 @@ def test_runs_that_differ_in_seed_alone_are_composed_once_and_as_if_alone():
 def test_a_diverged_run_is_an_outcome_of_a_sweep(run):
     done = run(*WILD, "seed=0,1")
     assert done.returncode == 0
-    assert "sweep: 0 of 2 runs finished\n  diverged at step " in done.stdout
+    assert "sweep: 0 of 2 runs finished\n  diverged: seed=0 at step " in done.stdout
 
 
 def test_a_signal_ends_a_whole_sweep(run, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "update", raising_signal_at(3, loop.update, signal.SIGINT))
     done = run("seed=0,1,2")
     assert done.returncode == 128 + signal.SIGINT
-    assert "sweep: 0 of 3 runs finished\n  interrupted at step 3: seed=0\n  not run: seed=1\n" in done.stdout
+    assert "sweep: 0 of 3 runs finished\n  interrupted: seed=0 at step 3\n  not run: seed=1; seed=2\n" in done.stdout
     assert runs.read(only_folder(tmp_path / "runs"))["status"] == "interrupted"
+
+
+def test_runs_of_a_large_sweep_that_wait_are_one_line(run, monkeypatch):
+    monkeypatch.setattr(loop, "update", raising_signal_at(1, loop.update, signal.SIGINT))
+    done = run("seed=range(0,201)")
+    (line,) = [line for line in done.stdout.splitlines() if "not run" in line]
+    assert line == "  not run: seed=1; seed=2; seed=3; seed=4; and 196 more"
 
 
 def test_a_sweep_that_starts_over_does_not_ask_for_that_again(run, monkeypatch):

@@ -24,6 +24,7 @@ from rope_lab.train.instantiate import SWAPPED, is_own
 from rope_lab.train.stop import Stop, same_command
 from rope_lab.train.trainer import resolve
 
+FEW = 4  # runs that have not finished, by status: so many are named at the end of a sweep
 ENDS = ("finished", "diverged")
 
 
@@ -103,7 +104,7 @@ def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", b
             for i in waiting:
                 content = runs.read(folders[i]) or {}
                 contents[i] = {} if jobs[i].cfg.fresh and content == contents[i] else content  # if it was not begun
-        say(summary(jobs, contents, name))
+        say(summary(jobs, contents, name, FEW if begin else len(jobs)))
     if stopping.caught:
         return 128 + stopping.caught
     return 0 if all(content.get("status") in ENDS for content in contents) else EXIT_FAILED
@@ -139,9 +140,9 @@ def _begin(jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop) -> Non
         raise ConfigError(f"{error.filename}: cannot be used ({error.strerror}); set out=FOLDER") from None
 
 
-def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str) -> str:
-    """How many runs have finished, a line for each that has not, the means of the others, and what to do next."""
-    lines: list[str] = []
+def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str, most: int) -> str:
+    """How many runs have finished, up to `most` of the others, the means of the finished, and what to do next."""
+    others: dict[str, list[str]] = {}  # by status
     rows: dict[str, list[dict[str, float]]] = {}  # metrics of runs that differ in their seed alone
     for job, content in zip(jobs, contents, strict=True):
         status = content.get("status", "not run")
@@ -149,11 +150,14 @@ def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str) 
             row = " ".join(word for word in job.label.split() if not word.startswith("seed="))
             rows.setdefault(row or job.cfg.names.position, []).append(content["metrics"])
             continue
-        how = status.replace("running", "still running, or killed,")
+        how = job.label or " ".join(job.cfg.overrides)
         how += f" at step {content['progress']['steps']}" if "progress" in content else ""
         how += f", {content['error']}" if "error" in content else ""
-        lines.append(f"  {how}: {job.label or ' '.join(job.cfg.overrides)}")
-    lines.insert(0, f"{name}: {sum(map(len, rows.values()))} of {len(jobs)} runs finished")
+        others.setdefault(status.replace("running", "still running, or killed"), []).append(how)
+    lines = [f"{name}: {sum(map(len, rows.values()))} of {len(jobs)} runs finished"]
+    for status, each in others.items():
+        more = f"; and {len(each) - most} more" if len(each) > most else ""
+        lines.append(f"  {status}: {'; '.join(each[:most])}{more}")
     for row, its in rows.items():
         line = f"  {row:<{max(map(len, rows))}}  {len(its)} run{'s' * (len(its) > 1)}"
         for key, (title, form) in SHOWN.items():
