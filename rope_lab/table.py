@@ -21,6 +21,7 @@ from rope_lab.files import read_file
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results import studies
+from rope_lab.results.runs import reason
 from rope_lab.results.studies import Seeds, Study
 from rope_lab.text import ConfigError, argument_parser, first_line, nearest, show
 from rope_lab.train import config
@@ -73,18 +74,20 @@ class Table:
         return [run for block in self.blocks for run in block.runs([name for name in schemes if name not in named])]
 
 
-def load(path: Path) -> Table:
-    """The table in a yaml file. Raises ConfigError."""
+def load(path: Path) -> Table | list[Study]:
+    """The table, or the studies of a plan, in a yaml file. Raises ConfigError."""
     try:
-        return Table(**OmegaConf.to_container(OmegaConf.create(read_file(path).decode()), resolve=True))
+        text = read_file(path).decode()
+        content = OmegaConf.to_container(OmegaConf.create(text), resolve=True)
+        if "studies" not in content:
+            return Table(**content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{path.name}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+        raise ConfigError(f"{path.name}: {reason(error, depth=None)}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except (OmegaConfBaseException, YAMLError, ValueError, TypeError, AttributeError) as error:
+    except (OmegaConfBaseException, YAMLError, ValueError, TypeError) as error:
         raise ConfigError(f"{path.name}: is not a table ({type(error).__name__}: {first_line(error)})") from None
+    return studies.parsed(text, path.name)
 
 
 def paths() -> dict[str, Path]:
@@ -92,30 +95,26 @@ def paths() -> dict[str, Path]:
     return {path.stem: path for path in sorted((config.CONF / "table").glob("*.yaml"))}
 
 
-def planned(study: Study) -> list[list[str]]:
-    """The planned runs of a study."""
-    settings = [f"{key}={value}" for key, value in study.settings.items()]
-    return Block([study.task], study.scale, study.seeds, settings).runs()
-
-
 def runs_of(name: str) -> list[list[str]]:
     """The runs of a table, of a study by its name, or of all studies of a plan. Raises ConfigError."""
-    tables, plan = paths(), studies.load() if studies.PLAN.exists() else []
-    ours = {study.name: study for study in plan}
-    path = tables.get(name, Path(name))
-    if name in ours and name not in tables:
-        return planned(ours[name])
-    if name not in tables and "/" not in name and path.suffix not in (".yaml", ".yml"):
+    tables = paths()
+    ours = {study.name: study for study in (studies.load() if studies.PLAN.exists() else [])}
+    if name not in tables and name not in ours and "/" not in name and Path(name).suffix not in (".yaml", ".yml"):
         raise ConfigError(f"{show(name)}: there is no such table; {nearest(name, [*tables, *ours], '')}")
-    if studies.is_plan(path):
-        return [run for study in studies.load(path) for run in planned(study)]
-    return load(path).runs(names("position"))
+    found = [ours[name]] if name in ours and name not in tables else load(tables.get(name, Path(name)))
+    if isinstance(found, Table):
+        return found.runs(names("position"))
+    every = []
+    for study in found:
+        settings = [f"{key}={value}" for key, value in study.settings.items()]
+        every += Block([study.task], study.scale, study.seeds, settings).runs()
+    return every
 
 
 def run() -> int:
     """Run what is missing of the table that the command line names; an exit status. Raises ConfigError."""
     about = [__doc__ or "", "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of"]
-    about += [f"  {name:<8} {load(path).about}" for name, path in paths().items()]
+    about += [f"  {name:<8} {table.about}" for name, path in paths().items() if isinstance(table := load(path), Table)]
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
     parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {config.CORES})")

@@ -59,19 +59,14 @@ class Characters(Coder):
 
     @staticmethod
     def learn(blocks: Iterable[bytes], vocabulary: int) -> Iterator[bytes]:
-        seen = np.zeros(0x110000, bool)
-        for block in blocks:
-            seen[_code_points(block)] = True
-        yield "".join(map(chr, np.flatnonzero(seen))).encode()
+        yield "".join(sorted(set().union(*(block.decode() for block in blocks)))).encode()
 
     def encode(self, text: bytes) -> np.ndarray:
-        codes = _code_points(text)
+        codes = np.frombuffer(text.decode().encode("utf-32-le"), np.uint32)
         tokens = self.token_of[codes]
         if (tokens < 0).any():
             unknown = "".join(map(chr, np.unique(codes[tokens < 0])[:20]))
-            raise ValueError(
-                f"tokens=characters: {unknown!r} not in the training part; task.tokens=bytes reads any text"
-            )
+            raise ValueError(f"tokens=characters: {unknown!r} not in the training part; tokens=bytes reads any text")
         return tokens.astype(self.dtype)
 
 
@@ -108,10 +103,6 @@ class Pairs(Coder):
 
 
 CODERS: dict[Kind, type[Coder]] = {"bytes": Bytes, "characters": Characters, "bpe": Pairs}
-
-
-def _code_points(text: bytes) -> np.ndarray:
-    return np.frombuffer(text.decode().encode("utf-32-le"), np.uint32)
 
 
 def _tokenizers() -> ModuleType:

@@ -66,8 +66,8 @@ def test_a_plan_of_the_users_own_is_run_kept_and_tested(run, tmp_path, capsys):
 
 
 BAD = {
-    "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: x}}]}": "seeds.rope: must be seeds",
-    "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: 0}, more: 1}]}": "more: Unexpected keyword",
+    "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: x}}]}": "seeds.rope is 'x': must be seeds",
+    "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: 0}, more: 1}]}": "more is 1: Unexpected keyword",
     "{about: a, blocks: [{task: substring_by_index, scale: quick, seeds: {rpoe: 0}}]}": "position=rpoe: there is no",
     "{about: a": "is not a table",
 }

@@ -151,14 +151,6 @@ def corrections(path: Path) -> dict[str, str]:
     return OmegaConf.to_container(OmegaConf.load(path)).get("corrections", {})
 
 
-def is_plan(path: Path) -> bool:
-    """Whether a yaml file holds studies."""
-    try:
-        return "studies" in OmegaConf.create(read_file(path).decode())
-    except (OSError, OmegaConfBaseException, YAMLError, ValueError, TypeError):
-        return False
-
-
 def covers(folder: Path) -> bool:
     """Whether a plan beside a folder of kept records names it. Raises ConfigError."""
     path = folder.resolve().parent / NAME
