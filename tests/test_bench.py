@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from rope_lab.bench import __main__ as bench
-from rope_lab.bench import peers
+from rope_lab import bench
 
 TINY = ["model.d_model=16", "model.n_layers=1", "model.n_heads=2", "train.batch_size=2", "device=cpu"]
 
@@ -59,10 +58,10 @@ def test_without_a_gpu_the_check_is_one_line(capsys):
 def test_nanogpt_is_causal_and_has_the_parameters_of_its_readme():
     """GPT-2's size: 124.3M parameters without biases, its embeddings tied."""
     with torch.device("meta"):
-        model = peers.NanoGPT(50304, 768, 12, 12, 1024)
+        model = bench.NanoGPT(50304, 768, 12, 12, 1024)
     assert sum(p.numel() for p in model.parameters()) == 50304 * 768 + 1024 * 768 + 12 * (12 * 768**2 + 2 * 768) + 768
     torch.manual_seed(0)
-    model, tokens_BT = peers.NanoGPT(9, 16, 2, 2, 8), torch.arange(8).unsqueeze(0)
+    model, tokens_BT = bench.NanoGPT(9, 16, 2, 2, 8), torch.arange(8).unsqueeze(0)
     other_BT = torch.cat([tokens_BT[:, :5], torch.zeros(1, 3, dtype=torch.int64)], dim=1)
     torch.testing.assert_close(model(tokens_BT)[:, :5], model(other_BT)[:, :5])
     assert not torch.equal(model(tokens_BT)[:, 5:], model(other_BT)[:, 5:])

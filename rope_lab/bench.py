@@ -1,7 +1,8 @@
 """Time training steps of schemes and of other libraries: `rope-lab bench [MODEL…] [SETTING=VALUE…]`.
 
-MODEL is a position encoding or a peer (peers.py); default: rope, roper and every installed peer. The settings describe
-the run whose steps are timed; default: five shapes. Models take steps in turn: a busy machine disturbs all alike.
+MODEL is a position encoding or a peer, the same transformer of another library; default: rope, roper and installed
+peers. The settings describe the run whose steps are timed; default: five shapes. Models take steps in turn: a busy
+machine disturbs all alike.
 """
 
 import importlib.util
@@ -12,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 from tqdm import tqdm
 
-from rope_lab.bench.peers import PEERS
 from rope_lab.text import ConfigError, argument_parser, first_line
 from rope_lab.train import config, data
 from rope_lab.train.provenance import hardware
@@ -33,6 +34,47 @@ SMALL = ("model.d_model=64", "model.n_layers=2", "model.n_heads=4", "train.batch
 ALLOWED = {"float32": 1e-3, "bfloat16": 3e-2}  # relative difference from the CPU's loss and gradient norm
 WARM = 2  # calls of each that are not counted
 Subject = tuple[str, str, bool]  # model, precision, whether it is compiled
+
+
+def x_transformers(vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int) -> nn.Module:
+    """x-transformers' decoder with rotary embeddings and its fused attention."""
+    from x_transformers import Decoder, TransformerWrapper
+
+    decoder = Decoder(
+        dim=d_model,
+        depth=n_layers,
+        heads=n_heads,
+        attn_dim_head=d_model // n_heads,
+        rotary_pos_emb=True,
+        attn_flash=True,
+    )
+    return TransformerWrapper(num_tokens=vocabulary, max_seq_len=seq_len, attn_layers=decoder, use_abs_pos_emb=False)
+
+
+class NanoGPT(nn.Module):
+    """nanoGPT's model (Karpathy, 2022) of torch's layers: learned positions, GELU, tied embeddings, no biases."""
+
+    def __init__(self, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocabulary, d_model), nn.Embedding(seq_len, d_model)
+        layer = nn.TransformerEncoderLayer(
+            d_model, n_heads, 4 * d_model, 0.0, "gelu", batch_first=True, norm_first=True, bias=False
+        )
+        self.layers = nn.TransformerEncoder(layer, n_layers, nn.LayerNorm(d_model, bias=False), False)
+        self.unembedding = nn.Linear(d_model, vocabulary, bias=False)
+        self.unembedding.weight = self.tokens.weight
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        T, device = tokens_BT.shape[1], tokens_BT.device
+        x_BTD = self.tokens(tokens_BT) + self.positions(torch.arange(T, device=device))
+        mask_TT = nn.Transformer.generate_square_subsequent_mask(T, device=device)
+        return self.unembedding(self.layers(x_BTD, mask_TT, is_causal=True))
+
+
+PEERS: dict[str, tuple[Callable[..., nn.Module], str]] = {  # with the package that each needs
+    "x-transformers": (x_transformers, "x_transformers"),
+    "nanogpt": (NanoGPT, "torch"),
+}
 
 
 def load(*settings: str) -> config.Config:
