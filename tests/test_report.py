@@ -203,6 +203,15 @@ def test_its_question_can_be_about_any_two_schemes(tmp_path, capsys):
         report.main([str(tmp_path / "runs"), "--out", str(out), "--against", "train.lr=1e-3"])
 
 
+def test_without_the_contender_other_schemes_are_named(tmp_path, capsys):
+    for scheme in ("rope", "alibi"):
+        make_run(tmp_path / "runs", scheme, 0, 0.5)
+    (said,) = (text for text in page_of(tmp_path / "page.html", tmp_path / "runs").texts if "no verdict" in text)
+    assert "--contender 'alibi'" in said
+    assert "--contender 'alibi'" in capsys.readouterr().out
+    assert "Does ALiBi beat RoPE?" in page_of(tmp_path / "page.html", tmp_path / "runs", "--contender", "alibi").texts
+
+
 def test_what_cannot_be_read_or_written_is_one_line_and_files_of_others_stay(runs, tmp_path):
     file = tmp_path / "notes.txt"
     file.write_text("mine")

@@ -37,11 +37,16 @@ def question(published: Published, groups: list[Group], contender: str | None, a
 
 
 def hint(published: Published, groups: list[Group]) -> str:
-    """The schemes that verdicts are about, and how to ask about others, if the runs are of the user's own schemes."""
-    own = _own(published, groups)
-    others = [scheme for scheme in (*own, Published().contender) if scheme not in published.pair]
-    asks = " or ".join(f"--contender '{scheme}'" for scheme in others if scheme in _schemes(groups))
-    return f"the verdicts are about {published.titles[0]}" + (f"; others: {asks}" if asks else "") if own else ""
+    """The schemes that verdicts are about, and how to ask about others.
+
+    Empty without any; said of runs with schemes of the user's own, or without the contender.
+    """
+    own, there = _own(published, groups), _schemes(groups)
+    others = [*own, Published().contender] if own else sorted(there) if published.contender not in there else []
+    asks = " or ".join(f"--contender '{scheme}'" for scheme in others if scheme in there - {*published.pair})
+    if not own and not asks:
+        return ""
+    return f"the verdicts are about {published.titles[0]}" + (f"; others: {asks}" if asks else "")
 
 
 def _own(published: Published, groups: list[Group]) -> list[str]:
