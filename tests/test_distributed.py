@@ -17,7 +17,6 @@ import torch.distributed as dist
 from conftest import ROOT, TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run
 
-from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, data, distributed
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
@@ -172,16 +171,6 @@ def test_bad_input_is_one_line_and_only_the_first_process_says_it(processes, wro
         started(processes, rank=1)
         other = command([*tiny, *wrong], tmp_path)
         assert (other.returncode, other.stdout, other.stderr) == (0, "", "")
-
-
-def test_processes_and_micro_batches_have_to_share_the_batch(tiny, started):
-    started(2)
-    assert resolve(load(*tiny)).train.processes == 2
-    assert resolve(load(*tiny, "train.accumulate=2")).train.processes == 2
-    with pytest.raises(ConfigError, match=r"train\.batch_size=4: must be divisible by 2 processes × train\.accumu"):
-        resolve(load(*tiny, "train.accumulate=4"))
-    with pytest.raises(ConfigError, match=r"train\.processes=4: this run has 2"):
-        resolve(load(*tiny, "train.processes=4"))
 
 
 @pytest.mark.parametrize("task", [["position=randomized_rope"], ["task=arithmetic_addition", "train.seq_len=200"]])

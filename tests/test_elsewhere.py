@@ -172,17 +172,3 @@ def test_the_script_trains_saves_loads_and_generates(theirs, tmp_path):
     theirs.main(tmp_path / "tuned", tmp_path / "llama", steps=0)
     tuned = theirs.RoperForCausalLM.from_pretrained(tmp_path / "tuned")
     torch.testing.assert_close(tuned(TOKENS).logits, llama("roper")(TOKENS).logits, rtol=0, atol=1e-5)
-
-
-def test_what_would_load_it_as_a_llama_warns_or_refuses(theirs, tmp_path, caplog):
-    """In silence it would be plain RoPE."""
-    from transformers import AutoModelForCausalLM, LlamaForCausalLM
-    from transformers.utils import logging
-
-    theirs.RoperForCausalLM(theirs.RoperConfig(**SIZES)).save_pretrained(tmp_path)
-    logging.enable_propagation()
-    LlamaForCausalLM.from_pretrained(tmp_path)
-    logging.disable_propagation()
-    assert "of type `llama_roper` to instantiate a model of type `llama`" in caplog.text.replace("'", "`")
-    with pytest.raises(ValueError, match="llama_roper"):
-        AutoModelForCausalLM.from_pretrained(tmp_path)

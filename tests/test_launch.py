@@ -113,27 +113,15 @@ def test_a_launcher_that_lacks_its_package_or_its_cluster_is_one_line(run, monke
     assert "has no sbatch" in run("hydra/launcher=submitit_slurm", "seed=0,1").stderr
 
 
-@pytest.fixture
-def elsewhere(tmp_path, monkeypatch):
-    """Calls a run as on a machine of a cluster, to which a signal comes."""
-
-    def call(number: int = 0, out: str = "runs"):
-        (tmp_path / "runs").mkdir(exist_ok=True)
-        monkeypatch.setattr(loop, "update", raising_signal_at(3, update, number) if number else update)
-        cfg = load(*TINY, f"out={tmp_path / out}")
-        job.run_elsewhere(cfg, "1/2 · ", "2000-01-01")
-        return [runs.read(folder)["status"] for folder in (tmp_path / out).glob("*-*")]
-
-    update = loop.update
-    return call
-
-
-def test_submitit_queues_a_run_again_once_it_is_saved(elsewhere, tmp_path):
-    heard = []
+def test_submitit_queues_a_run_again_once_it_is_saved(tiny, tmp_path, monkeypatch):
+    """As on a machine of a cluster, to which a signal comes."""
+    (tmp_path / "runs").mkdir()
+    heard, call = [], lambda: job.run_elsewhere(load(*tiny), "1/2 · ", "2000-01-01")
     before = signal.signal(signal.SIGUSR2, lambda *_: heard.append(runs.read(only_folder(tmp_path / "runs"))))
-    try:
-        assert elsewhere(signal.SIGUSR2) == ["interrupted"]
-    finally:
-        signal.signal(signal.SIGUSR2, before)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "update", raising_signal_at(3, loop.update, signal.SIGUSR2))
+        call()
+    signal.signal(signal.SIGUSR2, before)
     assert [(content["status"], content["checkpoint"]) for content in heard] == [("interrupted", 3)]
-    assert elsewhere() == ["finished"]
+    call()
+    assert runs.read(only_folder(tmp_path / "runs"))["status"] == "finished"

@@ -12,7 +12,7 @@ if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; e
 pwd >> calls; for word; do echo "$word" >> calls; done
 [ "$2" != rope_lab.table ]
 """
-NAMES = ["My Projects", """it's "R&D"; $HOME (1)""", "a$(touch gone)`touch gone`", "# 100% *\\"]
+NAMES = ["My Projects", """it's "R&D"; $HOME (1)"""]
 
 
 @pytest.fixture(params=NAMES)

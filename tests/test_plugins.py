@@ -135,7 +135,6 @@ def test_one_of_several_classes_is_named_by_both(write, tmp_path, monkeypatch):
 UNUSABLE = {
     "own_a.py": ("import no_such_thing", r"cannot be imported, own_a\.py:1: ModuleNotFoundError: No module named"),
     "own_b.py": ("x = 1\ny = (", r"cannot be imported, own_b\.py:2: SyntaxError: '\(' was never closed"),
-    "own_e.py": ("class Slope:\n    pass", r"has no class that is a PositionScheme"),
     "json.py": (SCHEME, r"there is a module json already; give the file another name"),
     "own-f.py": (SCHEME, r"is not a module's name; call it my_own_f\.py"),
     "roper.py": (SCHEME, r"conf/position/ has a roper; give the file another name"),

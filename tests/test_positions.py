@@ -335,7 +335,6 @@ def test_relative_schemes_alone_do_not_notice_a_shift_of_all_positions(name):
 @pytest.mark.parametrize(
     ("name", "override", "message"),
     [
-        ("xpos", "position.scale_base=1e308", "position.scale_base=1e+308: must be a number of positions above 0 and"),
         ("p_rope", "position.p=0.9", "position.p=0.9: 3.6 of the 4 pairs of a head would be rotated"),
         ("pope", "position.delta_init=7", "position.delta_init=7.0: must be from 0 to 2π"),
         ("roper", "position.value_base=1", "position.value_base=1.0: must be a finite number above 1"),
@@ -348,9 +347,7 @@ def test_relative_schemes_alone_do_not_notice_a_shift_of_all_positions(name):
         ("rope", "position.scaling=linear position.factor=0.5", "position.factor=0.5, position.original=64: must be"),
         ("rope", "position.scaling=pi", "position.scaling=pi: must be 'none', 'linear', 'ntk' or 'yarn'"),
         ("irope", "position.window=null", "position.window=null, position.temperature=0.1: must be a window of"),
-        ("path", "position.rank=0", "position.rank=0, position.taps=3: must be at least 1"),
         ("selective_rope", "position.taps=0", "position.rank=16, position.taps=0: must be an even number"),
-        ("rope", "position.pairs=thirds", "position.pairs=thirds: must be 'neighbours' or 'halves'"),
         ("randomized_rope", "position.longest=10", "position.longest=10: must be from train.seq_len=64 to 10,000,000"),
     ],
 )

@@ -50,20 +50,6 @@ def test_what_is_ablated_is_not_rotated(name, what, same_as):
     assert (make_model(name)(TOKENS) - expected).abs().max() > 1e-3
 
 
-def test_without_their_rotation_queries_and_keys_of_pope_keep_the_learned_phases():
-    """Σ_c μ(q_c) μ(k_c) cos δ_c; and one feature alone can be ablated."""
-    for what, features in (("ablate=qk:3", slice(3, 4)), ("ablate=qk", slice(None))):
-        made = make_model("pope")
-        torch.nn.init.normal_(made.position.delta)
-        trained = made.position
-        made.position, _ = probe.changed(what, made)
-        ablated = made(TOKENS)
-        for part in "qk":
-            trained.theta[part][features] = 0
-        made.position = trained
-        torch.testing.assert_close(ablated, made(TOKENS), rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("name", "whole", "pairs"),
     [

@@ -206,18 +206,6 @@ def test_what_turns_stands_beside_what_was_published_of_it(tmp_path, capsys):
     assert "What is rotated" not in shown(capsys, tmp_path)
 
 
-def test_what_one_scheme_alone_reaches_is_said_seed_by_seed(tmp_path, capsys):
-    """Half is reached by RoPE on seed 0, by RoPER on 0 to 3; seed 4 has one of them alone and is no pair."""
-    for seed, (a, b) in enumerate([(0.6, 0.7), (0.1, 0.7), (0.1, 0.7), (0.1, 0.7), (0.7, None)]):
-        make_run(tmp_path, "rope", seed, a)
-        if b is not None:
-            make_run(tmp_path, "roper", seed, b)
-    text = shown(capsys, tmp_path)
-    words = "1 of 4 seeds under RoPE, 4 under RoPER; under RoPER alone 3, under RoPE alone 0 (McNemar's exact p 0.25)"
-    assert f"half right: {words}." in text
-    assert "95% right: 0 of" not in text  # nothing sets them apart
-
-
 @pytest.mark.parametrize(("task", "above"), [("substring_by_prefix", "0.2000"), ("substring_by_index", None)])
 def test_the_loss_above_the_floor(tmp_path, capsys, task, above):
     """(0.5 + 0.4) / 2 − 0.25; of accuracy nothing is above a loss."""

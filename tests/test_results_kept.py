@@ -106,19 +106,6 @@ def test_other_numbers_take_the_place_of_kept_ones_only_where_it_is_asked(kept, 
     capsys.readouterr()
 
 
-def test_two_folders_with_one_run_and_other_numbers_are_named(tmp_path, capsys):
-    """Identical copies are only said to be there twice."""
-    first, same, other = (run_of(tmp_path / name, last) for name, last in (("a", 0.5), ("b", 0.5), ("c", 0.25)))
-    text = shown(capsys, first, same)
-    assert "other numbers" not in text
-    words = "found twice with other numbers: substring_by_index quick rope seed 0: eval/accuracy 0.5 and 0.25"
-    assert words in shown(capsys, first, other)
-    with pytest.raises(SystemExit, match=words):
-        results.main([str(first), str(other), "--keep", "--into", str(tmp_path / "kept")])
-    results.main([str(first), str(other), "--keep", "--replace", "--into", str(tmp_path / "kept")])
-    assert read_kept(tmp_path / "kept")[0][0].metrics["eval/accuracy"] == 0.25
-
-
 def test_a_run_that_had_not_ended_is_replaced_by_its_end_and_never_the_other_way(tmp_path, capsys):
     place, ended = tmp_path / "kept", run_of(tmp_path / "ended", 0.5)
     begun = run_of(tmp_path / "begun", 0.1, status="interrupted", progress__steps=100)

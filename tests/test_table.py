@@ -46,6 +46,7 @@ def test_each_cell_is_run_once_and_not_again(run, tmp_path):
     assert run("mine.yaml", "--list").stdout.count("  not run: rope\n") == 1
 
 
+@pytest.mark.slow
 def test_runs_go_side_by_side_in_processes_of_their_own_with_the_same_numbers(run, tmp_path):
     run("mine.yaml", BASIC, "out=alone")
     done = run("mine.yaml", "--jobs", "2")

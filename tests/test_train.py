@@ -23,7 +23,6 @@ from rope_lab.train import checkpoint, config, data, provenance, signals
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
 from rope_lab.train.generate import likeliest
-from rope_lab.train.stop import RunFailed
 from rope_lab.train.trainer import build, build_model, resolve
 
 RECORD = {"step", "sequences", "tokens", "seconds"}
@@ -362,26 +361,6 @@ def test_memory_that_runs_out_is_one_line_with_what_to_lower(tmp_path, monkeypat
     assert done.stderr.count("\n") == 1
 
 
-def test_a_disk_that_gives_out_is_said_in_one_line_and_costs_nothing(tiny, finished, tmp_path, monkeypatch):
-    """The folder vanishes, as a network drive may; then it is back, and the run resumes to the bit."""
-    folder = tmp_path / "runs" / config.identity(resolve(load(*tiny))).run_name
-
-    def vanish(trainer, step, update=train.update):
-        if step == 4:
-            folder.rename(tmp_path / "away")
-        return update(trainer, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(train, "update", vanish)
-        with pytest.raises(RunFailed, match=r"cannot be used any more \(No such file .*same command again"):
-            run(tiny)
-    assert not folder.exists()
-    (tmp_path / "away").rename(folder)
-    (folder / ".lock").unlink()  # of a process that has ended
-    assert run(tiny)["status"] == "finished"
-    assert_same_end(finished, folder)
-
-
 def test_a_full_disk_through_the_command_line(tmp_path):
     """No file may grow beyond what holds the metrics and not a checkpoint: one line, a status of its own, no litter."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -421,16 +400,6 @@ def test_other_ways_to_compute(tiny, tmp_path, monkeypatch, override):
     assert other["run_id"] != plain["run_id"]
     assert other["metrics"]["eval/loss"] == pytest.approx(plain["metrics"]["eval/loss"], rel=0.02)
     assert other["metrics"]["eval/loss"] != plain["metrics"]["eval/loss"]
-
-
-def test_the_command_line(tmp_path):
-    done = command([*TINY, "out=runs"], tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("substring_by_index · roper · quick · seed 0 · ")
-    assert sum(line.startswith("step ") for line in lines) == 3
-    assert lines[5].startswith("finished after 6 steps")
-    assert f"runs/{only_folder(tmp_path / 'runs').name}" in done.stdout
 
 
 @pytest.mark.parametrize("extra", [["position=randomized_rope"], ["train.precision=bfloat16"]])

@@ -120,20 +120,6 @@ def test_a_gain_is_positive_where_the_contender_is_ahead(task, times, sign):
     assert found(*ahead)[0].published == pytest.approx([34.11] if sign > 0 else [0.0124, 0.0078])
 
 
-def test_steps_are_shown_as_a_ratio_and_never_on_the_scale_of_the_metric():
-    """RoPER is half right at step 100, RoPE at 200."""
-    ends = {"rope": [0.0, 0.1, 0.6], "roper": [0.0, 0.6, 0.6]}
-    made = [make_row(s, seed, curve, settings={"eval.every": 100}) for s, curve in ends.items() for seed in range(8)]
-    (verdict,) = found(studies=(planned(made, value="log_steps", name="steps to half right"),))
-    (row,) = table([verdict], PUBLISHED).rows
-    assert (verdict.word, row["scale"], row["measured RoPE → RoPER"]) == (
-        "yes",
-        "reduced, steps to half right",
-        "200 → 100",
-    )
-    assert row["measured gain [95% interval]"] == "0.50 times the steps [0.50, 0.50]"
-
-
 # One p value
 
 

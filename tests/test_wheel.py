@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TINY, only_folder
+from conftest import ROOT, TINY
 from test_readme import block
 
 INSTALL = ["--quiet", "--no-deps", "--no-index"]
@@ -90,15 +90,3 @@ def test_every_command_works_where_it_is_installed(wheel, installed, tmp_path):
     assert "«" in call(tmp_path, program, "sample", "task=substring_by_index")
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"tasks", "mine.py", "results"}
     assert "of 8 right" in call(ROOT, sys.executable, "-m", "rope_lab.sample", rope)  # by the checkout
-
-
-@pytest.mark.slow
-def test_a_program_keeps_its_own_tasks_beside_our_schemes(installed, tmp_path):
-    (tmp_path / "tasks.py").write_text("mine = 1")
-    code = "import rope_lab.model.positions, rope_lab.results; rope_lab.results.load; import tasks; print(tasks.mine)"
-    (tmp_path / "program.py").write_text(code)
-    assert call(tmp_path, installed / "python", "program.py") == "1\n"
-    (tmp_path / "tasks.py").unlink()
-    (tmp_path / "program.py").write_text(f"import rope_lab; print(rope_lab.fit(*{TINY}).record['status'])")
-    assert call(tmp_path, installed / "python", "program.py").endswith("finished\n")
-    assert only_folder(tmp_path / "results" / "runs")
