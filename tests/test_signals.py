@@ -77,7 +77,9 @@ def test_a_signal_to_a_process_ends_its_run_with_a_checkpoint(tmp_path):
 
 def test_a_signal_to_all_ends_a_sweep_and_each_of_its_runs_is_saved(tmp_path, finished):
     """As Ctrl-C does; more signals while they save do no harm. Two runs have finished by then, as they do alone."""
-    process = started([*SWEEP, "train.steps=6,7,1000000,1000001", "eval.every=3"], tmp_path, shown=12)
+    process = started([*SWEEP, "train.steps=6,7,1000000,1000001", "eval.every=3"], tmp_path, shown=9)
+    while sum("train/loss" in path.read_text() for path in tmp_path.glob("runs/*/metrics.jsonl")) < 4:
+        time.sleep(0.05)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
         os.killpg(process.pid, number)
         time.sleep(0.05)
