@@ -1,11 +1,10 @@
-"""Every scheme on every task: `rope-lab scores`, the page results/scores.md and its heat map.
+"""Scores of schemes on tasks: `rope-lab scores`, the page results/scores.md and its heat map.
 
 A score is the share of problems right; on a task that is compared by its loss, e^(−loss), the geometric mean of the
 probabilities that a model gives to the right tokens. Each task's column is the recipe under which most schemes were
 run, of all kept runs; schemes with fewer than three seeds are left out.
 """
 
-import math
 import sys
 from collections import Counter
 from pathlib import Path
@@ -27,15 +26,17 @@ from rope_lab.results.tables import NONE, Table, bullets, markdown
 from rope_lab.text import argument_parser, errors_as_exit, say
 
 FEWEST = 3  # seeds
+WIDE = 0.1  # half an interval: wider ones are marked
 PAGE, MAP = "scores.md", "scores.svg"
-HEAD = """# Every scheme on every task
+HEAD = """# Scores of schemes on tasks
 
 Written by `rope-lab scores` from all kept runs: {} models. A score is the share of problems right, or e^(−loss) where a
 task is compared by its loss: 1 is perfect in both. Each cell is the mean over seeds with half of its 95% interval.
 Columns differ in difficulty, so compare within a column. Colours run from the worst to the best of each column.
-Learning rates are those of the recipes, not searched for each scheme; no test was planned.
+Learning rates are those of the recipes, not searched for each scheme. Intervals here are not paired; [planned
+tests](plan.md) pair runs by seed. In the figure * marks an interval wider than 0.1 to each side.
 
-![scores of every scheme on every task](figures/scores.svg)
+![mean scores of schemes on tasks](figures/scores.svg)
 """
 
 
@@ -79,9 +80,12 @@ def heat_map(shown: list[Group], published: Published) -> bytes:
         ax = figure.subplots()
         spread = (means.max() - means.min()).where(lambda each: each > 0, 1)
         ax.imshow((means - means.min()) / spread, cmap="YlGn", vmin=0, vmax=1.4, aspect="auto")
-        for (i, j), mean in np.ndenumerate(means.to_numpy()):
-            if not math.isnan(mean):
-                ax.text(j, i, f"{mean:.3f}", ha="center", va="center", fontsize=7)
+        for column, g in enumerate(shown):
+            for scheme, values in scores(g).items():
+                if scheme in rows:
+                    cell = t_interval(values)
+                    text = f"{cell.mean:.3f}{'*' if cell.high - cell.mean > WIDE else ''}"
+                    ax.text(column, rows.index(scheme), text, ha="center", va="center", fontsize=7)
         ax.xaxis.tick_top()
         ax.set_xticks(range(means.shape[1]), [fill(title, 18) for title in means], fontsize=7)
         ax.set_yticks(range(len(rows)), map(published.title, rows), fontsize=7)
