@@ -46,11 +46,13 @@ def test_a_task_stands_on_its_page_where_there_is_one_and_else_in_the_readme(out
     (out / "index.md").write_text(f"# Index\n\n{MARKS}\n")
     results.main([str(out)])
     readme, page = (out / "README.md").read_text(), (out / "index.md").read_text()
-    assert headings(readme) == ["[Substring by Index](index.md)", "mine, scale quick"]
+    assert headings(readme) == ["mine, scale quick"]
+    assert "[Substring by Index](index.md)" in readme
     assert headings(page) == ["Substring by Index, scale quick"]
     assert "of before" not in page
     assert figures_of(page) == [CURVES]
-    assert figures_of(readme) == figures_of(alone) == [CURVES, "quick-mine-curves.svg"]
+    assert figures_of(alone) == [CURVES, "quick-mine-curves.svg"]
+    assert figures_of(readme) == figures_of(alone)[1:]
     assert all((out / "figures" / name).exists() for name in figures_of(alone))
     assert "| Substring by Index" in readme.partition("## ")[0]  # the verdicts
 

@@ -102,8 +102,7 @@ def publish(out: Path, content: Content) -> list[Path]:
         files[figures.FOREST] = figures.forest(content.verdicts, content.published.titles[0])
         parts.append(_figure(figures.FOREST))
     parts.append(_verdicts(content) if content.published.compares else PLANNED)
-    for page, (first, *_) in list(pages.items())[1:]:  # a figure of each page
-        parts += [f"## [{escaped(first.report.title)}]({page})", _figure(links.get(first))]
+    parts.append(" · ".join(f"[{escaped(first.report.title)}]({page})" for page, (first, *_) in [*pages.items()][1:]))
     made[INDEX] = _joined([*parts, made[INDEX], _problems(content)])
     pieces = {out / page: _between(out / page, generated) for page, generated in made.items()}
     if files:
