@@ -91,8 +91,6 @@ class Task(ABC):
     kept: str | None = None
 
     def __init__(self, loss_on: LossOn = "answer"):
-        if loss_on not in ("all", "answer"):
-            raise ValueError(f"loss_on={loss_on}: must be all or answer")
         self.loss_on = loss_on
 
     @classmethod

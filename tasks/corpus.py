@@ -42,11 +42,11 @@ def locate(path: str) -> list[Path]:
         found = [p for p in given.rglob("*") if not any(part.startswith(".") for part in p.relative_to(given).parts)]
         runs = {folder for p in found if p.name == "run.json" for folder in (p.parent, p.parent.parent)} - {given}
         found = [p for p in found if runs.isdisjoint(p.parents)]
-    files = {(p.stat().st_dev, p.stat().st_ino): p.resolve() for p in sorted(found, reverse=True) if p.is_file()}
-    if not any(p.stat().st_size for p in files.values()):
+    files = sorted({p.resolve() for p in found if p.is_file()})
+    if not any(p.stat().st_size for p in files):
         hint = "name a file, a folder or a pattern; python scripts/get_corpus.py downloads those of conf/corpus"
         raise ValueError(f"path={path}: there is no text; {hint}")
-    return sorted(files.values())
+    return files
 
 
 def register(path: str | None) -> str:
@@ -155,9 +155,8 @@ def _character(text: np.ndarray, at: int) -> int:
 
 def _is_utf8(path: Path) -> bool:
     """Whether a file is text in UTF-8, without NUL bytes."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        return not any("\0" in decoder.decode(piece) for piece in _pieces([path])) and not decoder.getstate()[0]
+        return not any("\0" in part for part in codecs.iterdecode(_pieces([path]), "utf-8"))
     except UnicodeDecodeError:
         return False
 

@@ -322,7 +322,6 @@ def test_every_character_is_encoded_and_decoded_and_lengths_keep_the_settings(ma
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [
-        (ArithmeticAddition, {"loss_on": "some"}, "loss_on=some"),
         (ArithmeticAddition, {"digits": 4, "shortest": 5}, "shortest=5: must be a whole number from 1 to 4"),
         (SubstringByIndex, {"letters": "ab'"}, "letters=ab'"),
         (IndirectIndexing, {"string_length": 27, "distinct": True}, "string_length=27: .*from 2 to 26"),
