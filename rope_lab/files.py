@@ -15,7 +15,7 @@ VERSION = 2  # of its format
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:
-    """Write a file atomically: a reader sees the old content or the new one, also after a crash or a power cut.
+    """Write a file atomically: a reader sees the old content or the new one, also after a crash.
 
     Raises OSError, also if `path` is a link, which is neither followed nor replaced, or not a regular file.
     """
@@ -33,10 +33,6 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
         if isinstance(error, OSError):
             error.filename = str(path)  # a full disk names no file, others the temporary one
         raise
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    with suppress(OSError):  # of file systems that cannot sync a folder
-        os.fsync(descriptor)
-    os.close(descriptor)
 
 
 def remove_temporary(folder: Path) -> None:

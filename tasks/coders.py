@@ -8,8 +8,6 @@ from typing import Literal
 
 import numpy as np
 
-from rope_lab.threads import in_thread
-
 log = logging.getLogger(__name__)
 
 Kind = Literal["bytes", "characters", "bpe"]
@@ -80,7 +78,6 @@ class Pairs(Coder):
 
     @staticmethod
     def learn(blocks: Iterable[bytes], vocabulary: int) -> Iterator[bytes]:
-        """Learns in a thread: the package's Rust heeds no signal, and a process that is ended does not wait for it."""
         t = _tokenizers()
         if vocabulary < 257:
             raise ValueError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
@@ -91,7 +88,7 @@ class Pairs(Coder):
         bytes_ = sorted(in_bytes.alphabet())
         trainer = t.trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=bytes_, show_progress=False)
         lines = (line for block in blocks for line in block.decode().splitlines(keepends=True))
-        in_thread(lambda: pairs.train_from_iterator(lines, trainer)).result()
+        pairs.train_from_iterator(lines, trainer)
         yield pairs.to_str().encode()
 
     def encode(self, text: bytes) -> np.ndarray:

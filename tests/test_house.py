@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import ROOT, SCHEMES, TASKS
 
-BASE = {"rope_lab", "places", "text", "shipped", "files", "command", "identity", "threads"}
+BASE = {"rope_lab", "places", "text", "shipped", "files", "command", "identity"}
 # What each package may import besides itself and BASE.
 PACKAGES = {
     "model": set(),

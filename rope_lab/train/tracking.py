@@ -3,12 +3,13 @@
 import logging
 import os
 import shutil
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from rope_lab.text import plain
-from rope_lab.threads import in_thread
 from rope_lab.train import config
 
 log = logging.getLogger(__name__)
@@ -41,8 +42,17 @@ class Wandb:
 
     def _call(self, action: Callable[[], Any]) -> Any:
         """The result of `action`; at an error or after PATIENCE None, with a warning, and W&B is left out."""
+        done: Future = Future()
+
+        def work() -> None:
+            try:
+                done.set_result(action())
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
         try:
-            return in_thread(action).result(PATIENCE)
+            return done.result(PATIENCE)
         except Exception as error:
             self.run = None
             reason = f"no answer within {PATIENCE} s" if isinstance(error, TimeoutError) else plain(str(error))
