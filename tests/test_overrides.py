@@ -64,11 +64,8 @@ MISTAKES = {
 
 def answer(line: str) -> list[config.Config]:
     """The configurations that a command line gives. Raises ConfigError."""
-    given = read_arguments(shlex.split(line))
-    runs = [given.overrides]
-    if given.multirun:
-        runs = expand(given.overrides)
-    return [config.load(*words) for words in runs]
+    options, words = read_arguments(shlex.split(line))
+    return [config.load(*run) for run in (expand(words) if "-m" in options else [words])]
 
 
 @pytest.mark.parametrize("line", MISTAKES, ids=[line[:60] for line in MISTAKES])

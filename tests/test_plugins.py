@@ -136,7 +136,6 @@ UNUSABLE = {
     "own_a.py": ("import no_such_thing", r"cannot be imported, own_a\.py:1: ModuleNotFoundError: No module named"),
     "own_b.py": ("x = 1\ny = (", r"cannot be imported, own_b\.py:2: SyntaxError: '\(' was never closed"),
     "json.py": (SCHEME, r"there is a module json already; give the file another name"),
-    "own-f.py": (SCHEME, r"is not a module's name; call it my_own_f\.py"),
     "roper.py": (SCHEME, r"conf/position/ has a roper; give the file another name"),
     "own_g.py": (
         SCHEME.replace("def bias", "def heads(self, qkv, at):\n        a, b = 1, 2, 3\n\n    def bias"),

@@ -17,16 +17,16 @@ def command_line(words: list[str] | None = None) -> None:
     """
     status, muted = 0, distributed.mute_others()
     try:
-        given = read_arguments(sys.argv[1:] if words is None else words)
-        if given.help:
-            say(help.text([] if given.multirun else given.overrides))
-        elif not given.multirun:
-            status = job.run(config.load(*given.overrides), Stop())
+        options, overrides = read_arguments(sys.argv[1:] if words is None else words)
+        if "--help" in options:
+            say(help.text([] if "-m" in options else overrides))
+        elif "-m" not in options:
+            status = job.run(config.load(*overrides), Stop())
         elif distributed.launched() > 1:
             raise ConfigError("torchrun trains one run: leave -m out, or train a sweep's runs one to a process")
         else:
-            launcher = sweep.launcher_settings([word for word in given.overrides if is_hydra(word)])
-            runs = expand([word for word in given.overrides if not is_hydra(word)])
+            launcher = sweep.launcher_settings([word for word in overrides if is_hydra(word)])
+            runs = expand([word for word in overrides if not is_hydra(word)])
             status = sweep.launch(sweep.compose_jobs(runs), launcher)
     except ConfigError as error:
         print(error, file=sys.stderr)

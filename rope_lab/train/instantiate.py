@@ -87,8 +87,6 @@ def import_file(path: Path) -> str:
     name, file = path.stem, path.resolve()
     if not file.is_file():
         raise ConfigError(f"there is no such file in {file.parent}")
-    if not name.isidentifier():
-        raise ConfigError(f"is not a module's name; call it {re.sub('[^0-9A-Za-z]', '_', f'my_{name}')}.py")
     there = sys.modules.get(name) or importlib.util.find_spec(name)
     origin = getattr(there, "__file__", None) or getattr(there, "origin", None) or ""
     if there and Path(origin).resolve() != file:

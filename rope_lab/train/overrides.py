@@ -1,6 +1,5 @@
 """The words of a command line, parsed once, and what a mistyped one may have been meant for."""
 
-import argparse
 import os
 from collections.abc import Sequence
 from itertools import product
@@ -16,21 +15,19 @@ from rope_lab.train.settings import declared
 GROUPS = (*SWAPPED, "scale")  # of conf/: a run takes one file of each
 SETTINGS = {name: field.default.description for name, field in declared().items()}
 HELP = "--help shows every setting"
+OPTIONS = {"-h": "--help", "--help": "--help", "-m": "-m", "--multirun": "-m"}
 
 
-def read_arguments(words: list[str]) -> argparse.Namespace:
-    """Options and overrides of a command line, in any order. Raises ConfigError."""
-    usage = f"%(prog)s [-m] [NAME=VALUE …]; {HELP}"
-    parser = argparse.ArgumentParser("rope-lab train", usage, add_help=False, allow_abbrev=False)
-    parser.add_argument("overrides", nargs="*")
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("-m", "--multirun", action="store_true")
-    given, unknown = parser.parse_known_intermixed_args(words)
-    for word in unknown:
-        name = _setting(word.lstrip("-").partition("=")[0].replace("-", "_"))
-        hint = f"a setting has no dashes, write {name}=…" if name else f"there is no such option; {HELP}"
-        raise ConfigError(f"{word}: {hint}")
-    return given
+def read_arguments(words: Sequence[str]) -> tuple[set[str], list[str]]:
+    """Options, `--help` and `-m`, and overrides of a command line, in any order. Raises ConfigError."""
+    options = {OPTIONS[word] for word in words if word in OPTIONS}
+    rest = [word for word in words if word not in OPTIONS]
+    for word in rest:
+        if word.startswith("-"):
+            name = _setting(word.lstrip("-").partition("=")[0].replace("-", "_"))
+            hint = f"a setting has no dashes, write {name}=…" if name else f"there is no such option; {HELP}"
+            raise ConfigError(f"{word}: {hint}")
+    return options, rest
 
 
 def parse(words: Sequence[str]) -> list[Override]:

@@ -45,8 +45,7 @@ def load_weights(cfg: Config, model: Transformer, task: Task) -> None:
     if alphabet != as_text(task.alphabet):
         raise ConfigError(f"init_from={cfg.init_from}: has another vocabulary; set its task.… too")
     own = model.state_dict()
-    weights = {name: weight for name, weight in weights.items() if name in own}
-    for name, weight in weights.items():
-        if weight.shape != own[name].shape:
-            raise ConfigError(f"init_from={cfg.init_from}: {name} is {[*weight.shape]}, and here {[*own[name].shape]}")
-    model.load_state_dict(own | weights)
+    try:
+        model.load_state_dict(own | {name: weight for name, weight in weights.items() if name in own})
+    except RuntimeError as error:
+        raise ConfigError(f"init_from={cfg.init_from}: {str(error).splitlines()[-1].strip()}") from None
