@@ -6,7 +6,6 @@ from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -23,8 +22,8 @@ from tasks.base import Task
 
 def load(*words: str) -> Config:
     """The checked configuration that the overrides of a command line give. Raises ConfigError."""
-    parsed = [(override, overrides.plugin(override)) for override in overrides.parse(words)]
-    cfg = compose([plugin.choice if plugin else _for_hydra(override) for override, plugin in parsed])
+    composed, files = overrides.for_hydra(words)
+    cfg = compose(composed)
     names = {key: cfg.hydra.runtime.choices[key] for key in overrides.GROUPS}
     try:
         ours = OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"])
@@ -34,15 +33,7 @@ def load(*words: str) -> Config:
     scales = {*instantiate.names(f"recipe/{names['task']}"), "quick"}
     if names["scale"] not in scales:
         raise ConfigError(f"scale={names['scale']}: task={names['task']} has {', '.join(sorted(scales))}")
-    files = [plugin.file for _, plugin in parsed if plugin]
     return _checked(settings, names=names, overrides=words, allowed_packages=files)
-
-
-def _for_hydra(override: Override) -> str:
-    """An override for Hydra, with settings that no yaml names: whether there are such, types and classes say."""
-    text = override.input_line
-    is_group = overrides.is_hydra(text) or (CONF / override.key_or_group).is_dir()
-    return text if is_group or override.is_delete() else "++" + text.lstrip("+")
 
 
 def compose(words: Iterable[str]) -> DictConfig:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pydantic
 from hydra.core.config_store import ConfigStore
@@ -34,36 +34,23 @@ FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")  # mine.py, or mine.py
 TYPES = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
-class Plugin(NamedTuple):
-    """A class of the user's own: the override by which Hydra takes it, `position=mine`, and its file."""
-
-    choice: str
-    file: str
-
-
 def names(group: str) -> list[str]:
     """The names of the yaml files of a group of conf/."""
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-def find_plugin(group: str, value: str) -> Plugin | None:
-    """The class in the file that a value of `task` or `position` names, if it does, made known to Hydra.
-
-    Raises ConfigError.
-    """
-    match = FILE.fullmatch(value)
-    if not match:
-        return None
-    path, name = Path(os.path.expanduser(match["path"])), match["name"]
+def register(group: str, file: str, name: str | None) -> str:
+    """Make the class in a file, or that of a `name`, a choice of Hydra's; the name of its runs. Raises ConfigError."""
+    path = Path(os.path.expanduser(file))
     run_name = f"{path.stem}-{name}" if name else path.stem
     if run_name in names(group):
-        raise ConfigError(f"{group}={value}: conf/{group}/ has a {run_name}; give the file another name")
+        raise ConfigError(f"{group}={file}: conf/{group}/ has a {run_name}; give the file another name")
     try:
         cls = _class_of(group, sys.modules[import_file(path)], name)
     except ConfigError as error:
-        raise ConfigError(f"{group}={value}: {error}") from None
+        raise ConfigError(f"{group}={file}: {error}") from None
     ConfigStore.instance().store(run_name, {"_target_": f"{cls.__module__}.{cls.__qualname__}"}, group)
-    return Plugin(f"{group}={run_name}", str(path.resolve()))
+    return run_name
 
 
 def _class_of(group: str, module: ModuleType, name: str | None) -> type:

@@ -9,7 +9,7 @@ from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from rope_lab.text import ConfigError, first_line, near, nearest, show
-from rope_lab.train.instantiate import FILE, SWAPPED, Plugin, find_plugin, names
+from rope_lab.train.instantiate import CONF, FILE, SWAPPED, names, register
 from rope_lab.train.settings import declared
 
 GROUPS = (*SWAPPED, "scale")  # of conf/: a run takes one file of each
@@ -69,22 +69,33 @@ def _values(override: Override) -> list[str]:
     return [f"{override.get_key_element()}={each}" for each in values]
 
 
-def plugin(override: Override) -> Plugin | None:
-    """The plug-in that an override of one run chooses, if it does. Raises ConfigError if there is no such choice."""
-    key, text, value = override.key_or_group, override.input_line, override.value()
-    if (override.is_sweep_override() and not is_hydra(text)) or (key in GROUPS and isinstance(value, list)):
-        values = text.partition("=")[2]
-        as_list = f"; a list is written {key}=[{values}]" if "." in key else ""
-        raise ConfigError(f"{text}: several values are a sweep, write -m {key}={values.strip('[]')}{as_list}")
-    if key not in GROUPS:
-        return None
-    name = "none" if value is None else str(value)
-    own = find_plugin(key, name) if key in SWAPPED else None
-    if value is None or (not own and name not in names(key)):
-        is_file = key in SWAPPED and os.path.isfile(f"{name}.py")
-        hint = f"did you mean {key}=./{name}.py?" if is_file else nearest(name, names(key), "")
-        raise ConfigError(f"{key}={show(value)}: there is no such file in conf/{key}/; {hint}")
-    return own
+def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The overrides of one run as Hydra takes them, and the files of schemes and tasks among them. Raises ConfigError.
+
+    Settings may be ones that no yaml names: whether there are such, the types of settings and classes say.
+    """
+    composed, files = [], []
+    for override in parse(words):
+        key, text, value = override.key_or_group, override.input_line, override.value()
+        typed = text.partition("=")[2]
+        if (override.is_sweep_override() and not is_hydra(text)) or (key in GROUPS and isinstance(value, list)):
+            as_list = f"; a list is written {key}=[{typed}]" if "." in key else ""
+            raise ConfigError(f"{text}: several values are a sweep, write -m {key}={typed.strip('[]')}{as_list}")
+        if key in SWAPPED and value and (file := FILE.fullmatch(str(value))):
+            text = f"{key}={register(key, file['path'], file['name'])}"
+            files.append(os.path.realpath(os.path.expanduser(file["path"])))
+        elif key in GROUPS and (value is None or str(value) not in names(key)):
+            is_file = key in SWAPPED and os.path.isfile(f"{value}.py")
+            hint = (
+                f"did you mean {key}=./{value}.py?"
+                if is_file
+                else nearest("none" if value is None else str(value), names(key), "")
+            )
+            raise ConfigError(f"{key}={show(value)}: there is no such file in conf/{key}/; {hint}")
+        elif not (is_hydra(text) or (CONF / key).is_dir() or override.is_delete()):
+            text = "++" + text.lstrip("+")
+        composed.append(text)
+    return composed, files
 
 
 def is_hydra(word: str) -> bool:
