@@ -35,7 +35,6 @@ class State:
     """How far a run is."""
 
     step: int = 0  # optimizer steps taken
-    saved: int = 0  # of which the last checkpoint holds so many
     seconds: float = 0.0  # spent training and evaluating, over all the times that the run was resumed
     losses: list[float] = field(default_factory=list)  # of the steps since train/loss was last recorded
 
@@ -83,7 +82,7 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
     saved = distributed.of_first(saved or start)
     trainer.model.load_state_dict(saved["model"])
     trainer.optimizer.load_state_dict(saved["optimizer"])
-    state = State(saved["step"], saved["step"], saved["seconds"], saved["losses"])
+    state = State(saved["step"], saved["seconds"], saved["losses"])
     run.begin(
         saved["records"],
         cfg.wandb,
@@ -98,7 +97,7 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
         floor=floor(trainer.text),
         parameters=sum(p.numel() for p in trainer.model.parameters()),
         progress=state.progress(cfg),
-        checkpoint=state.saved,
+        checkpoint=state.step,
         provenance=provenance.provenance(cfg, trainer.device, saved["provenance"]),
     )
     return state
@@ -109,7 +108,7 @@ def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, prefix: str
     cfg = trainer.cfg
 
     def end(status: str, **content: Any) -> None:
-        run.end(status, progress=state.progress(cfg), checkpoint=state.saved, **content)
+        run.end(status, progress=state.progress(cfg), **content)
 
     say(console.beginning(run.content, prefix))
     try:
@@ -146,7 +145,6 @@ def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progre
         state.seconds = time.monotonic() - began
         kept = {"seconds": state.seconds, "losses": state.losses, "task_version": trainer.task.version}
         run.save(state.step, **trainer.states(), **kept)
-        state.saved = state.step
 
     stopped = has_to_stop(stopping)
     if state.step == 0 and not stopped:

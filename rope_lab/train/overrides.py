@@ -85,12 +85,9 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
             text = f"{key}={register(key, file['path'], file['name'])}"
             files.append(os.path.realpath(os.path.expanduser(file["path"])))
         elif key in GROUPS and (value is None or str(value) not in names(key)):
-            is_file = key in SWAPPED and os.path.isfile(f"{value}.py")
-            hint = (
-                f"did you mean {key}=./{value}.py?"
-                if is_file
-                else nearest("none" if value is None else str(value), names(key), "")
-            )
+            hint = nearest("none" if value is None else str(value), names(key), "")
+            if key in SWAPPED and os.path.isfile(f"{value}.py"):
+                hint = f"did you mean {key}=./{value}.py?"
             raise ConfigError(f"{key}={show(value)}: there is no such file in conf/{key}/; {hint}")
         elif not (is_hydra(text) or (CONF / key).is_dir() or override.is_delete()):
             text = "++" + text.lstrip("+")

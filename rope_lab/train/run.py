@@ -120,6 +120,7 @@ class Run:
         about |= {name: self.content[name] for name in ("run_id", "provenance")}
         if self.lock:
             checkpoint.save(self.folder, step, about | state)
+        self.content["checkpoint"] = step
 
     def export(self, weights: dict[str, torch.Tensor], alphabet: str | list[str]) -> None:
         """Write the final weights as WEIGHTS, for other programs to load."""
