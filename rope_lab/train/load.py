@@ -1,31 +1,45 @@
-"""A recorded run, read back: its configuration, task and model with its last weights."""
+"""Models of runs: with initial weights, with those of a parent, `init_from=FOLDER`, or as they were recorded."""
 
 import logging
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import safetensors
+import torch
+
+from rope_lab.identity import BACKFILLED
+from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.places import newest_run
-from rope_lab.text import ConfigError
-from rope_lab.train import checkpoint, config, provenance
-from rope_lab.train.run import CODER, read
-from rope_lab.train.trainer import build_model
+from rope_lab.text import ConfigError, flat, show
+from rope_lab.train import checkpoint, config, data, provenance
+from rope_lab.train.config import Config
+from rope_lab.train.instantiate import config_errors
+from rope_lab.train.run import CODER, WEIGHTS, as_text, read
 from tasks.base import Task
 
 log = logging.getLogger(__name__)
 
 
-def load_run(folder: Path, allowed_packages: list[str]) -> tuple[config.Config, Task, Transformer, dict[str, Any]]:
+def build_model(cfg: Config, vocabulary: int) -> Transformer:
+    """The model with the initial weights of `cfg.seed`, the same for every scheme but for what a scheme adds."""
+    dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=cfg.model.n_layers)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
+        position = config.build_position(cfg, dims)
+        torch.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
+        with config_errors():
+            return Transformer(vocabulary, **asdict(cfg.model), position=position)
+
+
+def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, Transformer, dict[str, Any]]:
     """A run's configuration, task, model with its last weights, and run.json. Raises ConfigError.
 
     Its `progress` is that of these weights. Warns if the code has changed since. No code of other packages than
     rope_lab, tasks and `allowed_packages` runs, whatever the folder says.
     """
-    content = read(folder)
-    if content is None:
-        near = newest_run(folder)
-        hint = f"did you mean {near}?" if near else "`rope-lab train` makes one, in results/runs"
-        raise ConfigError(f"{folder}: is not a run folder, it has no readable run.json; {hint}")
+    content = _record(folder)
     cfg = config.from_record(content["config"], allowed_packages)
     kept = folder / CODER
     task = config.build_task(cfg, kept.read_bytes().decode() if kept.exists() else None)
@@ -35,8 +49,53 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[config.Config, 
         raise ConfigError(f"{folder}: has no checkpoint yet")
     if other := provenance.differences(saved["provenance"], provenance.code(cfg)):
         log.warning("%s: was run by other code, %s, whose results may differ", folder, other)
-    try:
-        model.load_state_dict(saved["model"])
-    except RuntimeError as error:
-        raise ConfigError(f"{folder}: does not fit today's model: {str(error).splitlines()[-1].strip()}") from None
+    _load(model, saved["model"], folder)
     return cfg, task, model, content | {"progress": {"steps": saved["step"]}}
+
+
+def with_parent(cfg: Config) -> Config:
+    """`cfg` with the ids of its parent, if it has one. Raises ConfigError if it cannot begin from that run."""
+    if not cfg.init_from:
+        if cfg.train.steps == 0 and not cfg.parent:
+            raise ConfigError("train.steps=0: must be at least 1; 0 evaluates the run of init_from=FOLDER")
+        return cfg
+    key, content = f"init_from={cfg.init_from}", _record(Path(cfg.init_from).expanduser())
+    if content["status"] != "finished":
+        raise ConfigError(f"{key}: this run is {content['status']}; finish it, or take one that is finished")
+    if content["task"] != cfg.names.task:
+        raise ConfigError(f"{key}: was trained on another task; set task={content['task']}")
+    theirs, ours = BACKFILLED | flat(content["config"]), flat(asdict(cfg))
+    for name in ours:
+        if name.startswith("model.") and name != "model.dropout" and ours[name] != theirs.get(name):
+            raise ConfigError(f"{key}: is another model; set {name}={show(theirs.get(name))}")
+    if content["seed"] != cfg.seed:  # a child is paired with those of other runs of its seed
+        raise ConfigError(f"{key}: is of seed {content['seed']}; set seed={content['seed']}")
+    ids = {name: content[name] for name in ("run_id", "recipe_id", "position", "scheme_id")}
+    steps = content["progress"]["steps"] + (content["config"].get("parent") or {"steps": 0})["steps"]
+    return replace(cfg, parent=ids | {"steps": steps})
+
+
+def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
+    """Load the parent's weights; of two schemes what both have. Raises ConfigError if they do not fit."""
+    with safetensors.safe_open(Path(cfg.init_from).expanduser() / WEIGHTS, "pt") as file:
+        alphabet, weights = file.metadata()["alphabet"], {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if alphabet != as_text(task.alphabet):
+        raise ConfigError(f"init_from={cfg.init_from}: has another vocabulary; set its task.… too")
+    own = model.state_dict()
+    _load(model, own | {name: weight for name, weight in weights.items() if name in own}, Path(cfg.init_from))
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    """Content of run.json. Raises ConfigError if there is none."""
+    if content := read(folder):
+        return content
+    near = newest_run(folder)
+    hint = f"did you mean {near}?" if near else "`rope-lab train` makes one, in results/runs"
+    raise ConfigError(f"{folder}: is not a run folder, it has no readable run.json; {hint}")
+
+
+def _load(model: Transformer, weights: dict[str, torch.Tensor], folder: Path) -> None:
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ConfigError(f"{folder}: does not fit this model: {str(error).splitlines()[-1].strip()}") from None

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rope_lab.model.device import ahead, keep_freed_memory
-from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, show
-from rope_lab.train import config, data, distributed, optimizer, parent
+from rope_lab.train import config, data, distributed, optimizer
 from rope_lab.train.config import Config
 from rope_lab.train.evaluate import Diverged, Evaluation, as_evaluated, autocast, evaluate, samples
 from rope_lab.train.instantiate import config_errors
+from rope_lab.train.load import build_model, load_parent, with_parent
 from tasks.base import Problem, Task
 
 EXAMPLES = 8  # problems whose completions are kept with the record
@@ -49,7 +49,7 @@ def resolve(cfg: Config) -> Config:
     Its task is as a record holds it, and it has the ids of its parent. Raises ConfigError for what is not there, or
     excludes each other.
     """
-    cfg = parent.resolve(cfg)
+    cfg = with_parent(cfg)
     t, device = cfg.train, cfg.device
     there = ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available() + ["cpu"]
     device = there[0] if device == "auto" else device
@@ -89,7 +89,7 @@ def build(cfg: Config) -> Trainer:
     keep_freed_memory()  # not before: making the tokens of a large corpus frees much that no step needs
     model = build_model(cfg, len(task.alphabet))
     if cfg.init_from:
-        parent.load_weights(cfg, model, task)
+        load_parent(cfg, model, task)
     model = model.to(device)
     with config_errors(f"eval.lengths={show(cfg.eval.lengths)}, position={cfg.names.position}: "):
         model.position.draw(0, max(longer.tokens, t.seq_len))
@@ -115,17 +115,6 @@ def _held_out(cfg: Config, task: Task, device: torch.device) -> tuple[data.HeldO
         text = data.evaluation_text(task, e.sequences, seq_len).to(device)
         problems = data.evaluation_problems(task, most if task.grades else EXAMPLES)
         return text, problems, data.longer(task, e.lengths, e.problems, e.sequences, device)
-
-
-def build_model(cfg: Config, vocabulary: int) -> Transformer:
-    """The model with the initial weights of `cfg.seed`, the same for every scheme but for what a scheme adds."""
-    dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=cfg.model.n_layers)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
-        position = config.build_position(cfg, dims)
-        torch.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
-        with config_errors():
-            return Transformer(vocabulary, **dataclasses.asdict(cfg.model), position=position)
 
 
 def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
