@@ -23,7 +23,7 @@ def test_between_evaluations_a_line_comes_after_a_while(tiny, capsys, monkeypatc
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step")]
     assert [int(line.split()[1]) for line in lines] == [0, 1, 2, 3, 4, 5, 6]
     assert "step 4 · train loss " in lines[4]
-    assert lines[4].endswith(" s left")
+    assert lines[4].endswith("0:00:00 left")
 
 
 def test_an_interrupted_run_says_of_which_step_its_numbers_are_and_how_it_resumes(tiny, tmp_path, monkeypatch, capsys):

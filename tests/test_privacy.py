@@ -90,9 +90,9 @@ def test_what_repeats_a_run_is_recorded(private):
 def test_what_a_record_says_of_its_machine_is_not_read_and_nothing_in_it_is_resolved(monkeypatch):
     monkeypatch.setenv("SECRET", SECRET)
     record = config.recorded(load()) | {"threads": 4096, "out": "/theirs", "fresh": True, "allowed_packages": ["os"]}
-    record |= {"wandb": {"mode": "online", "project": "theirs", "entity": "them"}}
+    record |= {"wandb": {"mode": "online", "project": "theirs"}}
     record["task"] = record["task"] | {"letters": "${oc.env:SECRET}"}
     cfg = config.from_record(record)
     assert (cfg.threads, cfg.out, cfg.fresh, cfg.allowed_packages) == (None, None, False, [])
-    assert (cfg.wandb.mode, cfg.wandb.entity) == ("disabled", None)
+    assert (cfg.wandb.mode, cfg.wandb.project) == ("disabled", None)
     assert SECRET not in str(cfg)

@@ -18,7 +18,7 @@ from rope_lab.text import ConfigError, say, short_path
 from rope_lab.train import config
 from rope_lab.train import run as runs
 from rope_lab.train.config import CORES, Config
-from rope_lab.train.console import SHOWN, program
+from rope_lab.train.console import SHOWN
 from rope_lab.train.instantiate import SWAPPED, is_own
 from rope_lab.train.stop import Stop, same_command
 from rope_lab.train.trainer import resolve
@@ -168,6 +168,6 @@ def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str, 
         out = shlex.quote(short_path(Path(jobs[0].cfg.out)))
         own = {job.cfg.names.position for job in jobs if is_own(job.cfg.position)}
         contender = f" --contender {shlex.quote(*own)}" if len(own) == 1 else ""
-        lines.append(f"tables and figures: {program('rope-lab')} results {out}{contender}")
-        lines.append(f"verdicts and charts: {program('rope-lab')} report {out}{contender}")
+        lines.append(f"tables and figures: rope-lab results {out}{contender}")
+        lines.append(f"verdicts and charts: rope-lab report {out}{contender}")
     return "\n".join(lines)

@@ -1,9 +1,8 @@
 """The output of a run on the screen, as lines. Among others that a sweep runs, a `prefix` tells it from them."""
 
 import shlex
-import shutil
-import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +36,13 @@ class Progress:
         self.spoke, parts = now, [f"step {step:>{len(str(self.steps))}}", line or self.loss]
         if self.begun < step < self.steps:
             each = (now - self.since) / (step - self.begun)
-            parts.append(f"{duration(each * (self.steps - step))} left")
+            parts.append(f"{timedelta(seconds=round(each * (self.steps - step)))} left")
         say(self.prefix + " · ".join(filter(None, parts)))
 
 
 def values(metrics: dict[str, Any]) -> str:
     """The metrics of SHOWN that a run has, in a line."""
     return " · ".join(f"{label} {metrics[key]:{form}}" for key, (label, form) in SHOWN.items() if key in metrics)
-
-
-def duration(seconds: float) -> str:
-    """In the unit in which it is a number of at most three digits."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def headline(content: dict[str, Any]) -> str:
@@ -80,7 +72,7 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
     """How a run went; unless it is one of several, also where its records lie and how to try it."""
     status, metrics, floor = content["status"], content["metrics"], content["floor"]["loss"]
     steps, finished = content["progress"]["steps"], status == "finished"
-    head = f"{status} after {steps:,} steps, {duration(content['progress']['seconds'])}"
+    head = f"{status} after {steps:,} steps, {timedelta(seconds=round(content['progress']['seconds']))}"
     line = values(metrics)
     if "eval/accuracy" in metrics:
         line += f" of {(finished and cfg.eval.problems_at_end) or cfg.eval.problems:,} held-out problems"
@@ -101,11 +93,5 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
         lines.append(f"records: {short_path(folder)}")
         if content["checkpoint"] or finished:  # a run of no steps has that of step 0
             own = "".join(f" --allow {shlex.quote(short_path(Path(each)))}" for each in cfg.allowed_packages)
-            lines.append(f"try it: {program('rope-lab')} sample {shlex.quote(short_path(folder))}{own}")
+            lines.append(f"try it: rope-lab sample {shlex.quote(short_path(folder))}{own}")
     return "\n".join([prefix + head, *(f"{prefix}  {line}" for line in lines if line)])
-
-
-def program(name: str) -> str:
-    """How to call a program of this Python's environment, activated or not, quoted for the shell."""
-    beside = Path(sys.executable).parent / name
-    return name if shutil.which(name) == str(beside) else shlex.quote(short_path(beside))

@@ -108,8 +108,6 @@ def hardware(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cuda": torch.version.cuda,
         "tf32": {"matmul": backends.cuda.matmul.allow_tf32, "cudnn": backends.cudnn.allow_tf32},
-        "bfloat16_reduction": backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 
 

@@ -79,7 +79,6 @@ class Eval:
 class Wandb:
     mode: Literal["offline", "online", "disabled"] | None = about("null: WANDB_MODE, else offline")
     project: Text | None = about("W&B project; null: WANDB_PROJECT, else rope_lab")
-    entity: str | None = about("W&B user or team")
 
 
 @group

@@ -77,7 +77,6 @@ def _begin(settings: config.Wandb, mode: str, folder: Path, content: dict[str, A
     return wandb.init(
         mode=mode,
         project=settings.project or os.environ.get("WANDB_PROJECT") or "rope_lab",
-        entity=settings.entity,
         dir=home,
         id=f"{position[:60]}-s{content['seed']}-{content['run_id']}",  # begins with what lists in a terminal show
         name=folder.name,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -93,8 +92,6 @@ def build(cfg: Config) -> Trainer:
     model = model.to(device)
     with config_errors(f"eval.lengths={show(cfg.eval.lengths)}, position={cfg.names.position}: "):
         model.position.draw(0, max(longer.tokens, t.seq_len))
-    if t.compile:  # torch warns of its own doings
-        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
     forward = torch.compile(model, mode=None if t.compile is True else t.compile) if t.compile else model
 
     def batch(k: int) -> data.Batch:
