@@ -69,7 +69,7 @@ def first_chart(page):
     return figure
 
 
-def test_every_chart_is_drawn_and_the_network_asked_for_nothing(chromium, kept):
+def test_every_chart_is_drawn_no_table_is_cut_and_the_network_asked_for_nothing(chromium, kept):
     page, heard = opened(chromium, kept)
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     figures = page.locator("figure").all()
@@ -77,6 +77,9 @@ def test_every_chart_is_drawn_and_the_network_asked_for_nothing(chromium, kept):
     for figure in figures:
         figure.scroll_into_view_if_needed()
         figure.locator("svg.marks").wait_for()
+    assert page.locator(".every table").count() > len(page.locator(".every").all())
+    cut = "(tables) => tables.filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.innerText)"
+    assert page.locator(".scroll").evaluate_all(cut) == []
     assert heard == {f"request {kept.as_uri()}": 1}
 
 
