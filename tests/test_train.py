@@ -19,7 +19,7 @@ from trained import assert_same_end, command, load, metrics_of, raising_signal_a
 from rope_lab import sample
 from rope_lab.identity import NUMERICS
 from rope_lab.text import ConfigError
-from rope_lab.train import checkpoint, config, data, provenance, signals
+from rope_lab.train import checkpoint, config, data, provenance, stop
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
 from rope_lab.train.generate import likeliest
@@ -305,7 +305,7 @@ def test_a_model_that_is_not_finite_at_an_evaluation_has_diverged_with_a_status_
 
 
 @pytest.mark.parametrize(
-    ("step", "number"), [(6, signal.SIGTERM), *((3, number) for number in signals.SIGNALS if number != signal.SIGTERM)]
+    ("step", "number"), [(6, signal.SIGTERM), *((3, number) for number in stop.SIGNALS if number != signal.SIGTERM)]
 )
 def test_each_signal_has_an_exit_status_of_its_own_also_in_the_last_step(tmp_path, monkeypatch, number, step):
     monkeypatch.setattr(train, "update", raising_signal_at(step, train.update, number))
