@@ -13,14 +13,6 @@ from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, sho
 from rope_lab.train.run import Run, read
 
 
-def check(folder: Path) -> None:
-    """Raises ConfigError if `folder` is not a run folder of ours, under its name or another."""
-    if folder.is_symlink():
-        raise ConfigError(f"{folder}: is a link, which is not followed")
-    if (folder / "run.json").is_symlink() or read(folder) is None:
-        raise ConfigError(f"{folder}: is not a run folder, it has no readable run.json")
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("rm", __doc__)
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN")
@@ -29,12 +21,12 @@ def main(arguments: list[str] | None = None) -> None:
     folders = [path if path.exists() else RESULTS / "runs" / path for path in given.folders]
     with errors_as_exit():
         for folder in folders:
-            check(folder)
+            if folder.is_symlink() or (folder / "run.json").is_symlink() or read(folder) is None:
+                raise ConfigError(f"{folder}: is not a run folder with a readable run.json, or a link")
         say("\n".join(map(short_path, folders)))
-        if not given.yes and not sys.stdin.isatty():
-            raise ConfigError("nothing was deleted: add --yes")
-        if not given.yes and input(f"delete {len(folders)} run(s) for good? [y/N] ").lower() not in ("y", "yes"):
-            raise ConfigError("nothing was deleted")
+        question = f"delete {len(folders)} run(s) for good? [y/N] "
+        if not given.yes and not (sys.stdin.isatty() and input(question).lower() in ("y", "yes")):
+            raise ConfigError("nothing was deleted; --yes deletes without asking")
         for folder in folders:
             with Run(folder) as run:  # refused while another process trains it
                 run.clear()

@@ -44,13 +44,10 @@ def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) ->
     if not task.grades:
         return "\n\n".join(f"{row['prompt']} → {row['written']}" for row in written)
     for row in written:
-        prompt, line, right = (plain(row[part]) for part in ("prompt", "written", "completion"))
-        if row["accuracy"]:
-            lines.append(f"right  {prompt} → {line}")
-            continue
-        extra = "".join(f" ({name} right)" for name in task.grades if row[name])
-        lines.append(f"WRONG  {prompt} → {line}{extra}")
-        lines.append(f"       it should be → {right}")
+        lines.append(f"{'right' if row['accuracy'] else 'WRONG'}  {plain(row['prompt'])} → {plain(row['written'])}")
+        if not row["accuracy"]:
+            also = "".join(f", {name} right" for name in task.grades if row[name])
+            lines.append(f"       it should be → {plain(row['completion'])}{also}")
     return "\n".join([*lines, f"{sum(row['accuracy'] for row in written)} of {n} right"])
 
 

@@ -109,10 +109,10 @@ def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, ca
     (tmp_path / "link").symlink_to(folder)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "run.json").write_text("{}")
-    for path, said in (("link", "is a link"), ("theirs", "is not a run folder"), (folder.name, "is not a run folder")):
-        with pytest.raises(SystemExit, match=said):
+    for path in ("link", "theirs", folder.name):
+        with pytest.raises(SystemExit, match="is not a run folder"):
             rm.main(["--yes", str(folder), str(tmp_path / path)])
-    with pytest.raises(SystemExit, match="nothing was deleted: add --yes"):
+    with pytest.raises(SystemExit, match="nothing was deleted; --yes"):
         rm.main([str(folder)])
     with Run(folder), pytest.raises(SystemExit, match="is in use"):
         rm.main([str(folder), "--yes"])
