@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tasks import coders
 from tasks import corpus as corpora
 from tasks.base import MOST, Problem, Task, Text, check_between
 
@@ -32,7 +31,7 @@ class RealText(Task):
         self,
         path: str | None = None,
         corpus: str | None = None,
-        tokens: coders.Kind = "bytes",
+        tokens: corpora.Kind = "bytes",
         vocabulary: int = 4096,
         context: int = 256,
     ):
@@ -50,12 +49,12 @@ class RealText(Task):
         return settings | {"path": None, "corpus": corpora.register(settings.get("path"))}
 
     @functools.cached_property
-    def parts(self) -> tuple[np.ndarray, np.ndarray, coders.Coder]:
+    def parts(self) -> tuple[np.ndarray, np.ndarray, corpora.Coder]:
         """Training and held-out tokens, and their coder. Raises ValueError if they cannot be read."""
         return corpora.read(self.corpus, self.kind, self.vocabulary, self.context, self.name)
 
     @property
-    def coder(self) -> coders.Coder:
+    def coder(self) -> corpora.Coder:
         return self.restored or self.parts[2]
 
     @property
@@ -65,7 +64,7 @@ class RealText(Task):
     @kept.setter
     def kept(self, kept: str) -> None:
         self.name, _, learned = kept.partition("\n")
-        self.restored = coders.CODERS[self.kind](learned)
+        self.restored = corpora.CODERS[self.kind](learned)
 
     @property
     def alphabet(self) -> list[str]:
