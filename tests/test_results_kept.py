@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -132,7 +134,9 @@ def some_runs(place: Path, schemes: str) -> list[Run]:
     return read(place)[0]
 
 
-def test_what_several_threads_keep_at_once_is_all_there(tmp_path):
+def test_what_several_threads_keep_at_once_is_all_there(tmp_path, monkeypatch):
+    replace = os.replace
+    monkeypatch.setattr(files.os, "replace", lambda *paths: (time.sleep(0.02), replace(*paths)))
     found, folder = some_runs(tmp_path / "runs", "abcd"), tmp_path / "kept"
     folder.mkdir()
     with ThreadPoolExecutor(4) as pool:
