@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import library
 
 from rope_lab.model import attention
 from rope_lab.model.attention import (
@@ -14,7 +13,7 @@ from rope_lab.model.attention import (
     positive,
     softmax_attention,
 )
-from rope_lab.model.cpu_attention import BLOCK, backward_in_graph, blockwise, forward, forward_in_graph
+from rope_lab.model.cpu_attention import BLOCK, blockwise
 
 B, H, K = 2, 3, 4
 
@@ -70,20 +69,6 @@ def test_torch_compile_takes_the_cpu_path_without_a_graph_break(precision, width
         assert o.dtype == precision
         results.append((o, *torch.autograd.grad(o.float().square().sum(), [*leaves, bias])))
     assert all(map(torch.equal, *results))
-
-
-@pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
-def test_what_torch_compile_is_told_of_the_operators_is_true(widths):
-    heads = make_heads(BLOCK + 3, widths)
-    heads = [x.detach() for x in (heads if widths else [heads])]
-    bias, do = torch.randn(H, BLOCK + 3, BLOCK + 3).double(), torch.randn(B, BLOCK + 3, H, K).double()
-    _, *saved = forward(heads, bias, torch.float64)
-    for operator, arguments in (
-        (forward_in_graph, (heads, bias, torch.float64)),
-        (backward_in_graph, (do, saved, bias, widths is None)),
-        (backward_in_graph, (do, saved, None, widths is None)),
-    ):
-        assert library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
 
 
 def test_scores_are_divided_by_the_root_of_the_width_of_values():

@@ -198,10 +198,7 @@ def test_it_is_legible_at_every_width(chromium, kept, scheme, capsys):
         assert figure.evaluate("(element) => element.getBoundingClientRect().right") <= width
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
         assert dark == (scheme == "dark")
-        for name, place in (("top", "main"), ("charts", ".charts"), ("table", ".group .scroll"), ("end", "#missing")):
-            page.locator(place).first.evaluate("(element) => element.scrollIntoView()")
-            page.wait_for_timeout(500)
-            page.screenshot(path=folder / f"{width}-{name}.png")
+        page.screenshot(path=folder / f"{width}.png", full_page=True)
     with capsys.disabled():
         print(f"\nscreenshots to look at: {folder}")
 

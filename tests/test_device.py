@@ -5,13 +5,11 @@ The numbers are compared with the CPU's; pretended.py has the device.
 
 import pretended  # before anything goes backward
 import pytest
-import torch
 from conftest import SCHEMES, TINY, only_folder
 from pretended import pretending, resolved
 from trained import assert_same_end, load, raising_signal_at
 
 from rope_lab.model import device
-from rope_lab.train import config, data
 from rope_lab.train import loop as train
 from rope_lab.train.trainer import Trainer, build, evaluate_now, resolve, update, write_samples
 
@@ -76,21 +74,3 @@ def test_a_whole_run_is_stopped_resumed_and_finished(tmp_path, monkeypatch):
             assert content["status"] == "finished"
             assert content["slices"]["length"]["13"][0] == 3
     assert_same_end(*(only_folder(tmp_path / out) for out in ("whole", "parts")))
-
-
-def test_batches_made_ahead_are_those_made_one_by_one():
-    """In any order of k; and what making one raises is raised where it is asked for."""
-    task, asked = config.build_task(load()), []
-
-    def make(k):
-        asked.append(k)
-        if k == 9:
-            raise ValueError("no such batch")
-        return data.training_batch(task, 0, k, 2, 100)
-
-    made = device.ahead(make)
-    for k in (0, 1, 2, 7, 8):
-        assert torch.equal(made(k).inputs_BT, data.training_batch(task, 0, k, 2, 100).inputs_BT)
-    with pytest.raises(ValueError, match="no such batch"):
-        made(9)
-    assert asked[:7] == [0, 1, 2, 3, 7, 8, 9]  # each once

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats as scipy_stats
 
-from rope_lab.results import figures, sections, series
+from rope_lab.results import figures, series
 from rope_lab.results.groups import Group, group
 from rope_lab.results.runs import Run
 from rope_lab.results.stats import Interval
@@ -76,26 +76,6 @@ def test_of_a_loss_the_excess_over_the_optimum_stands_on_a_logarithmic_axis():
     accuracy = only(runs({"rope": [0.4], "roper": [0.5]}, floor={"loss": 0.2, "answer_position": {}}))
     assert accuracy.optimum == 0
     assert figures._curves(accuracy).axes[0].get_yscale() == "linear"
-
-
-def test_text_is_plotted_by_length_as_a_loss_that_has_no_floor():
-    slices = {"length_loss": {"64": (9, 1.6), "128": (9, 1.7)}}
-    told = {"task": "text", "metric": "eval/loss", "slices": slices, "floor": {"loss": 0.0, "answer_position": {}}}
-    told["settings"] = {"task.corpus": "86c4e6aa9db7c042", "task.tokens": "characters", "train.seq_len": 64}
-    found = only(runs({"rope": [1.7, 1.8], "roper": [1.6, 1.7]}, **told))
-    assert found.title == "Text (tiny Shakespeare, characters)"
-    (by_length,) = figures._lengths(found).axes
-    assert (by_length.get_yscale(), by_length.get_ylabel()) == ("linear", "nats per token")
-    assert by_length.patches[0].get_x() + by_length.patches[0].get_width() == 64.5  # the lengths of training
-    low, high = figures._curves(found).axes[0].get_ylim()
-    assert 1.5 < low < 1.6 < 1.8 < high < 1.9  # before training it was 3.6
-    table = sections.lengths(found)
-    assert table.rows[0] == {
-        "tokens of context": "RoPE",
-        "64": "1.600 (1.600–1.600)",
-        "128 (longer)": "1.700 (1.700–1.700)",
-    }
-    assert "problems" not in str([table, sections.details(found)])
 
 
 # The forest plot

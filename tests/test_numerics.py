@@ -18,14 +18,7 @@ FEW = 8  # which `make test` takes of most schemes; `make test-slow` takes all
 # schemes of ours that are most alike at first, none and FIRE, by 1.2e-4.
 WITHIN = 3e-5
 SMALL = [
-    *(
-        "scale=quick",
-        "device=cpu",
-        "threads=1",
-        "train.precision=float32",
-        "train.compile=false",
-        "wandb.mode=disabled",
-    ),
+    *("scale=quick", "device=cpu", "threads=1", "train.precision=float32", "wandb.mode=disabled"),
     *("model.d_model=32", "model.n_layers=2", "model.n_heads=2", f"train.steps={STEPS}", "train.warmup=1"),
     *("train.lr=0.01", "train.batch_size=8", "eval.problems=8", "eval.sequences=2"),
 ]

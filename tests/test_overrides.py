@@ -85,10 +85,7 @@ def test_a_mistake_is_answered_with_the_remedy_in_one_line(line, tmp_path, monke
     [
         ("train.steps=1e3", "train.steps", 1000),
         ("eval.lengths=26", "eval.lengths", [26]),
-        ("eval.problems_at_end=1e3", "eval.problems_at_end", 1000),
-        ("task.string_length=1e1", "task.string_length", 10),
         ("position.v=2.0", "position.v", 2),
-        ("+position.v=2", "position.v", 2),
         ("'eval.lengths=[6, 8]'", "eval.lengths", [6, 8]),
         ("task.letters=123", "task.letters", "123"),
     ],

@@ -76,27 +76,6 @@ def test_a_file_is_a_scheme_that_is_compared_under_its_name(write, tmp_path, lau
     assert re.search(r"\| own_slope +\| \d\.\d+ .*n=2", page)
 
 
-def test_the_same_command_resumes_and_says_where_its_files_have_changed(write, tmp_path, monkeypatch, caplog):
-    """Here a module beside the scheme's, which it imports."""
-    texts = {"own_slope.py": f"from own_helper import GAIN\n{SCHEME}", "own_helper.py": "GAIN = 2\n"}
-    for name, text in texts.items():
-        write(name, text)
-    monkeypatch.syspath_prepend(tmp_path)
-    words = ["position=own_slope.py", *TINY, "out=runs"]
-    assert command(words, tmp_path).returncode == 0
-    returned = command(words, tmp_path)
-    assert "already finished" in returned.stdout
-    assert returned.stdout.splitlines()[-1].endswith("--allow own_slope.py")
-    sys.modules.pop("own_slope")
-    provenance._files_of.cache_clear()
-    write("own_helper.py", texts["own_helper.py"] + "MORE = 1\n")
-    caplog.clear()
-    assert command(words, tmp_path).returncode == 0
-    assert "it was run by other code, code of the position" in caplog.text
-    provenance._files_of.cache_clear()
-    sys.modules.pop("own_helper")
-
-
 def test_a_run_is_read_with_the_file_that_is_allowed(write, tmp_path, capsys):
     file = write("own_slope.py", SCHEME)
     assert command([f"position={file.name}", *TINY, "out=runs"], tmp_path).returncode == 0

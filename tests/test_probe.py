@@ -54,7 +54,6 @@ def test_what_is_ablated_is_not_rotated(name, what, same_as):
     ("name", "whole", "pairs"),
     [
         ("rope", ["qk"], ["qk:0", "qk:1", "qk:2", "qk:3"]),
-        ("p_rope", ["qk"], ["qk:0", "qk:1", "qk:2"]),
         ("randomized_rope", ["qk"], ["qk:0", "qk:1", "qk:2", "qk:3"]),
         ("roper_fast", ["qk", "v", "o", "vo"], ["qk:0", "qk:1", "qk:2", "qk:3", "vo:0", "vo:1"]),
         ("pope", ["qk"], [f"qk:{feature}" for feature in range(8)]),

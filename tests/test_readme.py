@@ -1,7 +1,6 @@
 """README and docs: examples run as they stand there, numbers are those of the records, links lead somewhere."""
 
 import re
-import shlex
 import tomllib
 
 import pytest
@@ -20,33 +19,6 @@ def block(heading: str, language: str) -> str:
     """The first code block of a language under a heading of docs/extending.md."""
     section = (ROOT / "docs" / "extending.md").read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1]
-
-
-@pytest.mark.slow
-def test_the_walk_from_a_clone_to_a_comparison(tmp_path, monkeypatch):
-    """Its commands, as they stand there but for the sizes of the runs."""
-    from conftest import TINY
-    from trained import command
-
-    from rope_lab.report.__main__ import main as report
-    from rope_lab.results.__main__ import main as results
-
-    text = (ROOT / "docs" / "extending.md").read_text().partition("```sh\n")[2].partition("```")[0]
-    calls = [shlex.split(line, comments=True) for line in text.splitlines() if line.startswith("rope-lab ")]
-    assert [words[1] for words in calls] == ["check", "sweep", "results", "report"]
-    (tmp_path / "mine.py").write_text(block("Your own scheme", "python"))
-    monkeypatch.chdir(tmp_path)
-    tiny = [word for word in TINY if "seq_len" not in word]  # problems of the task take 128 tokens
-    done = command(["-m", *calls[1][2:], *tiny, "out=results/runs"], tmp_path)
-    assert "sweep: 20 of 20 runs finished" in done.stdout, done.stdout + done.stderr
-    results(calls[2][2:])
-    page = (tmp_path / "results" / "runs" / "README.md").read_text()
-    for scheme in ("mine", "RoPE", "RoPER", "none"):
-        assert re.search(rf"\| {scheme} +\| .*n=5", page, re.I)
-    assert re.search(r"\| mine +\|.*\[[-+]\d", page), "mine is compared with RoPE, with an interval"
-    assert list((tmp_path / "results" / "runs" / "figures").glob("*.svg"))
-    report(calls[3][2:])
-    assert "mine" in (tmp_path / "results" / "runs" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -8,8 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from builders import PUBLISHED, ROPE, ROPER, STEPS, make_pairs, make_run, row, shipped, shown
-from conftest import CONF
-from omegaconf import OmegaConf
 
 from rope_lab.files import as_json, sealed
 from rope_lab.results import __main__ as results
@@ -109,24 +107,6 @@ def test_two_recipes_never_meet(out, capsys):
     assert headings == ["Substring by Index, scale quick", "Substring by Index, model.init=xavier, scale quick"]
     assert row(text, INDEX)["measured gain [95% interval]"].startswith("+39.0 ")
     assert [path.name for path in (out / "figures").glob("*")] == ["quick-substring_by_index-curves.svg"]
-
-
-@pytest.mark.parametrize("setting", ["train.lr=0.002", "model.attention=linear"])
-def test_what_conf_says_is_the_plain_recipe_however_many_runs_have_another(tmp_path, capsys, setting):
-    """Whether the recipe says it or config.yaml."""
-    files = (CONF / "config.yaml", CONF / "recipe" / "substring_by_index" / "reduced.yaml")
-    for changed, seeds in (([], [0]), ([setting], range(3))):
-        said = OmegaConf.merge(*(OmegaConf.load(path) for path in files), OmegaConf.from_dotlist(changed))
-        sections = {
-            f"config__{name}": OmegaConf.to_container(said[name]) for name in ("model", "train", "eval", "task")
-        }
-        sections["config__train"]["precision"] = "float32"  # what auto came to
-        for seed in seeds:
-            make_run(tmp_path, "rope", seed, 0.5, scale="reduced", **sections, name=f"r{len(seeds)}-{seed}")
-    headings = re.findall("^## (.*)", shown(capsys, tmp_path), re.M)
-    key, _, value = setting.partition("=")
-    other = setting if value == "linear" else f"by {key}"  # recipes that differ in a number are a sweep
-    assert headings == ["Substring by Index, scale reduced", f"Substring by Index, {other}, scale reduced"]
 
 
 def test_where_there_are_no_runs_it_is_said_where_some_are_or_how_to_make_one(tmp_path):
