@@ -17,15 +17,7 @@ from rope_lab.train.console import Progress
 from rope_lab.train.evaluate import Evaluation, by_length, floor
 from rope_lab.train.run import Run
 from rope_lab.train.stop import RunFailed, Stop, in_one_line
-from rope_lab.train.trainer import (
-    Diverged,
-    Trainer,
-    build,
-    evaluate_now,
-    resolve,
-    update,
-    write_samples,
-)
+from rope_lab.train.trainer import Diverged, Trainer, build, evaluate_now, resolve, update, write_samples
 
 SAVE_SECONDS = 300  # a checkpoint is written at each evaluation, and whenever the last one is older than this
 
