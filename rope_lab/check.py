@@ -24,26 +24,25 @@ TOKENS = torch.randint(11, (3, 16), generator=torch.Generator().manual_seed(3))
 PROBLEMS, DRAWN, BATCHES = 128, 2000, 400
 
 
-def of_scheme(cfg: Config) -> dict[str, Callable[[], str | None]]:
-    """The checks of a scheme, by name; each raises AssertionError, or returns a note or None."""
-    dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=2)
+def checks(cfg: Config, group: str) -> dict[str, Callable[[], str | None]]:
+    """The checks of a scheme or a task, by name; each raises AssertionError, or returns a note or None."""
+    T = cfg.train.seq_len
+    if group == "task":
+        task = config.build_task(cfg)
+        return {
+            "format": lambda: written(task, T + 1),
+            "reproducibility": lambda: reproducible(task, config.build_task(cfg), T),
+            "problems": lambda: problems(task, T),
+            "split": lambda: split(task, T),
+        }
+    dims = Dims(cfg.model.d_model, cfg.model.n_heads, T, n_layers=2)
     return {
         "shapes": lambda: shapes(config.build_position(cfg, dims), dims),
         "hooks": lambda: hooks(type(config.build_position(cfg, dims))),
         "causality": lambda: causality(model_of(cfg)),
         "KV cache": lambda: cached(model_of(cfg), tolerance=1e-6),
         "gradients": lambda: gradients(model_of(cfg)),
-        "length": lambda: length(model_of(cfg), 2 * dims.max_len),
-    }
-
-
-def of_task(cfg: Config) -> dict[str, Callable[[], str | None]]:
-    task = config.build_task(cfg)
-    return {
-        "format": lambda: written(task, cfg.train.seq_len + 1),
-        "reproducibility": lambda: reproducible(task, config.build_task(cfg), cfg.train.seq_len),
-        "problems": lambda: problems(task, cfg.train.seq_len),
-        "split": lambda: split(task, cfg.train.seq_len),
+        "length": lambda: length(model_of(cfg), 2 * T),
     }
 
 
@@ -52,7 +51,7 @@ def check(cfg: Config, group: str) -> Iterator[tuple[str, str, str]]:
 
     The first that is wrong is the last: what follows may rely on it.
     """
-    for name, run in (of_scheme if group == "position" else of_task)(cfg).items():
+    for name, run in checks(cfg, group).items():
         try:
             note = run()
         except ConfigError:
