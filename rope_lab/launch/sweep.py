@@ -3,6 +3,7 @@
 import functools
 import re
 import shlex
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -49,7 +50,9 @@ class Job:
 def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
     """The settings of the launcher that Hydra's own overrides choose. Raises ConfigError."""
     try:
-        return OmegaConf.to_container(config.compose(words).hydra.launcher, resolve=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a preset has the name of a plug-in of Hydra's, which may be installed
+            return OmegaConf.to_container(config.compose(words).hydra.launcher, resolve=True)
     except (ConfigError, ValueError) as error:  # ValueError: of hydra.launcher=null
         raise ConfigError(f"{error}; look at {' '.join(words)}") from None
 
