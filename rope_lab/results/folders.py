@@ -69,7 +69,7 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
     """A run from its folder, and the problems of its curves. Raises OSError, or one of `DAMAGE`."""
     content = read_sealed(folder / "run.json")
     if content is None:
-        raise ValueError("cannot be read, or was changed; the training command makes it whole again")
+        raise ValueError("cannot be read, or was changed; the training command makes it again")
     named = NAMED.fullmatch(folder.name)
     if named and named[1] != content["run_id"]:
         raise ValueError(f"is of run {content['run_id']}, and its folder has the name of another")
@@ -132,7 +132,7 @@ def _read_curves(folder: Path, digests: dict[str, str]) -> tuple[dict[str, tuple
     """
     content = read_file(folder / METRICS) if (folder / METRICS).exists() else b""
     if METRICS in digests and digests[METRICS] != digest(content):
-        raise ValueError(f"{METRICS} is not what run.json says of it; the training command makes it whole again")
+        raise ValueError(f"{METRICS} is not what run.json says of it; fresh=true trains the run again")
     curves: dict[str, tuple[list[int], list[Any]]] = {}
     bad = 0
     for line in content.splitlines():

@@ -16,7 +16,7 @@ SHOWN = {
     "eval/bits_per_byte": ("bits per byte", ".4f"),
     "eval/accuracy": ("accuracy", ".1%"),
 }
-SILENCE = 10.0  # seconds without a line after which a run shows how far it is
+SILENCE = 10.0  # seconds without a line, or a hundredth of its time, after which a run shows how far it is
 
 
 class Progress:
@@ -31,7 +31,7 @@ class Progress:
         now, line = time.monotonic(), values(metrics)
         if "train/loss" in metrics:
             self.loss = f"train loss {metrics['train/loss']:.3f}"
-        if not line and (now - self.spoke < SILENCE or step == self.steps):
+        if not line and (now - self.spoke < max(SILENCE, (now - self.since) / 100) or step == self.steps):
             return
         self.spoke, parts = now, [f"step {step:>{len(str(self.steps))}}", line or self.loss]
         if self.begun < step < self.steps:
