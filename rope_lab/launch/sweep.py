@@ -60,7 +60,7 @@ def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
 def compose_jobs(every: Sequence[list[str]]) -> list[Job]:
     """A job for each run, once for each run id. Raises ConfigError."""
     said = [dict(word.split("=", 1) for word in words if "=" in word) for words in every]
-    same = set.intersection(*(set(values.items()) for values in said))
+    same = set.intersection(*(set(values.items()) for values in said)) if said else set()
     jobs: dict[str, Job] = {}
     for words, values in zip(every, said, strict=True):
         seed = values.get("seed", "")
