@@ -60,7 +60,7 @@ def test_batches_held_out_text_and_problems_are_what_they_were(name, scale):
     )
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", sorted({*TASKS} - {"text"}))
 @pytest.mark.parametrize("loss_on", ["all", "answer"])
 def test_targets_are_the_next_tokens_where_they_count(name, loss_on):
     """In training as `loss_on` says, in evaluation those of answers."""

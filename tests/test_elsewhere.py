@@ -157,6 +157,7 @@ def test_llama_with_roper_generates_with_a_cache_as_without(theirs, cache):
     torch.testing.assert_close(torch.stack(whole.logits, dim=1), again, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_script_trains_saves_loads_and_generates(theirs, tmp_path):
     """And what was saved is RoPER again, also a Llama that was RoPE before."""
     torch.manual_seed(0)
