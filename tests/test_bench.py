@@ -32,6 +32,7 @@ def test_gpu_check_shows_what_works_and_how_fast(capsys):
     assert [row[:2] for row in rows(shown)[2:]] == [[s, p] for p in bench.ALLOWED for s in ("rope", "t5_bias")]
 
 
+@pytest.mark.slow
 def test_gpu_check_names_what_fails(monkeypatch, capsys):
     update = bench.update
 
