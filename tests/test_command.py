@@ -123,13 +123,6 @@ def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, ca
     assert "files that are not ours stay" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_a_notebooks_environment_and_no_docstrings_stop_no_command(tmp_path):
-    for name in ("results", "table"):
-        done = in_shell(f"MPLBACKEND=inline {sys.executable} -OO -m rope_lab {name} --help", tmp_path)
-        assert (done.returncode, done.stderr) == (0, "")
-
-
 WITHOUT = "import sys; sys.argv = ['-m']; {before}; import rope_lab; import {module}"
 
 
