@@ -5,6 +5,7 @@ peers. The settings describe the run whose steps are timed; default: five shapes
 machine disturbs all alike.
 """
 
+import functools
 import importlib.util
 import itertools
 import sys
@@ -51,6 +52,58 @@ def x_transformers(vocabulary: int, d_model: int, n_layers: int, n_heads: int, s
     return TransformerWrapper(num_tokens=vocabulary, max_seq_len=seq_len, attn_layers=decoder, use_abs_pos_emb=False)
 
 
+class Llama(nn.Module):
+    """Hugging Face's Llama on scaled_dot_product_attention; its three feed-forward matrices weigh what our two do."""
+
+    def __init__(self, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        super().__init__()
+        sizes = LlamaConfig(
+            vocab_size=vocabulary,
+            hidden_size=d_model,
+            intermediate_size=round(8 / 3 * d_model),
+            num_hidden_layers=n_layers,
+            num_attention_heads=n_heads,
+            num_key_value_heads=n_heads,
+            max_position_embeddings=seq_len,
+            attn_implementation="sdpa",
+            use_cache=False,
+        )
+        self.model = LlamaForCausalLM(sizes)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        return self.model(input_ids=tokens_BT).logits
+
+
+class Labml(nn.Module):
+    """labml-nn's transformer layers around its RoPE or RoPER attention, rotary on all features."""
+
+    def __init__(self, attention: str, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
+        from labml import tracker
+
+        if not hasattr(tracker, "debug"):  # its RoPE attention calls what today's labml no longer has
+            tracker.debug = lambda *_: None
+        from labml_nn.transformers.feed_forward import FeedForward
+        from labml_nn.transformers.models import Encoder, TransformerLayer
+        from labml_nn.transformers.rope import RotaryPEMultiHeadAttention
+        from labml_nn.transformers.rope.value_pe import RotaryValuePEMultiHeadAttention
+
+        super().__init__()
+        attend = RotaryPEMultiHeadAttention(n_heads, d_model, 1.0)
+        if attention == "roper":
+            attend = RotaryValuePEMultiHeadAttention(n_heads, d_model, 1.0, 1.0)
+        parts = {"self_attn": attend, "src_attn": None, "feed_forward": FeedForward(d_model, 4 * d_model, dropout=0.0)}
+        layer = TransformerLayer(d_model=d_model, dropout_prob=0.0, **parts)
+        self.embedding, self.encoder = nn.Embedding(vocabulary, d_model), Encoder(layer, n_layers)
+        self.unembedding = nn.Linear(d_model, vocabulary)
+        self.register_buffer("mask_TT1", torch.ones(seq_len, seq_len, dtype=torch.bool).tril().unsqueeze(-1))
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        x_TBD = self.embedding(tokens_BT.T)
+        return self.unembedding(self.encoder(x_TBD, self.mask_TT1)).transpose(0, 1)
+
+
 class NanoGPT(nn.Module):
     """nanoGPT's model (Karpathy, 2022) of torch's layers: learned positions, GELU, tied embeddings, no biases."""
 
@@ -73,6 +126,9 @@ class NanoGPT(nn.Module):
 
 PEERS: dict[str, tuple[Callable[..., nn.Module], str]] = {  # with the package that each needs
     "x-transformers": (x_transformers, "x_transformers"),
+    "llama": (Llama, "transformers"),
+    "labml-rope": (functools.partial(Labml, "rope"), "labml_nn"),
+    "labml-roper": (functools.partial(Labml, "roper"), "labml_nn"),
     "nanogpt": (NanoGPT, "torch"),
 }
 
