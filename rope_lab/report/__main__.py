@@ -77,9 +77,9 @@ def main(arguments: list[str] | None = None) -> None:
     published, shown, probed = Published(), [], []
     asks = given.contender or given.against
     own = [folder for folder in folders if not is_kept(folder)]
-    groups = group([run for runs, _ in recorded.values() for run in runs], published)
+    every = group([run for runs, _ in recorded.values() for run in runs], published)
     if asks or own:
-        published = against.question(published, groups, given.contender, given.against)
+        published = against.question(published, every, given.contender, given.against)
     # of two runs of one scheme and seed the last counts: the user's own
     ordered = [folder for folder in folders if folder not in own and not studies.covers(folder)] + own[::-1]
     pooled = group([run for folder in ordered for run in recorded[folder][0]], published)
@@ -94,14 +94,15 @@ def main(arguments: list[str] | None = None) -> None:
             groups = [each for each in pooled if ids & {*each.runs.run_id}]
             pooled = [each for each in pooled if each not in groups]
         content = Content(groups, here, problems + wrong + unread, studied)
-        below = folder not in (own or folders) and not (asks and not own)
-        shown.append(page.Folder(folder.resolve().name, title(folder), content, below))
+        below = folder not in own if own else folder not in folders and not asks and here.compares
+        heading = ", ".join(dict.fromkeys(g.report.title for g in groups if studied)) or title(folder)
+        shown.append(page.Folder(folder.resolve().name, heading, content, below))
     shown.sort(key=lambda folder: (folder.below, folder.content.published.compares))  # those of a plan first
     groups = [each for folder in shown for each in folder.content.groups]
     if not groups:
         problems = [problem for folder in shown for problem in folder.content.problems]
         sys.exit("\n".join([*problems, "nothing to report; `rope-lab train` makes a run"]))
-    html = page.render(shown, probed, published).encode()
+    html = page.render(shown, every, probed, published).encode()
     write_whole(out, html)
     count = len({run_id for each in groups for run_id in each.runs.run_id})
     say(f"written: {short_path(out)} ({len(html) / 1e6:.1f} MB, runs: {count}); any browser opens it")

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rope_lab.places import ROOT
 from rope_lab.report import charts
-from rope_lab.results import probes, verdicts
+from rope_lab.results import advice, probes, verdicts
 from rope_lab.results.frame import full_settings
 from rope_lab.results.groups import Group, seeds
 from rope_lab.results.pages import Content
@@ -40,19 +40,22 @@ class Folder:
     below: bool = False
 
 
-def render(folders: list[Folder], probed: list[Probed], published: Published) -> str:
-    """The page, the same for the same records."""
+def render(folders: list[Folder], every: list[Group], probed: list[Probed], published: Published) -> str:
+    """The page, the same for the same records; every: the groups of all runs on it."""
     contender, baseline = published.titles
     found = [verdict for folder in folders if not folder.below for verdict in folder.content.verdicts]
-    planned = any(v.planned for v in found)
+    outcomes = [outcome for folder in folders for outcome in folder.content.outcomes]
+    planned = any(not folder.content.published.compares for folder in folders)
     sections = [(folder, [_section(folder, each, planned) for each in folder.content.shown]) for folder in folders]
     picture = ROOT / "docs" / f"{published.contender}.svg"
+    sizes = [f"{size:.2g}" for size in sorted(run.parameters / 1e6 for g in every for run in g.runs.run)]
     attention = [asdict(p.attention) for p in probed if p.attention]
     data = {"sections": [section["data"] for _, each in sections for section in each], "probed": attention}
     context = {
         "contender": contender,
         "baseline": baseline,
-        "box": next((box for folder in folders if not folder.below and (box := folder.content.box)), None),
+        "box": advice.section(every, found, outcomes, published),
+        "about": f"{len(sizes):,} runs of models of {' to '.join(dict.fromkeys([sizes[0], sizes[-1]]))}M parameters",
         "picture": base64.b64encode(picture.read_bytes()).decode() if picture.is_file() else "",
         "answers": [(v.word, f"{v.title}, {v.scale}: {v.gain_text} {v.metric.unit}") for v in found[:3]],
         "planned": planned,
@@ -61,8 +64,7 @@ def render(folders: list[Folder], probed: list[Probed], published: Published) ->
         "verdicts": verdicts.table(found, published),
         "legend": verdicts.legend(found, published),
         "folders": sections,
-        "probes": probed,
-        "tables": [probes.table(p.outcomes) for p in probed],
+        "probes": [(p.attention, probes.table(p.outcomes, p.title(published))) for p in probed],
         "data": _packed(json.dumps(data, separators=(",", ":"))),
         "library": _packed(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")),
     }
@@ -123,10 +125,7 @@ def _uncompared(folders: list[Folder], published: Published) -> str:
 
 
 def _section(folder: Folder, shown: Group | Sweep, planned: bool) -> dict[str, Any]:
-    """A recipe, or a sweep of several: tables, charts, settings and every run.
-
-    planned: whether the page has planned comparisons, beside which all others are exploratory
-    """
+    """A recipe or sweep: tables, charts, settings, every run; `planned`: beside planned ones others are exploratory."""
     groups = list(shown.others.values()) if isinstance(shown, Sweep) else [shown]
     here = [seed for group in groups for seed in group.runs.seed]
     kind = ", planned" if not folder.content.published.compares else ", exploratory" if planned else ""

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rope_lab.files import check_regular, make_folder, read_file, write_whole
-from rope_lab.results import advice, figures, sections, sweeps
+from rope_lab.results import figures, sections, sweeps
 from rope_lab.results import verdicts as verdicts_of
 from rope_lab.results.groups import Group
 from rope_lab.results.outcomes import Outcome
@@ -46,11 +46,6 @@ class Content:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         return verdicts_of.verdicts(self.groups, self.outcomes, self.published)
-
-    @cached_property
-    def box(self) -> Section | None:
-        """The answer to "Should I use it?", where there is a plan."""
-        return advice.section(self.groups, self.verdicts, self.outcomes, self.published)
 
     @property
     def has_forest(self) -> bool:

@@ -75,13 +75,18 @@ class Probed:
         """The increase of the held-out loss under each probe that the run could take."""
         return {o.label: o.loss - self.outcomes[0].loss for o in self.outcomes[1:] if not o.cannot}
 
+    def title(self, published: Published) -> str:
+        """`Substring by Prefix, paper, RoPER, seed 2`"""
+        task = published.report(self.task, set(), {}).title
+        return f"{task}, {self.scale}, {published.title(self.position)}, seed {self.seed}"
+
 
 def read(path: Path) -> Probed:
     """The report in a .json. Raises OSError, or one of runs.DAMAGE."""
     return TypeAdapter(Probed).validate_python(json.loads(read_file(path)))
 
 
-def table(outcomes: list[Outcome]) -> Table:
+def table(outcomes: list[Outcome], title: str = "Probes") -> Table:
     """The outcomes, that without a probe first, the others with their costs."""
     whole, rows = outcomes[0], []
     for o in outcomes:
@@ -92,7 +97,7 @@ def table(outcomes: list[Outcome]) -> Table:
             change, points = f"{o.loss - whole.loss:+.4f}", f"{100 * (o.accuracy - whole.accuracy):+.1f} points"
         row = {"probe (positions)": o.label if o is not whole else "as it is", "nats per answer token": loss}
         rows.append(row | {"change": change, "problems right": right, "change ": points})
-    return Table(rows, "Probes")
+    return Table(rows, title)
 
 
 def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
