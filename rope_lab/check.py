@@ -20,12 +20,13 @@ from rope_lab.train import config, data, instantiate, trainer
 from rope_lab.train.config import Config
 from tasks.base import PackedTask, Task
 
-TOKENS = torch.randint(11, (3, 16), generator=torch.Generator().manual_seed(3))
+VOCABULARY, LENGTH = 11, 16
+TOKENS = torch.randint(VOCABULARY, (3, LENGTH), generator=torch.Generator().manual_seed(3))
 PROBLEMS, DRAWN, BATCHES = 128, 2000, 400
 
 
 def checks(cfg: Config, group: str) -> dict[str, Callable[[], str | None]]:
-    """The checks of a scheme or a task, by name; each raises AssertionError, or returns a note or None."""
+    """The checks of a scheme or a task, by name; each raises Wrong, or returns a note or None."""
     T = cfg.train.seq_len
     if group == "task":
         task = config.build_task(cfg)
@@ -56,23 +57,32 @@ def check(cfg: Config, group: str) -> Iterator[tuple[str, str, str]]:
             note = run()
         except ConfigError:
             raise
+        except Wrong as error:
+            yield "WRONG", name, str(error)
+            return
         except (Exception, SystemExit) as error:
             file = inspect.getsourcefile(next(instantiate.classes(getattr(cfg, group))))
-            yield "WRONG", name, str(error) if type(error) is AssertionError else instantiate.error_line(error, file)
+            yield "WRONG", name, instantiate.error_line(error, file)
             return
         yield "note" if note else "ok", name, note or ""
 
 
+class Wrong(Exception):
+    """What a check says of a scheme or a task."""
+
+
 def demand(right: object, message: str) -> None:
     if not right:
-        raise AssertionError(message)
+        raise Wrong(message)
 
 
 def model_of(cfg: Config) -> Transformer:
     """A model of `cfg` with two layers, in float64, no parameter at its first value: zeros hide what they do."""
+    longest = max(cfg.train.seq_len, LENGTH)
     small = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, n_layers=2, dropout=0.0))
-    model = trainer.build_model(small, 11).double()
-    model.position.draw(0, cfg.train.seq_len)
+    small = dataclasses.replace(small, train=dataclasses.replace(cfg.train, seq_len=longest))
+    model = trainer.build_model(small, VOCABULARY).double()
+    model.position.draw(0, longest)
     random = torch.Generator().manual_seed(4)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -85,9 +95,12 @@ def shapes(scheme: PositionScheme, dims: Dims) -> None:
     T, H, K = 5, dims.n_heads, dims.d_head
     x_BTD = torch.randn(2, T, dims.d_model)
     qkv_BT3HK = torch.randn(2, T, 3 if scheme.projects_values else 2, H, K)
-    at, layer = scheme.prepare(torch.arange(T), x_BTD.dtype), scheme.in_layer(0)
-    bias, at = scheme.bias(at, at), scheme.with_keys(at, torch.arange(1, T + 1))
-    embedded, read = scheme.embed(x_BTD, at), layer.read(x_BTD, at, 0, None)
+    layer = scheme.in_layer(0)
+    prepared = scheme.prepare(torch.arange(T), x_BTD.dtype)
+    bias = scheme.bias(prepared, prepared)
+    at_queries = scheme.with_keys(prepared, torch.arange(1, T + 1))
+    embedded = scheme.embed(x_BTD, at_queries)
+    read = layer.read(x_BTD, at_queries, 0, None)
     demand(embedded.shape == x_BTD.shape, f"embed returns {[*embedded.shape]}, must be {[*x_BTD.shape]}")
     demand(isinstance(read, tuple) and len(read) == 2, "read returns other than two: `at`, and scores or None")
     at, scores = read
@@ -138,7 +151,7 @@ def cached(model: Transformer, tolerance: float = 1e-12) -> None:
     """Logits are those of a full pass when tokens are read in parts; on the way a row of the batch is dropped."""
     tokens, full, chosen = TOKENS, model(TOKENS), torch.tensor([True, False, True])
     cache = model.new_cache(*TOKENS.shape)
-    for begin, end in [(0, 5), *((t, t + 1) for t in range(5, 16))]:
+    for begin, end in [(0, 5), *((t, t + 1) for t in range(5, LENGTH))]:
         if begin == 9:
             cache, tokens, full = [layer.rows(chosen) for layer in cache], tokens[chosen], full[chosen]
         off = (model(tokens[:, begin:end], cache=cache) - full[:, begin:end]).abs().max().item()
@@ -163,7 +176,7 @@ def length(model: Transformer, T: int) -> str | None:
     """Twice the length of training, as `eval.lengths` may ask, is served or refused with a ValueError."""
     try:
         model.position.draw(0, T)
-        demand(model(torch.arange(T)[None] % 11).isfinite().all(), f"the logits of {T} tokens are not finite")
+        demand(model(torch.arange(T)[None] % VOCABULARY).isfinite().all(), f"the logits of {T} tokens are not finite")
     except ValueError as error:
         return f"serves no {T} tokens: {error}"
     return None

@@ -104,12 +104,29 @@ def _exploratory(groups: list[Group]) -> list[Verdict]:
         pairs = g.pairs(*pair)
         if pairs.empty:
             continue
-        difference, means = g.difference(pairs), (pairs.value.mean(), pairs.value_other.mean())
-        gain, runs = _gain(difference.difference, g.metric.sign), int(g.runs.scheme.isin(pair).sum())
+        difference = g.difference(pairs)
+        means = pairs.value.mean(), pairs.value_other.mean()
+        gain = _gain(difference.difference, g.metric.sign)
         gains = g.report.published_gains(*pair)
-        word = _word(gain, gains, means[1], g.metric)
-        same = (g.task, g.scale, g.report.title, g.metric, LAST, False, gains, means, gain, difference.p)
-        found.append(Verdict(*same, "", word, (runs, runs), tuple(pairs.index)))
+        runs = int(g.runs.scheme.isin(pair).sum())
+        found.append(
+            Verdict(
+                task=g.task,
+                scale=g.scale,
+                title=g.report.title,
+                metric=g.metric,
+                value=LAST,
+                planned=False,
+                published=gains,
+                means=means,
+                gain=gain,
+                p=difference.p,
+                family="",
+                word=_word(gain, gains, means[1], g.metric),
+                runs=(runs, runs),
+                seeds=tuple(pairs.index),
+            )
+        )
     corrected, family = family_of([v.p for v in found], "tasks at this scale", "this task alone")
     judged = []
     for v, p in zip(found, corrected, strict=True):
@@ -138,15 +155,35 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
         report = published.report(study.task, {c.metric}, study.settings)
         metric, value = _compared(report, c)
         means = result.means if first else result.means[::-1]
-        words = {CONFIRMED: (NO, YES), REVERSED: (YES, NO), REFUTED: (NO, NO)}
-        word = OPEN if outcome.open else words.get(result.verdict, (UNSURE, UNSURE))[first]
         if gains and metric is report.metric and value == LAST:  # the plan may round them
             gains = report.published_gains(*published.pair) or gains
-        same = (study.task, study.scale, report.title, metric, value, True, gains, means, gain, result.p_family, family)
-        paired = tuple(counted(study, outcome.found, c).dropna().index) if gain.n else ()
-        runs = len(outcome.found), len(study.cells)
-        found.append(Verdict(*same, word, runs, paired, c.value == "log_steps"))
+        found.append(
+            Verdict(
+                task=study.task,
+                scale=study.scale,
+                title=report.title,
+                metric=metric,
+                value=value,
+                planned=True,
+                published=gains,
+                means=means,
+                gain=gain,
+                p=result.p_family,
+                family=family,
+                word=OPEN if outcome.open else _planned_word(result, first),
+                runs=(len(outcome.found), len(study.cells)),
+                seeds=tuple(counted(study, outcome.found, c).dropna().index) if gain.n else (),
+                logarithm=c.value == "log_steps",
+            )
+        )
     return found
+
+
+def _planned_word(result: Result, first: bool) -> str:
+    """`first`: whether the contender is the first scheme of the comparison."""
+    if result.verdict in (CONFIRMED, REVERSED):
+        return YES if (result.verdict == CONFIRMED) == first else NO
+    return NO if result.verdict == REFUTED and first else UNSURE
 
 
 def _compared(report: TaskReport, c: Comparison) -> tuple[Metric, str]:
@@ -170,10 +207,12 @@ def _word(gain: Interval, published: list[float], baseline: float, metric: Metri
 
     Runs that all got none right, or all every one, show no spread and no evidence.
     """
-    half = published[0] / 2 if published and published[0] > 0 else math.nan
-    least = gain.mean if math.isnan(gain.low) else gain.low
-    if metric.share and metric.times - baseline < half and gain.high >= 0:
-        return CEILING if least > -half else UNSURE
+    if not published or published[0] <= 0:
+        return UNSURE
+    half = published[0] / 2
+    no_room = metric.share and metric.times - baseline < half
+    if no_room and gain.high >= 0:
+        return CEILING if gain.low > -half else UNSURE
     return NO if gain.low < gain.high < half else UNSURE
 
 
