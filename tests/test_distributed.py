@@ -17,7 +17,7 @@ import torch.distributed as dist
 from conftest import ROOT, TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run
 
-from rope_lab.train import data, distributed
+from rope_lab.train import checkpoint, data, distributed
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
 from rope_lab.train.trainer import build, resolve, update
@@ -88,7 +88,7 @@ def test_two_processes_train_as_one_does(several, tmp_path):
     assert together["slices"]["length"] == alone["slices"]["length"]
     assert together["status"] == "finished"
     assert len(metrics_of(folder)) == 13
-    ours, theirs = runs.load_checkpoint(folder)["model"], runs.load_checkpoint(only_folder(tmp_path))["model"]
+    ours, theirs = checkpoint.load(folder)["model"], checkpoint.load(only_folder(tmp_path))["model"]
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-4) for name in theirs)
     assert together["config"]["train"]["processes"] == 2
     assert together["run_id"] != alone["run_id"]
@@ -133,7 +133,7 @@ def test_a_process_that_is_killed_ends_the_run_and_leaves_its_checkpoint(tmp_pat
         process.kill()
     content = runs.read(saved[0].parent)
     assert (process.returncode, content["status"]) == (1, "failed")
-    assert content["checkpoint"] == runs.load_checkpoint(saved[0].parent)["step"] > 0
+    assert content["checkpoint"] == checkpoint.load(saved[0].parent)["step"] > 0
     assert stderr.count("another process of this run has ended") == 1
 
 

@@ -14,7 +14,7 @@ from rope_lab.results import against, frame
 from rope_lab.results.folders import read
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
-from rope_lab.train import run as runs
+from rope_lab.train import checkpoint
 from rope_lab.train.config import identity
 from rope_lab.train.load import load_run
 from rope_lab.train.trainer import build, resolve, update
@@ -54,7 +54,7 @@ def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_
     found, _ = read(tmp_path)
     assert sorted(each.position for each in found) == ["none", "rope"]
     _, _, model, _ = load_run(next(tmp_path.glob("*-none-*")), [])
-    assert torch.equal(model.embedding.weight, runs.load_checkpoint(parent)["model"]["embedding.weight"])
+    assert torch.equal(model.embedding.weight, checkpoint.load(parent)["model"]["embedding.weight"])
 
 
 def test_a_trained_run_is_evaluated_under_other_frequencies_at_longer_texts(parent, tmp_path):

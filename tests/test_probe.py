@@ -13,7 +13,7 @@ from rope_lab.model.attention import unpacked
 from rope_lab.model.positions import Dims, PositionScheme, Rotary
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError
-from rope_lab.train import run as runs
+from rope_lab.train import checkpoint
 
 V, DIMS = 11, Dims(24, 3, max_len=32, n_layers=2)
 TOKENS = torch.randint(V, (2, 20), generator=torch.Generator().manual_seed(1))
@@ -187,9 +187,9 @@ def test_the_command_line(tiny, tmp_path, capsys):
 
 def test_weights_that_are_not_finite_are_one_line(folder):
     """Not `0 of 8 right`, and no table of nan."""
-    saved = runs.load_checkpoint(folder)
+    saved = checkpoint.load(folder)
     saved["model"]["unembedding.bias"][0] = torch.nan
-    runs.save_checkpoint(folder, saved["step"], saved)
+    checkpoint.save(folder, saved["step"], saved)
     for main in (sample.main, probe.main):
         with pytest.raises(SystemExit, match="the norm of the weights is nan") as ended:
             main([str(folder)])

@@ -14,6 +14,7 @@ from trained import assert_same_end, command, run, stopped_run
 
 from rope_lab import files
 from rope_lab.text import ConfigError
+from rope_lab.train import checkpoint
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
 from rope_lab.train.stop import RunFailed
@@ -125,27 +126,27 @@ def test_a_record_of_another_format_is_one_line(folder, tmp_path):
 
 def test_a_damaged_checkpoint_is_passed_over_and_the_one_before_resumes(stopped, finished, caplog):
     """40 flipped bits and truncations, each noticed; then the run resumes from the checkpoint before."""
-    newest = runs.checkpoints(stopped)[0]
+    newest = checkpoint.checkpoints(stopped)[0]
     whole = newest.read_bytes()
     flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), len(whole) // 30)]
     for content in [*flipped, *(whole[: len(whole) * k // 10] for k in range(10))]:
         newest.write_bytes(content)
         caplog.clear()
-        assert runs.load_checkpoint(stopped)["step"] == 3
+        assert checkpoint.load(stopped)["step"] == 3
         assert f"{newest} is damaged and passed over" in caplog.text
     assert again(stopped)["status"] == "finished"
     assert_same_end(finished, stopped)
-    assert len(runs.checkpoints(stopped)) == runs.KEPT
+    assert len(checkpoint.checkpoints(stopped)) == checkpoint.KEPT
 
 
 def test_without_a_whole_checkpoint_nothing_starts_from_zero_unless_asked(stopped):
-    for path in runs.checkpoints(stopped):
+    for path in checkpoint.checkpoints(stopped):
         path.write_bytes(path.read_bytes()[:-1])
     before = tree(stopped)
     with pytest.raises(ConfigError, match="all of its 2 checkpoints are damaged; fresh=true starts over"):
         again(stopped)
     assert tree(stopped) == before
-    for path in runs.checkpoints(stopped):
+    for path in checkpoint.checkpoints(stopped):
         path.unlink()
     with pytest.raises(ConfigError, match="its checkpoints are gone: fresh=true starts over"):
         again(stopped)
@@ -160,7 +161,7 @@ def test_without_a_whole_checkpoint_nothing_starts_from_zero_unless_asked(stoppe
     ],
 )
 def test_a_checkpoint_that_does_not_match_is_refused_in_a_line(stopped, change, message):
-    runs.save_checkpoint(stopped, 5, change(runs.load_checkpoint(stopped)))
+    checkpoint.save(stopped, 5, change(checkpoint.load(stopped)))
     with pytest.raises(ConfigError, match=f"{message}.*; fresh=true starts over") as refused:
         again(stopped)
     assert "\n" not in str(refused.value)
@@ -173,9 +174,9 @@ class Malicious:
 
 def test_a_checkpoint_cannot_run_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    runs.save_checkpoint(tmp_path, 3, {"step": 3, "evil": Malicious()})
+    checkpoint.save(tmp_path, 3, {"step": 3, "evil": Malicious()})
     with pytest.raises(pickle.UnpicklingError):
-        runs.load_checkpoint(tmp_path)
+        checkpoint.load(tmp_path)
     assert not (tmp_path / "executed").exists()
 
 

@@ -13,6 +13,7 @@ import pytest
 from conftest import ROOT, TINY, only_folder
 from trained import load, metrics_of, run
 
+from rope_lab.train import checkpoint
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
 from rope_lab.train.stop import SIGNALS, Stop
@@ -56,7 +57,7 @@ def assert_saved(out: Path, interrupted: int, finished: int = 0) -> None:
     contents = {path.parent: runs.read(path.parent) for path in out.glob("*/run.json")}
     assert sorted(c["status"] for c in contents.values()) == ["finished"] * finished + ["interrupted"] * interrupted
     for folder, content in contents.items():
-        assert runs.load_checkpoint(folder)["step"] == content["progress"]["steps"] > 0
+        assert checkpoint.load(folder)["step"] == content["progress"]["steps"] > 0
 
 
 def test_a_signal_to_a_process_ends_its_run_with_a_checkpoint(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from conftest import TINY, only_folder
 from trained import assert_same_end
 
+from rope_lab.train import checkpoint
 from rope_lab.train import run as runs
 
 pytestmark = pytest.mark.torture
@@ -61,5 +62,5 @@ def test_runs_killed_at_random_moments_end_as_if_nothing_had_happened(tmp_path):
 
 def steps_done(out: Path) -> int:
     """The step of the newest checkpoint of the one run in `out`, 0 where there is none yet."""
-    found = [path for folder in out.glob("*") for path in runs.checkpoints(folder)]
+    found = [path for folder in out.glob("*") for path in checkpoint.checkpoints(folder)]
     return max((int(path.name.split("-")[1]) for path in found), default=0)

@@ -19,7 +19,7 @@ from trained import assert_same_end, command, load, metrics_of, raising_signal_a
 from rope_lab import sample
 from rope_lab.identity import NUMERICS
 from rope_lab.text import ConfigError
-from rope_lab.train import config, data, provenance, stop
+from rope_lab.train import checkpoint, config, data, provenance, stop
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
 from rope_lab.train.generate import likeliest
@@ -57,7 +57,7 @@ def test_a_run_records_what_the_contract_says(tiny, tmp_path):
     assert content["run_id"] in folder.name
     assert content["recipe_id"]
     assert content["config"]["train"]["steps"] == 6
-    assert content["parameters"] == sum(v.numel() for v in runs.load_checkpoint(folder)["model"].values())
+    assert content["parameters"] == sum(v.numel() for v in checkpoint.load(folder)["model"].values())
     assert len(content["samples"]) == 8
     assert content["floor"]["loss"] == 0
     assert content["slices"].keys() == {"answer_position", "index", "suffix_length"}
@@ -79,7 +79,7 @@ def test_a_run_records_what_the_contract_says(tiny, tmp_path):
         assert json.loads(file.metadata()["config"]) == content["config"]
     weights, trained = (
         safetensors.torch.load_file(folder / "weights.safetensors"),
-        runs.load_checkpoint(folder)["model"],
+        checkpoint.load(folder)["model"],
     )
     assert weights.keys() == trained.keys()
     assert all(torch.equal(weight, trained[name]) for name, weight in weights.items())
@@ -108,7 +108,7 @@ def test_the_loop_is_these_few_lines_of_plain_torch(tiny, tmp_path, decay, facto
         losses.append(loss.item())
     assert min(norms) > 0.05
     folder = only_folder(tmp_path / "runs")
-    for name, value in runs.load_checkpoint(folder)["model"].items():
+    for name, value in checkpoint.load(folder)["model"].items():
         torch.testing.assert_close(value, model.state_dict()[name], rtol=0, atol=0)
     records = [record for record in metrics_of(folder) if "train/loss" in record]
     assert [record["step"] for record in records] == [2, 4]
@@ -142,7 +142,7 @@ def test_dropout_drops_in_training_alone_and_anew_at_each_step(tiny, monkeypatch
 def test_evaluation_has_no_influence_on_training(tiny, tmp_path):
     for name, problems in (("few", 3), ("many", 40)):
         run([*tiny, f"out={tmp_path / name}", f"eval.problems={problems}", f"eval.every={problems // 3}"])
-    few, many = (runs.load_checkpoint(only_folder(tmp_path / name))["model"] for name in ("few", "many"))
+    few, many = (checkpoint.load(only_folder(tmp_path / name))["model"] for name in ("few", "many"))
     assert all(torch.equal(value, many[name]) for name, value in few.items())
 
 
@@ -315,7 +315,7 @@ def test_each_signal_has_an_exit_status_of_its_own_also_in_the_last_step(tmp_pat
     assert command([*TINY, "out=runs"], tmp_path).returncode == 128 + number
     folder = only_folder(tmp_path / "runs")
     assert content_of(folder)["status"] == ("interrupted" if step == 3 else "finished")
-    assert runs.load_checkpoint(folder)["step"] == step
+    assert checkpoint.load(folder)["step"] == step
 
 
 @pytest.mark.parametrize("where", ["write_samples", "Run.export", "evaluate_now"])
@@ -388,7 +388,7 @@ def test_a_long_wait_for_an_evaluation_is_cut_by_checkpoints(tiny, tmp_path, mon
     monkeypatch.setattr(train, "update", dying_at(5, train.update))
     with pytest.raises(ArithmeticError):
         run([*tiny, "eval.every=1000"])
-    assert runs.load_checkpoint(only_folder(tmp_path / "runs"))["step"] == 5
+    assert checkpoint.load(only_folder(tmp_path / "runs"))["step"] == 5
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles

@@ -26,9 +26,8 @@ from conftest import SCHEMES, only_folder
 from torch.utils._pytree import tree_leaves
 
 from rope_lab.model.positions import Dims, PositionScheme
-from rope_lab.train import config, instantiate, stop
+from rope_lab.train import checkpoint, config, instantiate, stop
 from rope_lab.train import loop as train
-from rope_lab.train import run as runs
 from rope_lab.train.__main__ import command_line
 
 
@@ -70,7 +69,7 @@ def metrics_of(folder: Path) -> list[dict]:
 def assert_same_end(a: Path, b: Path) -> None:
     """Two run folders hold the same metrics and bit-identical weights and optimizer states."""
     assert metrics_of(a) == metrics_of(b)
-    ours, theirs = runs.load_checkpoint(a), runs.load_checkpoint(b)
+    ours, theirs = checkpoint.load(a), checkpoint.load(b)
     assert ours["step"] == theirs["step"]
     for name, value in ours["model"].items():
         assert torch.equal(value, theirs["model"][name]), name

@@ -13,10 +13,10 @@ from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.places import newest_run
 from rope_lab.text import ConfigError, flat, show
-from rope_lab.train import config, data, provenance
+from rope_lab.train import checkpoint, config, data, provenance
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
-from rope_lab.train.run import CODER, WEIGHTS, as_text, load_checkpoint, read
+from rope_lab.train.run import CODER, WEIGHTS, as_text, read
 from tasks.base import Task
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, T
     kept = folder / CODER
     task = config.build_task(cfg, kept.read_bytes().decode() if kept.exists() else None)
     model = build_model(cfg, len(task.alphabet))
-    saved = load_checkpoint(folder)
+    saved = checkpoint.load(folder)
     if saved is None:
         raise ConfigError(f"{folder}: has no checkpoint yet")
     if other := provenance.differences(saved["provenance"], provenance.code(cfg)):

@@ -4,7 +4,6 @@ run.json says what the run is and how it stands, with the digest of metrics.json
 a line a metric record. A checkpoint says how much of metrics.jsonl belongs to it: the rest is cut off at a resume.
 """
 
-import io
 import json
 import logging
 import os
@@ -21,7 +20,8 @@ from rope_lab import files
 from rope_lab.files import digest, read_file
 from rope_lab.places import RESULTS
 from rope_lab.text import ConfigError
-from rope_lab.train import config, provenance
+from rope_lab.train import checkpoint, config, provenance
+from rope_lab.train.checkpoint import OVER
 from rope_lab.train.stop import RunFailed
 from rope_lab.train.tracking import Wandb
 
@@ -31,9 +31,6 @@ METRICS, WEIGHTS, CODER = "metrics.jsonl", "weights.safetensors", "coder.txt"
 PROBES = ("probes.json", "probes.md", "probes.svg")
 OURS = ("run.json", METRICS, WEIGHTS, CODER, *PROBES)  # in a run's folder, beside checkpoints
 FORMAT = 4  # of checkpoints
-CHECKPOINT = "checkpoint-" + 8 * "[0-9]" + "-" + 16 * "[0-9a-f]" + ".pt"  # the step, a digest of the content
-KEPT = 2  # checkpoints: should the newest be damaged, there is one before it
-OVER = "fresh=true starts over"
 BEAT, PATIENCE = 10.0, 60.0  # seconds between two signs of life of a run, and without one until others take over
 
 
@@ -86,7 +83,7 @@ class Run:
         if not self.lock:
             return
         first, *others = (self.folder / name for name in OURS)
-        for path in (first, *checkpoints(self.folder), *others):
+        for path in (first, *checkpoint.checkpoints(self.folder), *others):
             path.unlink(missing_ok=True)
         files.remove_temporary(self.folder)
 
@@ -122,7 +119,7 @@ class Run:
         about = {"format": FORMAT, "step": step, "metrics": {"size": len(lines), "digest": digest(lines)}}
         about |= {name: self.content[name] for name in ("run_id", "provenance")}
         if self.lock:
-            save_checkpoint(self.folder, step, about | state)
+            checkpoint.save(self.folder, step, about | state)
         self.content["checkpoint"] = step
 
     def export(self, weights: dict[str, torch.Tensor], alphabet: str | list[str]) -> None:
@@ -187,50 +184,12 @@ def ended(folder: Path, run_id: str, code: dict[str, Any]) -> dict[str, Any] | N
     return content
 
 
-def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> None:
-    """Write the checkpoint of `step`, then remove all but the newest `KEPT`. Raises OSError; the others then stay.
-
-    Other checkpoints of this and later steps go too: they were damaged, or they would have been resumed.
-    """
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    content = buffer.getbuffer()
-    begin = f"checkpoint-{step:08d}-"
-    path = folder / f"{begin}{digest(content)}.pt"
-    files.write_whole(path, content)
-    paths = checkpoints(folder)
-    earlier = [other for other in paths if other.name < begin]
-    for other in {*paths} - {path, *earlier[: KEPT - 1]}:
-        other.unlink()
-
-
-def load_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """The newest whole checkpoint, on the CPU; None if there are none; warns of each damaged one passed over.
-
-    No code in it ever runs. Raises OSError, and ConfigError if all are damaged.
-    """
-    paths = checkpoints(folder)
-    for path in paths:
-        content = path.read_bytes()
-        if path.stem.endswith(digest(content)):
-            return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        log.warning("%s is damaged and passed over: its content does not match the digest in its name", path)
-    if paths:
-        raise ConfigError(f"{folder}: all of its {len(paths)} checkpoints are damaged; {OVER}")
-    return None
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoint files of a run, newest first; links are left out."""
-    return sorted((p for p in folder.glob(CHECKPOINT) if p.is_file() and not p.is_symlink()), reverse=True)
-
-
 def last(folder: Path, run_id: str, version: int, code: dict[str, Any] | None) -> dict[str, Any] | None:
     """The newest whole checkpoint of a run, with its metric records and run.json's provenance; None if there are none.
 
     Raises ConfigError if none can be trusted, or it is of another run, task `version` or code than `code`, if given.
     """
-    before, saved = read(folder), load_checkpoint(folder)
+    before, saved = read(folder), checkpoint.load(folder)
     if saved is None:
         if before and before["checkpoint"]:
             raise ConfigError(f"{folder}: its checkpoints are gone: {OVER}")

@@ -1,0 +1,56 @@
+"""Checkpoints: files in a run's folder, each named by its step and the digest of its content."""
+
+import io
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rope_lab import files
+from rope_lab.files import digest
+from rope_lab.text import ConfigError
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT = "checkpoint-" + 8 * "[0-9]" + "-" + 16 * "[0-9a-f]" + ".pt"  # the step, a digest of the content
+KEPT = 2  # should the newest be damaged, there is one before it
+OVER = "fresh=true starts over"
+
+
+def save(folder: Path, step: int, state: dict[str, Any]) -> None:
+    """Write the checkpoint of `step`, then remove all but the newest `KEPT`. Raises OSError; the others then stay.
+
+    Other checkpoints of this and later steps go too: they were damaged, or they would have been resumed.
+    """
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    content = buffer.getbuffer()
+    begin = f"checkpoint-{step:08d}-"
+    path = folder / f"{begin}{digest(content)}.pt"
+    files.write_whole(path, content)
+    paths = checkpoints(folder)
+    earlier = [other for other in paths if other.name < begin]
+    for other in {*paths} - {path, *earlier[: KEPT - 1]}:
+        other.unlink()
+
+
+def load(folder: Path) -> dict[str, Any] | None:
+    """The newest whole checkpoint, on the CPU; None if there are none; warns of each damaged one passed over.
+
+    No code in it ever runs. Raises OSError, and ConfigError if all are damaged.
+    """
+    paths = checkpoints(folder)
+    for path in paths:
+        content = path.read_bytes()
+        if path.stem.endswith(digest(content)):
+            return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        log.warning("%s is damaged and passed over: its content does not match the digest in its name", path)
+    if paths:
+        raise ConfigError(f"{folder}: all of its {len(paths)} checkpoints are damaged; {OVER}")
+    return None
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoint files of a run, newest first; links are left out."""
+    return sorted((p for p in folder.glob(CHECKPOINT) if p.is_file() and not p.is_symlink()), reverse=True)
