@@ -1,7 +1,4 @@
-"""Trains one run: `python -m rope_lab.train [overrides]`, or with `-m` a sweep of them.
-
-The same command resumes a run that was cut off, and returns at once from one that is finished.
-"""
+"""One run from its settings to its end: begun or resumed, trained, evaluated, saved, recorded."""
 
 import time
 from contextlib import suppress
@@ -61,7 +58,7 @@ def train(cfg: Config, stopping: Stop | None = None, prefix: str = "", since: st
             if fresh:
                 run.clear()
             state = begin(trainer, run, identity)
-            finish(trainer, state, run, stopping, prefix)
+            train_to_end(trainer, state, run, stopping, prefix)
         distributed.agreed(0)  # at a first exit with an error torchrun ends all: the records are written by now
     return run.content
 
@@ -95,7 +92,7 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
     return state
 
 
-def finish(trainer: Trainer, state: State, run: Run, stopping: Stop, prefix: str) -> None:
+def train_to_end(trainer: Trainer, state: State, run: Run, stopping: Stop, prefix: str) -> None:
     """Train from `state` to the end, or to a signal, and record and show how it went. Raises what ends it otherwise."""
     cfg = trainer.cfg
 
