@@ -233,7 +233,7 @@ def table(found: list[Verdict], published: Published) -> Table:
 
 
 def legend(found: list[Verdict], published: Published) -> list[str]:
-    """The words and units of `table`, and planned tests whose runs are to come: a sentence each."""
+    """The words of `table` that are used, its units, and planned tests whose runs are to come: a sentence each."""
     contender, baseline = published.titles
     units = dict.fromkeys(f"{v.title}: {v.metric.unit}" for v in found if v.word != OPEN)
     lines = [
@@ -243,14 +243,14 @@ def legend(found: list[Verdict], published: Published) -> list[str]:
     ]
     if not units:
         return lines
-    words = [
-        f"Gains of {contender} over {baseline}, positive if it is ahead, paired by seed ({'; '.join(units)}).",
-        f"{YES}, {NO}: a planned test is significant in its favour, or against it",
-        f"{AHEAD}, {BEHIND}: significant, but no test was planned",
-    ]
-    if any(v.published for v in found if v.word != OPEN):
-        words += [
-            f"{NO}, without such a test: the interval lies below the published gain (exploratory: below half of it)",
-            f"{CEILING}: no room for half of the published gain, and a loss of that size is excluded",
-        ]
-    return [*words, f"{UNSURE}: none of these", *lines]
+    meanings = {
+        f"{YES}, {NO}: a planned test is significant in its favour, or against it": {YES, NO},
+        f"{AHEAD}, {BEHIND}: significant, but no test was planned": {AHEAD, BEHIND},
+        f"{NO}, without such a test: the interval lies below the published gain (exploratory: below half of it)": {NO},
+        f"{CEILING}: no room for half of the published gain, and a loss of that size is excluded": {CEILING},
+        f"{UNSURE}: none of these": {UNSURE},
+    }
+    used = {v.word for v in found}
+    words = [meaning for meaning, each in meanings.items() if used & each]
+    gains = f"Gains of {contender} over {baseline}, positive if it is ahead, paired by seed ({'; '.join(units)})."
+    return [gains, *words, *lines]
