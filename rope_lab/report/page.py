@@ -48,14 +48,14 @@ def render(folders: list[Folder], every: list[Group], probed: list[Probed], publ
     planned = any(not folder.content.published.compares for folder in folders)
     sections = [(folder, [_section(folder, each, planned) for each in folder.content.shown]) for folder in folders]
     picture = ROOT / "docs" / f"{published.contender}.svg"
-    sizes = [f"{size:.2g}" for size in sorted(run.parameters / 1e6 for g in every for run in g.runs.run)]
+    sizes = [f"{size:.2g}M" for size in sorted(run.parameters / 1e6 for g in every for run in g.runs.run)]
     attention = [asdict(p.attention) for p in probed if p.attention]
     data = {"sections": [section["data"] for _, each in sections for section in each], "probed": attention}
     context = {
         "contender": contender,
         "baseline": baseline,
         "box": advice.section(every, found, outcomes, published),
-        "about": f"{len(sizes):,} runs of models of {' to '.join(dict.fromkeys([sizes[0], sizes[-1]]))}M parameters",
+        "about": f"{len(sizes):,} runs of models of {' to '.join(dict.fromkeys([sizes[0], sizes[-1]]))} parameters",
         "picture": base64.b64encode(picture.read_bytes()).decode() if picture.is_file() else "",
         "answers": [(v.word, f"{v.title}, {v.scale}: {v.gain_text} {v.metric.unit}") for v in found[:3]],
         "planned": planned,
