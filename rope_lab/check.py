@@ -42,6 +42,7 @@ def checks(cfg: Config, group: str) -> dict[str, Callable[[], str | None]]:
         "hooks": lambda: hooks(type(config.build_position(cfg, dims))),
         "causality": lambda: causality(model_of(cfg)),
         "KV cache": lambda: cached(model_of(cfg), tolerance=1e-6),
+        "positions": lambda: positions(model_of(cfg)),
         "gradients": lambda: gradients(model_of(cfg)),
         "length": lambda: length(model_of(cfg), 2 * T),
     }
@@ -137,6 +138,7 @@ def causality(model: Transformer) -> str | None:
     handle = model.embedding.register_forward_hook(lambda module, given, output: seen.append(output))
     logits = model(TOKENS)
     handle.remove()
+    demand(logits.isfinite().all(), "the logits are not finite")
     for t in (0, T // 2, T - 1):
         (gradient,) = torch.autograd.grad(logits[0, t].square().sum(), seen[0], retain_graph=True)
         reach_BT = gradient.abs().sum(-1)
@@ -157,6 +159,14 @@ def cached(model: Transformer, tolerance: float = 1e-12) -> None:
         off = (model(tokens[:, begin:end], cache=cache) - full[:, begin:end]).abs().max().item()
         said = f"with a KV cache the logits at position {begin} differ by {off:.1e} from those of a full pass"
         demand(off <= tolerance, f"{said}: must treat each token by its `at` alone, or keep in the cache what it needs")
+
+
+@torch.no_grad()
+def positions(model: Transformer) -> str | None:
+    """Tokens at other positions get other logits; content alone may count too, which is noted."""
+    pos = torch.arange(LENGTH)
+    same = torch.equal(model(TOKENS, pos), model(TOKENS, pos.flip(0)))
+    return "the positions given to the hooks change nothing, as in position=none" if same else None
 
 
 def gradients(model: Transformer) -> None:

@@ -3,6 +3,7 @@
 A line a run: status, steps, the metric that its task is compared by, when its record was written, and folder.
 """
 
+import json
 import time
 from pathlib import Path
 
@@ -27,7 +28,10 @@ def line(folder: Path, written: str, published: Published) -> str:
     name = published.report(content["task"], {*metrics}, {}).metric.name
     if name in metrics:
         value = f"{name.removeprefix('eval/')} {metrics[name]:.{declared(name).digits}f}"
-    steps = f"{content['progress']['steps']:,}/{content['config']['train']['steps']:,}"
+    done = content["progress"]["steps"]
+    if content["status"] == "running" and (lines := (folder / "metrics.jsonl").read_bytes().splitlines()):
+        done = json.loads(lines[-1])["step"]  # run.json is written at the begin and the end
+    steps = f"{done:,}/{content['config']['train']['steps']:,}"
     return COLUMNS(content["status"], steps, value, written, short_path(folder))
 
 
@@ -37,6 +41,8 @@ def main(arguments: list[str] | None = None) -> None:
     folder, published = parser.parse_args(arguments).folder, Published()
     lines = [COLUMNS("status", "steps", "metric", "written", "folder")]
     with errors_as_exit():
+        if not folder.is_dir() and folder != RESULTS / "runs":
+            raise ConfigError(f"{folder}: {'is a file' if folder.exists() else 'no such folder'}")
         paths = {path.parent: path.stat().st_mtime for path in folder.rglob("run.json") if not path.is_symlink()}
         for path, changed in sorted(paths.items(), key=lambda each: -each[1]):
             lines.append(line(path, time.strftime("%Y-%m-%d %H:%M", time.localtime(changed)), published))

@@ -18,11 +18,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     given = parser.parse_args(arguments)
-    folders = [path if path.exists() else RESULTS / "runs" / path for path in given.folders]
+    folders = [path if path.exists() or "/" in str(path) else RESULTS / "runs" / path for path in given.folders]
     with errors_as_exit():
         for folder in folders:
             if folder.is_symlink() or (folder / "run.json").is_symlink() or read(folder) is None:
-                raise ConfigError(f"{folder}: is not a run folder with a readable run.json, or a link")
+                raise ConfigError(f"{short_path(folder)}: is no run's folder; rope-lab list shows those that there are")
         say("\n".join(map(short_path, folders)))
         question = f"delete {len(folders)} run(s) for good? [y/N] "
         if not given.yes and not (sys.stdin.isatty() and input(question).lower() in ("y", "yes")):

@@ -34,7 +34,7 @@ def write(tmp_path, monkeypatch):
 def test_all_of_ours_hold_what_is_asked_of_any(group, name, monkeypatch):
     monkeypatch.setattr(checks, "BATCHES", 40)
     found = found_of(group, name)
-    assert len(found) == {"position": 6, "task": 4}[group]
+    assert len(found) == {"position": 7, "task": 4}[group]
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
@@ -79,6 +79,8 @@ MISTAKES = [  # what a user writes, the check that finds it, words of what it sa
     (HEADS + "qkv.half()", "KV cache", "the logits at position"),
     (BIAS + "torch.zeros(2, 4, len(at_T), len(at_S))", "shapes", "must be [4, 5, 5]"),
     (EMBED + "x + missing", "shapes", "own.py:8: NameError: name 'missing' is not defined"),
+    ("    def embed(self, x, at):\n        assert x is None\n        return x", "shapes", ": AssertionError"),
+    (BIAS + "-(at_T[:, None] - at_S).clamp(min=0).log()[None]", "causality", "the logits are not finite"),
     (EMBED + "x + torch.rand_like(x)", "KV cache", "the logits at position 0 differ"),
     (EMBED + "x + x.mean(1, keepdim=True)", "causality", "position 0 depend on a later token"),
     (ZERO + EMBED + "x + self.w * x.mean(1, True)", "causality", "depend on a later token"),

@@ -88,7 +88,8 @@ def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
     os.utime(folder / "run.json", (0, 0))
     content = json.loads((folder / "run.json").read_text())
     content |= {"status": "running", "task": "substring_by_prefix"}  # whose runs are compared by their loss
-    content["progress"]["steps"] = 2
+    (second / "metrics.jsonl").write_text('{"step": 2}\n')  # how far it is; run.json is of its begin
+    content["progress"]["steps"] = 0
     (second / "run.json").write_bytes(files.as_json(files.sealed(content)))
     listed.main([str(folder.parent)])
     _, newest, oldest = capsys.readouterr().out.splitlines()
@@ -101,8 +102,11 @@ def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
         (second / "run.json").write_text(damaged)
         listed.main([str(folder.parent)])
         assert capsys.readouterr().out.splitlines()[1].startswith("unreadable ")
-    listed.main([str(tmp_path / "nowhere")])
+    (tmp_path / "empty").mkdir()
+    listed.main([str(tmp_path / "empty")])
     assert "there are no runs" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="nowhere: no such folder"):
+        listed.main([str(tmp_path / "nowhere")])
 
 
 def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, capsys):
@@ -110,7 +114,7 @@ def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, ca
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "run.json").write_text("{}")
     for path in ("link", "theirs", folder.name):
-        with pytest.raises(SystemExit, match="is not a run folder"):
+        with pytest.raises(SystemExit, match="is no run's folder"):
             rm.main(["--yes", str(folder), str(tmp_path / path)])
     with pytest.raises(SystemExit, match="nothing was deleted; --yes"):
         rm.main([str(folder)])

@@ -142,7 +142,8 @@ def test_what_breaks_in_training_is_sent_to_the_check(write, tmp_path):
     write("own_i.py", SCHEME + "\n    def heads(self, qkv, at):\n        return qkv[..., :4]\n")
     done = command(["position=own_i.py", *TINY, "out=runs"], tmp_path)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].endswith("rope-lab check position=…")
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("rope-lab check position=own_i.py says more")
 
 
 def test_a_task_that_is_not_whole_says_what_it_lacks(write, tmp_path):

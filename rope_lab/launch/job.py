@@ -9,6 +9,7 @@ from rope_lab.text import ConfigError
 from rope_lab.train import distributed
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
+from rope_lab.train.instantiate import error_line
 from rope_lab.train.loop import train
 from rope_lab.train.stop import RunFailed, Stop
 
@@ -27,9 +28,11 @@ def run(cfg: Config, stopping: Stop, prefix: str = "", since: str = "") -> int:
         print(f"{prefix}{error}", file=sys.stderr)
         return EXIT_BAD_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
     except (Exception, SystemExit) as error:
-        traceback.print_exception(error.with_traceback(error.__traceback__.tb_next))
-        if own := [f"{word.partition('=')[0]}=…" for word in cfg.overrides if ".py" in word]:
-            print(f"to see what is wrong with your own: rope-lab check {' '.join(own)}", file=sys.stderr)
+        if own := [word for word in cfg.overrides if ".py" in word]:
+            said = error_line(error, next(iter(cfg.allowed_packages), None))
+            print(f"{prefix}{said}; rope-lab check {' '.join(own)} says more", file=sys.stderr)
+        else:
+            traceback.print_exception(error.with_traceback(error.__traceback__.tb_next))
         return EXIT_FAILED
     if stopping.caught:
         return 128 + stopping.caught

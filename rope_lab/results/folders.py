@@ -36,7 +36,7 @@ def folders_of_runs(given: list[Path]) -> list[Path]:
             what = "is a file" if folder.is_file() else "there are no runs" if folder.is_dir() else "no such folder"
             run = newest_run(folder)
             near = folder.parent if folder.is_file() else run and run.parent
-            makes = "`rope-lab train` makes one, in results/runs"
+            makes = "name a folder of runs; `rope-lab train` makes one in results/runs"
             raise ConfigError(f"{folder}: {what}; {f'did you mean {near}?' if near and _holds_runs(near) else makes}")
     return folders
 

@@ -118,7 +118,9 @@ def _import_class(target: str) -> Any:
 def check_arguments(group: str, node: dict[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
     """`node` with every argument of its class, typed; so are schemes within it. Raises ConfigError."""
     cls = find_class(group, node, allowed)
-    parameters = {key: each for key, each in inspect.signature(cls).parameters.items() if key != "dims"}
+    parameters = dict(inspect.signature(cls).parameters)
+    if SWAPPED[group.partition(".")[0]] is PositionScheme and not parameters.pop("dims", None):
+        raise ConfigError(f"{group}: __init__ of {cls.__name__} must take dims first (rope_lab.model.hooks.Dims)")
     checked = {"_target_": node["_target_"]}
     given = {key: value for key, value in node.items() if key not in ("_target_", "_partial_") and value != "???"}
     for key in given.keys() - parameters.keys():

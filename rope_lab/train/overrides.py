@@ -110,7 +110,7 @@ def meant(key: str) -> str:
     if within := [name for name in SETTINGS if name.startswith(f"{key}.")]:
         return f"{key} is a group of settings: {', '.join(within)}"
     name, words = _setting(key.replace("/", ".")), key.rpartition(".")[2].replace("_", " ")
-    close = [name] if name else near(key, [*SETTINGS, *GROUPS])
-    close = close or [name for name, help in SETTINGS.items() if " " in words and words in help]
+    meaning = [name for name, help in SETTINGS.items() if " " in words and words in help]
+    close = [name] if name else meaning or near(key, [*SETTINGS, *GROUPS])
     hint = f"did you mean {' or '.join(close[:3])}?" if close else HELP
     return f"there is no such setting; {hint}"
