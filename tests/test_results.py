@@ -114,7 +114,7 @@ def test_where_there_are_no_runs_it_is_said_where_some_are_or_how_to_make_one(tm
     empty.mkdir()
     make_run(runs, "rope", 0, 0.5)
     for folder, said in (
-        (empty, r"empty: there are no runs; `rope-lab train` makes one"),
+        (empty, r"empty: there are no runs; name a folder of runs; `rope-lab train` makes one"),
         (tmp_path / "checkout", rf"checkout: there are no runs; did you mean {re.escape(str(runs))}\?"),
         (runs / "mistyped", rf"mistyped: no such folder; did you mean {re.escape(str(runs))}\?"),
     ):
