@@ -45,7 +45,7 @@ def theirs():
 
 def examples(which: slice) -> SimpleNamespace:
     page = (ROOT / "docs" / "elsewhere.md").read_text()
-    names = {}
+    names = {"__name__": __name__}  # of a module with a source, which transformers reads
     for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL)[which]:
         exec(compile(code, "docs/elsewhere.md", "exec"), names)
     return SimpleNamespace(**names)
