@@ -69,7 +69,7 @@ def check(cfg: Config, group: str) -> Iterator[tuple[str, str, str]]:
 
 
 class Wrong(Exception):
-    """What a check says of a scheme or a task."""
+    """A check failed; the message says how."""
 
 
 def demand(right: object, message: str) -> None:
@@ -257,7 +257,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     groups, kinds = [g for g in ("position", "task") if any(w.startswith(f"{g}=") for w in given.settings)], []
     if not groups:
-        parser.error("name what is to be checked: position=./mine.py or task=./mine.py")
+        parser.error("name a scheme or a task: position=./mine.py or task=./mine.py")
     try:
         cfg = trainer.resolve(config.load(*given.settings))
         for group in groups:

@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> None:
     with errors_as_exit():
         for folder in folders:
             if folder.is_symlink() or (folder / "run.json").is_symlink() or read(folder) is None:
-                raise ConfigError(f"{short_path(folder)}: is no run's folder; rope-lab list shows those that there are")
+                raise ConfigError(f"{short_path(folder)}: is not a run folder; rope-lab list shows all runs")
         say("\n".join(map(short_path, folders)))
         question = f"delete {len(folders)} run(s) for good? [y/N] "
         if not given.yes and not (sys.stdin.isatty() and input(question).lower() in ("y", "yes")):

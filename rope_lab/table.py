@@ -112,7 +112,7 @@ def runs_of(name: str) -> list[list[str]]:
 
 
 def run() -> int:
-    """Run what is missing of the table that the command line names; an exit status. Raises ConfigError."""
+    """Run the missing runs of the table that the command line names; an exit status. Raises ConfigError."""
     about = [__doc__ or "", "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of"]
     about += [f"  {name:<8} {table.about}" for name, path in paths().items() if isinstance(table := load(path), Table)]
     parser = argument_parser("table", "\n".join(about))

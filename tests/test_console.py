@@ -1,4 +1,4 @@
-"""What a run shows: lines on the way, and its end."""
+"""The output of a run: lines on the way, and its end."""
 
 import pytest
 from trained import load, run, stopped_run

@@ -1,4 +1,4 @@
-"""The table of every scheme on every task: what a score is, and which runs it is of."""
+"""The table of schemes and tasks: the definition of a score, and the choice of runs."""
 
 import math
 
@@ -13,10 +13,10 @@ from rope_lab.results.kept import keep
 def test_a_score_is_the_share_right_or_e_to_the_minus_loss_of_three_seeds(tmp_path, capsys):
     ends = {"rope": [0.5, 0.6, 0.7], "roper": [0.8, 0.9, 0.7], "none": [0.1, 0.2]}
     made = [make_row(s, seed, [end] * 2) for s, each in ends.items() for seed, end in enumerate(each)]
-    told = {"task": "substring_by_prefix", "metric": "eval/loss"}
+    prefix_runs = {"task": "substring_by_prefix", "metric": "eval/loss"}
     losses = {"rope": [1.0, 1.2, 1.1], "roper": [0.5, 0.4, 0.6]}
     made += [
-        make_row(s, seed, [end] * 2, run_id=f"p{s}{seed}", **told)
+        make_row(s, seed, [end] * 2, run_id=f"p{s}{seed}", **prefix_runs)
         for s, each in losses.items()
         for seed, end in enumerate(each)
     ]

@@ -86,7 +86,7 @@ def _load(*words: str) -> Config:
 
 
 def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", begin: bool = True) -> int:
-    """Run what has not ended, report on all jobs, and return an exit status: 0 if all have ended.
+    """Run the jobs that have not ended, report on all, and return an exit status: 0 if all have ended.
 
     settings: of the launcher
     begin:    False: only report

@@ -5,14 +5,14 @@ import pandas as pd
 import yaml
 from scipy import stats
 
-from rope_lab.files import read_file, write_whole
+from rope_lab.files import read_file
 from rope_lab.places import RESULTS
 from rope_lab.results.folders import read
 from rope_lab.results.groups import Group, group
 from rope_lab.results.kept import KEPT
 from rope_lab.results.published import Published
 from rope_lab.results.stats import t_interval
-from rope_lab.results.tables import Table, markdown, mean_of
+from rope_lab.results.tables import Table, markdown, mean_of, write_page
 from rope_lab.text import errors_as_exit, say
 
 HEAD = """# Published beside ours
@@ -86,7 +86,7 @@ def main() -> None:
     text = (
         "\n\n".join([*parts, markdown(Table(orders([g for each in groups.values() for g in each], published)))]) + "\n"
     )
-    write_whole(page, text.encode())
+    write_page(page, text)
     say(text)
 
 

@@ -7,17 +7,15 @@ runs in the folders that the studies name. Nothing of a study is tested before i
 import argparse
 import math
 import subprocess
-import sys
 from pathlib import Path
 
-from rope_lab.files import read_file, write_whole
 from rope_lab.results import outcomes
 from rope_lab.results.groups import numbers
 from rope_lab.results.outcomes import Outcome, Result, step_text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import MIXED
 from rope_lab.results.studies import PLAN, Study, called, corrections, parsed
-from rope_lab.results.tables import NONE, Strong, Table, bullets, escaped, markdown
+from rope_lab.results.tables import NONE, Strong, Table, bullets, escaped, markdown, write_page
 from rope_lab.text import ConfigError, errors_as_exit, say
 
 TESTS = {
@@ -139,8 +137,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("plan", nargs="?", type=Path, default=PLAN, metavar="PLAN.yaml")
     path = parser.parse_args(arguments).plan
     page = path.with_suffix(".md")
-    if page.exists() and not read_file(page).startswith(TITLE.encode()):
-        sys.exit(f"{page}: was not written by this command, and stays; give it or the plan another name")
     found, problems = outcomes.read(path)
     problems += unplanned(path, found)
     notes = corrections(path)
@@ -148,7 +144,7 @@ def main(arguments: list[str] | None = None) -> None:
     if problems:
         parts.append("## Problems\n\n" + bullets(map(Strong, problems)))
     text = "\n\n".join([HEAD.rstrip(), *parts]) + "\n"
-    write_whole(page, text.encode())
+    write_page(page, text)
     say(text)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rope_lab.files import make_folder, read_file, write_whole
+from rope_lab.files import make_folder, write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results.figures import WIDTH, rendered, styled
 from rope_lab.results.folders import read
@@ -22,7 +22,7 @@ from rope_lab.results.groups import Group, group, numbers
 from rope_lab.results.kept import KEPT
 from rope_lab.results.published import Published, rank
 from rope_lab.results.stats import t_interval
-from rope_lab.results.tables import NONE, Table, bullets, markdown
+from rope_lab.results.tables import NONE, Table, bullets, markdown, write_page
 from rope_lab.text import argument_parser, errors_as_exit, say
 
 FEWEST = 3  # seeds
@@ -32,6 +32,7 @@ HEAD = """# Scores of schemes on tasks
 
 Written by `rope-lab scores` from all kept runs: {} models. A score is the share of problems right, or e^(−loss) where a
 task is compared by its loss: 1 is perfect in both. Each cell is the mean over seeds with half of its 95% interval.
+
 Columns differ in difficulty, so compare within a column. Colours run from the worst to the best of each column.
 Learning rates are those of the recipes, not searched for each scheme. Intervals here are not paired; [planned
 tests](plan.md) pair runs by seed. In the figure * marks an interval wider than 0.1 to each side.
@@ -41,7 +42,7 @@ tests](plan.md) pair runs by seed. In the figure * marks an interval wider than 
 
 
 def columns(groups: list[Group]) -> list[Group]:
-    """Of each task, the group in which most schemes have enough seeds; of several, the first."""
+    """Of each task, the group in which most schemes have FEWEST seeds; of several, the first."""
     found: dict[str, list[Group]] = {}
     for g in groups:
         if len(scores(g)) > 1:
@@ -51,7 +52,7 @@ def columns(groups: list[Group]) -> list[Group]:
 
 
 def scores(g: Group) -> dict[str, pd.Series]:
-    """The score of each seed of each scheme that has enough of them."""
+    """The score of each seed, of each scheme with at least FEWEST."""
     by_scheme = {scheme: g.of(scheme).value / g.metric.times for scheme in g.schemes}
     kept = {scheme: each for scheme, each in by_scheme.items() if len(each) >= FEWEST}
     return kept if g.metric.share else {scheme: np.exp(-each) for scheme, each in kept.items()}
@@ -121,12 +122,9 @@ def main(arguments: list[str] | None = None) -> None:
     count = sum(len(each) for g in shown for each in scores(g).values())
     origins = [f"{heading(g)}: recipe {g.recipe_id}, seeds {numbers(sorted({*g.finished.seed}))}" for g in shown]
     text = "\n\n".join([HEAD.format(f"{count:,}").rstrip(), markdown(table(shown, published)), bullets(origins)]) + "\n"
-    page = folder / PAGE
-    if page.exists() and not read_file(page).decode(errors="replace").startswith(HEAD.partition("\n")[0]):
-        sys.exit(f"{page}: was not written by this command, and stays; move it away")
+    write_page(folder / PAGE, text)
     make_folder(folder / "figures")
     write_whole(folder / "figures" / MAP, heat_map(shown, published))
-    write_whole(page, text.encode())
     say(text)
 
 

@@ -4,9 +4,11 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from rope_lab.files import read_file, write_whole
 from rope_lab.results.stats import Interval, t_interval
-from rope_lab.text import plain
+from rope_lab.text import ConfigError, plain
 
 # Markdown's own characters within a line, except HTML's: a bracket is one only at the end of a link's text
 ACTIVE = re.compile(r"[\\`*|~$]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
@@ -65,6 +67,14 @@ def markdown(table: Table) -> str:
 
 def bullets(sentences: Iterable[str]) -> str:
     return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
+
+
+def write_page(page: Path, text: str) -> None:
+    """Write a generated page. Raises ConfigError if another page, with another first line, has its name."""
+    title = text.partition("\n")[0].encode()
+    if page.exists() and not read_file(page).startswith(title):
+        raise ConfigError(f"{page}: was not written by this command, and stays; move it away")
+    write_whole(page, text.encode())
 
 
 def number(value: float, digits: int | None) -> str:

@@ -11,7 +11,7 @@ from rope_lab.train.stop import Stop, ignore
 
 
 def command_line(words: list[str] | None = None) -> None:
-    """Does what the command line asks for; of several processes of torchrun the first answers.
+    """Runs the command line; of several processes of torchrun the first answers.
 
     A mistake in it is one line, and the process exits.
     """

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def build_model(cfg: Config, vocabulary: int) -> Transformer:
-    """The model with the initial weights of `cfg.seed`, the same for every scheme but for what a scheme adds."""
+    """The model with the initial weights of `cfg.seed`, the same for every scheme but for the scheme's own."""
     dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=cfg.model.n_layers)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))

@@ -64,7 +64,7 @@ def train(cfg: Config, stopping: Stop | None = None, prefix: str = "", since: st
 
 
 def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
-    """Load the run's last checkpoint, if there is one, and record what the run is. Returns how far it was."""
+    """Load the run's last checkpoint, if there is one, and record the run's description. Returns its progress."""
     cfg, code = trainer.cfg, provenance.code(trainer.cfg)
     start = trainer.states() | {"step": 0, "seconds": 0.0, "losses": [], "records": [], "provenance": None}
     saved = run.lock and runs.last(run.folder, identity.run_id, trainer.task.version, None if cfg.other_code else code)

@@ -1,6 +1,6 @@
 """A run's folder: run.json, metrics.jsonl, checkpoints and final weights, written by one process at a time.
 
-run.json says what the run is and how it stands, with the digest of metrics.jsonl once it has ended; that has
+run.json describes the run and its status, with the digest of metrics.jsonl once it has ended; that has
 a line a metric record. A checkpoint says how much of metrics.jsonl belongs to it: the rest is cut off at a resume.
 """
 
@@ -88,7 +88,7 @@ class Run:
         files.remove_temporary(self.folder)
 
     def begin(self, metrics: list[dict[str, Any]], wandb: config.Wandb, kept: str | None, **content: Any) -> None:
-        """Record that the run is running and what it is; `metrics`: its records so far; `kept`: of its task."""
+        """Record the run's description and that it is running; `metrics`: its records so far; `kept`: of its task."""
         self.metrics = list(metrics)
         self.content = {"status": "running"} | content | {"metrics": {}}
         for record in metrics:

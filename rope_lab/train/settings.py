@@ -55,7 +55,7 @@ class Train:
     beta1: float = about("decay of the mean of gradients", ge=0, lt=1)
     beta2: float = about("decay of the mean of squared gradients", ge=0, lt=1)
     weight_decay: NonNegativeFloat = about("decoupled weight decay")
-    weight_decay_on: Literal["matrices", "all"] = about("matrices: not biases, norms and what a scheme learns")
+    weight_decay_on: Literal["matrices", "all"] = about("matrices: not biases, norms and parameters of schemes")
     warmup: NonNegativeInt = about("steps from 0 to lr")
     decay: Literal["none", "linear", "cosine"] = about("from lr after the warm-up to min_lr at the end")
     min_lr: NonNegativeFloat = about("learning rate at the end of the decay, at most lr")
