@@ -72,6 +72,7 @@ class Task(ABC):
     score:        the grade by which the write-up counts a problem as right
     max_length:   the most tokens of a problem (prompt and completion)
     one_document: a row of text is one document in which everything before counts, not problem after problem
+    crossed:      the attribute by which results at each of eval.lengths are sliced too; empty: none
     token_bytes:  bytes of each token's text, [alphabet]; None: the text is not measured in bytes
     version:      raised when the same generator gives other text or problems: checkpoints of another are refused
     loss_on:      the tokens that the training loss counts: `all`, or those of the `answer`
@@ -86,6 +87,7 @@ class Task(ABC):
     score: str = "accuracy"
     max_length: int
     one_document: bool = False
+    crossed: str = ""
     token_bytes: np.ndarray | None = None
     name: str = ""
     kept: str | None = None

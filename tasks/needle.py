@@ -23,6 +23,8 @@ class Needle(PackedTask):
     The needle's depth, the number of letters before it, is uniform. A haystack is wholly in training or in evaluation.
     """
 
+    crossed = "depth"
+
     def __init__(
         self,
         string_length: int = 64,

@@ -30,4 +30,11 @@ def test_our_order_of_accuracies_is_ranked_against_that_of_published_losses(gain
     assert (float(row["rank correlation of the means"]), row["seeds"]) == (rho, "2")
     assert row["best to worst here"].split(", ")[0 if rho > 0 else -1] == "qk"
     assert checks.orders(group(made[2:], PUBLISHED), PUBLISHED) == []  # RoPE is missing
-    assert "not run" in checks.ours(None, ["rope"])
+    assert "not run" in checks.ours(None, ["rope"], {})
+
+
+def test_errors_are_shown_by_an_attribute_in_the_order_that_is_asked_for():
+    slices = [{"ignored": {"10": (4, right), "80": (4, 0.75)}} for right in (1.0, 0.5)]
+    made = [make_row("rope", seed, [0.0, 0.8], task="flip_flop", slices=each) for seed, each in enumerate(slices)]
+    (found,) = group(made, PUBLISHED)
+    assert checks.ours(found, ["rope"], {"ignored": [80, 10]}) == "RoPE 25.00, 25.00 (n=2) % wrong"

@@ -17,6 +17,7 @@ GOLDEN = {  # of the first three training batches of seed 0; of eight held-out r
     ("arithmetic_addition", "reduced"): ("a97d19690ab3f14f", "71b50faee975a2da"),
     ("copy_string", "length"): ("611558e726c4bf62", "ac543eb67cc1f3ac"),
     ("copy_string", "quick"): ("611558e726c4bf62", "ac543eb67cc1f3ac"),
+    ("flip_flop", "paper"): ("f65ee8ad1ea3b22b", "bd504df89c27f02c"),
     ("flip_flop", "quick"): ("04f998b8ca17e6f0", "bd504df89c27f02c"),
     ("indirect_indexing", "quick"): ("893eb15f6c6333f7", "af7b859dc45ecf72"),
     ("mqar", "paper"): ("764e89b5f9788b44", "03b849b13e029493"),

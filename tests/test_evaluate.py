@@ -16,6 +16,7 @@ from rope_lab.train import config, data
 from rope_lab.train.evaluate import by_length, evaluate, exact_matches, grade
 from rope_lab.train.generate import generate
 from tasks.arithmetic_addition import ArithmeticAddition
+from tasks.needle import Needle
 from tasks.substring_by_index import SubstringByIndex
 from tasks.substring_by_prefix import SubstringByPrefix
 
@@ -196,10 +197,30 @@ def test_lengths_are_graded_each_by_itself_with_as_many_positions_as_it_takes(mo
     model = Oracle(task, texts, {text: len(text) - 1 for text in texts[:4]})
     as_evaluated = lambda model, cfg, tokens: read.append(tokens) or nullcontext()  # noqa: E731
     monkeypatch.setattr("rope_lab.train.evaluate.as_evaluated", as_evaluated)
-    found = by_length(model, None, longer)
+    found = by_length(model, task, None, longer)
     assert found == {"length": {"3": [10, 0.6], "9": [10, 1.0]}}
     assert read == [max(p.length for p in problems) - 1 for problems in longer.problems.values()]
     assert longer.tokens == max(map(len, texts)) - 1
+
+
+def test_a_crossed_attribute_slices_the_problems_of_each_length(monkeypatch):
+    task = Needle(8, 4, 2)
+    longer = data.longer(task, [6, 12], 40, 2, torch.device("cpu"))
+    texts = [p.prompt + p.completion for problems in longer.problems.values() for p in problems]
+    wrong = texts[3:30:3] + texts[50:60]
+    model = Oracle(task, texts, {text: len(text) - 1 for text in wrong})
+    monkeypatch.setattr("rope_lab.train.evaluate.as_evaluated", lambda *_: nullcontext())
+    found = by_length(model, task, None, longer)
+    assert found.keys() == {"length", "depth_at_6", "depth_at_12"}
+    for n, problems in longer.problems.items():
+        for depth, (count, share) in found[f"depth_at_{n}"].items():
+            there = [
+                p for p in problems if 10 * p.prompt.index(">", 1) - 10 in range(n * int(depth), n * int(depth) + n)
+            ]
+            assert (count, share) == (
+                len(there),
+                pytest.approx(mean(p.prompt + p.completion not in wrong for p in there)),
+            )
 
 
 def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_length_and_the_next():
@@ -207,7 +228,7 @@ def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_lengt
     model, lengths = make_model(task), [20, 40, 70]
     longer = data.longer(task, lengths, 5, 3, torch.device("cpu"))
     assert longer.tokens == 70  # the text's, no problem is quite as long
-    slices = by_length(model, load(), longer)
+    slices = by_length(model, task, load(), longer)
     assert slices["length"].keys() == slices["length_loss"].keys() == {"20", "40", "70"}
     log_probabilities = model(longer.text.inputs_BT).log_softmax(-1)
     for begin, end in pairwise([0, *lengths]):

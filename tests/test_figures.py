@@ -129,3 +129,22 @@ def test_any_numbers_can_be_plotted(seed):
     assert drawn.endswith(b"</svg>\n")
     found = verdicts([only(made)], [], PUBLISHED)
     assert not found or figures.forest(found, "RoPER").endswith(b"</svg>\n")
+
+
+def test_heat_maps_show_a_crossed_attribute_by_length_one_a_scheme():
+    slices = {
+        "length": {"4": (9, 1.0), "8": (9, 0.5)},
+        "depth_at_4": {"0": (5, 1.0)},
+        "depth_at_8": {"0": (5, 0.2), "3": (4, 0.8)},
+    }
+    settings = {"task.string_length": 4}
+    made = [make_row(scheme, 0, [0.0, 0.5, 1.0], task="needle", slices=slices) for scheme in ("rope", "alibi")]
+    made = [replace(run, settings=run.settings | settings) for run in made]
+    found = only(made)
+    _, *maps, _ = figures._lengths(found).axes
+    assert [ax.get_title() for ax in maps] == ["RoPE", "ALiBi"]
+    shown = maps[0].images[0].get_array()
+    assert shown.filled(-1).tolist() == [[1.0, 0.2], [-1, 0.8]]
+    assert maps[0].lines[0].get_xdata() == [0.5, 0.5]  # after the lengths of training
+    assert series.attributes(found)[:2] == ["length", "depth_at_8"]
+    assert "8" in series.by_value(found, "depth_at_8").x

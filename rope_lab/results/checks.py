@@ -30,15 +30,26 @@ def rows(checks: list[dict], groups: dict[str, list[Group]]) -> list[dict[str, s
             "check": check["what"],
             "source": check["source"],
             "published": check["published"],
-            "ours": ours(by_recipe.get((check["recipe"], check["folder"])), check["schemes"]),
+            "ours": ours(
+                by_recipe.get((check["recipe"], check["folder"])), check["schemes"], check.get("wrong_by", {})
+            ),
             "outcome": check["said"],
         }
         for check in checks
     ]
 
 
-def ours(g: Group | None, schemes: list[str]) -> str:
-    """The mean of each scheme, of the seeds that all have; "not run" without runs."""
+def ours(g: Group | None, schemes: list[str], wrong_by: dict[str, list[int]]) -> str:
+    """The mean of each scheme, of the seeds that all have; "not run" without runs.
+
+    wrong_by: an attribute → its values: what is shown instead is the share of problems wrong at each
+    """
+    if g and wrong_by:
+        ((attribute, shown),) = wrong_by.items()
+        means = 100 - 100 * g.slices(attribute).pivot_table("mean", "scheme", "value")[shown]
+        counts = g.finished.scheme.value_counts()
+        cells = (", ".join(f"{mean:.2f}" for mean in means.loc[s]) + f" (n={counts[s]})" for s in schemes)
+        return "; ".join(f"{g.published.title(s)} {cell}" for s, cell in zip(schemes, cells, strict=True)) + " % wrong"
     values = pd.DataFrame({s: g.of(s).value for s in schemes}).dropna() if g else pd.DataFrame()
     if values.empty:
         return "not run"

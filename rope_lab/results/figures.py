@@ -7,10 +7,12 @@ scheme has the same colour in all of them, and files are the same to the byte fo
 import io
 import math
 import warnings
+from bisect import bisect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from textwrap import fill
 
 import matplotlib as mpl
 import numpy as np
@@ -21,7 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from rope_lab.results import series, sweeps
 from rope_lab.results.groups import Group
-from rope_lab.results.metrics import LENGTH, LENGTH_LOSS
+from rope_lab.results.metrics import AT, LENGTH, LENGTH_LOSS
 from rope_lab.results.published import Published
 from rope_lab.results.runs import one_line
 from rope_lab.results.series import Panel
@@ -35,6 +37,7 @@ PUBLISHED = {"marker": "D", "ms": 5, "mfc": "white", "mec": "black", "ls": ""}
 RING = {"marker": "o", "ms": 10, "mfc": "none", "mew": 1.2, "ls": ""}
 MARKERS = {True: "s", False: "o"}  # planned, exploratory
 COLORS = {YES: "#126B3A", AHEAD: "#126B3A", NO: "#9B1C1C", BEHIND: "#9B1C1C"}  # of verdicts; others are grey
+MAPS = 4  # heat maps in a row
 LABEL = 70  # characters of a label
 TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and stands on no logarithmic axis
 FOREST = "verdicts.svg"
@@ -114,9 +117,11 @@ def _curves(group: Group) -> Figure:
 
 
 def _lengths(group: Group) -> Figure:
-    """Problems right, and losses, by length; lengths of training are shaded."""
+    """Problems right, and losses, by length; lengths of training are shaded. Below: heat maps of a crossed attribute."""
     kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
     figure, axes = _panels(len(kinds))
+    if group.crossed:
+        figure, axes = _heat_maps(group)
     for ax, kind in zip(axes, kinds, strict=True):
         panel = series.by_value(group, kind)
         _plot(ax, group.published, panel, marker="o")
@@ -126,6 +131,34 @@ def _lengths(group: Group) -> Figure:
             ax.axvspan(shortest - 0.5, longest + 0.5, color="black", alpha=0.08, lw=0, label="lengths of training")
         ax.set_xlim(0, None)
     return _finished(figure, panel, group)
+
+
+def _heat_maps(group: Group) -> tuple[Figure, list[Axes]]:
+    """Shares of problems right by length and the crossed attribute, a map a scheme; the axes above them are empty.
+
+    A line stands after the longest problems of training.
+    """
+    lengths, every = sorted(group.crossed), pd.concat(map(group.slices, group.crossed.values()), keys=group.crossed)
+    means = every.rename_axis(["length", None]).groupby(["scheme", "value", "length"])["mean"].mean().unstack("length")
+    schemes = [scheme for scheme in group.schemes if scheme in means.index.levels[0]]
+    columns = min(len(schemes), MAPS)
+    rows = math.ceil(len(schemes) / columns)
+    figure = Figure(figsize=(WIDTH, 3.2 + 1.5 * rows), layout="constrained")
+    grid = figure.add_gridspec(1 + rows, columns, height_ratios=[2.2, *[1] * rows])
+    above = figure.add_subplot(grid[0, :])
+    for number, scheme in enumerate(schemes):
+        ax, here = figure.add_subplot(grid[1 + number // columns, number % columns]), means.loc[scheme, lengths]
+        shown = ax.imshow(here, cmap="YlGn", vmin=0, vmax=1, aspect="auto")
+        if group.trained_lengths:
+            ax.axvline(bisect(lengths, group.trained_lengths[1]) - 0.5, color="black", lw=0.8, ls=":")
+        ax.set_title(_label(group.published, scheme), fontsize=7)
+        ax.set_xticks(range(len(lengths)), lengths, rotation=90, fontsize=6)
+        ax.set_yticks(range(len(here))[::3], here.index[::3], fontsize=6)
+        if number % columns == 0:
+            attribute = group.crossed[lengths[0]].partition(AT)[0]
+            ax.set_ylabel(fill(series.title(group, attribute), 20), fontsize=7)
+    figure.colorbar(shown, ax=figure.axes[1:], label="share of problems right", pad=0.01)
+    return figure, [above]
 
 
 def _sweep(sweep: Sweep) -> Figure:
@@ -224,7 +257,7 @@ def _panels(n: int) -> tuple[Figure, list[Axes]]:
 
 def _finished(figure: Figure, panel: Panel, group: Group, title: str = "") -> Figure:
     """With a title, which says how many of all schemes are shown, and a legend below the panels."""
-    handles, labels = figure.axes[-1].get_legend_handles_labels()
+    handles, labels = figure.axes[0].get_legend_handles_labels()
     columns = min(len(labels), max(1, int(WIDTH / (0.45 + 0.06 * max(map(len, labels), default=0)))))
     if labels:
         figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(labels) / columns))

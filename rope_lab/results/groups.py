@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from rope_lab.results.frame import curve, recipe, runs_frame
-from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, Metric
+from rope_lab.results.metrics import AT, LENGTH, LENGTH_LOSS, Metric
 from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold, rank
 from rope_lab.results.runs import Run, one_line
 from rope_lab.results.stats import PairedDifference, paired_difference
@@ -63,6 +64,12 @@ class Group:
             for value, pair in row.run.slices.get(attribute, {}).items()
         ]
         return pd.DataFrame(rows, columns=["scheme", "seed", "value", "count", "mean"])
+
+    @cached_property
+    def crossed(self) -> dict[int, str]:
+        """By each length, the slice of another attribute at that length; empty if the task crosses none."""
+        names = {name for run in self.finished.run for name in run.slices if AT in name}
+        return {int(name.rpartition(AT)[2]): name for name in names}
 
     @property
     def trained_lengths(self) -> tuple[int, int] | None:

@@ -52,6 +52,7 @@ METRICS = (  # a task without a report is compared by the first of them that its
     Metric("eval/score", "problems right of the first 128", higher_is_better=True, digits=2),
 )
 POSITION, LENGTH, LENGTH_LOSS = "answer_position", "length", "length_loss"  # slices
+AT = "_at_"  # within a slice's name: of an attribute, at a length
 LOSS_ATTRIBUTES = {POSITION, LENGTH_LOSS}  # others: shares of problems
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from rope_lab.results.frame import curve
 from rope_lab.results.groups import Group
-from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES, POSITION, Metric
+from rope_lab.results.metrics import AT, LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES, POSITION, Metric
 from rope_lab.results.stats import LEVEL
 
 MANY, BINS = 24, 8  # an attribute with more than so many values is plotted in so many bins
@@ -74,9 +74,16 @@ def by_value(group: Group, attribute: str) -> Panel:
     rows = [(r.scheme, r.seed, r.value, r.mean - below.get(r.value, 0), True) for r in shown.itertuples()]
     log = above_floor(group, attribute)
     unit = "share of problems right" if share else "nats above the Bayes-optimal loss" if log else group.metric.unit
-    name = group.report.attributes.get(attribute) or group.published.attributes.get(attribute, attribute)
+    name = title(group, attribute)
     x = group.report.length["title"] if is_length else name
     return Panel(points_frame(rows), f"By {x}", x, unit, log, 1 if share else np.inf)
+
+
+def title(group: Group, attribute: str) -> str:
+    """The attribute on an axis: `percent of instructions that are ignored`; of a crossed one with the length."""
+    name, _, length = attribute.partition(AT)
+    title = group.report.attributes.get(name) or group.published.attributes.get(name, name)
+    return f"{title}; {group.report.length['title']}: {length}" if length else title
 
 
 def points_frame(rows: Iterable[tuple]) -> pd.DataFrame:
@@ -111,10 +118,11 @@ def attributes(group: Group) -> list[str]:
     """The attributes of the problems to plot, lengths first; answer position only of losses or above a floor."""
     lengths = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
     recorded = next((list(run.slices) for run in group.finished.run if run.slices), [])
-    omitted = {LENGTH, LENGTH_LOSS, *group.report.mirrors}
+    omitted = {LENGTH, LENGTH_LOSS, *group.report.mirrors, *group.crossed.values()}
     if group.metric.share and not group.floor:
         omitted.add(POSITION)
-    return lengths + [attribute for attribute in recorded if attribute not in omitted]
+    longest = [group.crossed[max(group.crossed)]] if group.crossed else []
+    return lengths + longest + [attribute for attribute in recorded if attribute not in omitted]
 
 
 def above_floor(group: Group, attribute: str) -> bool:

@@ -118,17 +118,21 @@ def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int)
     return grades
 
 
-def by_length(model: Transformer, cfg: Config, longer: data.Longer) -> dict[str, dict[str, list[float]]]:
+def by_length(model: Transformer, task: Task, cfg: Config, longer: data.Longer) -> dict[str, dict[str, list[float]]]:
     """Accuracy and loss at eval.lengths, as slices.
 
     length:      for each length [number of problems, accuracy], if problems are graded
+    depth_at_64: the same of problems of length 64 for each depth, if that is the attribute that the task crosses
     length_loss: for each length [number of tokens between the length before and this one, their mean loss in nats above
                  the Bayes-optimal one], if there is text of such a length
     """
     slices: dict[str, dict[str, list[float]]] = {"length": {}} if any(longer.problems.values()) else {}
     for n, problems in longer.problems.items() if slices else ():
         with as_evaluated(model, cfg, max(p.length - 1 for p in problems)):
-            slices["length"][str(n)] = [len(problems), float(np.mean(exact_matches(model, problems)))]
+            right = [float(each) for each in exact_matches(model, problems)]
+        slices["length"][str(n)] = [len(problems), float(np.mean(right))]
+        if task.crossed:
+            slices[f"{task.crossed}_at_{n}"] = _means([p.attributes[task.crossed] for p in problems], right)
     if longer.text is not None:
         with as_evaluated(model, cfg, longer.text.inputs_BT.shape[1]):
             nats_N, _, _ = text_losses(model, longer.text)

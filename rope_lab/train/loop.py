@@ -106,7 +106,7 @@ def train_to_end(trainer: Trainer, state: State, run: Run, stopping: Stop, prefi
             end("interrupted")
         else:
             slices = (evaluation or evaluate_now(trainer, at_end=True)).slices
-            slices |= by_length(trainer.model, cfg, trainer.longer)
+            slices |= by_length(trainer.model, trainer.task, cfg, trainer.longer)
             run.export(trainer.model.state_dict(), trainer.task.alphabet)
             end("finished", slices=slices, samples=write_samples(trainer))
     except Diverged as error:
