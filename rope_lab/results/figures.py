@@ -117,7 +117,7 @@ def _curves(group: Group) -> Figure:
 
 
 def _lengths(group: Group) -> Figure:
-    """Problems right, and losses, by length; lengths of training are shaded. Below: heat maps of a crossed attribute."""
+    """Problems right, and losses, by length; training lengths are shaded. Below: heat maps of a crossed attribute."""
     kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
     figure, axes = _panels(len(kinds))
     if group.crossed:
