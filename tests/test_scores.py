@@ -1,6 +1,7 @@
 """The table of schemes and tasks: the definition of a score, and the choice of runs."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from builders import PUBLISHED, make_row, table_rows
@@ -34,7 +35,32 @@ def test_of_two_recipes_the_one_of_most_schemes_is_shown():
     made = [make_row(s, seed, [0.5, 0.5]) for s in ("rope", "roper") for seed in range(3)]
     more = [make_row(s, seed, [0.7, 0.7], recipe_id="b") for s in ("rope", "roper", "none") for seed in range(3)]
     (shown,) = scores.columns(group([*made, *more], PUBLISHED))
-    assert set(scores.scores(shown)) == {"rope", "roper", "none"}
+    assert shown.scores.keys() == {"rope", "roper", "none"}
+
+
+def test_each_seed_counts_at_the_rate_that_is_best_on_the_others():
+    at = {1e-4: [0.1, 0.1, 0.9], 2e-4: [0.5, 0.6, 0.2], 4e-4: [0.3, 0.3, 0.3]}
+    made = [
+        make_row(
+            "rope",
+            seed,
+            [end] * 2,
+            recipe_id=f"r{1e4 * lr:.0f}",
+            run_id=f"{1e4 * lr:.0f}-{seed}",
+            settings={"train.lr": lr},
+        )
+        for lr, ends in at.items()
+        for seed, end in enumerate(ends)
+    ]
+    usual = [make_row("none", seed, [0.2] * 2, recipe_id="r2", settings={"train.lr": 2e-4}) for seed in range(3)]
+    elsewhere = [replace(run, recipe_id="other", settings=run.settings | {"train.steps": 9}) for run in made]
+    (shown,) = scores.columns(group([*made, *usual, *elsewhere], PUBLISHED))
+    assert shown.searched == {"rope"}
+    # without seed 0 the best is the first rate, without seed 1 too, without seed 2 the second
+    assert list(shown.scores["rope"]) == [0.1, 0.1, 0.2]
+    assert list(shown.scores["none"]) == [0.2] * 3
+    (shown,) = scores.columns(group([*made[:6], *usual], PUBLISHED))
+    assert shown.searched == set()
 
 
 def test_without_three_seeds_of_two_schemes_it_is_one_line(tmp_path):

@@ -2,13 +2,16 @@
 
 A score is the share of problems right; on a task that is compared by its loss, e^(−loss), the geometric mean of the
 probabilities that a model gives to the right tokens. Each task's column is the recipe under which most schemes were
-run, of all kept runs; schemes with fewer than three seeds are left out.
+run, of all kept runs; schemes with fewer than three seeds are left out. If a scheme was also run at half and at double
+the recipe's learning rate, each seed counts at the one of the three that is best on the other seeds.
 """
 
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,6 +29,7 @@ from rope_lab.results.tables import NONE, Table, bullets, markdown, write_page
 from rope_lab.text import argument_parser, errors_as_exit, say
 
 FEWEST = 3  # seeds
+RATES = (0.5, 1, 2)  # learning rates, of the recipe's
 WIDE = 0.1  # half an interval: wider ones are marked
 PAGE, MAP = "scores.md", "scores.svg"
 HEAD = """# Scores of schemes on tasks
@@ -34,21 +38,62 @@ Written by `rope-lab scores` from all kept runs: {} models. A score is the share
 task is compared by its loss: 1 is perfect in both. Each cell is the mean over seeds with half of its 95% interval.
 
 Columns differ in difficulty, so compare within a column. Colours run from the worst to the best of each column.
-Learning rates are those of the recipes, not searched for each scheme. Intervals here are not paired; [planned
-tests](plan.md) pair runs by seed. In the figure * marks an interval wider than 0.1 to each side.
+Learning rates are those of the recipes. Where † stands they were searched: each seed counts at the one of half, whole
+and double that rate that is best on the other seeds; `rope-lab table scores` makes the runs that are missing. Intervals
+here are not paired; [planned tests](plan.md) pair runs by seed. In the figure * marks one wider than 0.1 to each side.
 
 ![mean scores of schemes on tasks](figures/scores.svg)
 """
 
 
-def columns(groups: list[Group]) -> list[Group]:
+@dataclass(frozen=True)
+class Column:
+    """A task under one recipe: the score of each seed of each scheme, and the schemes whose rate was searched."""
+
+    group: Group
+    scores: dict[str, pd.Series]
+    searched: set[str]
+
+    @property
+    def title(self) -> str:
+        return f"{self.group.report.title}, {self.group.scale}"
+
+
+def columns(groups: list[Group]) -> list[Column]:
     """Of each task, the group in which most schemes have FEWEST seeds; of several, the first."""
     found: dict[str, list[Group]] = {}
     for g in groups:
         if len(scores(g)) > 1:
             found.setdefault(g.report.title, []).append(g)
     chosen = [max(each, key=lambda g: len(scores(g))) for each in found.values()]
-    return sorted(chosen, key=lambda g: (rank(g.published.tasks, g.task), g.scale))
+    chosen = sorted(chosen, key=lambda g: (rank(g.published.tasks, g.task), g.scale))
+    return [column(g, groups) for g in chosen]
+
+
+def column(g: Group, groups: list[Group]) -> Column:
+    """The scores under a recipe; of schemes that were run at RATES too, at the best."""
+    own, found, at_rate = g.settings["train.lr"], scores(g), {}
+    for each in groups:
+        same = (each.task, each.scale, without_rate(each)) == (g.task, g.scale, without_rate(g))
+        if same and each.settings["train.lr"] / own in RATES:
+            at_rate[each.settings["train.lr"]] = scores(each)
+    searched = {}
+    for scheme in found:
+        rates = [of[scheme] for of in at_rate.values() if scheme in of]
+        if len(rates) == len(RATES):
+            searched[scheme] = at_best_rate(pd.concat(rates, axis=1).dropna())
+    searched = {scheme: values for scheme, values in searched.items() if len(values) >= FEWEST}
+    return Column(g, found | searched, {*searched})
+
+
+def without_rate(g: Group) -> dict[str, Any]:
+    return {key: value for key, value in g.settings.items() if key != "train.lr"}
+
+
+def at_best_rate(table: pd.DataFrame) -> pd.Series:
+    """The score of each seed at the rate with the best mean over the other seeds; a row a seed, a column a rate."""
+    best = {seed: table.drop(seed).mean().argmax() for seed in table.index if len(table) > 1}
+    return pd.Series({seed: table.loc[seed].iloc[at] for seed, at in best.items()})
 
 
 def scores(g: Group) -> dict[str, pd.Series]:
@@ -58,35 +103,36 @@ def scores(g: Group) -> dict[str, pd.Series]:
     return kept if g.metric.share else {scheme: np.exp(-each) for scheme, each in kept.items()}
 
 
-def table(shown: list[Group], published: Published) -> Table:
+def table(shown: list[Column], published: Published) -> Table:
     """A row a scheme and a column a task."""
-    found = {heading(g): scores(g) for g in shown}
     rows = []
     for scheme in schemes(shown, published):
         row = {"scheme": published.title(scheme)}
-        for title, of in found.items():
-            interval = t_interval(of[scheme]) if scheme in of else None
-            row[title] = f"{interval.mean:.3f} ± {interval.high - interval.mean:.3f}" if interval else NONE
+        for each in shown:
+            interval = t_interval(each.scores[scheme]) if scheme in each.scores else None
+            mark = " †" if scheme in each.searched else ""
+            row[each.title] = f"{interval.mean:.3f} ± {interval.high - interval.mean:.3f}{mark}" if interval else NONE
         rows.append(row)
     return Table(rows, "Scores")
 
 
-def heat_map(shown: list[Group], published: Published) -> bytes:
+def heat_map(shown: list[Column], published: Published) -> bytes:
     """The means as SVG, each column coloured from its worst to its best."""
     rows = schemes(shown, published)
-    means = pd.DataFrame({heading(g): pd.Series({s: v.mean() for s, v in scores(g).items()}) for g in shown})
+    means = pd.DataFrame({each.title: pd.Series({s: v.mean() for s, v in each.scores.items()}) for each in shown})
     means = means.reindex(rows)
     with styled():
         figure = Figure(figsize=(WIDTH, 0.2 * len(rows) + 1), layout="constrained")
         ax = figure.subplots()
         spread = (means.max() - means.min()).where(lambda each: each > 0, 1)
         ax.imshow((means - means.min()) / spread, cmap="YlGn", vmin=0, vmax=1.4, aspect="auto")
-        for column, g in enumerate(shown):
-            for scheme, values in scores(g).items():
+        for place, each in enumerate(shown):
+            for scheme, values in each.scores.items():
                 if scheme in rows:
                     cell = t_interval(values)
-                    text = f"{cell.mean:.3f}{'*' if cell.high - cell.mean > WIDE else ''}"
-                    ax.text(column, rows.index(scheme), text, ha="center", va="center", fontsize=7)
+                    marks = "*" * (cell.high - cell.mean > WIDE) + "†" * (scheme in each.searched)
+                    text = f"{cell.mean:.3f}{marks}"
+                    ax.text(place, rows.index(scheme), text, ha="center", va="center", fontsize=7)
         ax.xaxis.tick_top()
         ax.set_xticks(range(means.shape[1]), [fill(title, 18) for title in means], fontsize=7)
         ax.set_yticks(range(len(rows)), map(published.title, rows), fontsize=7)
@@ -95,13 +141,9 @@ def heat_map(shown: list[Group], published: Published) -> bytes:
         return rendered(figure)
 
 
-def heading(g: Group) -> str:
-    return f"{g.report.title}, {g.scale}"
-
-
-def schemes(shown: list[Group], published: Published) -> list[str]:
+def schemes(shown: list[Column], published: Published) -> list[str]:
     """Those with a score in two columns, or in the only one; variants without a title of their own are left out."""
-    count = Counter(scheme for g in shown for scheme in scores(g))
+    count = Counter(scheme for each in shown for scheme in each.scores)
     every = [
         scheme
         for scheme in count
@@ -119,8 +161,11 @@ def main(arguments: list[str] | None = None) -> None:
     shown = columns(group(list(runs.values()), published))
     if not shown:
         sys.exit(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
-    count = sum(len(each) for g in shown for each in scores(g).values())
-    origins = [f"{heading(g)}: recipe {g.recipe_id}, seeds {numbers(sorted({*g.finished.seed}))}" for g in shown]
+    count = sum(len(scores) for each in shown for scores in each.scores.values())
+    origins = [
+        f"{each.title}: recipe {each.group.recipe_id}, seeds {numbers(sorted({*each.group.finished.seed}))}"
+        for each in shown
+    ]
     text = "\n\n".join([HEAD.format(f"{count:,}").rstrip(), markdown(table(shown, published)), bullets(origins)]) + "\n"
     write_page(folder / PAGE, text)
     make_folder(folder / "figures")
