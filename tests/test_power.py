@@ -30,7 +30,7 @@ def test_pairs_and_what_is_seen_come_from_the_spread_of_paired_differences(out, 
     assert found["pairs for 20"].startswith(f"{stats.pairs_needed(20, spread, 0.9)} [")
     for n in (4, 12):
         least, chance = stats.detectable(n, spread, 0.9), stats.paired_power(n, 20, spread)
-        assert found[f"{n} see"] == f"{least:.1f} ({chance:.0%})"
+        assert found[f"{n} pairs detect"] == f"{least:.1f} ({chance:.0%})"
 
 
 def test_the_example_of_the_docs_is_what_kept_rows_say(capsys):

@@ -34,8 +34,8 @@ def test_a_score_is_the_share_right_or_e_to_the_minus_loss_of_three_seeds(tmp_pa
 def test_of_two_recipes_the_one_of_most_schemes_is_shown():
     made = [make_row(s, seed, [0.5, 0.5]) for s in ("rope", "roper") for seed in range(3)]
     more = [make_row(s, seed, [0.7, 0.7], recipe_id="b") for s in ("rope", "roper", "none") for seed in range(3)]
-    (shown,) = scores.columns(group([*made, *more], PUBLISHED))
-    assert shown.scores.keys() == {"rope", "roper", "none"}
+    (shown,) = scores.widest(group([*made, *more], PUBLISHED))
+    assert scores.scores(shown).keys() == {"rope", "roper", "none"}
 
 
 def test_each_seed_counts_at_the_rate_that_is_best_on_the_others():
@@ -54,13 +54,14 @@ def test_each_seed_counts_at_the_rate_that_is_best_on_the_others():
     ]
     usual = [make_row("none", seed, [0.2] * 2, recipe_id="r2", settings={"train.lr": 2e-4}) for seed in range(3)]
     elsewhere = [replace(run, recipe_id="other", settings=run.settings | {"train.steps": 9}) for run in made]
-    (shown,) = scores.columns(group([*made, *usual, *elsewhere], PUBLISHED))
+    groups = group([*made, *usual, *elsewhere], PUBLISHED)
+    shown = scores.column(*scores.widest(groups), groups)
     assert shown.searched == {"rope"}
     # without seed 0 the best is the first rate, without seed 1 too, without seed 2 the second
     assert list(shown.scores["rope"]) == [0.1, 0.1, 0.2]
     assert list(shown.scores["none"]) == [0.2] * 3
-    (shown,) = scores.columns(group([*made[:6], *usual], PUBLISHED))
-    assert shown.searched == set()
+    groups = group([*made[:6], *usual], PUBLISHED)
+    assert scores.column(*scores.widest(groups), groups).searched == set()
 
 
 def test_without_three_seeds_of_two_schemes_it_is_one_line(tmp_path):

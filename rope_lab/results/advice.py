@@ -5,7 +5,7 @@ import math
 from rope_lab.results.groups import Group
 from rope_lab.results.outcomes import Outcome
 from rope_lab.results.published import Published
-from rope_lab.results.scores import FEWEST, columns
+from rope_lab.results.scores import FEWEST, widest
 from rope_lab.results.stats import PairedDifference, t_interval
 from rope_lab.results.tables import NONE, Section, Strong, Table, number
 from rope_lab.results.verdicts import LAST, NO, OPEN, YES, Verdict
@@ -76,7 +76,7 @@ def _cost(tasks: list[str], outcomes: list[Outcome], published: Published) -> st
 def best(groups: list[Group], published: Published) -> list[str]:
     """The best scheme of each task, where most schemes were run; a sentence each."""
     lines = []
-    for g in columns(groups):
+    for g in widest(groups):
         means = g.finished.groupby("scheme").value.agg(["mean", "count"])
         means = means[means["count"] >= FEWEST]
         first, *rest = means.sort_values("mean", ascending=not g.metric.higher_is_better, kind="stable").index

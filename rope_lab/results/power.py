@@ -47,9 +47,9 @@ def table(group: Group, found: dict[str, pd.Series], given: Namespace) -> Table:
             best, least, most = (f"{n:,}" if n else "over 10,000" for n in needed)
             row[f"pairs for {given.difference:g}"] = f"{best} [{least}, {most}]"
         for n in sorted(set(given.seeds)):
-            row[f"{n} see"] = f"{detectable(n, spread, given.power):.{digits}f}"
+            row[f"{n} pairs detect"] = f"{detectable(n, spread, given.power):.{digits}f}"
             if given.difference:
-                row[f"{n} see"] += f" ({paired_power(n, given.difference, spread):.0%})"
+                row[f"{n} pairs detect"] += f" ({paired_power(n, given.difference, spread):.0%})"
         rows.append(row)
     return Table(rows, "Power")
 
@@ -59,8 +59,8 @@ def notes(group: Group, found: dict[str, pd.Series], given: Namespace) -> list[s
     title = group.published.title
     chance = f"; in brackets, the power of so many pairs to see {given.difference:g}" if given.difference else ""
     lines = [
-        f"In {group.metric.unit}. n see: the least true difference that n pairs find with power {given.power:g} at "
-        f"{ALPHA:.0%}, two-sided{chance}.",
+        f"In {group.metric.unit}. n pairs detect: the least true difference that they find with power "
+        f"{given.power:g} at {ALPHA:.0%}, two-sided{chance}.",
         "Assumes normal paired differences with the spread of the kept pairs; the brackets are its 95% interval (χ²).",
     ]
     for threshold in group.report.thresholds[:1]:

@@ -59,15 +59,14 @@ class Column:
         return f"{self.group.report.title}, {self.group.scale}"
 
 
-def columns(groups: list[Group]) -> list[Column]:
+def widest(groups: list[Group]) -> list[Group]:
     """Of each task, the group in which most schemes have FEWEST seeds; of several, the first."""
     found: dict[str, list[Group]] = {}
     for g in groups:
         if len(scores(g)) > 1:
             found.setdefault(g.report.title, []).append(g)
     chosen = [max(each, key=lambda g: len(scores(g))) for each in found.values()]
-    chosen = sorted(chosen, key=lambda g: (rank(g.published.tasks, g.task), g.scale))
-    return [column(g, groups) for g in chosen]
+    return sorted(chosen, key=lambda g: (rank(g.published.tasks, g.task), g.scale))
 
 
 def column(g: Group, groups: list[Group]) -> Column:
@@ -158,7 +157,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, metavar="FOLDER", help="default: results")
     folder, published = parser.parse_args(arguments).folder, Published()
     runs = {run.run_id: run for path in sorted(folder.glob(f"**/{KEPT}")) for run in read(path.parent)[0]}
-    shown = columns(group(list(runs.values()), published))
+    groups = group(list(runs.values()), published)
+    shown = [column(g, groups) for g in widest(groups)]
     if not shown:
         sys.exit(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
     count = sum(len(scores) for each in shown for scores in each.scores.values())
