@@ -35,12 +35,13 @@ PAGE, MAP = "scores.md", "scores.svg"
 HEAD = """# Scores of schemes on tasks
 
 Written by `rope-lab scores` from all kept runs: {} models. A score is the share of problems right, or e^(−loss) where a
-task is compared by its loss: 1 is perfect in both. Each cell is the mean over seeds with half of its 95% interval.
+task is compared by its loss: then even the best possible score is below 1. Each cell is the mean over seeds with half of
+its 95% interval, which may leave what is possible.
 
-Columns differ in difficulty, so compare within a column. Colours run from the worst to the best of each column.
-Learning rates are those of the recipes. Where † stands they were searched: each seed counts at the one of half, whole
-and double that rate that is best on the other seeds; `rope-lab table scores` makes the runs that are missing. Intervals
-here are not paired; [planned tests](plan.md) pair runs by seed. In the figure * marks one wider than 0.1 to each side.
+**Compare within a column, and cells with † only with cells with †.** Without it the learning rate is the recipe's. With it
+the rate was searched: of half, whole and double that rate, each seed counts at the one with the best mean over the other
+seeds. `rope-lab table scores` makes runs that are missing. Intervals are not paired; [planned tests](plan.md) pair
+runs by seed. In the figure colours run from the worst to the best of each column, and * marks intervals wider than ±0.1.
 
 ![mean scores of schemes on tasks](figures/scores.svg)
 """
