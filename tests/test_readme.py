@@ -43,6 +43,17 @@ def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
     assert [gains[each] for each in said] == ["yes", "yes", "unsure", "unsure", "unsure"]
 
 
+def test_what_the_readme_says_of_keys_as_values_is_planned():
+    (row,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| If values are"))
+    said = re.findall(r"(0\.\d{3})\D+?\((0\.\d{3}) to (0\.\d{3})\)", row)
+    (study,) = (each for each in outcomes.of_folder(ROOT / "results")[0] if each.study.name == "kv_text")
+    rotated_back, _, separate = (result.difference for result in study.primary)
+    assert said == [
+        tuple(f"{-end:.3f}" for end in (rotated_back.mean, rotated_back.high, rotated_back.low)),
+        tuple(f"{end:.3f}" for end in (separate.mean, separate.low, separate.high)),
+    ]
+
+
 def test_the_planned_outcomes_of_the_results_page_are_those_of_the_plan():
     """Each row in the order of the page: its verdict, difference, interval and p, rounded as they are printed."""
     page = (ROOT / "results" / "README.md").read_text().partition("## Planned\n")[2].partition("\n## ")[0]

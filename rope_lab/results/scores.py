@@ -35,13 +35,13 @@ PAGE, MAP = "scores.md", "scores.svg"
 HEAD = """# Scores of schemes on tasks
 
 Written by `rope-lab scores` from all kept runs: {} models. A score is the share of problems right, or e^(−loss) where a
-task is compared by its loss: then even the best possible score is below 1. Each cell is the mean over seeds with half of
-its 95% interval, which may leave what is possible.
+task is compared by its loss: then even the best possible score is below 1. Each cell is the mean over seeds with half
+of its 95% interval, which may leave what is possible.
 
-**Compare within a column, and cells with † only with cells with †.** Without it the learning rate is the recipe's. With it
-the rate was searched: of half, whole and double that rate, each seed counts at the one with the best mean over the other
-seeds. `rope-lab table scores` makes runs that are missing. Intervals are not paired; [planned tests](plan.md) pair
-runs by seed. In the figure colours run from the worst to the best of each column, and * marks intervals wider than ±0.1.
+**Compare within a column, and cells with † only with cells with †.** Without it the learning rate is the recipe's. With
+it the rate was searched: of half, whole and double that rate, each seed counts at the one with the best mean over the
+other seeds. `rope-lab table scores` makes missing runs. Intervals are not paired; [planned tests](plan.md) pair
+runs by seed. In the figure colours run from the worst to the best of each column; * marks intervals wider than ±0.1.
 
 ![mean scores of schemes on tasks](figures/scores.svg)
 """

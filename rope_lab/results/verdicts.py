@@ -20,7 +20,7 @@ class Verdict:
     """Contender − baseline on one task. Differences are gains: positive if the contender is ahead.
 
     title, metric: of the task, and what was compared, in its unit
-    value:     `last step`, `mean over training` or steps to a value
+    value:     `last step`, `mean over training`, steps to a value or, if rates were searched, `each at its own rate`
     planned:   whether its plan was committed before its first run
     published: the gains of the write-up's versions, in the unit of `metric`; empty without any
     means:     of contender and baseline over the seeds that both have; nan while runs are to come
@@ -147,13 +147,16 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
     family = f"{len(study.primary)} planned tests" if len(study.primary) > 1 else "one planned test"
     for result in outcome.primary or [Result(c, math.nan, "") for c in study.primary]:
         c = result.comparison
-        if set(c.schemes) != set(published.pair):
+        names = tuple(scheme.partition(" train.lr=")[0] for scheme in c.schemes)
+        if set(names) != set(published.pair):
             continue
-        first = c.schemes == published.pair  # the contender is the first of the comparison
+        first = names == published.pair  # the contender is the first of the comparison
         sign = 1 if study.prefers_high(c) == first else -1
         gain, gains = _gain(result.difference, sign), [sign * c.published] if c.published is not None else []
         report = published.report(study.task, {c.metric}, study.settings)
         metric, value = _compared(report, c)
+        if names != c.schemes and value == LAST:
+            value = "each at its own rate"
         means = result.means if first else result.means[::-1]
         if gains and metric is report.metric and value == LAST:  # the plan may round them
             gains = report.published_gains(*published.pair) or gains
