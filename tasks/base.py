@@ -17,7 +17,6 @@ import numpy as np
 from tasks.split import HELD_OUT_SHARE, draw_side
 
 LossOn = Literal["all", "answer"]
-
 BLANK = 0  # in an array of characters: nothing is written here
 MOST = 30_000  # letters or tokens of a problem; answer positions are int16
 

@@ -119,9 +119,7 @@ def _curves(group: Group) -> Figure:
 def _lengths(group: Group) -> Figure:
     """Problems right, and losses, by length; training lengths are shaded. Below: heat maps of a crossed attribute."""
     kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
-    figure, axes = _panels(len(kinds))
-    if group.crossed:
-        figure, axes = _heat_maps(group)
+    figure, axes = _heat_maps(group) if group.crossed and len(kinds) == 1 else _panels(len(kinds))
     for ax, kind in zip(axes, kinds, strict=True):
         panel = series.by_value(group, kind)
         _plot(ax, group.published, panel, marker="o")

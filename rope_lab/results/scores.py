@@ -80,9 +80,9 @@ def column(g: Group, groups: list[Group]) -> Column:
     searched = {}
     for scheme in found:
         rates = [of[scheme] for of in at_rate.values() if scheme in of]
-        if len(rates) == len(RATES):
-            searched[scheme] = at_best_rate(pd.concat(rates, axis=1).dropna())
-    searched = {scheme: values for scheme, values in searched.items() if len(values) >= FEWEST}
+        table = pd.concat(rates, axis=1).dropna()  # the seeds that have every rate
+        if len(rates) == len(RATES) and len(table) >= FEWEST:
+            searched[scheme] = at_best_rate(table)
     return Column(g, found | searched, {*searched})
 
 
@@ -92,7 +92,7 @@ def without_rate(g: Group) -> dict[str, Any]:
 
 def at_best_rate(table: pd.DataFrame) -> pd.Series:
     """The score of each seed at the rate with the best mean over the other seeds; a row a seed, a column a rate."""
-    best = {seed: table.drop(seed).mean().argmax() for seed in table.index if len(table) > 1}
+    best = {seed: table.drop(seed).mean().argmax() for seed in table.index}
     return pd.Series({seed: table.loc[seed].iloc[at] for seed, at in best.items()})
 
 
