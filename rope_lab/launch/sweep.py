@@ -104,7 +104,7 @@ def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", b
             for i in waiting:
                 content = runs.read(folders[i]) or {}
                 contents[i] = {} if jobs[i].cfg.fresh and content == contents[i] else content  # if it was not begun
-        say(summary(jobs, contents, name, FEW if begin else len(jobs)))
+        say(summary(jobs, contents, name, every=not begin))
     if stopping.caught:
         return 128 + stopping.caught
     return 0 if all(content.get("status") in ENDS for content in contents) else EXIT_FAILED
@@ -140,8 +140,8 @@ def _begin(jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop) -> Non
         raise ConfigError(f"{error.filename}: cannot be used ({error.strerror}); set out=FOLDER") from None
 
 
-def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str, most: int) -> str:
-    """How many runs have finished, up to `most` of the others, the means of the finished, and what to do next."""
+def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str, every: bool) -> str:
+    """How many runs have finished, a few of the others or `every`, the means of the finished, and what to do next."""
     others: dict[str, list[str]] = {}  # by status
     rows: dict[str, list[dict[str, float]]] = {}  # metrics of runs that differ in their seed alone
     for job, content in zip(jobs, contents, strict=True):
@@ -156,8 +156,11 @@ def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str, 
         others.setdefault(status.replace("running", "still running, or killed"), []).append(how)
     lines = [f"{name}: {sum(map(len, rows.values()))} of {len(jobs)} runs finished"]
     for status, each in others.items():
-        more = f"; and {len(each) - most} more" if len(each) > most else ""
-        lines.append(f"  {status}: {'; '.join(each[:most])}{more}")
+        if every:
+            lines.append("\n    ".join([f"  {status}:", *each]))
+            continue
+        more = f"; and {len(each) - FEW} more" if len(each) > FEW else ""
+        lines.append(f"  {status}: {'; '.join(each[:FEW])}{more}")
     for row, its in rows.items():
         line = f"  {row:<{max(map(len, rows))}}  {len(its)} run{'s' * (len(its) > 1)}"
         for key, (title, form) in SHOWN.items():
