@@ -1,12 +1,13 @@
 """Published beside ours: results/checks.md, from checks.yaml and all kept runs."""
 
-import numpy as np
 import pandas as pd
 import yaml
+from matplotlib.figure import Figure
 from scipy import stats
 
-from rope_lab.files import read_file
+from rope_lab.files import make_folder, read_file, write_whole
 from rope_lab.places import RESULTS
+from rope_lab.results.figures import WIDTH, rendered, styled
 from rope_lab.results.folders import read
 from rope_lab.results.groups import Group, group
 from rope_lab.results.kept import KEPT
@@ -20,6 +21,13 @@ HEAD = """# Published beside ours
 Written by `make figures` from [checks.yaml](checks.yaml) and kept runs. Square brackets: 95% interval over seeds; round
 ones: the range. Of two schemes, the seeds that both have.
 """
+ROTATED = """## Which of q, k, v (queries, keys, values) and o (the output) are rotated
+
+{}: best to worst {}. On Index the best lie within a problem of 128.
+
+![our means and seeds over published losses, better is lower](figures/rotations.svg)
+"""
+FIGURE = "rotations.svg"
 
 
 def rows(checks: list[dict], groups: dict[str, list[Group]]) -> list[dict[str, str]]:
@@ -57,29 +65,54 @@ def ours(g: Group | None, schemes: list[str], wrong_by: dict[str, list[int]]) ->
     return f"{'; '.join(means)} {g.metric.unit}"
 
 
-def orders(groups: list[Group], published: Published) -> list[dict[str, str]]:
-    """A row for each group that has all ways of rotating: the rank correlation of our order with the published one."""
-    losses, found = {s: row["loss"] for s, row in published.rotations["loss"].items()}, []
+def rotated(groups: list[Group], published: Published) -> dict[Group, pd.DataFrame]:
+    """The groups that have all published ways: the value of each seed, a column a way, the best published first."""
+    found = {}
     for g in groups:
         values = g.finished.pivot_table(index="seed", columns="scheme", values="value")
-        if losses.keys() <= {*values}:
-            ours = -g.metric.sign * values[list(losses)].dropna()
-            each = [float(stats.spearmanr(row, [*losses.values()]).statistic) for row in ours.to_numpy()]
-            over, mean = t_interval(each), float(stats.spearmanr(ours.mean(), [*losses.values()]).statistic)
-            found.append(
-                {
-                    "task": f"{g.title}, {g.scale}",
-                    "rank correlation of the means": f"{mean:.2f}",
-                    "of one seed, mean [95% interval]": f"{over.mean:.2f} [{over.low:.2f}, {min(over.high, 1):.2f}]",
-                    "seeds": str(over.n),
-                    "best to worst here": ", ".join(np.array(rotated(published))[np.argsort(ours.mean())]),
-                }
-            )
+        if {*published.rotations["loss"]} <= {*values}:
+            ours = values[list(published.rotations["loss"])].dropna()
+            found[g] = ours.set_axis(list(losses(published)), axis=1)
     return found
 
 
-def rotated(published: Published) -> list[str]:
-    return [row["rotated"].replace(", ", "") for row in published.rotations["loss"].values()]
+def losses(published: Published) -> dict[str, float]:
+    """The published loss of each way, `qk`."""
+    return {row["rotated"].replace(", ", ""): row["loss"] for row in published.rotations["loss"].values()}
+
+
+def orders(found: dict[Group, pd.DataFrame], published: Published) -> list[dict[str, str]]:
+    """A row a group: the rank correlation of our order with the published one."""
+    theirs, made = [*losses(published).values()], []
+    for g, values in found.items():
+        ours = -g.metric.sign * values
+        each = [float(stats.spearmanr(row, theirs).statistic) for row in ours.to_numpy()]
+        over, mean = t_interval(each), float(stats.spearmanr(ours.mean(), theirs).statistic)
+        made.append(
+            {
+                "task": f"{g.title}, {g.scale}",
+                "rank correlation of the means": f"{mean:.2f}",
+                "of one seed, mean [95% interval]": f"{over.mean:.2f} [{over.low:.2f}, {min(over.high, 1):.2f}]",
+                "seeds": str(over.n),
+                "best to worst here": ", ".join(ours.mean().sort_values(kind="stable").index),
+            }
+        )
+    return made
+
+
+def figure(found: dict[Group, pd.DataFrame], published: Published) -> bytes:
+    """Each seed of each way, and their mean, over its published loss; a panel a group, better is lower."""
+    theirs = losses(published)
+    with styled():
+        drawn = Figure(figsize=(WIDTH, 2.8), layout="constrained")
+        for ax, (g, values) in zip(drawn.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
+            for way, each in values.items():
+                ax.plot([theirs[way]] * len(each), each, "o", ms=3, mew=0, color="C0", alpha=0.4)
+                ax.plot(theirs[way], each.mean(), "o", ms=5, color="C0")
+                ax.annotate(way, (theirs[way], each.mean()), (5, 3), textcoords="offset points", fontsize=7)
+            ax.set(title=f"{g.title}, {g.scale}", xlabel="published loss", ylabel=g.metric.unit)
+            ax.yaxis.set_inverted(g.metric.sign > 0)
+        return rendered(drawn)
 
 
 @errors_as_exit()
@@ -88,15 +121,14 @@ def main() -> None:
     checks = yaml.safe_load(read_file(RESULTS / "checks.yaml"))
     folders = [path.parent for path in sorted(RESULTS.glob(f"**/{KEPT}"))]
     groups = {folder.relative_to(RESULTS).as_posix(): group(read(folder)[0], published) for folder in folders}
-    order = ", ".join(rotated(published))
+    found = rotated([g for each in groups.values() for g in each], published)
     parts = [HEAD.rstrip(), markdown(Table(rows(checks, groups)))]
-    parts += [
-        "## Which of q, k, v (queries, keys, values) and o (the output) are rotated",
-        f"{published.rotations['source']}: best to worst {order}. On Index the best lie within a problem of 128.",
-    ]
-    text = (
-        "\n\n".join([*parts, markdown(Table(orders([g for each in groups.values() for g in each], published)))]) + "\n"
-    )
+    if found:
+        make_folder(RESULTS / "figures")
+        write_whole(RESULTS / "figures" / FIGURE, figure(found, published))
+        parts += [ROTATED.format(published.rotations["source"], ", ".join(losses(published))).rstrip()]
+        parts += [markdown(Table(orders(found, published)))]
+    text = "\n\n".join(parts) + "\n"
     write_page(page, text)
     say(text)
 
