@@ -1,6 +1,7 @@
-"""Linear layers of float32 on a CPU, by oneDNN: the numbers of `nn.Linear` to rounding.
+"""Linear layers of float32 on a CPU that is not Intel's, by oneDNN: the numbers of `nn.Linear` to rounding.
 
-torch takes MKL there, which needs about twice as long on AMD processors; both are part of torch.
+torch takes MKL there, which needs about twice as long on AMD's processors; both are part of torch. On Intel's MKL is as
+fast, and faster for the gradient of the weights, for which oneDNN's products copy both matrices.
 
 Shape letters: N rows, I features in, O features out.
 """
@@ -9,11 +10,15 @@ import torch
 from torch import Tensor, library, nn
 from torch.autograd.function import once_differentiable
 
-BOTH = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
+from rope_lab.model.device import cpu_name
+
+ONEDNN = (
+    torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available() and not cpu_name().startswith("Intel")
+)
 
 
 class Linear(nn.Linear):
-    """`nn.Linear`, its products taken by oneDNN in float32 on a CPU where torch would take MKL.
+    """`nn.Linear`, its products taken by oneDNN in float32 on a CPU where MKL, which torch would take, is slow.
 
     There torch.func does not see through it, and it has no second derivative.
     """
@@ -21,7 +26,7 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         float32 = x.dtype == self.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
         fits = x.numel() and x.shape[-1:] == self.weight.shape[1:]
-        if BOTH and float32 and fits and x.device.type == "cpu":
+        if ONEDNN and float32 and fits and x.device.type == "cpu":
             return OneDNNLinear.apply(x, self.weight, self.bias)
         return super().forward(x)
 

@@ -8,6 +8,8 @@ import ctypes
 import platform
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -33,6 +35,15 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def cpu_name() -> str:
+    """The processor's name, which begins with that of its maker."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def has_float64(device: torch.device) -> bool:

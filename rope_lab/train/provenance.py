@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from rope_lab.identity import NUMERICS
+from rope_lab.model.device import cpu_name
 from rope_lab.places import IN_CHECKOUT, ROOT
 from rope_lab.train import instantiate
 from rope_lab.train.config import Config
@@ -109,15 +110,6 @@ def hardware(device: torch.device) -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "tf32": {"matmul": backends.cuda.matmul.allow_tf32, "cudnn": backends.cudnn.allow_tf32},
     }
-
-
-def cpu_name() -> str:
-    """The processor's name."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def typed(cfg: Config) -> list[str]:
