@@ -5,6 +5,7 @@ A line a run: status, steps, the metric that its task is compared by, when its r
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from rope_lab.files import read_sealed
@@ -29,8 +30,9 @@ def line(folder: Path, written: str, published: Published) -> str:
     if name in metrics:
         value = f"{name.removeprefix('eval/')} {metrics[name]:.{declared(name).digits}f}"
     done = content["progress"]["steps"]
-    if content["status"] == "running" and (lines := (folder / "metrics.jsonl").read_bytes().splitlines()):
-        done = json.loads(lines[-1])["step"]  # run.json is written at the begin and the end
+    if content["status"] == "running":  # run.json is written at the begin and the end
+        with suppress(OSError, ValueError, LookupError):  # no line, or half of one
+            done = json.loads((folder / "metrics.jsonl").read_bytes().splitlines()[-1])["step"]
     steps = f"{done:,}/{content['config']['train']['steps']:,}"
     return COLUMNS(content["status"], steps, value, written, short_path(folder))
 

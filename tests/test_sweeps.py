@@ -70,6 +70,17 @@ def test_a_grid_of_two_settings_is_a_sweep_for_each_value_of_the_shorter_one():
     assert sorted(held([*of(*star), cell("roper", 0, 0.5, star[0])])) == [("train.batch_size", 2), ("train.lr", 3)]
 
 
+def test_tasks_that_no_report_knows_keep_their_sweeps_apart():
+    made = [
+        make_row(
+            "rope", 0, [0.0, 0.5], task=task, settings={"train.lr": rate}, recipe_id=(ids := f"{task}{i}"), run_id=ids
+        )
+        for task in ("mine", "other")
+        for i, rate in enumerate(RATES)
+    ]
+    assert held(made) == [("train.lr", 3), ("train.lr", 3)]
+
+
 def test_the_best_value_and_what_it_gains_are_paired_by_seed():
     found = only(rates(ENDS))
     assert found.schemes == ["rope", "roper"]

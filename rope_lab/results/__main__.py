@@ -60,6 +60,8 @@ def main(arguments: list[str] | None = None) -> None:
     asks = given.against or given.contender
     if asks and given.keep:
         parser.error("kept runs have pages about RoPER against RoPE; ask --against and --contender without --keep")
+    if given.print and given.keep:
+        parser.error("--keep writes, --print does not: give one of them")
     published = Published().but(compares=not any(map(studies.covers, (out, *folders))))
     if asks and not published.compares:
         sys.exit("planned comparisons are among these runs, and are tested as planned and nowhere else")
@@ -76,6 +78,8 @@ def main(arguments: list[str] | None = None) -> None:
         runs, kept_problems = read(out)
         problems += kept_problems
 
+    if given.csv:
+        write_whole(given.csv, tidy(runs).to_csv(index=False).encode())
     groups = group(runs, published)
     if given.against == against.PARENT:
         say(shown(against.parents(groups)))
@@ -86,8 +90,6 @@ def main(arguments: list[str] | None = None) -> None:
     say(text(content))
     if hint := against.hint(published, groups):
         say(hint)
-    if given.csv:
-        write_whole(given.csv, tidy(runs).to_csv(index=False).encode())
     if given.print or not content.groups:
         return
     if asks and not given.into and is_kept(out):

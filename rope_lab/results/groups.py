@@ -167,7 +167,9 @@ def group(runs: list[Run], published: Published) -> list[Group]:
         report = published.report(first.task, recorded, first.settings, data)
         groups.append(Group(rows, published, report, _variant(rows, table)))
     scales, tasks = published.scales, published.tasks
-    return sorted(groups, key=lambda g: (rank(scales, g.scale), rank(tasks, g.task), g.variant, g.recipe_id))
+    return sorted(
+        groups, key=lambda g: (rank(scales, g.scale), rank(tasks, g.task), g.scale, g.task, g.variant, g.recipe_id)
+    )
 
 
 def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:

@@ -68,10 +68,11 @@ def by_value(group: Group, attribute: str) -> Panel:
     slices, some = group.slices(attribute), next(run for run in group.finished.run if attribute in run.slices)
     is_length, share = attribute in (LENGTH, LENGTH_LOSS), attribute not in LOSS_ATTRIBUTES
     below = {int(value): nats for value, (_, nats) in some.floor.get(attribute, {}).items()}
+    slices = slices.assign(mean=slices["mean"] - slices.value.map(below).fillna(0))
     if not is_length:
         slices = binned(slices, edges({int(value): count for value, (count, _) in some.slices[attribute].items()}))
     shown = slices[slices.scheme.isin(best(group, attribute if is_length else ""))]
-    rows = [(r.scheme, r.seed, r.value, r.mean - below.get(r.value, 0), True) for r in shown.itertuples()]
+    rows = [(r.scheme, r.seed, r.value, r.mean, True) for r in shown.itertuples()]
     log = above_floor(group, attribute)
     unit = "share of problems right" if share else "nats above the Bayes-optimal loss" if log else group.metric.unit
     name = title(group, attribute)

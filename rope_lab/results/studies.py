@@ -148,7 +148,7 @@ def load(path: Path = PLAN) -> list[Study]:
 
 def corrections(path: Path) -> dict[str, str]:
     """Notes on the wording of studies, by their names, outside of them: a study's text must not change."""
-    return OmegaConf.to_container(OmegaConf.load(path)).get("corrections", {})
+    return OmegaConf.to_container(OmegaConf.load(path)).get("corrections") or {}
 
 
 def covers(folder: Path) -> bool:
