@@ -108,9 +108,9 @@ class Published:
         report["title"] += f" ({', '.join(one_line(str(each), LONGEST) for each in names)})" if names else ""
         beside = {
             title: replace(declared(each), name=each, **(shown if declared(each).share else {}))
-            for title, each in report.pop("beside").items()
+            for title, each in report.pop("beside", {}).items()
         }
-        thresholds = [Threshold(**threshold) for threshold in report.pop("thresholds")]
+        thresholds = [Threshold(**threshold) for threshold in report.pop("thresholds", [])]
         metric = replace(declared(name), name=name, **shown)
         return TaskReport(metric=metric, thresholds=thresholds, beside=beside, **report)
 
