@@ -169,23 +169,6 @@ def test_what_is_left_of_a_difference_as_long_after_a_threshold(tmp_path, capsys
     assert re.search(words, shown(capsys, tmp_path))
 
 
-def test_what_turns_stands_beside_what_was_published_of_it(tmp_path, capsys):
-    rotated = {scheme: row["rotated"] for scheme, row in PUBLISHED.rotations["loss"].items()}
-    for number, scheme in enumerate(rotated):
-        name, _, changes = scheme.partition(" ")
-        settings = shipped(name) | {key: int(n) for key, n in re.findall(r"(\w)=(-?\d)", changes)}
-        for seed in range(2 + bool(changes)):  # the plain settings are those of conf/, however few have them
-            make_run(tmp_path, name, seed, number / 10, config__position=settings, name=f"{number}-{seed}")
-    lines = shown(capsys, tmp_path).partition("What is rotated; published: Su (2025")[2].splitlines()
-    rows_shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")][2:11]
-    assert [row[0] for row in rows_shown] == ["q, k", "q, k, v, o", "k", "v, o", "q, k, v", "nothing", "o", "q", "v"]
-    assert [row[1] for row in rows_shown][::4] == ["2.712", "2.783", "2.856"]
-    assert [row[2].split()[0] for row in rows_shown] == [f"{12.8 * number:.1f}" for number in range(9)]
-    (tmp_path / "none-s0-5-0" / "run.json").unlink()
-    (tmp_path / "none-s1-5-1" / "run.json").unlink()
-    assert "What is rotated" not in shown(capsys, tmp_path)
-
-
 @pytest.mark.parametrize(("task", "above"), [("substring_by_prefix", "0.2000"), ("substring_by_index", None)])
 def test_the_loss_above_the_floor(tmp_path, capsys, task, above):
     """(0.5 + 0.4) / 2 − 0.25; of accuracy nothing is above a loss."""

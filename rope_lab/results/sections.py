@@ -1,4 +1,4 @@
-"""The section of a group: its schemes, lengths, rotations and every seed as tables, and sentences on them."""
+"""The section of a group: its schemes, lengths and every seed as tables, and sentences on them."""
 
 import math
 
@@ -25,7 +25,7 @@ def section(group: Group, verdict: Verdict | None) -> Section:
         f"{group.title}, scale {group.scale}",
         [table],
         [*sentences, *map(Strong, group.warnings())],
-        [rotations(group), lengths(group)],
+        [lengths(group)],
         [every_seed(group)],
         ["; ".join([RANGE, WORST, *beside]), *details(group)],
     )
@@ -140,22 +140,6 @@ def every_seed(group: Group) -> Table:
             row[title] = number(other.times * sum(values) / len(values) if values else math.nan, other.digits)
         rows.append(row)
     return Table(rows, "Every seed")
-
-
-def rotations(group: Group) -> Table:
-    """The score by which of q, k, v and the output o are rotated, beside what was published; empty without all runs."""
-    source, losses = group.published.rotations["source"], group.published.rotations["loss"]
-    rows = [
-        {
-            "rotated": row["rotated"],
-            "published": f"{row['loss']:.3f}",
-            f"mean, {group.metric.unit}": mean_of(group.of(scheme).value, group.metric.digits, group.metric.most),
-        }
-        | _thresholds(group, scheme)
-        for scheme, row in losses.items()
-    ]
-    complete = set(losses) <= {*group.finished.scheme}
-    return Table(rows if complete else [], "What is rotated", f"What is rotated; published: {source}.")
 
 
 def lengths(group: Group) -> Table:
