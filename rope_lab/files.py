@@ -67,9 +67,9 @@ def digest(content: bytes | memoryview) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def sealed(content: dict[str, Any]) -> dict[str, Any]:
+def sealed(content: dict[str, Any], version: int = VERSION) -> dict[str, Any]:
     """`content` with its format and a digest, by which `read_sealed` notices a change."""
-    plain = {FORMAT: VERSION} | {key: value for key, value in content.items() if key != DIGEST}
+    plain = {FORMAT: version} | {key: value for key, value in content.items() if key != DIGEST}
     return plain | {DIGEST: digest(json.dumps(plain, allow_nan=False).encode())}
 
 

@@ -162,7 +162,7 @@ def test_what_is_left_of_a_difference_as_long_after_a_threshold(tmp_path, capsys
     (threshold,) = prefix.report.thresholds
     assert prefix.first_steps("rope", threshold).to_dict() == dict.fromkeys(range(3), 60)
     assert prefix.first_steps("roper", threshold).to_dict() == dict.fromkeys(range(3), 40)
-    difference = prefix.difference_since(threshold).difference
+    difference = prefix.difference_since(threshold)
     assert (difference.mean, difference.n) == (pytest.approx(0), 3)
     assert (difference.low, difference.high) == pytest.approx((0, 0), abs=1e-9)  # seed by seed, which end at 0 to 2
     words = r"At the same number of steps after each run reaches training loss 1\.0, .* is [+-]0\.0000 .* over 3 pairs"

@@ -22,9 +22,9 @@ def test_paired_t_against_students_own_data():
     first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
     second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
     paired = stats.paired_difference(second, first)
-    assert paired.difference.mean == pytest.approx(1.58)
+    assert paired.mean == pytest.approx(1.58)
     assert paired.p == pytest.approx(0.00283, abs=5e-5)
-    assert (paired.difference.low, paired.difference.high) == pytest.approx((0.70, 2.46), abs=0.005)
+    assert (paired.low, paired.high) == pytest.approx((0.70, 2.46), abs=0.005)
 
 
 def test_sign_flips_against_fishers_own_data():

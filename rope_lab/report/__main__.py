@@ -20,7 +20,6 @@ from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE, one_line
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
-NEEDS = ("jinja2", "vl_convert")
 INSTALL = "pip install -c constraints.txt -e '.[report]'"
 MADE = b"<!doctype html>\n<!-- made by python -m rope_lab.report"  # how each page begins
 
@@ -36,7 +35,7 @@ def read_probes(folder: Path) -> tuple[list[probes.Probed], list[str]]:
     for path in sorted([*folder.glob("probes.json"), *folder.glob("*/probes.json"), *folder.glob("probes/*.json")]):
         try:
             found.append(probes.read(path))
-        except (OSError, *DAMAGE) as error:
+        except DAMAGE as error:
             problems.append(one_line(f"{path.relative_to(folder)}: holds no probes ({type(error).__name__})"))
     return found, problems
 
@@ -68,8 +67,6 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         from rope_lab.report import page
     except ModuleNotFoundError as error:
-        if error.name not in NEEDS:
-            raise
         sys.exit(f"the report needs {error.name}: {INSTALL}")
     folders = folders_of_runs(given.folders)
     out = checked(given.out or folders[0] / "report.html")

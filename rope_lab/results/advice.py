@@ -6,7 +6,7 @@ from rope_lab.results.groups import Group
 from rope_lab.results.outcomes import Outcome
 from rope_lab.results.published import Published
 from rope_lab.results.scores import FEWEST, widest
-from rope_lab.results.stats import PairedDifference, t_interval
+from rope_lab.results.stats import Interval, t_interval
 from rope_lab.results.tables import NONE, Section, Strong, Table, number
 from rope_lab.results.verdicts import LAST, NO, OPEN, YES, Verdict
 
@@ -91,6 +91,6 @@ def best(groups: list[Group], published: Published) -> list[str]:
     return lines
 
 
-def _apart(found: PairedDifference | None) -> bool:
+def _apart(found: Interval | None) -> bool:
     """Whether the 95% interval of paired differences leaves 0 out; not of fewer than two pairs."""
-    return found is not None and (found.difference.low > 0 or found.difference.high < 0)
+    return found is not None and (found.low > 0 or found.high < 0)

@@ -105,7 +105,7 @@ def _row(group: Group, scheme: str, other: Group, other_scheme: str, here: str) 
         "scheme": group.published.title(scheme),
         "here": here,
         "there → here": " → ".join(number(pairs[name].mean(), metric.digits) for name in ("value_other", "value")),
-        "here − there": signed(d.difference, metric.digits) if d else NONE,
+        "here − there": signed(d, metric.digits) if d else NONE,
         "pairs": str(len(pairs)),
         "unit": f"{metric.unit}, {metric.better} is better",
     }

@@ -5,7 +5,7 @@ import yaml
 from matplotlib.figure import Figure
 from scipy import stats
 
-from rope_lab.files import make_folder, read_file, write_whole
+from rope_lab.files import read_file
 from rope_lab.places import RESULTS
 from rope_lab.results.figures import WIDTH, rendered, styled
 from rope_lab.results.folders import read
@@ -14,7 +14,7 @@ from rope_lab.results.kept import KEPT
 from rope_lab.results.published import Published
 from rope_lab.results.stats import t_interval
 from rope_lab.results.tables import Table, markdown, mean_of, write_page
-from rope_lab.text import errors_as_exit, say
+from rope_lab.text import errors_as_exit
 
 HEAD = """# Published beside ours
 
@@ -117,20 +117,17 @@ def figure(found: dict[Group, pd.DataFrame], published: Published) -> bytes:
 
 @errors_as_exit()
 def main() -> None:
-    published, page = Published(), RESULTS / "checks.md"
+    published, figures = Published(), {}
     checks = yaml.safe_load(read_file(RESULTS / "checks.yaml"))
     folders = [path.parent for path in sorted(RESULTS.glob(f"**/{KEPT}"))]
     groups = {folder.relative_to(RESULTS).as_posix(): group(read(folder)[0], published) for folder in folders}
     found = rotated([g for each in groups.values() for g in each], published)
     parts = [HEAD.rstrip(), markdown(Table(rows(checks, groups)))]
     if found:
-        make_folder(RESULTS / "figures")
-        write_whole(RESULTS / "figures" / FIGURE, figure(found, published))
+        figures[FIGURE] = figure(found, published)
         parts += [ROTATED.format(published.rotations["source"], ", ".join(losses(published))).rstrip()]
         parts += [markdown(Table(orders(found, published)))]
-    text = "\n\n".join(parts) + "\n"
-    write_page(page, text)
-    say(text)
+    write_page(RESULTS / "checks.md", parts, figures)
 
 
 if __name__ == "__main__":

@@ -50,10 +50,7 @@ def read(folder: Path) -> tuple[list[Run], list[str]]:
     if is_kept(folder):
         return read_kept(folder)
     runs, problems = [], []
-    try:
-        within = [folder] if os.path.lexists(folder / "run.json") else sorted(folder.iterdir())
-    except OSError as error:
-        return [], [one_line(f"{folder}: cannot be read ({error.strerror})")]
+    within = [folder] if os.path.lexists(folder / "run.json") else sorted(folder.iterdir())
     folders = [path for path in within if os.path.lexists(path / "run.json") or NAMED.fullmatch(path.name)]
     for path in folders:
         try:

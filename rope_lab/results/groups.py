@@ -11,7 +11,7 @@ from rope_lab.results.frame import curve, recipe, runs_frame
 from rope_lab.results.metrics import AT, LENGTH, LENGTH_LOSS, Metric
 from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold, rank
 from rope_lab.results.runs import Run, one_line
-from rope_lab.results.stats import PairedDifference, paired_difference
+from rope_lab.results.stats import Interval, paired_difference
 from rope_lab.shipped import shipped
 from rope_lab.text import LEAKS, show
 
@@ -48,7 +48,7 @@ class Group:
         by_seed = self.finished.set_index("seed")
         self._by_scheme, self._none = dict(list(by_seed.groupby("scheme"))), by_seed.iloc[:0]
         self.floor = next((run.floor["loss"] for run in runs.run if run.floor), 0.0)
-        self.optimum = self.metric.times * self.floor if self.metric.baseline else 0.0
+        self.optimum = self.metric.times * self.floor if self.metric.name == "eval/loss" else 0.0
         self.length_kind = LENGTH if len(self.slices(LENGTH)) else LENGTH_LOSS
         self.lengths = sorted(self.slices(self.length_kind).value.unique())
 
@@ -83,7 +83,7 @@ class Group:
         """The seeds at which two schemes may be compared; see `paired`."""
         return paired(self.of(scheme), self.of(other))
 
-    def difference(self, pairs: pd.DataFrame) -> PairedDifference | None:
+    def difference(self, pairs: pd.DataFrame) -> Interval | None:
         """The difference of `pairs`, seed by seed; None without a pair."""
         if pairs.empty:
             return None
@@ -94,7 +94,7 @@ class Group:
         """By seed, the first step at which a run reached the threshold, infinite if never; of runs with a curve."""
         return self.of(scheme).run.map(threshold.first_step).astype(float).dropna()
 
-    def difference_since(self, threshold: Threshold) -> PairedDifference | None:
+    def difference_since(self, threshold: Threshold) -> Interval | None:
         """Contender − baseline after as many steps beyond the threshold as both runs of a pair still have.
 
         Interpolated between evaluations; over the pairs of which both runs reached the threshold.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rope_lab.files import digest, read_file, remove_temporary, write_whole
+from rope_lab.files import read_file, remove_temporary, sealed, write_whole
 from rope_lab.results.runs import DAMAGE, VERSION, Run, differing, first_three, from_record, one_line, reason, to_record
 from rope_lab.text import ConfigError
 
@@ -72,8 +72,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _to_line(run: Run) -> bytes:
-    record = {"format": VERSION} | to_record(run)
-    return json.dumps(record | {"digest": digest(json.dumps(record).encode())}, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(sealed(to_record(run), VERSION), separators=(",", ":")).encode() + b"\n"
 
 
 def _from_line(line: bytes) -> Run:
@@ -81,7 +80,7 @@ def _from_line(line: bytes) -> Run:
     record = json.loads(line)
     if record["format"] != VERSION:
         raise ValueError(f"is of format {record['format']}, this program reads format {VERSION}")
-    if record.pop("digest") != digest(json.dumps(record).encode()):
+    if record["digest"] != sealed(record, VERSION)["digest"]:
         named = " ".join(str(record.get(name)) for name in ("task", "scale", "position", "seed"))
         raise ValueError(f"{named} is not what its digest says, so it was edited: restore the line")
     return from_record(record)

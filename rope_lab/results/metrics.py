@@ -12,9 +12,6 @@ class Metric:
     name:     in a record; without a folder, what other metrics' names end with (`accuracy` is of `eval/sum_accuracy`)
     unit:     of a value that was multiplied by `times`
     share:    whether it is a share of problems or tokens, between 0 and 1; charts then span all of it
-    wilson:   whether it is a share of independent problems, so that Wilson's interval holds of one run's value
-    baseline: the name of the Bayes-optimal predictor's value, the `floor` of records; charts then show the excess
-              over it on a logarithmic axis; empty without one
     times, digits: how a value is shown; a task's report in published.yaml may replace them and `unit`
     """
 
@@ -22,8 +19,6 @@ class Metric:
     unit: str
     higher_is_better: bool
     share: bool = False
-    wilson: bool = False
-    baseline: str = ""
     times: float = 1
     digits: int = 4
 
@@ -43,10 +38,10 @@ class Metric:
 
 
 METRICS = (  # a task without a report is compared by the first of them that its runs recorded
-    Metric("eval/accuracy", "share of problems right", higher_is_better=True, share=True, wilson=True, digits=3),
+    Metric("eval/accuracy", "share of problems right", higher_is_better=True, share=True, digits=3),
     Metric("accuracy", "share right", higher_is_better=True, share=True, digits=3),
     Metric("eval/bits_per_byte", "bits per byte", higher_is_better=False),
-    Metric("eval/loss", "nats per token", higher_is_better=False, baseline="Bayes-optimal loss"),
+    Metric("eval/loss", "nats per token", higher_is_better=False),
     Metric("train/loss", "nats per token", higher_is_better=False),
     Metric("train/grad_norm", "norm of the gradient", higher_is_better=False),
     Metric("eval/score", "problems right of the first 128", higher_is_better=True, digits=2),

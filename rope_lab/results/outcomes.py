@@ -186,8 +186,7 @@ def _test(study: Study, found: Runs, c: Comparison) -> Result:
 
 
 def _test_of_values(study: Study, c: Comparison, a: pd.Series, b: pd.Series) -> Result:
-    result, higher = paired_difference(a, b), study.prefers_high(c)
-    d = result.difference
+    d, higher = paired_difference(a, b), study.prefers_high(c)
     text = f"{d.mean:+.4g} [{d.low:+.4g}, {d.high:+.4g}] {c.unit}, {d.n} pairs".replace("  ", " ")
     if c.value == "log_steps":
         text += f": {math.exp(d.mean):.2f} times the steps [{math.exp(d.low):.2f}, {math.exp(d.high):.2f}]"
@@ -195,7 +194,7 @@ def _test_of_values(study: Study, c: Comparison, a: pd.Series, b: pd.Series) -> 
         least = d.low if higher else -d.high  # the least favourable end
         matches = "matches it" if least > -c.margin else "is not shown to match it"
         text += ": beats it" if least > 0 else f": {matches} to within {c.margin:g}"
-    p = result.p if c.test == "t" else math.nan
+    p = d.p if c.test == "t" else math.nan
     if math.isnan(p):  # t has no spread to go by if differences are all alike; of one pair there is no test
-        p = sign_flip_p(result.differences) if d.n > 1 else 1.0
+        p = sign_flip_p(a - b) if d.n > 1 else 1.0
     return Result(c, p, text, d, (a.mean(), b.mean()), d.mean > 0 if higher else d.mean < 0)

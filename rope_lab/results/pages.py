@@ -27,8 +27,6 @@ ALT = {
     "sweep": "final scores against the setting",
 }
 
-Links = dict[Group | Sweep, str]  # the name of the figure of each
-
 
 @dataclass(frozen=True)
 class Content:
@@ -46,11 +44,6 @@ class Content:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         return verdicts_of.verdicts(self.groups, self.outcomes, self.published)
-
-    @property
-    def has_forest(self) -> bool:
-        """Whether there are verdicts enough for a figure."""
-        return sum(verdict.word != OPEN for verdict in self.verdicts) > 2
 
     @cached_property
     def shown(self) -> list[Group | Sweep]:
@@ -93,7 +86,7 @@ def publish(out: Path, content: Content) -> list[Path]:
     made = {page: _sections(content, shown, links) for page, shown in pages.items()}
     files = dict(drawn.values())
     parts = []
-    if content.has_forest:
+    if sum(verdict.word != OPEN for verdict in content.verdicts) > 2:
         files[figures.FOREST] = figures.forest(content.verdicts, content.published.titles[0])
         parts.append(_figure(figures.FOREST))
     parts.append(_verdicts(content) if content.published.compares else PLANNED)
@@ -116,7 +109,7 @@ def _verdicts(content: Content) -> str:
     return _joined([*tables, bullets(verdicts_of.legend(content.verdicts, content.published))])
 
 
-def _sections(content: Content, shown: Sequence[Group | Sweep], links: Links) -> str:
+def _sections(content: Content, shown: Sequence[Group | Sweep], links: dict[Group | Sweep, str]) -> str:
     """The sections of a page: the first open, the others folded below their headings."""
     parts: list[str] = []
     for each in shown:

@@ -4,7 +4,6 @@ A plan is a list of studies, written before their first run. Its outcome is writ
 runs in the folders that the studies name. Nothing of a study is tested before its last run has ended.
 """
 
-import argparse
 import math
 import subprocess
 from pathlib import Path
@@ -16,7 +15,7 @@ from rope_lab.results.published import Published
 from rope_lab.results.runs import MIXED
 from rope_lab.results.studies import PLAN, Study, called, corrections, parsed
 from rope_lab.results.tables import NONE, Strong, Table, bullets, escaped, markdown, write_page
-from rope_lab.text import ConfigError, errors_as_exit, say
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit
 
 TESTS = {
     "t": "paired t test of the mean difference (without any spread: the sign-flip test), with Student's t interval",
@@ -24,8 +23,7 @@ TESTS = {
     "mcnemar": "McNemar's exact test of the seeds that only one of the two solves",
     "sign": "exact sign test of which of a pair is there first; a run that never is, is later than any that is",
 }
-TITLE = "# Planned comparisons and their outcome"
-HEAD = f"""{TITLE}
+HEAD = """# Planned comparisons and their outcome
 
 Written by `rope-lab plan` from [plan.yaml](plan.yaml) and the kept runs that it names. Nothing is
 tested before the last run of a study has ended.
@@ -133,19 +131,16 @@ def _at(path: Path, commit: str) -> list[Study] | None:
 
 @errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="rope-lab plan", description=__doc__)
+    parser = argument_parser("plan", __doc__)
     parser.add_argument("plan", nargs="?", type=Path, default=PLAN, metavar="PLAN.yaml")
     path = parser.parse_args(arguments).plan
-    page = path.with_suffix(".md")
     found, problems = outcomes.read(path)
     problems += unplanned(path, found)
     notes = corrections(path)
     parts = [section(outcome, Published(), notes.get(outcome.study.name, "")) for outcome in found]
     if problems:
         parts.append("## Problems\n\n" + bullets(map(Strong, problems)))
-    text = "\n\n".join([HEAD.rstrip(), *parts]) + "\n"
-    write_page(page, text)
-    say(text)
+    write_page(path.with_suffix(".md"), [HEAD.rstrip(), *parts])
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def rebuild(paths: list[Path]) -> None:
         try:
             write(json.loads(read_file(path)), path.with_suffix(""), drawn=len(paths) == 1)
             found.append(read(path))
-        except (OSError, *DAMAGE) as error:
+        except DAMAGE as error:
             raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {first_line(error)})") from None
     if len(found) > 1 and len({(run.task, run.scale) for run in found}) == 1 and any(run.costs for run in found):
         write_whole(paths[0].with_name(OVERLAY), overlay(found))

@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rope_lab.files import make_folder, write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results.figures import WIDTH, rendered, styled
 from rope_lab.results.folders import read
@@ -26,7 +25,7 @@ from rope_lab.results.kept import KEPT
 from rope_lab.results.published import Published, rank
 from rope_lab.results.stats import t_interval
 from rope_lab.results.tables import NONE, Table, bullets, markdown, write_page
-from rope_lab.text import argument_parser, errors_as_exit, say
+from rope_lab.text import argument_parser, errors_as_exit
 
 FEWEST = 3  # seeds
 RATES = (0.5, 1, 2)  # learning rates, of the recipe's
@@ -167,11 +166,8 @@ def main(arguments: list[str] | None = None) -> None:
         f"{each.title}: recipe {each.group.recipe_id}, seeds {numbers(sorted({*each.group.finished.seed}))}"
         for each in shown
     ]
-    text = "\n\n".join([HEAD.format(f"{count:,}").rstrip(), markdown(table(shown, published)), bullets(origins)]) + "\n"
-    write_page(folder / PAGE, text)
-    make_folder(folder / "figures")
-    write_whole(folder / "figures" / MAP, heat_map(shown, published))
-    say(text)
+    parts = [HEAD.format(f"{count:,}").rstrip(), markdown(table(shown, published)), bullets(origins)]
+    write_page(folder / PAGE, parts, {MAP: heat_map(shown, published)})
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
             row["published"] = " / ".join(versions.get(scheme, [NONE]))
         row[f"mean, {group.metric.unit}"] = mean_of(runs.value, digits, group.metric.most)
         if differences:
-            difference = signed(found[scheme].difference, digits) if scheme in found else NONE
+            difference = signed(found[scheme], digits) if scheme in found else NONE
             row[f"difference from {title(published.baseline)}, {group.metric.better} is better"] = strong_if(
                 p.get(scheme, math.nan) < ALPHA, difference
             )
@@ -63,7 +63,7 @@ def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
         if group.optimum:
             row["above the Bayes-optimal loss"] = number(runs.value.mean() - group.optimum, digits)
         rows.append(row)
-    lines, tested = [], {published.tests(group.scale, each.difference.n) for each in found.values()}
+    lines, tested = [], {published.tests(group.scale, each.n) for each in found.values()}
     if False in tested:
         lines.append(f"with {published.untested[group.scale]} pairs or fewer: estimate and 95% interval, no test")
     if True in tested:
@@ -110,8 +110,8 @@ def _since_thresholds(group: Group) -> list[str]:
     lines = []
     for threshold in group.report.thresholds:
         constant = threshold.since and group.settings.get("train.decay") == "none"
-        if constant and (found := group.difference_since(threshold)):
-            d, digits = found.difference, group.metric.digits
+        if constant and (d := group.difference_since(threshold)):
+            digits = group.metric.digits
             interval = f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})" if d.n > 1 else ""
             lines.append(
                 f"At the same number of steps after each run {threshold.name}, "
@@ -192,7 +192,7 @@ def details(group: Group) -> list[str]:
         lines.append(f"in another set-up: {group.report.elsewhere}")
     if group.floor:
         lines.append(f"Bayes-optimal loss on the held-out text: {group.floor:.4f} nats per counted letter")
-    if metric.wilson and len(group.finished):
+    if metric.name == "eval/accuracy" and len(group.finished):  # a share of independent problems
         intervals = [wilson(round(run.metrics[metric.name] * n), n) for run in group.finished.run]
         half = 100 * max(high - low for low, high in intervals) / 2
         lines.append(f"one model's accuracy on {n} problems is known to ±{half:.1f} points at most (Wilson, 95%)")

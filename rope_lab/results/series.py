@@ -53,7 +53,7 @@ class Panel:
 
 def over_training(group: Group, metric: Metric, schemes: Iterable[str] = ()) -> Panel:
     """A metric against optimizer steps, of `schemes` or of the best; of a loss with a floor, the excess over it."""
-    floor = metric.times * group.floor if metric.baseline and metric.name == group.metric.name else 0.0
+    floor = group.optimum if metric.name == group.metric.name else 0.0
     ended = set(group.finished.run_id)
     rows = []
     for run in group.runs[group.runs.scheme.isin(schemes or best(group))].itertuples():

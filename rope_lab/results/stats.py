@@ -6,7 +6,7 @@ Because the same seed gives every scheme the same initial weights and batches, s
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -23,26 +23,16 @@ ROUNDED = 4e-6
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its 95% interval; from one value there is no interval, and its ends are nan."""
+    """A mean and its 95% interval; from one value there is no interval, and its ends are nan.
+
+    p: of paired differences, that of the paired t test; nan of one pair, untested, or if all are alike but not 0
+    """
 
     mean: float
     low: float
     high: float
     n: int
-
-
-@dataclass(frozen=True)
-class PairedDifference:
-    """A scheme against another over the seeds that both have.
-
-    difference:  scheme − other, with Student's t interval over the seeds
-    p:           of the paired t test; nan of one pair, untested, or if the differences are all alike but not 0
-    differences: of each seed
-    """
-
-    difference: Interval
-    p: float
-    differences: np.ndarray
+    p: float = np.nan
 
 
 def t_interval(values: Sequence[float]) -> Interval:
@@ -54,8 +44,8 @@ def t_interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half, n)
 
 
-def paired_difference(scheme: Sequence[float], other: Sequence[float], tested: bool = True) -> PairedDifference:
-    """Compares two schemes seed by seed: `scheme[i]` and `other[i]` are of the same seed."""
+def paired_difference(scheme: Sequence[float], other: Sequence[float], tested: bool = True) -> Interval:
+    """Scheme − other, seed by seed, with Student's t interval: `scheme[i]` and `other[i]` are of the same seed."""
     differences = np.asarray(scheme, dtype=float) - np.asarray(other, dtype=float)
     p = np.nan
     if len(differences) > 1 and tested:
@@ -63,7 +53,7 @@ def paired_difference(scheme: Sequence[float], other: Sequence[float], tested: b
             p = float(stats.ttest_1samp(differences, 0.0).pvalue)
         elif not differences.any():
             p = 1.0
-    return PairedDifference(t_interval(differences), p, differences)
+    return replace(t_interval(differences), p=p)
 
 
 def sign_flip_p(differences: Sequence[float] | np.ndarray, exact: int = EXACT_PAIRS, samples: int = 2**20) -> float:

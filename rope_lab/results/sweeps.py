@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
@@ -66,24 +65,13 @@ class Sweep:
             return None
         return int(means.idxmax() if self.metric.higher_is_better else means.idxmin())
 
-    @property
-    def lines(self) -> list[tuple[str, str]]:
-        """The rows of its tables: each scheme alone, then, if they are compared, each with the baseline."""
-        baseline = self.published.baseline
-        compared = self.published.compares and baseline in self.schemes
-        alone = [(scheme, "") for scheme in self.schemes]
-        return alone + [(scheme, baseline) for scheme in self.schemes if compared and scheme != baseline]
-
     def cell(self, ours: pd.Series, theirs: pd.Series | None) -> str:
         """A mean, or a difference over the seeds that both have."""
         if theirs is None:
             return mean_of(ours.dropna(), self.metric.digits, self.metric.most)
         pairs = pd.concat([ours, theirs], axis=1, keys=["ours", "theirs"]).dropna()
         digits = self.metric.digits
-        return signed(paired_difference(pairs.ours, pairs.theirs).difference, digits) if len(pairs) else NONE
-
-    def label(self, scheme: str, other: str) -> str:
-        return " − ".join(map(self.published.title, filter(None, (scheme, other))))
+        return signed(paired_difference(pairs.ours, pairs.theirs), digits) if len(pairs) else NONE
 
 
 def find(groups: list[Group]) -> list[Sweep]:
@@ -112,7 +100,8 @@ def _candidates(groups: list[Group]) -> list[tuple[str, dict[Any, Group]]]:
         for same in settings.groupby(rest, sort=False).groups.values():
             values = {_hashable(groups[i].settings.get(setting)): groups[i] for i in same}
             if len(values) >= (2 if all(map(is_number, values)) else FEWEST_WORDS):
-                found.append((setting, {value: values[value] for value in ordered(values)}))
+                ordered = sorted(values, key=lambda v: (0, v, "") if is_number(v) else (1, 0, str(v)))  # words last
+                found.append((setting, {value: values[value] for value in ordered}))
     return found
 
 
@@ -133,16 +122,19 @@ def section(sweep: Sweep) -> Section:
 
 def scores(sweep: Sweep) -> Table:
     """A row a scheme and a column a value: mean and interval; then, if compared, the differences to the baseline."""
-    rows = []
-    for scheme, other in sweep.lines:
-        row = {f"{sweep.setting} =": sweep.label(scheme, other)}
+    published, rows = sweep.published, []
+    compared = published.compares and published.baseline in sweep.schemes
+    others = [scheme for scheme in sweep.schemes if compared and scheme != published.baseline]
+    lines = [*((scheme, "") for scheme in sweep.schemes), *((scheme, published.baseline) for scheme in others)]
+    for scheme, other in lines:
+        row = {f"{sweep.setting} =": " − ".join(map(published.title, filter(None, (scheme, other))))}
         for at, value in enumerate(sweep.values):
             cell = sweep.cell(sweep.scores[scheme][at], sweep.scores[other][at] if other else None)
             if not other and (scheme, at) in sweep.diverged:
                 cell += f", {sweep.diverged[scheme, at]} diverged"
             is_best = not other and at == sweep.best(scheme)
             row[show(value) + (" (recipe)" if at == sweep.recipe else "")] = strong_if(is_best, cell)
-        if sweep.lines[-1][1]:  # schemes are compared
+        if others:
             bests = sweep.best(scheme), sweep.best(other) if other else None
             known = None not in bests
             row[BEST] = sweep.cell(sweep.scores[scheme][bests[0]], sweep.scores[other][bests[1]]) if known else ""
@@ -180,11 +172,6 @@ def panel(sweep: Sweep) -> Panel:
 
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def ordered(values: Iterable[Any]) -> list[Any]:
-    """Distinct values: numbers by size, before words."""
-    return sorted(set(values), key=lambda value: (0, value, "") if is_number(value) else (1, 0, str(value)))
 
 
 def _said_once(sweep: Sweep, lines: dict[Any, list[str]]) -> list[str]:

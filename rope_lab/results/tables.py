@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rope_lab.files import read_file, write_whole
+from rope_lab.files import make_folder, read_file, write_whole
 from rope_lab.results.stats import Interval, t_interval
-from rope_lab.text import ConfigError, plain
+from rope_lab.text import ConfigError, plain, say
 
 # Markdown's own characters within a line, except HTML's: a bracket is one only at the end of a link's text
 ACTIVE = re.compile(r"[\\`*|~$]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
@@ -69,12 +69,19 @@ def bullets(sentences: Iterable[str]) -> str:
     return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
 
 
-def write_page(page: Path, text: str) -> None:
-    """Write a generated page. Raises ConfigError if another page, with another first line, has its name."""
-    title = text.partition("\n")[0].encode()
-    if page.exists() and not read_file(page).startswith(title):
+def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = None) -> None:
+    """Write and print a generated page; its figures go into figures/ beside it, by the names of their files.
+
+    Raises ConfigError if another page, with another first line, has its name.
+    """
+    text = "\n\n".join(parts) + "\n"
+    if page.exists() and not read_file(page).startswith(text.partition("\n")[0].encode()):
         raise ConfigError(f"{page}: was not written by this command, and stays; move it away")
     write_whole(page, text.encode())
+    for name, svg in (figures or {}).items():
+        make_folder(page.parent / "figures")
+        write_whole(page.parent / "figures" / name, svg)
+    say(text)
 
 
 def number(value: float, digits: int | None) -> str:

@@ -98,17 +98,18 @@ def verdicts(groups: list[Group], studies: list[Outcome], published: Published) 
 
 def _exploratory(groups: list[Group]) -> list[Verdict]:
     """Of the groups of one scale; p is corrected for their number."""
+    every = [(g, g.pairs(*g.published.pair)) for g in groups]
+    compared = [(g, pairs, g.difference(pairs)) for g, pairs in every if len(pairs)]
+    corrected, family = family_of([d.p for *_, d in compared], "tasks at this scale", "this task alone")
     found = []
-    for g in groups:
-        pair = g.published.pair
-        pairs = g.pairs(*pair)
-        if pairs.empty:
-            continue
-        difference = g.difference(pairs)
+    for (g, pairs, difference), p in zip(compared, corrected, strict=True):
         means = pairs.value.mean(), pairs.value_other.mean()
-        gain = _gain(difference.difference, g.metric.sign)
-        gains = g.report.published_gains(*pair)
-        runs = int(g.runs.scheme.isin(pair).sum())
+        gain = _gain(difference, g.metric.sign)
+        gains = g.report.published_gains(*g.published.pair)
+        word = _word(gain, gains, means[1], g.metric)
+        if word == UNSURE and p < ALPHA:
+            word = AHEAD if gain.mean > 0 else BEHIND
+        runs = int(g.runs.scheme.isin(g.published.pair).sum())
         found.append(
             Verdict(
                 task=g.task,
@@ -120,19 +121,14 @@ def _exploratory(groups: list[Group]) -> list[Verdict]:
                 published=gains,
                 means=means,
                 gain=gain,
-                p=difference.p,
-                family="",
-                word=_word(gain, gains, means[1], g.metric),
+                p=p,
+                family=family,
+                word=word,
                 runs=(runs, runs),
                 seeds=tuple(pairs.index),
             )
         )
-    corrected, family = family_of([v.p for v in found], "tasks at this scale", "this task alone")
-    judged = []
-    for v, p in zip(found, corrected, strict=True):
-        word = (AHEAD if v.gain.mean > 0 else BEHIND) if v.word == UNSURE and p < ALPHA else v.word
-        judged.append(replace(v, p=p, family=family, word=word))
-    return judged
+    return found
 
 
 def family_of(p: list[float], several: str, one: str) -> tuple[list[float], str]:
