@@ -1,7 +1,7 @@
 """Samples from a trained run: `rope-lab sample FOLDER [PROMPT]`.
 
 With a prompt, the model completes it; without one, it completes a few held-out problems, right and wrong marked.
-`task=NAME` in place of FOLDER shows a task without a run: a few rows of its training text and held-out problems.
+`task=NAME [SETTING=VALUE]` shows a task without a run: a few rows of its training text and held-out problems.
 """
 
 from itertools import groupby
@@ -51,9 +51,9 @@ def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) ->
     return "\n".join([*lines, f"{sum(row['accuracy'] for row in written)} of {n} right"])
 
 
-def show_task(choice: str) -> str:
+def show_task(*words: str) -> str:
     """Rows of training text, answers marked, and held-out problems. Raises ConfigError."""
-    cfg = config.load(choice)
+    cfg = config.load(*words)
     task = config.build_task(cfg)
     lines = ["Training text; the tokens in « » are those of answers, which count in evaluation:", ""]
     with config_errors():
@@ -72,7 +72,9 @@ def show_task(choice: str) -> str:
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("sample", __doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or task=NAME")
-    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="text in the task's alphabet")
+    parser.add_argument(
+        "prompt", nargs="?", metavar="PROMPT", help="text in the task's alphabet, or a setting of the task"
+    )
     parser.add_argument("-n", type=int, default=8, help="how many held-out problems, where no prompt is given")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package or file to import")
     parser.add_argument("--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy")
@@ -83,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("-n and --top-k must be at least 1, and --temperature above 0")
     with errors_as_exit(Diverged):
         if str(given.folder).startswith("task="):
-            say(show_task(str(given.folder)))
+            say(show_task(*filter(None, (str(given.folder), given.prompt))))
             return
         cfg, task, model, content = load_run(given.folder, given.allow)
         say(plain(f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {content['status']}"))

@@ -83,6 +83,8 @@ class RealText(Task):
         part = self.parts[1 if held_out else 0]
         if held_out:
             there = (len(part) - 1) // (length - 1)
+            if there < 1:
+                raise ValueError(f"{length} tokens in a row are more than the {len(part)} of the held-out part")
             begins = (length - 1) * np.unique(np.linspace(0, there - 1, min(rows, there)).astype(int))
         else:
             begins = rng.integers(len(part) - self.context - length + 1, size=rows)

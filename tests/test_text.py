@@ -256,6 +256,12 @@ def test_a_corpus_that_cannot_be_used_is_named_in_one_line(name, tmp_path):
     assert "\n" not in str(refused.value)
 
 
+def test_a_held_out_part_shorter_than_a_row_is_answered(written):
+    settings = [f"task.path={written}", "task.context=32", "train.seq_len=8000"]
+    with pytest.raises(ConfigError, match="8001 tokens in a row are more than the"):
+        build(resolve(config.load("task=text", *TINY, *settings)))
+
+
 def test_byte_pairs_without_their_package_are_answered(written, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ConfigError, match="needs the package tokenizers"):

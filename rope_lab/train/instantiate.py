@@ -74,6 +74,8 @@ def import_file(path: Path) -> str:
     name, file = path.stem, path.resolve()
     if not file.is_file():
         raise ConfigError(f"there is no such file in {file.parent}")
+    if "." in name:
+        raise ConfigError("a module's name has no dots; give the file another name")
     there = sys.modules.get(name) or importlib.util.find_spec(name)
     origin = getattr(there, "__file__", None) or getattr(there, "origin", None) or ""
     if there and Path(origin).resolve() != file:

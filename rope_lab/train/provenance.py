@@ -118,7 +118,7 @@ def typed(cfg: Config) -> list[str]:
     Not those of `out`, `wandb`, Hydra and `task.path`, which say where things lie, nor
     `fresh`, which deletes what was there. Files of plug-ins and a parent's folder are named without their paths.
     """
-    repeats = re.compile(r"[~+]*(?!(?:out|fresh|wandb|hydra|task\.path)\b)\w[\w./@]*=")
+    repeats = re.compile(r"[~+]*(?!(?:out|fresh|wandb|hydra|task\.path)\b)\w[\w./@]*(?:=|$)")
     words = [word for word in cfg.overrides if repeats.match(word)]
     return [re.sub(r"^((?:task|position|init_from)=).*/(?=.)", r"\1", word) for word in words]
 
