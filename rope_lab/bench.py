@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from rope_lab.text import ConfigError, argument_parser, first_line
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_line
 from rope_lab.train import config, data
 from rope_lab.train.provenance import hardware
 from rope_lab.train.trainer import autocast, build, evaluate_now, resolve, update, write_samples
@@ -251,7 +251,7 @@ def main(arguments: list[str] | None = None) -> None:
     if missing := [model for model in models if not installed(model)]:
         parser.error(f"{missing[0]}: {PEERS[missing[0]][1]} is not installed; results/benchmark.md says how")
     shapes, works = {" ".join(settings): settings} if settings else SHAPES, True
-    try:
+    with errors_as_exit():
         if given.gpu:
             device = next((word for word in settings if word.startswith("device=")), "device=cuda")
             works = check_gpu([model for model in models if model not in PEERS], device)
@@ -262,8 +262,6 @@ def main(arguments: list[str] | None = None) -> None:
         torch._dynamo.config.recompile_limit = 64  # all models here share the functions that are compiled
         for name, shape in shapes.items():
             print(compare(name, shape, subjects, given.repeats), flush=True)
-    except ConfigError as error:
-        sys.exit(str(error))
     sys.exit(not works)
 
 

@@ -29,7 +29,9 @@ class StateTracking(PackedTask):
         if group not in SIZES:
             raise ValueError(f"group={group}: must be one of {', '.join(SIZES)}")
         self.set_lengths(shortest, word_length=word_length)
-        every = [p for p in permutations(range(SIZES[group])) if group[0] == "S" or _is_even(p)]
+        every = list(permutations(range(SIZES[group])))
+        if group[0] == "A":  # the even ones, whose matrices have the determinant 1
+            every = [p for p in every if np.linalg.det(np.eye(len(p))[list(p)]) > 0]
         number = {p: i for i, p in enumerate(every)}
         self.group = group
         self.product = np.array([[number[tuple(b[i] for i in a)] for b in every] for a in every])  # a first, then b
@@ -48,8 +50,3 @@ class StateTracking(PackedTask):
 
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
         return {"word_length": (drawn >= 0).sum(axis=1)}
-
-
-def _is_even(permutation: tuple[int, ...]) -> bool:
-    pairs = [(a, b) for i, a in enumerate(permutation) for b in permutation[i + 1 :]]
-    return sum(a > b for a, b in pairs) % 2 == 0

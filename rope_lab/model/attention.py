@@ -25,11 +25,6 @@ def unpacked(heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
     return heads.unbind(2) if isinstance(heads, Tensor) else heads
 
 
-def packed(heads: Heads) -> Tensor:
-    """The same as one tensor, [B, T, 3, H, K], where all have one width."""
-    return heads if isinstance(heads, Tensor) else torch.stack(heads, dim=2)
-
-
 def softmax_attention(
     heads: Heads, bias: Tensor | None = None, cache: KVCache | None = None, window: int | None = None
 ) -> Tensor:

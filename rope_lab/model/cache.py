@@ -3,24 +3,44 @@
 Shape letters: B batch, T time (tokens at hand), S time (all tokens so far), H heads, K head width.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
+@dataclass(kw_only=True)
+class LayerCache:
+    """Of the `length` tokens that a layer has read; `own` is the position scheme's, [B, …] each."""
+
+    length: int = 0
+    own: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(x.nbytes for x in (*self.tensors.values(), *self.own.values()))
+
+    def rows(self, chosen_B: Tensor) -> Self:
+        """The cache of the chosen batch rows alone, bool [B]."""
+        kept, own = ({name: x[chosen_B] for name, x in each.items()} for each in (self.tensors, self.own))
+        return replace(self, own=own, **kept)
+
+
 @dataclass
-class KVCache:
+class KVCache(LayerCache):
     """The cache of softmax attention: `length` keys and values, in buffers with room for more, [B, H, slots, K].
 
-    Keys are cached rotated, in the width that the position scheme gives them. `own` is the scheme's, [B, …] each.
+    Keys are cached rotated, in the width that the position scheme gives them.
     """
 
     k_BHSK: Tensor
     v_BHSK: Tensor
-    length: int = 0
-    own: dict[str, Tensor] = field(default_factory=dict)
 
     def add(self, k_BTHK: Tensor, v_BTHK: Tensor) -> tuple[Tensor, Tensor]:
         """Stores T more; returns all so far, [B, H, S, K] each."""
@@ -29,35 +49,13 @@ class KVCache:
         self.v_BHSK[:, :, begin : self.length] = v_BTHK.transpose(1, 2)
         return self.k_BHSK[:, :, : self.length], self.v_BHSK[:, :, : self.length]
 
-    def rows(self, chosen_B: Tensor) -> "KVCache":
-        """The cache of the chosen batch rows alone, bool [B]."""
-        own = {name: value[chosen_B] for name, value in self.own.items()}
-        return KVCache(self.k_BHSK[chosen_B], self.v_BHSK[chosen_B], self.length, own)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(x.nbytes for x in (self.k_BHSK, self.v_BHSK, *self.own.values()))
-
 
 @dataclass
-class LinearAttentionState:
+class LinearAttentionState(LayerCache):
     """The cache of linear attention: Σᵢ k̃ᵢ ṽᵢᵀ, [B, H, K, K], and Σᵢ φ(kᵢ), [B, H, K]; it does not grow."""
 
     kv_BHKK: Tensor
     k_BHK: Tensor
-    length: int = 0
-    own: dict[str, Tensor] = field(default_factory=dict)
-
-    def rows(self, chosen_B: Tensor) -> "LinearAttentionState":
-        own = {name: value[chosen_B] for name, value in self.own.items()}
-        return LinearAttentionState(self.kv_BHKK[chosen_B], self.k_BHK[chosen_B], self.length, own)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(x.nbytes for x in (self.kv_BHKK, self.k_BHK, *self.own.values()))
-
-
-LayerCache = KVCache | LinearAttentionState  # of the `length` tokens that a layer has read
 
 
 def so_far(name: str, x_BT: Tensor, cache: LayerCache | None) -> Tensor:

@@ -147,7 +147,7 @@ def overridden(scheme: PositionScheme | type[PositionScheme]) -> set[str]:
 
 
 class Wrapper(PositionScheme):
-    """Another scheme, hook by hook; a subclass changes what it needs to."""
+    """Another scheme, whose layers are its own; a subclass changes what it needs to."""
 
     def __init__(self, scheme: PositionScheme):
         nn.Module.__init__(self)
@@ -169,17 +169,5 @@ class Wrapper(PositionScheme):
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
         return self.scheme.embed(x_BTD, at)
 
-    def read(self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None) -> tuple[Any, Tensor | None]:
-        return self.scheme.read(x_BTD, at, layer, cache)
-
-    def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor | tuple[Tensor, Tensor, Tensor]:
-        return self.scheme.heads(qkv_BT3HK, at)
-
     def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
         return self.scheme.bias(at_T, at_S)
-
-    def attention(self, heads: Heads, at: Any, bias: Tensor | None, cache: KVCache | None) -> Tensor:
-        return self.scheme.attention(heads, at, bias, cache)
-
-    def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
-        return self.scheme.output(o_BTHK, at)

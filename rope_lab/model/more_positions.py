@@ -31,19 +31,17 @@ class KerpleLog(PositionScheme):
 
 
 class OwnFrequencies(Rotary):
-    """RoPE whose queries and keys are rotated by frequencies of its own: `own_frequencies`, [H, C] or [1, C]."""
+    """RoPE whose queries and keys are rotated by frequencies of its own: `own_theta`, float64, [H, C] or [1, C]."""
+
+    own_theta: Tensor
 
     def __init__(self, dims: Dims, base: float, pairs: Pairs):
         super().__init__(dims, q=1, k=1, base=base, pairs=pairs)
         self.theta = {}
 
-    def own_frequencies(self) -> Tensor:
-        """θ in radians a position, float64 [H, C], or [1, C] for all heads."""
-        raise NotImplementedError
-
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, None]:
         """The phases of queries and keys, and of values, which are not rotated: [T, 3, H or 1, C, 2]."""
-        theta_HC = self.own_frequencies()
+        theta_HC = self.own_theta
         theta_3HC = torch.stack([theta_HC, theta_HC, torch.zeros_like(theta_HC)])
         return unit(angles(pos[:, None, None], theta_3HC)).to(pos.device, wide(dtype)), None
 
@@ -60,7 +58,8 @@ class LeRoPE(OwnFrequencies):
         self.theta_C = frequencies(dims.d_head, base)
         self.alpha_C = nn.Parameter(torch.zeros(dims.d_head // 2))
 
-    def own_frequencies(self) -> Tensor:
+    @property
+    def own_theta(self) -> Tensor:
         return (self.alpha_C.to(self.theta_C).exp() * self.theta_C).unsqueeze(0)
 
 
@@ -75,12 +74,9 @@ class HeadBases(OwnFrequencies):
         super().__init__(dims, base, pairs)
         frequencies(dims.d_head, last_base, "last_base")
         share_H = torch.linspace(0, 1, dims.n_heads, dtype=torch.float64)
-        self.theta_HC = torch.stack(
+        self.own_theta = torch.stack(
             [frequencies(dims.d_head, base ** (1 - share) * last_base**share) for share in share_H.tolist()]
         )
-
-    def own_frequencies(self) -> Tensor:
-        return self.theta_HC
 
 
 class CayleyString(Rotary):

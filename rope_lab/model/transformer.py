@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.model.attention import linear_attention, packed, positive, relative, unpacked
+from rope_lab.model.attention import linear_attention, positive, relative, unpacked
 from rope_lab.model.cache import KVCache, LayerCache, LinearAttentionState
 from rope_lab.model.cpu_linear import Linear
 from rope_lab.model.hooks import PositionScheme, TooLong, overridden
@@ -174,7 +174,8 @@ class Attention(nn.Module):
             qkv_BT3HK = torch.stack([self.qk_norm[0](q), self.qk_norm[1](k), *v], dim=2)
         if self.linear:
             qkv_BT3HK = positive(qkv_BT3HK)
-            o_BTHK = linear_attention(packed(position.heads(qkv_BT3HK, at)), qkv_BT3HK, cache)
+            rotated_BT3HK = torch.stack(unpacked(position.heads(qkv_BT3HK, at)), dim=2)
+            o_BTHK = linear_attention(rotated_BT3HK, qkv_BT3HK, cache)
         else:
             o_BTHK = position.attention(position.heads(qkv_BT3HK, at), at, bias, cache)
         o_BTHK = position.output(o_BTHK, at)

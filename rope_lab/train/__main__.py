@@ -10,14 +10,14 @@ from rope_lab.train.overrides import expand, is_hydra, read_arguments
 from rope_lab.train.stop import Stop, ignore
 
 
-def command_line(words: list[str] | None = None) -> None:
+def command_line() -> None:
     """Runs the command line; of several processes of torchrun the first answers.
 
     A mistake in it is one line, and the process exits.
     """
     status, muted = 0, distributed.mute_others()
     try:
-        options, overrides = read_arguments(sys.argv[1:] if words is None else words)
+        options, overrides = read_arguments(sys.argv[1:])
         if "--help" in options:
             say(help.text([] if "-m" in options else overrides))
         elif "-m" not in options:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rope_lab.model.device import pinned, send
 from tasks.base import Problem, Task, Text
@@ -94,10 +94,7 @@ def longer(task: Task, lengths: list[int], problems: int, rows: int, device: tor
 
 def pad(rows: list[np.ndarray]) -> Tensor:
     """Token arrays of different lengths as one int64 [B, longest], zeros at the right."""
-    padded = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)
-    for i, row in enumerate(rows):
-        padded[i, : len(row)] = row
-    return torch.from_numpy(padded)
+    return nn.utils.rnn.pad_sequence([torch.from_numpy(row.astype(np.int64)) for row in rows], batch_first=True)
 
 
 def batches_by_length(lengths: list[int], most: float, room: int = 0, spread: float = math.inf) -> list[list[int]]:

@@ -1,7 +1,6 @@
 """The registry of optimizers, which weights decay, and the learning rate of each step."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -60,10 +59,7 @@ class Several:
             part.load_state_dict(states[name])
 
 
-OPTIMIZERS: dict[str, Callable[[Named, Transformer, config.Train], torch.optim.Optimizer | Several]] = {
-    "adamw": adamw,
-    "muon": muon,
-}
+OPTIMIZERS = {"adamw": adamw, "muon": muon}
 
 
 def make(model: Transformer, t: config.Train) -> torch.optim.Optimizer | Several:

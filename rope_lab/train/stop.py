@@ -26,17 +26,12 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self._caught = 0
+        self.caught = 0  # the number of the first signal
         self._before: list[dict[int, Any]] = []  # the handlers to restore, for each time that it was entered
-
-    @property
-    def caught(self) -> int:
-        """The number of the first signal, 0 before one."""
-        return self._caught
 
     def note(self, number: int, frame: Any = None) -> None:
         """Handle a signal; may also be called, with its number."""
-        self._caught = self._caught or number
+        self.caught = self.caught or number
 
     def __enter__(self) -> "Stop":
         ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as under nohup
