@@ -149,12 +149,8 @@ def parse_rewriting(task: Rewriting, problem: str) -> Parsed:
     assert match, problem
     string = match[1]
     assert set(string) <= set(task.letters)
-    assert (
-        match[2]
-        == {"copy": string, "reverse": string[::-1], "sort": "".join(sorted(string, key=task.letters.index))}[
-            task.order
-        ]
-    )
+    orders = {"copy": string, "reverse": string[::-1], "sort": "".join(sorted(string, key=task.letters.index))}
+    assert match[2] == orders[task.order]
     return Parsed(string, after(problem, match.start(2)), {"string_length": len(string)}, {len(string)})
 
 

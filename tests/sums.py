@@ -36,11 +36,13 @@ def learned(name: str, *settings: str) -> PositionScheme:
     return as_trained(make_scheme(name, DIMS, *settings).double())
 
 
-def make_model(name: str | PositionScheme, *settings: str, attention: str = "softmax", layers: int = 2) -> Transformer:
-    """A float64 model with random weights, always the same ones."""
+def make_model(name: str | PositionScheme, *settings: str, layers: int = 2, dims: Dims = DIMS, **more) -> Transformer:
+    """A float64 model with random weights, always the same ones; `more` are other arguments of Transformer."""
     torch.manual_seed(0)
-    scheme = make_scheme(name, DIMS, *settings) if isinstance(name, str) else name
-    return Transformer(11, attention, D, layers, H, "pre", "pytorch", 0.0, scheme).double()
+    scheme = make_scheme(name, dims, *settings) if isinstance(name, str) else name
+    sizes = {"d_model": dims.d_model, "n_layers": layers, "n_heads": dims.n_heads, "position": scheme}
+    usual = {"attention": "softmax", "norm": "pre", "init": "pytorch", "dropout": 0.0}
+    return Transformer(11, **usual | sizes | more).double()
 
 
 def rope(base: float = 10_000.0, width: int = K) -> list[float]:

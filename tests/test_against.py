@@ -1,7 +1,7 @@
 """`--against` and `--contender`: any scheme in the baseline's or RoPER's place."""
 
 import pytest
-from builders import ROPE, ROPER, make_pairs, make_run, row, shown, table_rows
+from builders import ROPE, ROPER, make_pairs, make_run, row, table_rows
 
 from rope_lab.report import __main__ as report
 from rope_lab.results import __main__ as results
@@ -72,14 +72,6 @@ def test_a_question_about_what_is_not_there_is_answered_in_one_line(out, tmp_pat
     with pytest.raises(SystemExit, match=said) as error:
         command.main([str(out), *where, *asks])
     assert "\n" not in str(error.value)
-
-
-def test_pairs_need_codes_that_give_the_same_numbers(out, capsys):
-    for seed in range(2):
-        make_run(out, "rope", 9 + seed, 0.5)
-        make_run(out, "mine", 9 + seed, 0.5, provenance__numerics=2)
-    text = shown(capsys, out)
-    assert "mine and RoPE were run by code of other numbers at seeds 9–10: these pairs are not compared" in text
 
 
 def test_the_pages_beside_kept_rows_stay_and_others_are_written_where_it_is_said(out, tmp_path_factory, capsys):

@@ -71,16 +71,6 @@ def test_torch_compile_takes_the_cpu_path_without_a_graph_break(precision, width
     assert all(map(torch.equal, *results))
 
 
-def test_scores_are_divided_by_the_root_of_the_width_of_values():
-    torch.manual_seed(0)
-    q, k, v = (x.detach() for x in make_heads(5, WIDTHS["wider"]))
-    scores = torch.einsum("bnhk,bihk->bhni", q, k) / K**0.5
-    weights = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
-    expected = torch.einsum("bhni,bihk->bnhk", weights, v)
-    for attend in (blockwise, fused):
-        torch.testing.assert_close(attend((q, k, v), None), expected, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("kind", ["none", "heads", "keys"])
 @pytest.mark.parametrize("window", [1, 3, 70, 1000])
 def test_a_window_is_the_last_keys_of_each_query(window, kind):
@@ -122,24 +112,6 @@ def test_under_autocast_the_scores_stay_in_float32():
         o = blockwise(qkv, None)
     assert o.dtype == torch.bfloat16
     assert o[0, 1, 0, 0].item() == pytest.approx(torch.tensor(0.5).sigmoid().item(), rel=0.01)
-
-
-@pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
-@pytest.mark.parametrize("steps", [[70], [1] * 5, [64, 1, 1], [10, 60, 7]])
-@pytest.mark.parametrize("biased", [False, True])
-def test_softmax_attention_with_a_cache_is_that_of_the_whole_text(steps, biased, widths):
-    total = sum(steps)
-    qkv = make_heads(total, widths)
-    bias = torch.randn(H, total, total, dtype=torch.float64) if biased else None
-    room = (torch.zeros(B, H, total + 3, width, dtype=torch.float64) for width in (widths or (K, K, K))[1:])
-    cache, parts, begin = KVCache(*room), [], 0
-    for n in steps:
-        end = begin + n
-        here = tuple(x[:, begin:end] for x in qkv) if widths else qkv[:, begin:end]
-        with torch.no_grad():
-            parts.append(softmax_attention(here, None if bias is None else bias[:, begin:end, :end], cache))
-        begin = end
-    torch.testing.assert_close(torch.cat(parts, dim=1), softmax_attention(qkv, bias).detach(), rtol=0, atol=1e-12)
 
 
 def transformed(qkv: torch.Tensor) -> torch.Tensor:

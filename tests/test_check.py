@@ -39,17 +39,18 @@ def test_all_of_ours_hold_what_is_asked_of_any(group, name, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("group", "heading"),
+    ("group", "where"),
     [
-        ("position", "Your own scheme"),
-        ("position", "RoPE plus something"),
-        ("position", "Learned frequencies"),
-        ("position", "Content"),
-        ("task", "Your own task"),
+        ("position", ["Your own scheme", "python", "README.md"]),
+        ("position", ["Your own scheme", "python"]),
+        ("position", ["RoPE plus something", "python"]),
+        ("position", ["Learned frequencies", "python"]),
+        ("position", ["Content", "python"]),
+        ("task", ["Your own task", "python"]),
     ],
 )
-def test_the_documented_examples_hold_it_too(write, tmp_path, group, heading):
-    write(block(heading, "python"))
+def test_the_documented_examples_hold_it_too(write, tmp_path, group, where):
+    write(block(*where))
     ended = command([f"{group}=own.py", "device=cpu", "train.seq_len=64"], tmp_path, check_command)
     assert ended.returncode == 0, ended.stdout
     assert ended.stdout.startswith(f"{group}=own\n")

@@ -38,13 +38,6 @@ def test_an_interrupted_run_says_of_which_step_its_numbers_are_and_how_it_resume
     assert "evaluation" not in resumed
 
 
-def test_a_finished_run_that_is_returned_shows_what_it_did_at_its_end(tiny, capsys):
-    run(tiny)
-    first = capsys.readouterr().out.partition("finished after")[2]
-    run(tiny)
-    assert capsys.readouterr().out.partition("finished after")[2] == first
-
-
 @pytest.mark.parametrize(("loss", "leaks"), [(0.89, True), (0.91, False)])
 def test_a_loss_below_the_bayes_optimal_one_is_said_to_be_a_leak(tiny, tmp_path, capsys, loss, leaks):
     content = run(tiny)

@@ -19,7 +19,6 @@ from sums import (
     assert_output,
     learned,
     make_model,
-    numbers,
     rope,
     rotation,
 )
@@ -27,7 +26,6 @@ from trained import make_scheme
 
 from rope_lab.check import cached
 from rope_lab.model import content
-from rope_lab.model.content import SelectiveRoPE
 from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
 
@@ -65,23 +63,6 @@ def test_selective_rope_is_its_formula(name):
 
     value = (lambda b, h, n, i, v: difference(b, h, n, i) @ v) if name == "selective_roper" else None
     assert_output(scheme, lambda b, h, n, i, q, k: q @ (difference(b, h, n, i) @ k), value)
-
-
-@pytest.mark.parametrize("values", [False, True])
-def test_selective_roper_is_relative(values):
-    """A phase that a text before may have left, the same for all tokens that follow, changes no output."""
-    scheme, tokens = SelectiveRoPE(DIMS, values=values), torch.arange(14).view(2, 7) % 11
-    model = make_model(scheme)
-
-    def logits(size: float) -> torch.Tensor:
-        cache = model.new_cache(2, 7)
-        for layer in cache:
-            layer.own["phase"] = size * numbers(2, 1, H, K // 2)
-        return model(tokens, cache=cache)
-
-    torch.testing.assert_close(logits(0), logits(100), rtol=0, atol=1e-12)
-    scheme.values, scheme.output = True, lambda o, at: o  # values rotated, and not back: no longer relative
-    assert (logits(100) - model(tokens)).abs().max() > 1e-2
 
 
 def test_grape_a_is_its_formula():

@@ -74,13 +74,8 @@ def test_targets_are_the_next_tokens_where_they_count(name, loss_on):
     assert batch.targets_BT.tolist() == np.where(counted, text.tokens.astype(int), data.IGNORED)[:, 1:].tolist()
     held_out = data.evaluation_text(task, 4, 100)
     assert torch.equal(held_out.targets_BT != data.IGNORED, held_out.answer_position_BT > 0)
-    assert torch.equal(
-        held_out.inputs_BT[:, 1:][counted_of(held_out)], held_out.targets_BT[:, :-1][counted_of(held_out)]
-    )
-
-
-def counted_of(text: data.HeldOutText) -> torch.Tensor:
-    return text.answer_position_BT[:, :-1] > 0
+    answers = held_out.answer_position_BT[:, :-1] > 0
+    assert torch.equal(held_out.inputs_BT[:, 1:][answers], held_out.targets_BT[:, :-1][answers])
 
 
 def test_streams_seeds_and_steps_do_not_meet():

@@ -3,7 +3,6 @@
 import pytest
 
 from rope_lab.text import flat, show
-from rope_lab.train import __main__ as main
 from rope_lab.train import help
 from rope_lab.train.config import declared, load
 from rope_lab.train.instantiate import SWAPPED
@@ -26,15 +25,3 @@ def test_values_are_those_of_the_overrides_and_meanings_those_of_the_docstring()
     assert "train.lr=0.5 " in text
     assert "model.n_layers=12 " in text
     assert "(Raffel et al., 2020)" in text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--help", "task=text"], "task.tokens=bytes"),
-        (["-m", "--help", "seed=1,2"], "seed=0"),
-    ],
-)
-def test_help_through_the_command_line(arguments, says, capsys):
-    main.command_line(arguments)
-    assert says in capsys.readouterr().out.split()

@@ -20,7 +20,7 @@ PACKAGES = {
 }
 # The packages that may use a heavy library.
 USERS = {
-    "torch": "model train check probe repeat bench",
+    "torch": "model train check probe bench",
     "scipy": "results",
     "pandas": "results report notebook",
     "matplotlib": "results report",

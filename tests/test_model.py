@@ -5,6 +5,7 @@ import hashlib
 import pytest
 import torch
 from conftest import SCHEMES
+from sums import DIMS, D, H, make_model
 from torch import nn
 from trained import load, make_scheme
 
@@ -18,8 +19,7 @@ from rope_lab.train import config
 from rope_lab.train.optimizer import learning_rate, make
 from rope_lab.train.trainer import build_model, resolve
 
-V, D, HEADS = 11, 24, 3
-DIMS = Dims(D, HEADS, max_len=32, n_layers=2)
+V, HEADS = 11, H
 
 
 class Slopes(PositionScheme):
@@ -35,30 +35,22 @@ NO_LINEAR += ["cope", "fox", "grape_a", "irope", "path", "rnope_swa"]
 EVERY = [("slopes", "softmax"), *((name, "linear") for name in ("none", "learned", "rope", "roper", "xpos", "ssmax"))]
 
 
-def make_model(name: str, attention: str = "softmax", norm: str = "pre") -> Transformer:
-    torch.manual_seed(1)
-    scheme = Slopes(DIMS) if name == "slopes" else make_scheme(name, DIMS)
-    return Transformer(V, attention, D, 2, HEADS, norm, "pytorch", 0.0, scheme).double()
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize(("name", "attention"), EVERY)
-def test_no_token_sees_the_future(name, attention, norm):
-    """And it sees all of the past."""
-    assert causality(make_model(name, attention, norm)) is None
+def made(name: str, **more) -> Transformer:
+    return make_model(Slopes(DIMS) if name == "slopes" else name, **more)
 
 
 @pytest.mark.parametrize(("name", "attention"), EVERY)
-def test_decoding_with_a_cache_gives_the_logits_of_a_full_pass(name, attention):
-    """Some tokens at once, then one at a time, then only for some rows."""
-    cached(make_model(name, attention))
+def test_no_token_sees_the_future_and_a_cache_gives_the_logits_of_a_full_pass(name, attention):
+    """It sees all of the past; some tokens are read at once, then one at a time, then only for some rows."""
+    assert causality(made(name, attention=attention)) is None
+    cached(made(name, attention=attention))
 
 
 @pytest.mark.parametrize("name", NO_LINEAR)
 def test_linear_attention_refuses_what_needs_scores_or_wider_queries_and_keys(name):
     lacks = "PoPE gives queries and keys another width than values" if "pope" in name else ".* needs attention scores"
     with pytest.raises(ValueError, match=f"model.attention=linear: {lacks}"):
-        make_model(name, "linear")
+        made(name, attention="linear")
 
 
 def attention_by_hand(layer, x, bias=0.0):
@@ -74,7 +66,7 @@ def attention_by_hand(layer, x, bias=0.0):
 @pytest.mark.parametrize("name", ["none", "slopes"])
 def test_the_whole_model_written_out(name, norm):
     """Norms where the docstring says, a residual around each part, ReLU, and the bias added to the scores."""
-    model = make_model(name, norm=norm)
+    model = made(name, norm=norm)
     tokens = torch.arange(6)[None] % V
     slopes = torch.tensor([0.5, 0.25, 0.125], dtype=torch.float64)[:, None, None]
     distance = torch.arange(6)[:, None] - torch.arange(6)
@@ -137,9 +129,8 @@ class ByLayer(PositionScheme):
 
 
 def test_the_content_hook_is_served_by_layer_and_row_with_a_cache_of_its_own():
-    torch.manual_seed(1)
     scheme = ByLayer(DIMS)
-    model = Transformer(V, "softmax", D, 2, HEADS, "pre", "pytorch", 0.0, scheme).double()
+    model = make_model(scheme)
     cached(model)
     causality(model)
     tokens, x = torch.arange(12).view(2, 6) % V, model.embedding(torch.arange(12).view(2, 6) % V)
@@ -154,12 +145,9 @@ def test_the_content_hook_is_served_by_layer_and_row_with_a_cache_of_its_own():
 
 def test_bytes_of_a_cached_token_count_what_a_scheme_keeps():
     """Of each layer keys and values, 2 · D numbers a token, the one that ByLayer keeps of each token, and 4 in all."""
-    model, own = (
-        Transformer(V, "softmax", D, 2, HEADS, "pre", "pytorch", 0.0, scheme)
-        for scheme in (PositionScheme(DIMS), ByLayer(DIMS))
-    )
-    assert model.bytes_of_token(10) == 2 * 4 * 2 * D
-    assert own.bytes_of_token(10) == pytest.approx(2 * 4 * (2 * D + 1 + 4 / 10))
+    model, own = (make_model(scheme) for scheme in (PositionScheme(DIMS), ByLayer(DIMS)))
+    assert model.bytes_of_token(10) == 2 * 8 * 2 * D
+    assert own.bytes_of_token(10) == pytest.approx(2 * 8 * (2 * D + 1 + 4 / 10))
 
 
 def decayed(*overrides: str) -> set[str]:
@@ -211,11 +199,8 @@ def test_the_learning_rate_warms_up_and_ends_at_its_floor(decay, rates):
 def test_query_and_key_norms_are_their_formula(name):
     """Gains are learned and do not decay; all other weights at first are those without."""
     scheme, x = make_scheme(name, DIMS), torch.randn(2, 5, D, dtype=torch.float64)
-    torch.manual_seed(1)
-    model = Transformer(V, "softmax", D, 1, HEADS, "pre", "pytorch", 0.0, scheme, qk_norm=True).double()
+    model, again = make_model(scheme, layers=1, qk_norm=True), make_model(scheme, layers=1).state_dict()
     plain = {key: value for key, value in model.state_dict().items() if "qk_norm" not in key}
-    torch.manual_seed(1)
-    again = Transformer(V, "softmax", D, 1, HEADS, "pre", "pytorch", 0.0, scheme).double().state_dict()
     assert plain.keys() == again.keys()
     assert all(torch.equal(plain[key], again[key]) for key in plain)
     layer = model.layers[0].attention
@@ -237,7 +222,7 @@ def test_query_and_key_norms_are_their_formula(name):
 def test_grouped_queries_are_heads_of_equal_keys_and_values(name):
     """With three heads of queries for each of two of keys and values; all weights at first are those without groups."""
     n, few, K = 6, 2, D // 6
-    grouped, whole = (_seeded(name, Dims(D, n, 64), kv_heads) for kv_heads in (few, None))
+    grouped, whole = (make_model(name, dims=Dims(D, n, 64), kv_heads=heads) for heads in (few, None))
     for part, full in zip(grouped.layers, whole.layers, strict=True):
         for mine, other in zip(part.attention.qkv.parameters(), full.attention.qkv.parameters(), strict=True):
             assert torch.equal(mine[: D + few * K], other[: D + few * K])
@@ -247,10 +232,3 @@ def test_grouped_queries_are_heads_of_equal_keys_and_values(name):
     torch.testing.assert_close(grouped(tokens), whole(tokens), rtol=0, atol=1e-12)
     assert causality(grouped) is None
     cached(grouped)
-
-
-def _seeded(name: str, dims: Dims, kv_heads: int | None) -> Transformer:
-    torch.manual_seed(1)
-    return Transformer(
-        V, "softmax", D, 2, dims.n_heads, "pre", "pytorch", 0.0, make_scheme(name, dims), kv_heads
-    ).double()

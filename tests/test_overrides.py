@@ -116,6 +116,7 @@ def test_options_may_stand_anywhere(tmp_path):
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "train.lr=0.5 " in shown.stdout
     assert "position.q=1\n" in shown.stdout
+    assert "seed=0 " in command(["-m", "--help", "seed=1,2"], tmp_path).stdout
     assert not list(tmp_path.iterdir())
 
 

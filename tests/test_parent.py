@@ -17,6 +17,7 @@ from rope_lab.results.kept import keep
 from rope_lab.train import checkpoint
 from rope_lab.train.config import identity
 from rope_lab.train.load import load_run
+from rope_lab.train.run import read as content_of
 from rope_lab.train.trainer import build, resolve, update
 
 ROPE = [*TINY, "position=rope"]
@@ -29,10 +30,6 @@ def parent(tmp_path_factory):
     out = tmp_path_factory.mktemp("parent")
     run([*ROPE, "train.lr=0.05", f"out={out}"])
     return only_folder(out)
-
-
-def content_of(folder) -> dict:
-    return json.loads((folder / "run.json").read_text())
 
 
 def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_path, capsys):

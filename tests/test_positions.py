@@ -15,37 +15,10 @@ from rope_lab.model.positions import Randomized, Rotary
 from rope_lab.model.transformer import Transformer
 from rope_lab.train import config
 from rope_lab.train.loop import evaluate_now, update
-from rope_lab.train.trainer import build, build_model
+from rope_lab.train.trainer import build
 
 FLOATS, SINES = torch.float64, ("sinusoidal", "sinusoidal_product")
 TOKENS = torch.arange(20).reshape(2, 10) % 11
-
-
-def rotate_queries(scheme: Rotary, x: torch.Tensor, pos: torch.Tensor) -> torch.Tensor:
-    """`x` [B, T, H, K] as the scheme rotates queries."""
-    return scheme.heads(torch.stack([x, x, x], dim=2), scheme.prepare(pos, x.dtype))[:, :, 0]
-
-
-@pytest.mark.parametrize("base", [10_000.0, 500.0])
-def test_rotation_is_multiplication_by_a_complex_number(base):
-    q, pos = QKV[:, :, 0], torch.tensor(POS)
-    unit_T1C = torch.polar(torch.ones(T, K // 2, dtype=FLOATS), pos[:, None] * torch.tensor(rope(base), dtype=FLOATS))
-    complex_ = torch.complex(q[..., ::2], q[..., 1::2]) * unit_T1C[:, None]
-    expected = torch.view_as_real(complex_).flatten(-2)
-    torch.testing.assert_close(rotate_queries(Rotary(DIMS, q=1, base=base), q, pos), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("fraction", [1.0, 0.5])
-def test_pairs_of_halves_are_those_of_rotate_half(fraction):
-    """x ∘ cos + rotate_half(x) ∘ sin of the first r features, as GPT-NeoX and transformers have it."""
-    q, pos, r = QKV[:, :, 0], torch.arange(T), int(fraction * K)
-    angle = pos[:, None] * torch.tensor(rope(width=r), dtype=FLOATS)
-    angle_T1r = torch.cat([angle, angle], dim=-1)[:, None]
-    x, rest = q[..., :r], q[..., r:]
-    rotate_half = torch.cat([-x[..., r // 2 :], x[..., : r // 2]], dim=-1)
-    expected = torch.cat([x * angle_T1r.cos() + rotate_half * angle_T1r.sin(), rest], dim=-1)
-    scheme = Rotary(DIMS, q=1, fraction=fraction, pairs="halves")
-    torch.testing.assert_close(rotate_queries(scheme, q, pos), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["roper", "rope_partial", "xpos", "randomized_rope", "rope_head_bases", "ssmax"])
@@ -103,15 +76,6 @@ def test_the_output_is_the_sum_of_rotated_keys(name, of_value, settings, first, 
     score = lambda b, h, n, i, q, k: q @ rotated(POS[i] - POS[n], theta, first) @ k  # noqa: E731
     value = lambda b, h, n, i, v: rotated(of_value(POS[i], POS[n]), theta, first) @ QKV[b, i, 1, h]  # noqa: E731
     assert_output(scheme, score, value)
-
-
-def test_where_values_are_keys_there_is_no_value_projection_and_all_other_weights_are_those_of_rope():
-    shared, rope_ = (build_model(load(f"position={name}", "seed=3"), 11) for name in ("kv_shared_back", "rope"))
-    width, layers = rope_.embedding.weight.shape[1], len(rope_.layers)
-    counts = [sum(p.numel() for p in model.parameters()) for model in (shared, rope_)]
-    assert counts[1] - counts[0] == layers * (width * width + width)
-    theirs = rope_.state_dict()
-    assert all(torch.equal(value, theirs[name][: len(value)]) for name, value in shared.state_dict().items())
 
 
 @pytest.mark.parametrize("name", ["pope", "pope_roper"])
@@ -291,14 +255,15 @@ def test_random_positions_are_sorted_distinct_and_those_of_the_seed(name):
     assert any(each % 1 for each in draws[0]) == (name == "random_floats")
     inner = Rotary(DIMS, q=1, k=1)
     expected = inner.heads(QKV, inner.prepare(scheme.drawn[:T], FLOATS))
-    assert torch.equal(scheme.heads(QKV, scheme.prepare(torch.arange(T), FLOATS)), expected)
+    assert torch.equal(scheme.in_layer(0).heads(QKV, scheme.prepare(torch.arange(T), FLOATS)), expected)
 
 
 def test_ssmax_counts_keys_under_random_positions_too():
     """The n-th query is multiplied by s ln n, wherever it stands: it is RoPE's at the same positions times that."""
     scheme, plain = Randomized(DIMS, SSMax), make_scheme("rope", DIMS)
     at = scheme.with_keys(scheme.prepare(torch.arange(T), FLOATS), torch.arange(1, T + 1))
-    made, expected = (s.heads(QKV, a) for s, a in ((scheme, at), (plain, plain.prepare(scheme.drawn[:T], at[0].dtype))))
+    made = scheme.in_layer(0).heads(QKV, at)
+    expected = plain.heads(QKV, plain.prepare(scheme.drawn[:T], at[0].dtype))
     factor_T = scheme.scheme.s_H[0].item() * torch.arange(1, T + 1).double().log()
     torch.testing.assert_close(made[:, :, 0], expected[:, :, 0] * factor_T[:, None, None])
     torch.testing.assert_close(made[:, :, 1:], expected[:, :, 1:], rtol=0, atol=0)
@@ -393,12 +358,6 @@ def test_tables_stay_wide_when_the_model_is_narrowed(name):
     for narrow, wide in zip(*tables, strict=True):
         assert narrow.dtype == torch.float32
         torch.testing.assert_close(narrow.double(), wide, rtol=0, atol=1e-7)
-
-
-def test_a_position_beyond_a_learned_table_is_a_clear_error():
-    with pytest.raises(ValueError, match="65 positions are more than the 64"):
-        make_model("learned")(TOKENS, torch.arange(10) + 55)
-    make_model("learned")(TOKENS, torch.arange(10) + 54)
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -6,23 +6,16 @@ import shutil
 import pytest
 import torch
 from conftest import only_folder
-from trained import make_scheme, run
+from sums import DIMS, make_model
+from trained import run
 
 from rope_lab import probe, sample
 from rope_lab.model.attention import unpacked
-from rope_lab.model.positions import Dims, PositionScheme, Rotary
-from rope_lab.model.transformer import Transformer
+from rope_lab.model.positions import PositionScheme, Rotary
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint
 
-V, DIMS = 11, Dims(24, 3, max_len=32, n_layers=2)
-TOKENS = torch.randint(V, (2, 20), generator=torch.Generator().manual_seed(1))
-
-
-def make_model(scheme, layers: int = 2, attention: str = "softmax") -> Transformer:
-    torch.manual_seed(0)
-    scheme = make_scheme(scheme, DIMS) if isinstance(scheme, str) else scheme
-    return Transformer(V, attention, 24, layers, 3, "pre", "pytorch", 0.0, scheme).double()
+TOKENS = torch.randint(11, (2, 20), generator=torch.Generator().manual_seed(1))
 
 
 def probed(name: str | PositionScheme, what: str, **model) -> torch.Tensor:

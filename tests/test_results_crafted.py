@@ -1,16 +1,13 @@
 """Records that were crafted or damaged are named in a line or shown as text; runs of mixed origin are not paired."""
 
-import json
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import make_pairs, make_run, row, shown
 
-from rope_lab.files import as_json, sealed
 from rope_lab.results import __main__ as results
 from rope_lab.results import pages, tables
 from rope_lab.results.folders import origin, read
@@ -20,21 +17,6 @@ ACTIVE = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\
 MARKS = "<!-- to here --> <!-- generated from here -->"
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202eevil\u2066\u200b"
 MARKDOWN = "a | b\n\n# c\n- [d](http://e) ![f](http://g) `h` **i** <b>j</b> &amp; $k$ ~l~ _m_"
-
-
-def edited(**changes: Any) -> Callable[[Path], None]:
-    """`config__model={…}`: run.json with another value in that place, and its digest."""
-
-    def edit(folder: Path) -> None:
-        content = json.loads((folder / "run.json").read_text())
-        for path, value in changes.items():
-            node, keys = content, path.split("__")
-            for key in keys[:-1]:
-                node = node[key]
-            node[keys[-1]] = value
-        (folder / "run.json").write_bytes(as_json(sealed(content)))
-
-    return edit
 
 
 def appended(line: str) -> Callable[[Path], None]:
@@ -52,20 +34,21 @@ def changed_bit(folder: Path) -> None:
     (folder / "run.json").write_text(text.replace('"steps": 100', '"steps": 101'))
 
 
+# What `make_run` is to change, or what is done to the folder
 SHOWN = {
-    "mathtext in a scheme": edited(config__position={"_target_": "Mine", "q": r"$x_{$"}),
-    "markdown in a setting": edited(config__model={"init": MARKDOWN}),
-    "end marks in a scheme": edited(config__position={"_target_": MARKS}),
-    "escapes as torch": edited(provenance__versions__torch=ESCAPES),
-    "no metrics": edited(metrics={}),
+    "mathtext in a scheme": {"config__position": {"_target_": "Mine", "q": r"$x_{$"}},
+    "markdown in a setting": {"config__model": {"init": MARKDOWN}},
+    "end marks in a scheme": {"config__position": {"_target_": MARKS}},
+    "escapes as torch": {"provenance__versions__torch": ESCAPES},
+    "no metrics": {"metrics": {}},
     "half a line of metrics": appended('{"step": 150, "eval/accu'),
 }
 REFUSED = {
     "half of run.json": lambda folder: os.truncate(folder / "run.json", 300),
     "a changed bit": changed_bit,
-    "text as seed": edited(seed="zero"),
-    "an accuracy above 1": edited(metrics={"eval/accuracy": 1.5}),
-    "no steps": edited(config__train={"batch_size": 4, "seq_len": 64}),
+    "text as a number": {"parameters": "many"},
+    "an accuracy above 1": {"metrics": {"eval/accuracy": 1.5}},
+    "no steps": {"config__train": {"batch_size": 4, "seq_len": 64}},
     "an infinite loss": appended('{"step": 110, "eval/loss": Infinity}\n'),
 }
 
@@ -74,8 +57,10 @@ def test_crafted_folders_are_shown_or_named_in_a_line(tmp_path, capsys):
     """All at once; what is shown of them can be kept."""
     runs = make_pairs(tmp_path / "runs", [0.5], [0.5])
     for seed, (what, damage) in enumerate((SHOWN | REFUSED).items()):
-        folder = make_run(runs, "none", seed, 0.5, name=what)
-        damage(folder)
+        changes = damage if isinstance(damage, dict) else {}
+        folder = make_run(runs, "none", seed, 0.5, name=what, **changes)
+        if not changes:
+            damage(folder)
         folder.rename(runs / what)
     found, problems = read(runs)
     left_out = {line.partition(":")[0] for line in problems if "are left out" not in line and "left out" in line}

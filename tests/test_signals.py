@@ -11,10 +11,9 @@ from random import Random
 
 import pytest
 from conftest import ROOT, TINY, only_folder
-from trained import load, metrics_of, run
+from trained import metrics_of
 
 from rope_lab.train import checkpoint
-from rope_lab.train import loop as train
 from rope_lab.train import run as runs
 from rope_lab.train.stop import SIGNALS, Stop
 
@@ -162,28 +161,6 @@ def test_a_hangup_that_is_ignored_stays_ignored():
             assert signal.getsignal(signal.SIGHUP) == before
         finally:
             signal.signal(signal.SIGHUP, kept)
-
-
-class StopAtLook(Stop):
-    """As if a signal came right before `caught` is read for the n-th time."""
-
-    def __init__(self, n: int):
-        super().__init__()
-        self.left = n
-
-    @property
-    def caught(self) -> int:
-        self.left -= 1
-        return signal.SIGTERM if self.left <= 0 else 0
-
-
-@pytest.mark.parametrize("n", range(1, 7))
-def test_whenever_a_signal_comes_the_last_step_is_saved(tiny, tmp_path, n):
-    train.train(load(*tiny, "eval.every=100"), StopAtLook(n))
-    content = runs.read(only_folder(tmp_path / "runs"))
-    assert content["status"] == "interrupted"
-    assert content["checkpoint"] == content["progress"]["steps"] == n - 1
-    assert run([*tiny, "eval.every=100"])["status"] == "finished"
 
 
 def test_ctrl_c_during_imports_is_no_traceback(tmp_path):
