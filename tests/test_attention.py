@@ -5,19 +5,10 @@ import torch
 import torch.nn.functional as F
 
 from rope_lab.model import attention
-from rope_lab.model.attention import (
-    KVCache,
-    LinearAttentionState,
-    fused,
-    linear_attention,
-    positive,
-    softmax_attention,
-)
+from rope_lab.model.attention import KVCache, LinearAttentionState, fused, linear_attention, positive, softmax_attention
 from rope_lab.model.cpu_attention import BLOCK, blockwise
 
 B, H, K = 2, 3, 4
-
-
 WIDTHS = {"packed": None, "wider": (2 * K, 2 * K, K), "narrower": (2, 2, K)}  # of queries, keys and values, if apart
 
 

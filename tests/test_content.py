@@ -6,22 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import SCHEMES
-from sums import (
-    DIMS,
-    LAYER,
-    QKV,
-    D,
-    H,
-    K,
-    T,
-    X,
-    as_trained,
-    assert_output,
-    learned,
-    make_model,
-    rope,
-    rotation,
-)
+from sums import DIMS, LAYER, QKV, D, H, K, T, X, as_trained, assert_output, learned, make_model, rope, rotation
 from trained import make_scheme
 
 from rope_lab.check import cached

@@ -76,13 +76,7 @@ def test_marks_in_the_users_own_text_before_the_first_are_text(out):
 
 
 @pytest.mark.parametrize("name", ["README.md", "index.md"])
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (b"# Mine\n", "has no marks"),
-        (b"\xff", "holds a byte that is not UTF-8"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [(b"# Mine\n", "has no marks"), (b"\xff", "holds a byte that is not UTF-8")])
 def test_a_page_that_cannot_be_written_costs_no_figure(out, name, text, said):
     (out / "index.md").write_text(MARKS)
     (out / name).write_bytes(text)

@@ -140,10 +140,7 @@ def test_a_margin_is_measured_against_the_unfavourable_end_of_the_interval(study
     assert f": {said}" in outcomes.of(asked, made).secondary[0].text
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"status": "interrupted"}, {"settings": {"train.lr": 2e-4}}],
-)
+@pytest.mark.parametrize("change", [{"status": "interrupted"}, {"settings": {"train.lr": 2e-4}}])
 def test_nothing_is_tested_before_the_last_run(study, runs, change):
     """A run that was cut off, or that has other settings than planned, is none of the study."""
     for left_out in (runs[:-1], [*runs[:-1], make_row("rope", 13, [0.0, 0.5], **change)]):

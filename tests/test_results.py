@@ -1,7 +1,6 @@
 """From run folders to rows and tables, on records made for the purpose; broken ones among them."""
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
 
 INDEX = "Substring by Index"
-LINUX = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full to write to")
 
 
 @pytest.fixture

@@ -99,8 +99,7 @@ def hang(*_, **__):
 
 
 @pytest.mark.parametrize(
-    ("call", "act", "said"),
-    [("init", fail, "gone"), ("log", hang, "no answer within 0.2 s"), ("finish", fail, "gone")],
+    ("call", "act", "said"), [("init", fail, "gone"), ("log", hang, "no answer within 0.2 s"), ("finish", fail, "gone")]
 )
 def test_wandb_that_fails_or_hangs_is_one_warning_and_changes_no_number(begin, finished, caplog, call, act, said):
     _, metrics = begin(**{call: act})

@@ -73,10 +73,7 @@ def test_a_run_records_what_the_contract_says(tiny, tmp_path):
     with safetensors.safe_open(folder / "weights.safetensors", "pt") as file:
         assert file.metadata()["run_id"] == content["run_id"]
         assert json.loads(file.metadata()["config"]) == content["config"]
-    weights, trained = (
-        safetensors.torch.load_file(folder / "weights.safetensors"),
-        checkpoint.load(folder)["model"],
-    )
+    weights, trained = (safetensors.torch.load_file(folder / "weights.safetensors"), checkpoint.load(folder)["model"])
     assert weights.keys() == trained.keys()
     assert all(torch.equal(weight, trained[name]) for name, weight in weights.items())
 

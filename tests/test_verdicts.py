@@ -74,8 +74,7 @@ def test_a_planned_test_says_yes_or_no_whichever_scheme_it_names_first(test, gai
 
 
 @pytest.mark.parametrize(
-    ("spread", "published", "word"),
-    [(20, None, "unsure"), (20, 1.0, "unsure"), (20, 34.0, "no"), (100, 1.0, "unsure")],
+    ("spread", "published", "word"), [(20, None, "unsure"), (20, 1.0, "unsure"), (20, 34.0, "no"), (100, 1.0, "unsure")]
 )
 def test_a_planned_test_that_says_neither_is_unsure_unless_the_published_gain_is_excluded(spread, published, word):
     (verdict,) = found(studies=(planned(gaining(0.01, spread=spread), published=published),))
