@@ -92,15 +92,17 @@ def make_probes(folder: Path, layers: int, heads: int) -> dict[str, Any]:
 
 
 def make_row(scheme: str, seed: int, curve: list[float], metric: str = "eval/accuracy", **changes: Any) -> Run:
-    """A run that was evaluated at steps 0, 100, 200, …"""
+    """A run that was evaluated at steps 0, 100, 200, … Its ids are those of its task and of the settings given."""
+    given = changes.pop("settings", {})
+    name = re.sub(r"\W", "_", "_".join(map(str, [changes.get("task", ""), *given.values()])))[:40]
     sizes = {"train.steps": 500, "train.batch_size": 1, "train.seq_len": 10, "eval.problems": 8}
     run = Run(
         task="substring_by_index",
         scale="reduced",
-        recipe_id="r",
+        recipe_id=f"r{name}",
         position=scheme,
         seed=seed,
-        run_id=f"{scheme}{seed}",
+        run_id=f"{scheme}{seed}{name}",
         status="finished",
         steps=500,
         sequences=500,
@@ -114,13 +116,18 @@ def make_row(scheme: str, seed: int, curve: list[float], metric: str = "eval/acc
         hardware="CPU",
         threads=1,
         metrics={metric: curve[-1]},
-        settings=sizes | {"train.lr": 1e-4, "device": "cpu"} | changes.pop("settings", {}),
+        settings=sizes | {"train.lr": 1e-4, "device": "cpu"} | given,
         position_settings=flat(shipped(scheme)),
         curves={metric: [[100 * i for i in range(len(curve))], curve]},
         slices={},
         floor={},
     )
     return replace(run, **changes)
+
+
+def make_rows(ends: dict[str, list[float]], **changes: Any) -> list[Run]:
+    """A run for each scheme and seed, with this end of its curve."""
+    return [make_row(s, seed, [end] * 2, **changes) for s, each in ends.items() for seed, end in enumerate(each)]
 
 
 def shown(capsys, *folders: Path) -> str:

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from builders import make_row
+from builders import make_rows
 from conftest import ROOT
 
 from rope_lab.results import advice, outcomes
@@ -27,12 +27,8 @@ def box(planned):
 
 
 def test_every_use_has_an_answer_of_planned_tests(box):
-    answers = {row["for"]: row["answer"] for row in box.shown[0].rows}
-    assert answers == {
-        "a language model": "shown in 1 of 2 tests",
-        "copying": "yes",
-        "looking up and adding": "not shown",
-    }
+    said = {row["for"]: row["answer"] for row in box.shown[0].rows}
+    assert said == {"a language model": "shown in 1 of 2 tests", "copying": "yes", "looking up and adding": "not shown"}
     assert "try RoPER for copying." in box.sentences[0]
     assert "For copying: yes, +0.0427 nats per copied letter (13%) at 0.6M parameters." in box.details
 
@@ -40,8 +36,7 @@ def test_every_use_has_an_answer_of_planned_tests(box):
 @pytest.mark.parametrize(("shift", "alike"), [(0.0, True), (0.1, False)])
 def test_a_scheme_that_its_seeds_do_not_tell_from_the_best_is_named_beside_it(shift, alike):
     best, other = [0.60, 0.62, 0.61], [0.62, 0.58, 0.6]  # the differences spread around 0 by 0.03
-    ends = {"rope": [value - shift for value in other], "roper": best}
-    runs = [make_row(scheme, seed, [end] * 2) for scheme, each in ends.items() for seed, end in enumerate(each)]
+    runs = make_rows({"rope": [value - shift for value in other], "roper": best})
     (said,) = advice.best(group(runs, PUBLISHED), PUBLISHED)
     assert "Best mean of 2 schemes on Substring by Index, reduced: RoPER, 78.1 problems" in said
     assert ("not distinguishable from it: RoPE" in said) == alike

@@ -1,5 +1,7 @@
 """Published beside ours: the rank correlation of our order with a published one."""
 
+import re
+
 import pytest
 from builders import PUBLISHED, make_row
 
@@ -14,13 +16,8 @@ def run_of(scheme: str, seed: int, end: float):
     """A run of a scheme as tables call it: `rope (q=0, v=1)`."""
     position, _, given = scheme.rstrip(")").partition(" (")
     own = {key: int(value) for key, value in (each.split("=") for each in given.split(", ") if each)}
-    return make_row(
-        position,
-        seed,
-        [end] * 2,
-        position_settings=shipped(f"position/{position}") | own,
-        run_id=f"{scheme}{seed}".translate(str.maketrans(" (),=", "-----")),
-    )
+    settings, run_id = shipped(f"position/{position}") | own, re.sub(r"\W", "-", f"{scheme}{seed}")
+    return make_row(position, seed, [end] * 2, position_settings=settings, run_id=run_id)
 
 
 @pytest.mark.parametrize(("gain", "rho"), [(lambda loss: 5 - loss, 1.0), (lambda loss: loss - 2, -1.0)])

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from builders import PUBLISHED, make_row, table_rows
+from builders import PUBLISHED, make_row, make_rows, table_rows
 
 from rope_lab.results import scores
 from rope_lab.results.groups import group
@@ -13,15 +13,8 @@ from rope_lab.results.kept import keep
 
 def test_a_score_is_the_share_right_or_e_to_the_minus_loss_of_three_seeds(tmp_path, capsys):
     ends = {"rope": [0.5, 0.6, 0.7], "roper": [0.8, 0.9, 0.7], "none": [0.1, 0.2]}
-    made = [make_row(s, seed, [end] * 2) for s, each in ends.items() for seed, end in enumerate(each)]
-    prefix_runs = {"task": "substring_by_prefix", "metric": "eval/loss"}
     losses = {"rope": [1.0, 1.2, 1.1], "roper": [0.5, 0.4, 0.6]}
-    made += [
-        make_row(s, seed, [end] * 2, run_id=f"p{s}{seed}", **prefix_runs)
-        for s, each in losses.items()
-        for seed, end in enumerate(each)
-    ]
-    keep(made, tmp_path)
+    keep(make_rows(ends) + make_rows(losses, task="substring_by_prefix", metric="eval/loss"), tmp_path)
     scores.main([str(tmp_path)])
     rows = {row["scheme"]: list(row.values())[1:] for row in table_rows(capsys.readouterr().out)}
     assert list(rows) == ["RoPE", "RoPER"]
@@ -32,27 +25,16 @@ def test_a_score_is_the_share_right_or_e_to_the_minus_loss_of_three_seeds(tmp_pa
 
 
 def test_of_two_recipes_the_one_of_most_schemes_is_shown():
-    made = [make_row(s, seed, [0.5, 0.5]) for s in ("rope", "roper") for seed in range(3)]
-    more = [make_row(s, seed, [0.7, 0.7], recipe_id="b") for s in ("rope", "roper", "none") for seed in range(3)]
+    made = make_rows(dict.fromkeys(("rope", "roper"), [0.5] * 3))
+    more = make_rows(dict.fromkeys(("rope", "roper", "none"), [0.7] * 3), settings={"train.lr": 2e-4})
     (shown,) = scores.widest(group([*made, *more], PUBLISHED))
     assert scores.scores(shown).keys() == {"rope", "roper", "none"}
 
 
 def test_each_seed_counts_at_the_rate_that_is_best_on_the_others():
     at = {1e-4: [0.1, 0.1, 0.9], 2e-4: [0.5, 0.6, 0.2], 4e-4: [0.3, 0.3, 0.3]}
-    made = [
-        make_row(
-            "rope",
-            seed,
-            [end] * 2,
-            recipe_id=f"r{1e4 * lr:.0f}",
-            run_id=f"{1e4 * lr:.0f}-{seed}",
-            settings={"train.lr": lr},
-        )
-        for lr, ends in at.items()
-        for seed, end in enumerate(ends)
-    ]
-    usual = [make_row("none", seed, [0.2] * 2, recipe_id="r2", settings={"train.lr": 2e-4}) for seed in range(3)]
+    made = [run for lr, ends in at.items() for run in make_rows({"rope": ends}, settings={"train.lr": lr})]
+    usual = make_rows({"none": [0.2] * 3}, settings={"train.lr": 2e-4})
     elsewhere = [replace(run, recipe_id="other", settings=run.settings | {"train.steps": 9}) for run in made]
     groups = group([*made, *usual, *elsewhere], PUBLISHED)
     shown = scores.column(*scores.widest(groups), groups)

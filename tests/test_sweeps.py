@@ -17,10 +17,7 @@ RATES = (0.001, 0.002, 0.004)
 
 
 def cell(scheme: str, seed: int, value: float, settings: dict, **changes) -> Run:
-    name = "-".join(map(str, settings.values()))
-    ids = {"recipe_id": f"r{name}", "run_id": f"{scheme}{seed}{name}"}
-    ids = {key: re.sub(r"[^\w-]", "_", each) for key, each in ids.items()}
-    return make_row(scheme, seed, [0.0, value], settings=settings, **ids, **changes)
+    return make_row(scheme, seed, [0.0, value], settings=settings, **changes)
 
 
 def rates(ends: dict[str, list[list[float]]]) -> list[Run]:
@@ -71,13 +68,7 @@ def test_a_grid_of_two_settings_is_a_sweep_for_each_value_of_the_shorter_one():
 
 
 def test_tasks_that_no_report_knows_keep_their_sweeps_apart():
-    made = [
-        make_row(
-            "rope", 0, [0.0, 0.5], task=task, settings={"train.lr": rate}, recipe_id=(ids := f"{task}{i}"), run_id=ids
-        )
-        for task in ("mine", "other")
-        for i, rate in enumerate(RATES)
-    ]
+    made = [cell("rope", 0, 0.5, {"train.lr": rate}, task=task) for task, rate in product(("mine", "other"), RATES)]
     assert held(made) == [("train.lr", 3), ("train.lr", 3)]
 
 

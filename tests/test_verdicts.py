@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_row, make_run, row, shown, table_rows
+from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_rows, make_run, row, shown, table_rows
 
 from rope_lab.results import outcomes, stats
 from rope_lab.results.groups import group
@@ -21,8 +21,7 @@ SPREAD = [0.001, 0.0, -0.001, 0.0, 0.001, 0.0, -0.001, 0.0]
 def runs(rope: list[float], roper: list[float], task: str = INDEX, **changes) -> list[Run]:
     """A run of each scheme and seed; of Prefix with these losses, else with these accuracies."""
     changes = {"task": task, "metric": "eval/loss" if task == PREFIX else "eval/accuracy"} | changes
-    ends = {"rope": rope, "roper": roper}
-    return [make_row(s, seed, [end] * 2, **changes) for s, each in ends.items() for seed, end in enumerate(each)]
+    return make_rows({"rope": rope, "roper": roper}, **changes)
 
 
 def gaining(gain: float, task: str = INDEX, spread: float = 1.0, **changes) -> list[Run]:
