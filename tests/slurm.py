@@ -19,7 +19,7 @@ ClusterName=rope_lab
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/socket
 CredType=cred/munge
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -67,10 +67,10 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
     names = dict(zip(("controller", *NODES), free_ports(3), strict=True))
     names |= {"folder": folder, "host": socket.gethostname().partition(".")[0], "user": getpass.getuser()}
     (folder / "slurm.conf").write_text(CONF.format(**names))
-    (folder / "key").write_bytes(os.urandom(128))
-    (folder / "key").chmod(0o400)
+    (folder / "key-file").write_bytes(os.urandom(128))
+    (folder / "key-file").chmod(0o400)
     environment = os.environ | {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": f"{os.environ['PATH']}:/usr/sbin"}
-    munge = [f"--{what}={folder}/{name}" for what, name in MUNGE.items()]
+    munge = [f"--{name}={folder}/{name}" for name in ("key-file", "socket", "pid-file", "log-file", "seed-file")]
     commands = [["munged", "--foreground", "--force", *munge], ["slurmctld", "-D"]]
     commands += [["slurmd", "-D", "-N", node] for node in NODES]
     begun = []
@@ -79,7 +79,7 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
             with open(folder / f"{command[0]}-{len(begun)}.out", "w") as out:
                 begun.append(subprocess.Popen(command, env=environment, stdout=out, stderr=out, start_new_session=True))
             if command[0] == "munged":
-                until((folder / "munge.socket").exists)
+                until((folder / "socket").exists)
         until(lambda: states(environment) == dict.fromkeys(NODES, "idle"))
         yield environment
     finally:
@@ -93,15 +93,6 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
                 process.wait(10)
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-
-
-MUNGE = {
-    "key-file": "key",
-    "socket": "munge.socket",
-    "pid-file": "munged.pid",
-    "log-file": "munged.log",
-    "seed-file": "munged.seed",
-}
 
 
 def until(is_so, seconds: float = 60.0) -> None:

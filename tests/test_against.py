@@ -16,9 +16,7 @@ def out(tmp_path):
     make_pairs(tmp_path, ROPE, ROPER)
     for seed in range(4):
         make_run(tmp_path, "mine", seed, 0.9 - 0.1 * seed)
-        make_run(
-            tmp_path, "roper", seed, 0.5 + 0.05 * seed**2, config__model={"d_model": 16, "init": "xavier"}, name="x"
-        )
+        make_run(tmp_path, "roper", seed, 0.5 + 0.05 * seed**2, name="x", config__model={"init": "xavier"})
     return tmp_path
 
 

@@ -34,10 +34,8 @@ def test_the_cpu_path_agrees_with_the_reference_forward_and_backward(length, kin
     bias, weights = make_bias(kind, length), torch.randn(B, length, H, K, dtype=torch.float64)
     leaves = [*(qkv if widths else [qkv]), *([] if bias is None else [bias])]
     before = [leaf.detach().clone() for leaf in leaves]
-    (o, *gradients), expected = (
-        (o, *torch.autograd.grad((o * weights).sum(), leaves)) for o in (blockwise(qkv, bias), fused(qkv, bias))
-    )
-    for ours, theirs in zip((o, *gradients), expected, strict=True):
+    results = [(o, *torch.autograd.grad((o * weights).sum(), leaves)) for o in (blockwise(qkv, bias), fused(qkv, bias))]
+    for ours, theirs in zip(*results, strict=True):
         assert ours.shape == theirs.shape
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
     assert all(map(torch.equal, leaves, before))

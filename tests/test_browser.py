@@ -110,9 +110,8 @@ def test_curves_are_drawn_by_tokens_smoothed_and_saved_as_csv(chromium, kept):
     line = figure.locator(".role-mark path[stroke-width='2.5']").first
     before = line.get_attribute("d")
     page.locator("#smooth").evaluate("(input) => { input.value = 0.9; input.dispatchEvent(new Event('change')); }")
-    page.wait_for_function(
-        "(d) => document.querySelector(\".role-mark path[stroke-width='2.5']\")?.getAttribute('d') !== d", arg=before
-    )
+    changed = "(d) => document.querySelector(\".role-mark path[stroke-width='2.5']\")?.getAttribute('d') !== d"
+    page.wait_for_function(changed, arg=before)
     page.locator("#across").select_option("tokens")
     figure.get_by_text("tokens", exact=True).wait_for()
     for kind, begin in (("CSV", b"scheme,seed,x,y,low,high\n"), ("PNG", b"\x89PNG")):

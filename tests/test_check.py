@@ -15,9 +15,8 @@ from rope_lab.train import config, trainer
 def found_of(group: str, value: str) -> dict[str, tuple[str, str]]:
     """What each check says of a scheme or a task: ok, note or WRONG, and the rest."""
     compose, words = config.load if value.endswith(".py") else load, [f"{group}={value}"]
-    words += [f"task.path={ROOT / 'rope_lab' / 'model'}"] * (value == "text") + ["train.seq_len=64"] * (
-        group == "position"
-    )
+    words += [f"task.path={ROOT / 'rope_lab' / 'model'}"] if value == "text" else []
+    words += ["train.seq_len=64"] if group == "position" else []
     cfg = trainer.resolve(compose(*words, "device=cpu", "train.precision=float32"))
     return {name: (kind, told) for kind, name, told in check(cfg, group)}
 

@@ -115,13 +115,10 @@ def test_a_record_gives_back_its_configuration():
 
 @pytest.fixture
 def stranger(tmp_path, monkeypatch):
-    """A package on the path that leaves a mark where it is imported, with a scheme in it."""
+    """A package on the path that leaves a mark where it is imported."""
     package, mark = tmp_path / "elsewhere" / "stranger.py", tmp_path / "imported"
     package.parent.mkdir()
-    package.write_text(
-        f"open({str(mark)!r}, 'w').close()\nfrom rope_lab.model.positions import PositionScheme\n"
-        "class Strange(PositionScheme):\n    pass\n"
-    )
+    package.write_text(f"open({str(mark)!r}, 'w').close()\n")
     monkeypatch.syspath_prepend(str(package.parent))
     yield mark
     sys.modules.pop("stranger", None)

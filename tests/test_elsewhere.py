@@ -134,11 +134,8 @@ def test_llama_with_roper_is_ours_by_weights(theirs, base):
     torch.testing.assert_close(logits, ours, rtol=0, atol=1e-5)
     assert (logits - llama("sdpa", rope_parameters=model.config.rope_parameters)(TOKENS).logits).abs().max() > 0.1
     parameters = [p for p in model.parameters() if p.requires_grad]
-    gradients = (
-        torch.autograd.grad(F.cross_entropy(x[:, :-1].flatten(0, 1), TOKENS[:, 1:].flatten()), parameters)
-        for x in (logits, ours)
-    )
-    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+    losses = (F.cross_entropy(x[:, :-1].flatten(0, 1), TOKENS[:, 1:].flatten()) for x in (logits, ours))
+    torch.testing.assert_close(*(torch.autograd.grad(loss, parameters) for loss in losses), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("cache", [None, pytest.param("static", marks=pytest.mark.slow)])
@@ -146,10 +143,8 @@ def test_llama_with_roper_is_ours_by_weights(theirs, base):
 def test_llama_with_roper_generates_with_a_cache_as_without(theirs, cache):
     model = llama("roper")
     settings = {"max_new_tokens": 12, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
-    whole, cached = (
-        model.generate(TOKENS[:, :9], use_cache=used, cache_implementation=(used and cache) or None, **settings)
-        for used in (False, True)
-    )
+    caches = ({"use_cache": False}, {"use_cache": True, "cache_implementation": cache})
+    whole, cached = (model.generate(TOKENS[:, :9], **settings, **own) for own in caches)
     assert whole.sequences.shape == (2, 21)
     assert torch.equal(cached.sequences, whole.sequences)
     torch.testing.assert_close(cached.logits, whole.logits, rtol=0, atol=1e-5)

@@ -196,14 +196,11 @@ def test_a_crossed_attribute_slices_the_problems_of_each_length(monkeypatch):
     found = by_length(model, task, None, longer)
     assert found.keys() == {"length", "depth_at_6", "depth_at_12"}
     for n, problems in longer.problems.items():
-        for depth, (count, share) in found[f"depth_at_{n}"].items():
-            there = [
-                p for p in problems if 10 * p.prompt.index(">", 1) - 10 in range(n * int(depth), n * int(depth) + n)
-            ]
-            assert (count, share) == (
-                len(there),
-                pytest.approx(mean(p.prompt + p.completion not in wrong for p in there)),
-            )
+        right = {}
+        for problem in problems:
+            depth = 10 * (problem.prompt.index(">") - 1) // n
+            right.setdefault(str(depth), []).append(problem.prompt + problem.completion not in wrong)
+        assert found[f"depth_at_{n}"] == {d: [len(each), pytest.approx(mean(each))] for d, each in right.items()}
 
 
 def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_length_and_the_next():

@@ -76,21 +76,14 @@ def test_imports_run_one_way(module):
 def test_rope_lab_names_no_task_and_no_scheme(module):
     """Outside of docstrings, and but for the schemes' own files and what the benchmark times."""
     tree = modules()[module]
-    docstrings = {
-        node.body[0].value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None
-    }
-    strings = {
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings
-    }
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    assert not (strings | names) & (set(TASKS) - {"text"})  # an ordinary word
+    documented = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    docstrings = {node.body[0].value for node in documented if ast.get_docstring(node) is not None}
+    words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in docstrings}
+    words |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert not words & (set(TASKS) - {"text"})  # an ordinary word
     schemes = {f"rope_lab.model.{name}" for name in ("positions", "more_positions", "biases", "shared", "content")}
     if package(module) != "bench" and module not in schemes:
-        assert not (strings | names) & (set(SCHEMES) - {"none", "path"} | {"Rotary", "Sinusoidal", "Learned"})
+        assert not words & (set(SCHEMES) - {"none", "path"} | {"Rotary", "Sinusoidal", "Learned"})
 
 
 def test_results_report_and_tasks_load_no_torch():

@@ -88,10 +88,8 @@ def test_with_steps_it_trains_on_with_batches_of_its_own_and_resumes_to_the_bit(
 
 def test_children_of_other_seeds_are_of_one_recipe(parent, tmp_path):
     run([*ROPE, "train.lr=0.05", "seed=1", f"out={tmp_path}"])
-    first, second = (
-        identity(resolve(load(*ROPE, f"seed={seed}", f"init_from={folder}")))
-        for seed, folder in enumerate((parent, only_folder(tmp_path)))
-    )
+    parents = enumerate((parent, only_folder(tmp_path)))
+    first, second = (identity(resolve(load(*ROPE, f"seed={seed}", f"init_from={path}"))) for seed, path in parents)
     assert (first.recipe_id, first.scheme_id) == (second.recipe_id, second.scheme_id)
     assert first.run_id != second.run_id
     assert first.scheme_id != identity(resolve(load(*ROPE))).scheme_id

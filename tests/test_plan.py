@@ -67,10 +67,8 @@ def differences(runs, of) -> list[float]:
 
 def flips(values: list[float]) -> float:
     """The sign-flip test by its definition, one choice of signs after the other."""
-    choices = [
-        abs(sum(s * v for s, v in zip(signs, values, strict=True))) for signs in itertools.product((1, -1), repeat=6)
-    ]
-    return np.mean([c >= abs(sum(values)) - 1e-9 for c in choices])
+    sums = [np.dot(signs, values) for signs in itertools.product((1, -1), repeat=len(values))]
+    return np.mean([abs(each) >= abs(sum(values)) - 1e-9 for each in sums])
 
 
 def test_the_outcome_is_what_references_compute(study, runs):
@@ -102,9 +100,8 @@ def test_the_outcome_is_what_references_compute(study, runs):
 def test_verdicts(study, higher, published, ends, p, word):
     asked = replace(study, higher_is_better=higher)
     ahead = (sum(ends) > 0) == higher
-    result = Result(
-        replace(study.primary[0], published=published), p, "", Interval(sum(ends) / 2, *ends, 24), (), ahead
-    )
+    planned = replace(study.primary[0], published=published)
+    result = Result(planned, p, "", Interval(sum(ends) / 2, *ends, 24), (), ahead)
     assert outcomes.verdict(asked, result, p) == word
 
 
@@ -184,9 +181,8 @@ def test_two_runs_for_one_cell_are_refused(study, runs):
 def test_a_run_belongs_to_the_scheme_with_its_settings():
     """Those that a scheme names, and else those of its yaml; what is not planned belongs to none."""
     seeds = "{rope: 8-13, rope position.base=100: 8-13, rope train.lr=2e-4: 8-13, roper: 8-13, mine position.k=2: 8-13}"
-    (study,) = studies.parsed(
-        PLAN.replace("{rope: 8-13, roper: 8-13}", seeds).replace("train.lr: 1e-4, ", ""), "plan.yaml"
-    )
+    text = PLAN.replace("{rope: 8-13, roper: 8-13}", seeds).replace("train.lr: 1e-4, ", "")
+    (study,) = studies.parsed(text, "plan.yaml")
     yaml = shipped("position/rope")
     kinds = {
         "rope": make_row("rope", 8, [0.0, 1.0], position_settings=yaml),
@@ -226,9 +222,7 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 
     def git(*arguments: str) -> str:
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        return subprocess.run(
-            ["git", *who, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
-        ).stdout
+        return subprocess.check_output(["git", *who, *arguments], cwd=tmp_path, text=True)
 
     def problems(commit: str) -> list[str]:
         made = [replace(run, commit=commit) for run in runs]

@@ -74,16 +74,14 @@ def test_a_run_folder_that_is_a_link_is_not_written_into_and_out_may_be_one(fold
 
 
 def test_starting_over_keeps_what_others_put_into_the_folder(folder):
-    for name in ("notes.md", "checkpoint-best.pt", "mine.tmp", ".run.json.mine.tmp"):
-        (folder / name).write_text("mine")
     (folder / "plots").mkdir()
-    (folder / "plots" / "mine.png").write_text("mine")
+    theirs = {"notes.md", "checkpoint-best.pt", "mine.tmp", ".run.json.mine.tmp", "plots/mine.png"}
+    for name in theirs:
+        (folder / name).write_text("mine")
     killed = folder / ".run.json.0123456789abcdef.tmp"  # left by a write that was killed
     killed.write_text("half")
     again(folder, "fresh=true")
-    assert {name for name, content in tree(folder).items() if content == b"mine"} == {
-        *("notes.md", "checkpoint-best.pt", "mine.tmp", ".run.json.mine.tmp", "plots/mine.png")
-    }
+    assert {name for name, content in tree(folder).items() if content == b"mine"} == theirs
     assert not killed.exists()
 
 

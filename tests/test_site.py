@@ -14,9 +14,8 @@ def test_links_of_the_site_lead_somewhere(tmp_path):
     site = tmp_path / "site"
     subprocess.run([sys.executable, ROOT / "scripts" / "make_site.py", site], check=True)
     pages = {path: path.read_text("utf-8") for path in site.glob("**/*.html")}
-    assert {"index.html", "docs/text.html", "results/index.html", "results/README.html"} <= {
-        path.relative_to(site).as_posix() for path in pages
-    }
+    made = {path.relative_to(site).as_posix() for path in pages}
+    assert made >= {"index.html", "docs/text.html", "results/index.html", "results/README.html"}
     lost = []
     for page, text in pages.items():
         for link, anchor in re.findall(r' (?:href|src|srcset)="([^"#]*)#?([^"]*)"', text):

@@ -102,9 +102,8 @@ def test_arguments_that_are_wrong_are_one_line(run, arguments, remedy):
 
 
 def test_tables_and_schemes_of_ones_own(run, tmp_path):
-    (tmp_path / "of_a_table.py").write_text(  # a name that no other test imports
-        "from rope_lab.model.hooks import PositionScheme\n\n\nclass Mine(PositionScheme): ...\n"
-    )
+    mine = "from rope_lab.model.hooks import PositionScheme\nclass Mine(PositionScheme): ...\n"
+    (tmp_path / "of_a_table.py").write_text(mine)  # a name that no other test imports
     (tmp_path / "page.txt").write_text("to be, or not to be, that is the question: " * 200)
     few = "{about: few, blocks: [{task: text, scale: quick, seeds: {alibi: 0, of_a_table.py: 0}}]}"
     (tmp_path / "few.yaml").write_text(few)
@@ -147,8 +146,5 @@ def test_a_star_is_every_scheme_that_is_not_named():
     cells = table.runs_of("schemes")
     assert [words[1] for words in cells[: len(SCHEMES)]] == [f"position={name}" for name in SCHEMES]
     cells = table.Block("text", "quick", {"rope": "0-1", "*": 0}).runs(["none"])
-    assert [words[1:3] for words in cells] == [
-        ["position=rope", "seed=0"],
-        ["position=none", "seed=0"],
-        ["position=rope", "seed=1"],
-    ]
+    runs = ["position=rope seed=0", "position=none seed=0", "position=rope seed=1"]
+    assert [" ".join(words[1:3]) for words in cells] == runs

@@ -61,9 +61,7 @@ def begin(monkeypatch, tmp_path):
         ({"WANDB_DIR": "elsewhere"}, [], ("offline", "rope_lab", "elsewhere")),
     ],
 )
-def test_variables_of_wandb_count_unless_a_setting_says_otherwise(
-    begin, tmp_path, monkeypatch, variables, overrides, expected
-):
+def test_wandbs_variables_count_unless_a_setting_is_given(begin, tmp_path, monkeypatch, variables, overrides, expected):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     begun = [(each["mode"], each["project"], str(each["dir"])) for each in begin(*overrides)[0].begun]
