@@ -5,6 +5,7 @@ Nothing here imports torch before a test asks for it: that takes 3 seconds of a 
 
 import atexit
 import os
+import re
 import shutil
 import signal
 import sys
@@ -73,6 +74,40 @@ def only_folder(out: Path) -> Path:
     """The one run folder in `out`."""
     (folder,) = [path for path in out.iterdir() if (path / "run.json").exists()]
     return folder
+
+
+@pytest.fixture
+def out(tmp_path) -> Path:
+    """A folder of four runs of RoPE and four of RoPER, of records made for the purpose."""
+    from builders import ROPE, ROPER, make_pairs
+
+    return make_pairs(tmp_path, ROPE, ROPER)
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch) -> Iterator[Callable[[str, str], Path]]:
+    """Writes files of the user's into the working directory, and forgets their modules afterwards."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name: str, source: str) -> Path:
+        (tmp_path / name).write_text(source)
+        return tmp_path / name
+
+    yield write
+    for path in tmp_path.glob("*.py"):
+        if getattr(sys.modules.get(path.stem), "__file__", None) == str(path.resolve()):
+            del sys.modules[path.stem]
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every path below a folder, with the content of files and the targets of links."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() or path.is_symlink()]
+    return {str(p.relative_to(folder)): str(p.readlink()).encode() if p.is_symlink() else p.read_bytes() for p in paths}
+
+
+def one_line(said: str) -> str:
+    """A pattern of messages that say this, in one line."""
+    return rf"\A.*{re.escape(said)}.*\Z"
 
 
 @pytest.fixture(autouse=True, scope="session")

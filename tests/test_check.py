@@ -21,14 +21,6 @@ def found_of(group: str, value: str) -> dict[str, tuple[str, str]]:
     return {name: (kind, told) for kind, name, told in check(cfg, group)}
 
 
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    """Writes the user's file own.py, and forgets its module afterwards."""
-    monkeypatch.chdir(tmp_path)
-    yield (tmp_path / "own.py").write_text
-    sys.modules.pop("own", None)
-
-
 @pytest.mark.parametrize(("group", "name"), [*(("position", s) for s in SCHEMES), *(("task", t) for t in TASKS)])
 def test_all_of_ours_hold_what_is_asked_of_any(group, name, monkeypatch):
     monkeypatch.setattr(checks, "BATCHES", 40)
@@ -49,7 +41,7 @@ def test_all_of_ours_hold_what_is_asked_of_any(group, name, monkeypatch):
     ],
 )
 def test_the_documented_examples_hold_it_too(write, tmp_path, group, where):
-    write(block(*where))
+    write("own.py", block(*where))
     ended = command([f"{group}=own.py", "device=cpu", "train.seq_len=64"], tmp_path, check_command)
     assert ended.returncode == 0, ended.stdout
     assert ended.stdout.startswith(f"{group}=own\n")
@@ -110,7 +102,7 @@ MISTAKES = [  # what a user writes, the check that finds it, words of what it sa
 
 @pytest.mark.parametrize(("body", "name", "words"), MISTAKES)
 def test_a_planted_mistake_is_named(write, body, name, words):
-    write(START + body + "\n")
+    write("own.py", START + body + "\n")
     *before, (last, (kind, told)) = found_of("position", "own.py").items()
     assert (last, kind) == (name, "WRONG")
     assert words in told
@@ -121,7 +113,7 @@ def test_what_is_allowed_is_said(write):
     """A window; a hook that is a static method, beside a helper with nearly the name of another."""
     far = "(at_T[:, None] - at_S > 3).double().mul(-torch.inf).nan_to_num(0.0, neginf=-torch.inf)[None]"
     static = f"    @staticmethod\n    def bias(at_T, at_S):\n        return {far}\n"
-    write(START + static + "    def head(self):\n        return 0\n")
+    write("own.py", START + static + "    def head(self):\n        return 0\n")
     found = found_of("position", "own.py")
     assert found["causality"] == ("note", "the last of 16 tokens does not see 9 of those before it")
     assert found["hooks"] == ("note", "head is not a hook: did you mean heads?")
@@ -165,14 +157,14 @@ WRONG_TASKS = [  # what is put in the place of what, the check that finds it, wo
 @pytest.mark.parametrize(("old", "new", "name", "words"), WRONG_TASKS)
 def test_a_planted_mistake_of_a_task_is_named(write, old, new, name, words):
     assert old in TASK
-    write(TASK.replace(old, new))
+    write("own.py", TASK.replace(old, new))
     *_, (last, (kind, told)) = found_of("task", "own.py").items()
     assert (last, kind) == (name, "WRONG"), told
     assert words in told
 
 
 def test_the_command_ends_as_it_finds(write, tmp_path):
-    write(START + EMBED + "x + x.mean(1, keepdim=True)\n")
+    write("own.py", START + EMBED + "x + x.mean(1, keepdim=True)\n")
     asks = (["position=own.py"], ["position=no.py"], ["seed=1"], ["position=alibi", "model.attention=linear"])
     ends = [command(words, tmp_path, check_command) for words in asks]
     assert [end.returncode for end in ends] == [1, 2, 2, 2]

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from builders import ROPE, ROPER, make_pairs
+from builders import make_pairs
+from conftest import tree
 
 from rope_lab.results import __main__ as results
 from rope_lab.results import figures, pages
@@ -20,18 +21,13 @@ def drawn_in_no_time(monkeypatch):
 
 
 @pytest.fixture
-def out(tmp_path) -> Path:
+def out(out) -> Path:
     """Runs of Index, which has a page of its own, and of a task that has none."""
-    make_pairs(tmp_path, ROPE, ROPER)
-    return make_pairs(tmp_path, [0.5], [0.6], task="mine", name="mine")
+    return make_pairs(out, [0.5], [0.6], task="mine", name="mine")
 
 
 def figures_of(text: str) -> list[str]:
     return re.findall(r"\(figures/(.*?)\)", text)
-
-
-def content(place: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
 def headings(text: str) -> list[str]:
@@ -67,9 +63,9 @@ def test_marks_in_the_users_own_text_before_the_first_are_text(out):
         text = (out / name).read_bytes().decode()
         assert text.startswith(around[0] + pages.BEGIN)
         assert text.endswith(pages.END + around[1])
-    once = content(out)
+    once = tree(out)
     results.main([str(out)])
-    assert content(out) == once
+    assert tree(out) == once
 
 
 # Plotted first, replaced last
@@ -80,10 +76,10 @@ def test_marks_in_the_users_own_text_before_the_first_are_text(out):
 def test_a_page_that_cannot_be_written_costs_no_figure(out, name, text, said):
     (out / "index.md").write_text(MARKS)
     (out / name).write_bytes(text)
-    before = content(out)
+    before = tree(out)
     with pytest.raises(SystemExit, match=f"{out / name} {said}"):
         results.main([str(out)])
-    assert content(out) == before
+    assert tree(out) == before
 
 
 @pytest.mark.parametrize("name", ["README.md", "figures"])
@@ -95,5 +91,5 @@ def test_no_link_is_followed_out_of_a_folder_from_elsewhere(out, tmp_path_factor
     (out / name).symlink_to(elsewhere if name == "figures" else elsewhere / "mine")
     with pytest.raises(SystemExit, match=r"a symbolic link|is a link"):
         results.main([str(out)])
-    assert content(elsewhere) == {"mine": MARKS.encode()}
+    assert tree(elsewhere) == {"mine": MARKS.encode()}
     assert not name.endswith(".md") or not list((out / "figures").iterdir())

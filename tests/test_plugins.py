@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 
 import pytest
 from conftest import TINY, only_folder
@@ -25,23 +24,6 @@ class Slope(PositionScheme):
     def bias(self, at_T, at_S):
         return -self.slope * (at_T[:, None] - at_S)[None].float()
 """
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Writes a file of the user's, and forgets its module afterwards."""
-    names = []
-
-    def write(name: str, source: str):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(source)
-        names.append(path.stem)
-        return path
-
-    yield write
-    for name in names:
-        sys.modules.pop(name, None)
 
 
 def contents(out) -> list[dict]:
@@ -82,17 +64,15 @@ def test_a_run_is_read_with_the_file_that_is_allowed(write, tmp_path, capsys):
     assert "of 8 right" in capsys.readouterr().out
 
 
-def test_settings_are_the_arguments_of_the_class(write, tmp_path, monkeypatch):
+def test_settings_are_the_arguments_of_the_class(write):
     write("own_slope.py", SCHEME.replace("slope: float = 1.0", "slope: float = 1.0, *, power: int"))
-    monkeypatch.chdir(tmp_path)
     assert config.load("position=own_slope.py", "position.power=2").position["slope"] == 1.0
     with pytest.raises(ConfigError, match=r"position\.power: not set"):
         config.load("position=own_slope.py")
 
 
-def test_one_of_several_classes_is_named_by_both(write, tmp_path, monkeypatch):
+def test_one_of_several_classes_is_named_by_both(write, tmp_path):
     write("own_two.py", SCHEME + "\nclass Steep(Slope):\n    pass\n")
-    monkeypatch.chdir(tmp_path)
     assert config.load("position=own_two.py:Steep").names.position == "own_two-Steep"
     typed = provenance.typed(config.load(f"position={tmp_path / 'own_two.py:Steep'}", "seed=3", "out=x"))
     assert typed == ["position=own_two.py:Steep", "seed=3"]
@@ -117,12 +97,9 @@ UNUSABLE = {
 
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_a_file_that_cannot_be_used_is_one_line(write, tmp_path, name):
-    known = sys.modules.get(name.removesuffix(".py"))
     source, message = UNUSABLE[name]
     write(name, source)
     done = command([f"position={name}", *TINY, "out=runs"], tmp_path)
-    if known:
-        sys.modules[known.__name__] = known
     assert done.returncode == 2
     assert re.search(message, done.stderr.splitlines()[0])
     assert "Traceback" not in done.stderr
@@ -138,7 +115,7 @@ def test_what_breaks_in_training_is_sent_to_the_check(write, tmp_path):
     assert line.endswith("rope-lab check position=own_i.py says more")
 
 
-def test_a_task_that_is_not_whole_says_what_it_lacks(write, tmp_path):
+def test_a_task_that_is_not_whole_says_what_it_lacks(write):
     path = write("own_h.py", TASK.partition("    def write")[0])
     with pytest.raises(ConfigError, match=r"has no class that is a Task; Own lacks write"):
         config.load(f"task={path}")

@@ -4,17 +4,12 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
-from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_run, table_rows
+from builders import PUBLISHED, ROPE, ROPER, make_run, table_rows
 from conftest import ROOT
 
 from rope_lab.results import power, stats
 from rope_lab.results.folders import read
 from rope_lab.results.groups import group
-
-
-@pytest.fixture
-def out(tmp_path):
-    return make_pairs(tmp_path, ROPE, ROPER)
 
 
 def asked(capsys, *arguments) -> list[dict[str, str]]:

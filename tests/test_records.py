@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
-from conftest import TINY, only_folder
+from conftest import TINY, only_folder, tree
 from trained import assert_same_end, command, run, stopped_run
 
 from rope_lab import files
@@ -20,12 +20,6 @@ from rope_lab.train import run as runs
 from rope_lab.train.stop import RunFailed
 
 ELSEWHERE = "filelock/2\npid=1\nhost=elsewhere\nmode=lease\ntoken=00\nduration={}\n"
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    """Every path below a folder, with the content of files and the targets of links."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() or path.is_symlink()]
-    return {str(p.relative_to(folder)): str(p.readlink()).encode() if p.is_symlink() else p.read_bytes() for p in paths}
 
 
 def again(folder: Path, *overrides: str) -> dict:

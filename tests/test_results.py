@@ -2,11 +2,11 @@
 
 import json
 import re
-from pathlib import Path
 
 import pandas as pd
 import pytest
-from builders import PUBLISHED, ROPE, ROPER, STEPS, make_pairs, make_run, row, shipped, shown
+from builders import PUBLISHED, ROPE, ROPER, STEPS, make_run, row, shipped, shown
+from conftest import tree
 
 from rope_lab.files import as_json, sealed
 from rope_lab.results import __main__ as results
@@ -18,23 +18,18 @@ from rope_lab.results.kept import keep
 INDEX = "Substring by Index"
 
 
-@pytest.fixture
-def out(tmp_path):
-    return make_pairs(tmp_path, ROPE, ROPER)
-
-
 def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_factory, capsys):
     kept = tmp_path_factory.mktemp("kept")
     results.main([str(out), "--keep", "--into", str(kept)])
-    first = {p.relative_to(kept): p.read_bytes() for p in kept.rglob("*") if p.is_file()}
-    assert {p.name for p in first} >= {"runs.jsonl", "README.md", "quick-substring_by_index-curves.svg"}
+    first = tree(kept)
+    assert first.keys() >= {"runs.jsonl", "README.md", "figures/quick-substring_by_index-curves.svg"}
     results.main([str(kept)])
-    assert {p.relative_to(kept): p.read_bytes() for p in kept.rglob("*") if p.is_file()} == first
+    assert tree(kept) == first
     keep(read(kept)[0], kept)  # whole numbers too are read as they were written
-    assert (kept / "runs.jsonl").read_bytes() == first[Path("runs.jsonl")]
+    assert tree(kept) == first
     results.main([str(out), "--keep", "--into", str(kept)])  # keeping the same runs again changes nothing
-    assert {p.relative_to(kept): p.read_bytes() for p in kept.rglob("*") if p.is_file()} == first
-    lines = [json.loads(line) for line in first[Path("runs.jsonl")].splitlines()]
+    assert tree(kept) == first
+    lines = [json.loads(line) for line in first["runs.jsonl"].splitlines()]
     named = "task scale recipe_id position seed run_id status config metrics curve"  # what others rely on
     assert all(line.keys() >= set(named.split()) for line in lines)
     assert len(lines) == 8
