@@ -41,8 +41,8 @@ def make_model(name: str | PositionScheme, *settings: str, layers: int = 2, dims
     torch.manual_seed(0)
     scheme = make_scheme(name, dims, *settings) if isinstance(name, str) else name
     sizes = {"d_model": dims.d_model, "n_layers": layers, "n_heads": dims.n_heads, "position": scheme}
-    usual = {"attention": "softmax", "norm": "pre", "init": "pytorch", "dropout": 0.0}
-    return Transformer(11, **usual | sizes | more).double()
+    usual = {"vocabulary": 11, "attention": "softmax", "norm": "pre", "init": "pytorch", "dropout": 0.0}
+    return Transformer(**usual | sizes | more).double()
 
 
 def rope(base: float = 10_000.0, width: int = K) -> list[float]:

@@ -10,9 +10,8 @@ from sums import DIMS, LAYER, QKV, D, H, K, T, X, as_trained, assert_output, lea
 from trained import make_scheme
 
 from rope_lab.check import cached
-from rope_lab.model import content
+from rope_lab.model import content, cpu_linear
 from rope_lab.model.hooks import Dims
-from rope_lab.model.transformer import Transformer
 
 EYE = torch.eye(K, dtype=torch.float64)
 
@@ -113,11 +112,12 @@ def test_cached_decoding_is_the_full_pass_beyond_the_trained_length(name):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
-@pytest.mark.parametrize("name", ["fox", "kv_shared_back", "path", "roper", "selective_roper"])
-def test_compiled_layers_are_the_same(name):
+@pytest.mark.parametrize("name", ["fox", "kv_shared_back", "path", "pope", "roper", "selective_roper"])
+def test_compiled_layers_are_the_same_forward_and_backward(name, monkeypatch):
     """Without a graph break, which training would pay for in every step."""
-    torch.manual_seed(0)
-    scheme, tokens = make_scheme(name, DIMS), torch.arange(14).view(2, 7) % 11
-    model = Transformer(11, "softmax", D, 1, H, "pre", "pytorch", 0.0, scheme)
+    monkeypatch.setattr(cpu_linear, "ONEDNN", True)  # on any processor
+    model, tokens = make_model(name, layers=1).float(), torch.arange(14).view(2, 7) % 11
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(tokens), model(tokens), rtol=0, atol=1e-5)
+    made, leaves = (compiled(tokens), model(tokens)), [*model.parameters()]  # some are of a second layer
+    results = [(y, *torch.autograd.grad(y.square().mean(), leaves, materialize_grads=True)) for y in made]
+    torch.testing.assert_close(*results, rtol=0, atol=1e-5)

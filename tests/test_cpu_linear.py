@@ -56,12 +56,3 @@ def test_other_precisions_and_processors_take_torchs_own(monkeypatch):
     assert torch.equal(layer.double()(x.double()), F.linear(x.double(), layer.weight, layer.bias))
     monkeypatch.setattr(cpu_linear, "ONEDNN", False)
     assert torch.equal(layer.float()(x), torch_s)
-
-
-@pytest.mark.slow
-def test_torch_compile_takes_it_without_a_graph_break():
-    layer, x = Linear(4, 7), torch.randn(2, 3, 4)
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    expected = gradients(layer(x), layer.weight, layer.bias)
-    for ours, theirs in zip(gradients(compiled(x), layer.weight, layer.bias), expected, strict=True):
-        torch.testing.assert_close(ours, theirs)

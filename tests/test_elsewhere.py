@@ -13,13 +13,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import ROOT
+from sums import make_model
 from torch import Tensor
-from trained import make_scheme
 
 from rope_lab.model.attention import fused, unpacked
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.positions import Rotary
-from rope_lab.model.transformer import Transformer
 
 H, K = 4, 16
 DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)
@@ -83,8 +82,7 @@ SOME = ["learned", "roper", "pope", "alibi", "kv_shared_back", "rnope_swa", "ssm
 @pytest.mark.parametrize("name", SOME)
 def test_any_scheme_in_a_plain_attention(example, name):
     """As in a layer of our model, whose output matrix is the identity."""
-    scheme = make_scheme(name, DIMS)
-    model = Transformer(11, "softmax", H * K, 1, H, "pre", "pytorch", 0.0, scheme).double()
+    model = make_model(name, layers=1, dims=DIMS)
     layer, x = model.layers[0].attention, torch.randn(2, 40, H * K, dtype=torch.float64)
     layer.out.weight.data, layer.out.bias.data = torch.eye(H * K).double(), torch.zeros(H * K).double()
     expected = []
@@ -92,7 +90,9 @@ def test_any_scheme_in_a_plain_attention(example, name):
     layer.register_forward_hook(lambda module, given, output: expected.append(output))
     model(torch.zeros(2, 40, dtype=torch.long))
     heads_ = [*layer.qkv(x).unflatten(-1, (-1, H, K)).unbind(2), None][:3]
-    torch.testing.assert_close(example.attention(scheme, x, *heads_).flatten(2), expected[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        example.attention(model.position, x, *heads_).flatten(2), expected[0], rtol=0, atol=1e-12
+    )
 
 
 def llama(attention: str, **changes):

@@ -7,8 +7,9 @@ from statistics import mean
 import pytest
 import torch
 from conftest import TASKS
+from sums import make_model
 from torch import nn
-from trained import load, make_scheme
+from trained import load
 
 from rope_lab.model.positions import Dims
 from rope_lab.model.transformer import Transformer
@@ -21,10 +22,8 @@ from tasks.substring_by_index import SubstringByIndex
 from tasks.substring_by_prefix import SubstringByPrefix
 
 
-def make_model(task, scheme: str = "rope", attention: str = "softmax") -> Transformer:
-    torch.manual_seed(0)
-    position = make_scheme(scheme, Dims(32, 2, 256, n_layers=2))
-    return Transformer(len(task.alphabet), attention, 32, 2, 2, "pre", "pytorch", 0.0, position).double()
+def model_of(task, scheme: str = "rope", **more) -> Transformer:
+    return make_model(scheme, dims=Dims(32, 2, 256, n_layers=2), vocabulary=len(task.alphabet), **more)
 
 
 def greedy(model, task, prompt: str, longest: int, max_len: int) -> str:
@@ -82,7 +81,7 @@ SOME = ["sinusoidal", "roper", "alibi", "pope", "kv_shared_back", "randomized_ro
 def test_generation_with_a_cache_is_greedy_decoding(scheme, attention):
     """Prompts of different lengths in one batch, some of which stop early."""
     task = SubstringByIndex(6)
-    model = make_model(task, scheme, attention)
+    model = model_of(task, scheme, attention=attention)
     with torch.no_grad():
         model.unembedding.bias[task.alphabet.index("#")] += 0.2
     prompts = [p.prompt[: 3 + 4 * i] for i, p in enumerate(data.evaluation_problems(task, 4))]
@@ -95,7 +94,7 @@ def test_generation_with_a_cache_is_greedy_decoding(scheme, attention):
 def test_what_ends_early_ends_however_long_other_prompts_are(attention):
     """Rows are dropped while longer prompts are still being read, and nothing stands after a stop."""
     task = SubstringByIndex(6)
-    model = make_model(task, "rope", attention)
+    model = model_of(task, attention=attention)
     with torch.no_grad():
         model.unembedding.bias[task.alphabet.index("#")] += 1.5
     text = "".join(p.prompt + p.completion for p in data.evaluation_problems(task, 2))
@@ -124,7 +123,7 @@ def test_only_what_is_wrong_as_a_whole_is_generated_and_graded_in_parts(monkeypa
 
 def test_losses_are_means_over_counted_tokens_in_all_and_by_answer_position():
     task = SubstringByIndex(6)
-    model = make_model(task)
+    model = model_of(task)
     text = data.evaluation_text(task, 5, 90)
     evaluation = evaluate(model, task, text, data.evaluation_problems(task, 10), 90)
     nats, right, by_position = [], [], {}
@@ -147,7 +146,7 @@ def test_losses_are_means_over_counted_tokens_in_all_and_by_answer_position():
 def test_evaluation_names_its_metrics(name):
     cfg = load(f"task={name}")
     task = config.build_task(cfg)
-    model = make_model(task).train()
+    model = model_of(task).train()
     text, problems = data.evaluation_text(task, 1, cfg.train.seq_len), data.evaluation_problems(task, 5)
     evaluation = evaluate(model, task, text, problems, cfg.train.seq_len)
     metrics = evaluation.metrics
@@ -205,7 +204,7 @@ def test_a_crossed_attribute_slices_the_problems_of_each_length(monkeypatch):
 
 def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_length_and_the_next():
     task = SubstringByPrefix(first_length=4, copy_length=4, gap_max=3, context=20)
-    model, lengths = make_model(task), [20, 40, 70]
+    model, lengths = model_of(task), [20, 40, 70]
     longer = data.longer(task, lengths, 5, 3, torch.device("cpu"))
     assert longer.tokens == 70  # the text's, no problem is quite as long
     slices = by_length(model, task, load(), longer)
