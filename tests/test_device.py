@@ -28,8 +28,9 @@ def here(overrides: list[str]) -> Trainer:
     return build(resolve(load(*overrides)))
 
 
-def check(scheme: str, attention: str = "softmax") -> None:
-    """Two steps, an evaluation and completions: the CPU's numbers, and one wait a step."""
+@pytest.mark.parametrize(("scheme", "attention"), [*((name, "softmax") for name in SCHEMES), ("roper", "linear")])
+def test_the_device_has_the_numbers_of_the_cpu_and_is_waited_for_once_a_step(scheme, attention):
+    """In two steps, an evaluation and completions."""
     cpu = here(settings(scheme, attention))
     expected = [update(cpu, k) for k in range(2)]
     with pretending() as seen:
@@ -44,11 +45,6 @@ def check(scheme: str, attention: str = "softmax") -> None:
         assert len(seen) <= made.cfg.train.seq_len + 20  # one a token, some for a batch
     assert found["eval/loss"] == pytest.approx(evaluate_now(cpu).metrics["eval/loss"], rel=1e-6)
     assert samples == write_samples(cpu)
-
-
-@pytest.mark.parametrize(("scheme", "attention"), [*((name, "softmax") for name in SCHEMES), ("roper", "linear")])
-def test_the_device_has_the_numbers_of_the_cpu_and_is_waited_for_once_a_step(scheme, attention):
-    check(scheme, attention)
 
 
 @pytest.mark.parametrize("scheme", ["sinusoidal", "xpos", "randomized_rope", "alibi", "pope_roper"])

@@ -46,10 +46,7 @@ def test_runs_that_differ_in_scheme_and_seed_alone_may_be_compared():
 def test_ids_are_those_of_today_for_ever():
     """Folders and kept rows are named by them: a change here makes every run another run."""
     base = identity("train.precision=float32", "position=randomized_rope", "seed=3")
-    assert (base.run_id, base.recipe_id, base.scheme_id) == IDS
-
-
-IDS = ("10bcaa560d79", "fd609224560a", "c12b42")
+    assert (base.run_id, base.recipe_id, base.scheme_id) == ("10bcaa560d79", "fd609224560a", "c12b42")
 
 
 def test_a_setting_that_was_added_later_leaves_earlier_runs_what_they_were():
