@@ -141,7 +141,7 @@ def table_rows(text: str) -> list[dict[str, str]]:
     rows, head = [], None
     for line in text.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] if line.startswith("|") else None
-        if cells and head and not set(line) <= {"|", "-"}:
+        if cells and head and not set(line) <= set("|- "):
             rows.append(dict(zip(head, cells, strict=True)))
         head = (head or cells) if cells else None
     return rows

@@ -6,7 +6,7 @@ elsewhere), its attributes, and its length in the task's own unit (of addition, 
 
 import functools
 import re
-from itertools import permutations
+from itertools import combinations, permutations
 from string import ascii_letters
 from typing import Any, NamedTuple
 
@@ -116,14 +116,8 @@ def parse_flip_flop(task: FlipFlop, problem: str) -> Parsed:
 
 
 def is_even(permutation: tuple[int, ...]) -> bool:
-    """By its cycles."""
-    left, cycles = set(range(len(permutation))), 0
-    while left:
-        at, cycles = min(left), cycles + 1
-        while at in left:
-            left.remove(at)
-            at = permutation[at]
-    return (len(permutation) - cycles) % 2 == 0
+    """By its inversions."""
+    return sum(before > after for before, after in combinations(permutation, 2)) % 2 == 0
 
 
 @functools.cache

@@ -2,21 +2,18 @@
 
 import pytest
 import torch
+from builders import table_rows
 
 from rope_lab import bench
 
 TINY = ["model.d_model=16", "model.n_layers=1", "model.n_heads=2", "train.batch_size=2", "device=cpu"]
 
 
-def rows(shown: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in shown.splitlines() if "| " in line]
-
-
 def test_models_are_compared_with_the_first(capsys):
     with pytest.raises(SystemExit) as end:
         bench.main(["rope", "nanogpt", *TINY, "--precision", "float32", "--repeats", "2"])
     assert end.value.code == 0
-    _, _, rope, nanogpt = rows(capsys.readouterr().out)
+    rope, nanogpt = ([*row.values()] for row in table_rows(capsys.readouterr().out))
     assert rope[:2] + rope[3:4] == ["rope", "float32", "1 (1 to 1)"]
     assert nanogpt[0] == "nanogpt"
     assert float(nanogpt[2].split()[0]) > 0
@@ -29,7 +26,9 @@ def test_gpu_check_shows_what_works_and_how_fast(capsys):
     assert end.value.code == 0
     assert shown.count("ok ") == 8
     assert "linear: T5Bias needs attention scores" in shown
-    assert [row[:2] for row in rows(shown)[2:]] == [[s, p] for p in bench.ALLOWED for s in ("rope", "t5_bias")]
+    assert [[*row.values()][:2] for row in table_rows(shown)] == [
+        [s, p] for p in bench.ALLOWED for s in ("rope", "t5_bias")
+    ]
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 pytestmark = pytest.mark.browser
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -39,14 +40,16 @@ def chromium():
         started.close()
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory) -> Path:
-    from rope_lab.places import RESULTS
+def page_of(folder: Path, out: Path) -> Path:
     from rope_lab.report.__main__ import main
 
-    out = tmp_path_factory.mktemp("report") / "report.html"
-    main([str(RESULTS), "--out", str(out)])
+    main([str(folder), "--out", str(out)])
     return out
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Path:
+    return page_of(ROOT / "results", tmp_path_factory.mktemp("report") / "report.html")
 
 
 def opened(chromium, path: Path, width: int = 1280, scheme: str = "light"):
@@ -154,12 +157,9 @@ def test_two_runs_are_shown_side_by_side(chromium, kept):
 def test_attention_of_a_probed_run_is_drawn(chromium, tmp_path):
     from builders import make_pairs, make_probes
 
-    from rope_lab.report.__main__ import main
-
     runs = make_pairs(tmp_path / "runs", [0.5], [0.6])
     make_probes(runs / "rope-s0-rope-0", 3, 2)
-    main([str(runs), "--out", str(tmp_path / "page.html")])
-    page, heard = opened(chromium, tmp_path / "page.html", 390)
+    page, heard = opened(chromium, page_of(runs, tmp_path / "page.html"), 390)
     page.locator("details:has(.attention) > summary").click()
     by_distance, maps = page.locator(".attention figure").all()
     for figure, count in ((by_distance, 3), (maps, 6)):
@@ -173,13 +173,10 @@ def test_attention_of_a_probed_run_is_drawn(chromium, tmp_path):
 def test_no_text_of_a_record_runs(chromium, tmp_path):
     from builders import make_pairs, make_run
 
-    from rope_lab.report.__main__ import main
-
     runs = make_pairs(tmp_path / "runs", [0.5] * 2, [0.6] * 2, provenance__hardware__name=EVIL)
     for seed, q in enumerate((EVIL, "b", "b")):
         make_run(runs, "mine", seed, 0.5, config__position={"_target_": "Mine", "q": q})
-    main([str(runs), "--out", str(tmp_path / "page.html")])
-    page, heard = opened(chromium, tmp_path / "page.html")
+    page, heard = opened(chromium, page_of(runs, tmp_path / "page.html"))
     first_chart(page)
     assert EVIL in page.locator("body").inner_text()
     assert page.locator("img:not([src^='data:'])").count() == 0

@@ -79,16 +79,8 @@ MISTAKES = [  # what a user writes, the check that finds it, words of what it sa
     (HEADS + "qkv - qkv.mean(0)", "causality", "rows of a batch depend on one another"),
     (EMBED + "x + x.roll(1, 1) * (at > 0)[:, None]", "KV cache", "the logits at position 5 differ"),
     (BIAS + "-(at_T - at_T[0]).double()[None, :, None] * (at_S % 3)", "KV cache", "with a KV cache the logits"),
-    (
-        EMBED + "x + torch.outer(torch.arange(x.shape[1]), torch.arange(64)).to(x)",
-        "KV cache",
-        "must treat each token by its `at` alone",
-    ),
-    (
-        INIT + "        self.w = torch.ones(64, requires_grad=True)\n" + EMBED + "x * self.w.to(x.dtype)",
-        "gradients",
-        "w is",
-    ),
+    (EMBED + "x * torch.arange(1, x.shape[1] + 1)[:, None]", "KV cache", "must treat each token by its `at` alone"),
+    (INIT + "        self.w = torch.ones(64, requires_grad=True)\n" + EMBED + "x * self.w", "gradients", "w is"),
     (INIT + "        self.w = nn.Parameter(torch.ones(64))\n" + EMBED + "2 * x", "gradients", "w gets no gradient"),
     (READ + "at, x.new_zeros(4, 1, 1, 1)", "shapes", "read returns [4, 1, 1, 1], must be [2, 4, 5, 5]"),
     (READ + "at", "shapes", "read returns other than two"),

@@ -11,7 +11,7 @@ from trained import assert_same_end, load, raising_signal_at
 
 from rope_lab.model import device
 from rope_lab.train import loop as train
-from rope_lab.train.trainer import Trainer, build, evaluate_now, resolve, update, write_samples
+from rope_lab.train.trainer import build, evaluate_now, resolve, update, write_samples
 
 SMALL = [*TINY, "eval.problems=3", "eval.sequences=1"]
 
@@ -20,21 +20,14 @@ def settings(scheme: str = "roper", attention: str = "softmax", *more: str) -> l
     return [*SMALL, f"position={scheme}", f"model.attention={attention}", *more]
 
 
-def there(overrides: list[str]) -> Trainer:
-    return build(resolved(load(*overrides)))
-
-
-def here(overrides: list[str]) -> Trainer:
-    return build(resolve(load(*overrides)))
-
-
 @pytest.mark.parametrize(("scheme", "attention"), [*((name, "softmax") for name in SCHEMES), ("roper", "linear")])
 def test_the_device_has_the_numbers_of_the_cpu_and_is_waited_for_once_a_step(scheme, attention):
     """In two steps, an evaluation and completions."""
-    cpu = here(settings(scheme, attention))
+    words = settings(scheme, attention)
+    cpu = build(resolve(load(*words)))
     expected = [update(cpu, k) for k in range(2)]
     with pretending() as seen:
-        made = there(settings(scheme, attention))
+        made = build(resolved(load(*words)))
         for k, numbers in enumerate(expected):
             seen.clear()
             assert update(made, k) == pytest.approx(numbers, rel=2e-6), "other numbers"
@@ -51,9 +44,9 @@ def test_the_device_has_the_numbers_of_the_cpu_and_is_waited_for_once_a_step(sch
 def test_a_device_without_float64_takes_its_angles_from_the_cpu(scheme, monkeypatch):
     """As MPS."""
     monkeypatch.setattr(device, "WITHOUT_FLOAT64", {pretended.NAME})
-    expected = update(here(settings(scheme)), 0)
+    expected = update(build(resolve(load(*settings(scheme)))), 0)
     with pretending():
-        assert update(there(settings(scheme)), 0) == pytest.approx(expected, rel=2e-6)
+        assert update(build(resolved(load(*settings(scheme)))), 0) == pytest.approx(expected, rel=2e-6)
 
 
 def test_a_whole_run_is_stopped_resumed_and_finished(tmp_path, monkeypatch):

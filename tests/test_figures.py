@@ -9,7 +9,6 @@ import pytest
 from builders import PUBLISHED, ROPE, ROPER, make_row
 from conftest import fuzz
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from scipy import stats as scipy_stats
 
 from rope_lab.results import figures, series
@@ -81,17 +80,10 @@ def test_of_a_loss_the_excess_over_the_optimum_stands_on_a_logarithmic_axis():
 # The forest plot
 
 
-@pytest.fixture
-def plotted(monkeypatch) -> list[Figure]:
-    """The forest plots, as figures."""
-    found: list[Figure] = []
-    rendered = figures.rendered
-    monkeypatch.setattr(figures, "rendered", lambda figure: found.append(figure) or rendered(figure))
-    return found
-
-
-def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(plotted):
+def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(monkeypatch):
     """Of Index one open, one planned and one exploratory; of Prefix one. Twice the same bytes, whatever its title."""
+    plotted, rendered = [], figures.rendered
+    monkeypatch.setattr(figures, "rendered", lambda figure: plotted.append(figure) or rendered(figure))
     made = runs({"rope": ROPE, "roper": ROPER}) + runs({"rope": [0.5], "roper": [0.3]}, **PREFIX)
     index, prefix = verdicts(group(made, PUBLISHED), [], PUBLISHED)
     planned = replace(index, planned=True, word="yes", gain=Interval(20.0, 10.0, 30.0, 24), runs=(48, 48))

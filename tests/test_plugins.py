@@ -2,6 +2,7 @@
 
 import json
 import re
+from operator import itemgetter
 
 import pytest
 from conftest import TINY, only_folder
@@ -26,11 +27,6 @@ class Slope(PositionScheme):
 """
 
 
-def contents(out) -> list[dict]:
-    found = [json.loads(path.read_text()) for path in out.glob("*/run.json")]
-    return sorted(found, key=lambda content: (content["seed"], content["position"]))
-
-
 IN_WORKERS = pytest.param(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], marks=pytest.mark.slow)
 
 
@@ -41,7 +37,8 @@ def test_a_file_is_a_scheme_that_is_compared_under_its_name(write, tmp_path, lau
     sweep = ["-m", *launcher, "position=./own_slope.py,rope", "task=own_task.py", "seed=0,1", *TINY, "out=runs"]
     done = command(sweep, tmp_path)
     assert done.returncode == 0, done.stderr
-    found = contents(tmp_path / "runs")
+    contents = (json.loads(path.read_text()) for path in tmp_path.glob("runs/*/run.json"))
+    found = sorted(contents, key=itemgetter("seed", "position"))
     assert [(each["task"], each["position"]) for each in found] == [("own_task", n) for n in ("own_slope", "rope")] * 2
     mine, rope = (each["provenance"] for each in found[:2])
     assert mine["numerics"] == rope["numerics"]

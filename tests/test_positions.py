@@ -301,11 +301,7 @@ def test_relative_schemes_alone_do_not_notice_a_shift_of_all_positions(name):
     [
         ("p_rope", "position.p=0.9", "position.p=0.9: 3.6 of the 4 pairs of a head would be rotated"),
         ("pope", "position.delta_init=7", "position.delta_init=7.0: must be from 0 to 2π"),
-        (
-            "rope",
-            "position.factor=2",
-            "position.factor=2.0, position.original=null: do nothing without position.scaling=",
-        ),
+        ("rope", "position.factor=2", "position.factor=2.0, position.original=null: do nothing without"),
         ("rope", "position.original=64", "position.original=64: do nothing without position.scaling="),
         ("rope", "position.scaling=linear position.factor=0.5", "position.factor=0.5, position.original=64: must be"),
         ("irope", "position.window=null", "position.window=null, position.temperature=0.1: must be a window of"),

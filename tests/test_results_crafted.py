@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,14 +19,9 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202eevil\u2066\u200b"
 MARKDOWN = "a | b\n\n# c\n- [d](http://e) ![f](http://g) `h` **i** <b>j</b> &amp; $k$ ~l~ _m_"
 
 
-def appended(line: str) -> Callable[[Path], None]:
-    """metrics.jsonl with one more line."""
-
-    def append(folder: Path) -> None:
-        with open(folder / "metrics.jsonl", "a") as file:
-            file.write(line)
-
-    return append
+def append(line: str, folder: Path) -> None:
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write(line)
 
 
 def changed_bit(folder: Path) -> None:
@@ -41,7 +36,7 @@ SHOWN = {
     "end marks in a scheme": {"config__position": {"_target_": MARKS}},
     "escapes as torch": {"provenance__versions__torch": ESCAPES},
     "no metrics": {"metrics": {}},
-    "half a line of metrics": appended('{"step": 150, "eval/accu'),
+    "half a line of metrics": partial(append, '{"step": 150, "eval/accu'),
 }
 REFUSED = {
     "half of run.json": lambda folder: os.truncate(folder / "run.json", 300),
@@ -49,7 +44,7 @@ REFUSED = {
     "text as a number": {"parameters": "many"},
     "an accuracy above 1": {"metrics": {"eval/accuracy": 1.5}},
     "no steps": {"config__train": {"batch_size": 4, "seq_len": 64}},
-    "an infinite loss": appended('{"step": 110, "eval/loss": Infinity}\n'),
+    "an infinite loss": partial(append, '{"step": 110, "eval/loss": Infinity}\n'),
 }
 
 

@@ -19,34 +19,24 @@ def nothing(*_, **__):
     pass
 
 
-class Pretended(SimpleNamespace):
-    """A W&B that notes how it is begun, and does nothing else. What is in `calls` replaces a function of it."""
-
-    def __init__(self, **calls):
-        run = {"log": nothing, "finish": nothing, "define_metric": nothing, "summary": {}}
-        self.begun = []
-        super().__init__(
-            answer=SimpleNamespace(**(run | {name: call for name, call in calls.items() if name in run})),
-            init=calls.get("init", self.begin),
-            Settings=lambda **settings: settings,
-        )
-
-    def begin(self, **settings):
-        self.begun.append(settings)
-        self.answer.offline = settings["mode"] == "offline"
-        return self.answer
-
-
 @pytest.fixture
 def begin(monkeypatch, tmp_path):
-    """Trains beside a pretended W&B; returns it and the metrics."""
+    """Trains beside a W&B that does nothing but what is in `calls`; returns how it was begun, and the metrics."""
     monkeypatch.setattr(tracking, "PATIENCE", 0.2)
 
-    def begin(*overrides: str, **calls) -> tuple[Pretended, list[dict]]:
-        pretended = Pretended(**calls)
-        monkeypatch.setitem(sys.modules, "wandb", pretended)
+    def begin(*overrides: str, **calls) -> tuple[list[dict], list[dict]]:
+        begun, usual = [], {"log": nothing, "finish": nothing, "define_metric": nothing, "summary": {}}
+        answer = SimpleNamespace(**usual | calls)
+
+        def init(**settings):
+            begun.append(settings)
+            answer.offline = settings["mode"] == "offline"
+            return answer
+
+        wandb = SimpleNamespace(init=calls.get("init", init), Settings=lambda **settings: settings)
+        monkeypatch.setitem(sys.modules, "wandb", wandb)
         run([*WANDB, f"out={tmp_path / 'runs'}", *overrides])
-        return pretended, metrics_of(only_folder(tmp_path / "runs"))
+        return begun, metrics_of(only_folder(tmp_path / "runs"))
 
     return begin
 
@@ -64,7 +54,7 @@ def begin(monkeypatch, tmp_path):
 def test_wandbs_variables_count_unless_a_setting_is_given(begin, tmp_path, monkeypatch, variables, overrides, expected):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    begun = [(each["mode"], each["project"], str(each["dir"])) for each in begin(*overrides)[0].begun]
+    begun = [(each["mode"], each["project"], str(each["dir"])) for each in begin(*overrides)[0]]
     mode, project, folder = expected or (None, None, None)
     assert begun == ([(mode, project, folder or str(tmp_path / "runs"))] if expected else [])
 
@@ -72,7 +62,7 @@ def test_wandbs_variables_count_unless_a_setting_is_given(begin, tmp_path, monke
 def test_wandb_reports_nothing_of_the_machine_unless_the_user_wants_it(begin, monkeypatch):
     """Its telemetry looks an address up, offline too, unless a variable stands in the environment at its import."""
     monkeypatch.delenv("WANDB_ERROR_REPORTING", raising=False)
-    (begun,) = begin()[0].begun
+    ((begun,), _) = begin()
     assert os.environ["WANDB_ERROR_REPORTING"] == "false"
     assert begun["settings"]["x_disable_machine_info"]
     assert begun["settings"]["disable_git"]
