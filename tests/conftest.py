@@ -35,13 +35,6 @@ def fuzz(examples: int) -> int:
     return examples if "FUZZ" in os.environ else examples // 10
 
 
-def random_examples(most: int) -> Callable:
-    """Marks a test of hypothesis' `fuzz`, with so many examples under `make torture`."""
-    from hypothesis import settings
-
-    return lambda test: pytest.mark.fuzz(settings(max_examples=fuzz(most), deadline=None)(test))
-
-
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="rope_lab-tests-")  # nothing is written into the user's own
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 

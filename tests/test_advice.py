@@ -3,16 +3,15 @@
 import re
 
 import pytest
-from builders import make_rows
+from builders import PUBLISHED, make_rows
 from conftest import ROOT
 
 from rope_lab.results import advice, outcomes
 from rope_lab.results.folders import read
 from rope_lab.results.groups import group
-from rope_lab.results.published import Published
 from rope_lab.results.verdicts import verdicts
 
-KEPT, PUBLISHED = ROOT / "results", Published()
+KEPT = ROOT / "results"
 
 
 @pytest.fixture(scope="module")

