@@ -46,7 +46,7 @@ def render(folders: list[Folder], every: list[Group], probed: list[Probed], publ
     found = [verdict for folder in folders if not folder.below for verdict in folder.content.verdicts]
     outcomes = [outcome for folder in folders for outcome in folder.content.outcomes]
     planned = any(not folder.content.published.compares for folder in folders)
-    sections = [(folder, [_section(folder, each, planned) for each in folder.content.shown]) for folder in folders]
+    sections = [(folder, [_section(folder, each, planned) for each in folder.content.sections]) for folder in folders]
     picture = ROOT / "docs" / f"{published.contender}.svg"
     sizes = [f"{size:.2g}M" for size in sorted(run.parameters / 1e6 for g in every for run in g.runs.run)]
     attention = [asdict(p.attention) for p in probed if p.attention]

@@ -8,7 +8,7 @@ import io
 import math
 import warnings
 from bisect import bisect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +43,7 @@ TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and stands 
 FOREST = "verdicts.svg"
 
 
-def draw(shown: list[Group | Sweep]) -> dict[Group | Sweep, tuple[str, bytes]]:
+def draw(shown: Collection[Group | Sweep]) -> dict[Group | Sweep, tuple[str, bytes]]:
     """The figure of each sweep, and of each group under its usual recipe: the name of its file, and SVG.
 
     Two values or one seed make no sweep to draw; a group of one scheme has no figure besides that of its sweep.

@@ -46,17 +46,12 @@ class Content:
         return verdicts_of.verdicts(self.groups, self.outcomes, self.published)
 
     @cached_property
-    def shown(self) -> list[Group | Sweep]:
-        """The groups and sweeps with a section, in order; a sweep stands in the place of its first group."""
-        within = {group: sweep for sweep in reversed(sweeps.find(self.groups)) for group in sweep.others.values()}
-        return list(dict.fromkeys(within.get(group, group) for group in self.groups))
-
-    @cached_property
     def sections(self) -> dict[Group | Sweep, Section]:
-        """The section of each group and sweep in `shown`."""
+        """Of each group and sweep, in the order of the groups; a sweep stands in the place of its first group."""
+        within = {group: sweep for sweep in reversed(sweeps.find(self.groups)) for group in sweep.others.values()}
         exploratory = {(v.title, v.scale): v for v in self.verdicts if not v.planned}
         made: dict[Group | Sweep, Section] = {}
-        for each in self.shown:
+        for each in dict.fromkeys(within.get(group, group) for group in self.groups):
             if isinstance(each, Sweep):
                 made[each] = sweeps.section(each)
             else:
@@ -67,7 +62,7 @@ class Content:
 
 def text(content: Content) -> str:
     """Everything as Markdown, without figures."""
-    sections = [shown(content.sections[each]) for each in content.shown]
+    sections = map(shown, content.sections.values())
     return _joined([_verdicts(content), *sections, _problems(content)]) + "\n"
 
 
@@ -78,10 +73,10 @@ def publish(out: Path, content: Content) -> list[Path]:
     stays. Raises OSError, and ConfigError for a page without such marks.
     """
     pages: dict[str, list[Group | Sweep]] = {INDEX: []}
-    for each in content.shown:
+    for each in content.sections:
         page = each.report.page
         pages.setdefault(page if page and (out / page).exists() else INDEX, []).append(each)
-    drawn = figures.draw(content.shown)
+    drawn = figures.draw(content.sections)
     links = {each: name for each, (name, _) in drawn.items()}
     made = {page: _sections(content, shown, links) for page, shown in pages.items()}
     files = dict(drawn.values())
