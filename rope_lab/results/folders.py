@@ -71,14 +71,14 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
     if named and named[1] != content["run_id"]:
         raise ValueError(f"is of run {content['run_id']}, and its folder has the name of another")
     curves, problems = _read_curves(folder, content.get("digests", {}))
-    device = content["provenance"]["hardware"]["device"]
-    config = {part: content["config"][part] for part in ("task", "position", "model", "train", "eval")}
+    config = {part: content["config"][part] for part in ("task", "model", "train", "eval")}
     if parent := content["config"].get("parent"):
         config["parent"] = {"recipe_id": parent["recipe_id"]}
+    config |= {"device": content["provenance"]["hardware"]["device"], "position": content["config"]["position"]}
     run = from_record(
         short({"slices": {}, "floor": {}} | content)
         | {"parent": _other_scheme(content["config"])}
-        | {"config": config | {"device": device}, "provenance": origin(content["provenance"]), "curve": curves}
+        | {"config": config, "provenance": origin(content["provenance"]), "curve": curves}
     )
     return run, problems
 

@@ -17,10 +17,6 @@ from rope_lab.text import show
 
 log = logging.getLogger(__name__)
 
-# defaults backfilled for old runs, of a recipe and of a scheme
-RECIPE_DEFAULTS = {key: value for key, value in BACKFILLED.items() if not key.startswith("position.")}
-SCHEME_DEFAULTS = {key.removeprefix("position."): v for key, v in BACKFILLED.items() if key.startswith("position.")}
-
 
 def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
     """The runs of a folder as a tidy frame, a row a run and metric. Runs that cannot be read are logged and left out.
@@ -57,15 +53,20 @@ def runs_frame(runs: list[Run]) -> pd.DataFrame:
     return table.assign(scheme=scheme_names(runs), mixed=mixed, numbers=numbers, run=runs)
 
 
-def recipe(run: Run) -> dict[str, Any]:
-    """Every setting of a run's recipe; of those that are younger than the run, what they were before."""
-    return RECIPE_DEFAULTS | run.settings
-
-
 def full_settings(run: Run) -> dict[str, Any]:
-    """Every setting of a run's recipe and, as `position.…`, of its scheme."""
-    scheme = SCHEME_DEFAULTS | run.position_settings
-    return recipe(run) | {f"position.{key}": value for key, value in scheme.items()}
+    """Every setting of a run; of those that are younger than the run, what they were before."""
+    return BACKFILLED | run.settings
+
+
+def recipe(run: Run) -> dict[str, Any]:
+    """Every setting of a run's recipe."""
+    return {key: value for key, value in full_settings(run).items() if not key.startswith("position.")}
+
+
+def scheme(run: Run) -> dict[str, Any]:
+    """Every setting of a run's scheme, without `position.`; also `code`, the digest of a user's own files."""
+    own = {k.removeprefix("position."): v for k, v in full_settings(run).items() if k.startswith("position.")}
+    return own | ({"code": run.plugin["position"]} if "position" in run.plugin else {})
 
 
 def curve(run: Run, metric: str) -> pd.Series:
@@ -77,18 +78,16 @@ def curve(run: Run, metric: str) -> pd.Series:
 def scheme_names(runs: list[Run]) -> list[str]:
     """The scheme of each run: its name, and what differs from conf/position/<name>.yaml.
 
-    Without such a file, what differs from most runs of that name, which `code`, the digest of a user's own files, may.
+    Without such a file, what differs from most runs of that name, which `code` may.
     Where runs of one name began from runs of several schemes, their names end in `from` and the parent's.
     """
-    code = [{"code": run.plugin["position"]} if "position" in run.plugin else {} for run in runs]
-    settings = [SCHEME_DEFAULTS | run.position_settings | each for run, each in zip(runs, code, strict=True)]
-    variants = defaultdict(Counter)
+    settings, variants = [scheme(run) for run in runs], defaultdict(Counter)
     for run, own in zip(runs, settings, strict=True):
         variants[run.position][json.dumps(own, sort_keys=True)] += 1
     names = []
     for run, own in zip(runs, settings, strict=True):
         most = json.loads(variants[run.position].most_common(1)[0][0])
-        usual = SCHEME_DEFAULTS | (shipped(f"position/{run.position}") or most)
+        usual = shipped(f"position/{run.position}") or most
         before = {key: BACKFILLED.get(general(f"position.{key}")) for key in {*own, *usual}}
         unlike = [key for key in sorted(before) if own.get(key, before[key]) != usual.get(key, before[key])]
         shown = [f"{key}={show(own[key])}" if key in own else f"without {key}" for key in unlike]

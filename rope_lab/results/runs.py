@@ -28,7 +28,7 @@ class Run:
     numerics … threads: if parts of a resumed run differ, their values joined by `MIXED`
     plugin:   of a task or scheme of the user's own, `{"position": digest}` of its files
     metrics:  the last value of each
-    settings: of the recipe, flat (`train.lr`); position_settings: of the scheme; `_target_` is the name of a class
+    settings: of the recipe and of the scheme, flat (`train.lr`, `position.base`); `_target_` is the name of a class
     curves:   metric → (steps, values)
     slices:   attribute → value → (count, mean), see `rope_lab/train/evaluate.py`
     floor:    the Bayes-optimal loss on the held-out text: `loss`, and by `answer_position`; or empty
@@ -56,7 +56,6 @@ class Run:
     threads: Whole | str
     metrics: dict[str, Number]
     settings: dict[str, Any]
-    position_settings: dict[str, Any]
     curves: dict[str, tuple[list[Whole], list[Number]]]
     slices: dict[str, dict[Key, tuple[int, Number]]]
     floor: dict[str, Any]
@@ -96,22 +95,18 @@ NAMES, ORIGIN, PROGRESS = COLUMNS[:7], COLUMNS[12:18], COLUMNS[7:11]
 def from_record(record: dict[str, Any]) -> Run:
     """The run of a record, whose `config`, `progress` and `provenance` are nested. Raises one of `DAMAGE`."""
     named = {name: record[name] for name in (*NAMES, "parameters", "metrics", "slices", "floor")}
-    settings = with_class_names(flat(record["config"]))
-    scheme = {key.removeprefix("position."): value for key, value in settings.items() if key.startswith("position.")}
-    recipe = {key: value for key, value in settings.items() if not key.startswith("position.")}
     progress = {name: record["progress"][name] for name in PROGRESS}
     origin = {name: record["provenance"][name] for name in ORIGIN}
-    parts = {"settings": recipe, "position_settings": scheme, "curves": record["curve"]}
+    parts = {"settings": with_class_names(flat(record["config"])), "curves": record["curve"]}
     parts |= {name: record.get(name, "") for name in ("data", "parent")}
     return Run(**named, **progress, **origin, **parts)
 
 
 def to_record(run: Run) -> dict[str, Any]:
     """The record of a run, which `from_record` reads."""
-    scheme = {f"position.{key}": value for key, value in run.position_settings.items()}
     return {
         **{name: getattr(run, name) for name in NAMES},
-        "config": nested(run.settings | scheme),
+        "config": nested(run.settings),
         "parameters": run.parameters,
         "progress": {name: getattr(run, name) for name in PROGRESS},
         "metrics": run.metrics,

@@ -10,8 +10,8 @@ from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
 from rope_lab.files import read_file
+from rope_lab.identity import BACKFILLED
 from rope_lab.places import ROOT
-from rope_lab.results.frame import SCHEME_DEFAULTS
 from rope_lab.results.runs import Run, reason
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, first_line, flat
@@ -198,9 +198,9 @@ def _fits(scheme: str, study: Study, run: Run) -> bool:
     """Whether a run is of a scheme of a study: with its settings, and otherwise those of the scheme's yaml."""
     name, *settings = scheme.split()
     given = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
-    own = {f"position.{key}": value for key, value in run.position_settings.items()}
-    usual = {f"position.{key}": value for key, value in (SCHEME_DEFAULTS | shipped(f"position/{name}")).items()} | given
-    has = run.settings | own | {"threads": run.threads}
+    own = {key: value for key, value in run.settings.items() if key.startswith("position.")}
+    usual = BACKFILLED | {f"position.{key}": value for key, value in shipped(f"position/{name}").items()} | given
+    has = run.settings | {"threads": run.threads}
     return (
         (run.task, run.scale, run.position) == (study.task, study.scale, name)
         and all(has.get(key) == value for key, value in given.items())
