@@ -34,7 +34,7 @@ def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
 
 def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
     """The frame of `load`."""
-    table = runs_frame(runs).drop(columns=["run", "mixed", "numbers"])
+    table = runs_frame(runs).drop(columns=["run", "pair_as"])
     for name in settings:
         table[name] = [recipe(run).get(name) for run in runs]
     metrics = [(i, name, float(value)) for i, run in enumerate(runs) for name, value in sorted(run.metrics.items())]
@@ -43,14 +43,14 @@ def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
 
 
 def runs_frame(runs: list[Run]) -> pd.DataFrame:
-    """A row a run: `COLUMNS`, and four more.
+    """A row a run: `COLUMNS`, `scheme` (see `scheme_names`), `run`, and `pair_as`.
 
-    `scheme` (see `scheme_names`), `mixed` (of parts that differ), `numbers` (equal where runs may be paired), `run`.
+    Runs of one seed may be paired where `pair_as` is equal: the numerics or, of a run of mixed origin, its own id.
     """
     table = pd.DataFrame([[getattr(run, name) for name in COLUMNS] for run in runs], columns=list(COLUMNS))
     table["plugin"] = [" ".join(run.plugin.values()) for run in runs]
-    mixed, numbers = [bool(run.mixed) for run in runs], [run.numbers for run in runs]
-    return table.assign(scheme=scheme_names(runs), mixed=mixed, numbers=numbers, run=runs)
+    pair_as = [run.run_id if run.mixed else run.numbers for run in runs]
+    return table.assign(scheme=scheme_names(runs), pair_as=pair_as, run=runs)
 
 
 def full_settings(run: Run) -> dict[str, Any]:

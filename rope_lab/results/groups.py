@@ -15,8 +15,6 @@ from rope_lab.results.stats import Interval, paired_difference
 from rope_lab.shipped import shipped
 from rope_lab.text import LEAKS, show
 
-PAIRED = ["value", "run", "numbers", "mixed"]  # columns that comparing two runs takes
-
 
 class Group:
     """The runs of one task and recipe.
@@ -130,9 +128,8 @@ class Group:
             for name, other in ((scheme, baseline), (baseline, scheme)):
                 if missing := set(self.of(other).index) - set(self.of(name).index):
                     lacks.setdefault(f"{seeds(missing)} that {title(other)} has: {over}", []).append(title(name))
-            if unlike := [
-                seed for seed in ours.index.intersection(theirs.index) if ours.numbers[seed] != theirs.numbers[seed]
-            ]:
+            both = ours.index.intersection(theirs.index)
+            if unlike := [seed for seed in both if ours.run[seed].numbers != theirs.run[seed].numbers]:
                 different = f"were run by code of other numbers at {seeds(unlike)}: these pairs are not compared"
                 lines.append(f"{title(scheme)} and {title(baseline)} {different}; run one of the two again")
         lines += [f"{'; '.join(n)} {'lacks' if len(n) == 1 else 'lack'} {what}" for what, n in lacks.items()]
@@ -195,10 +192,10 @@ def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
 def paired(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     """The finished runs that may be compared, by seed: of the same numerics, from first step to last.
 
-    runs, others: rows of `Group.of`. Columns: `PAIRED`, and the same of the others with the suffix `_other`.
+    runs, others: rows of `Group.of`. Columns: `value run`, and the same of the others with the suffix `_other`.
     """
-    both = runs[PAIRED].merge(others[PAIRED], left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
-    return both[(both.numbers == both.numbers_other) & ~both.mixed & ~both.mixed_other]
+    columns = ["pair_as", "value", "run"]
+    return runs[columns].merge(others[columns], on=["seed", "pair_as"], suffixes=("", "_other")).sort_index()
 
 
 def numbers(values: Iterable[int]) -> str:

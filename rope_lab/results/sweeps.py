@@ -28,7 +28,7 @@ class Sweep:
     recipe: the index of the usual recipe's value; None if no group is of it
     scores: of each scheme with runs at two values or more, if any has: a row a seed, a column a value's index; a run
             that diverged counts with the worst value of all that finished. Runs may be paired whose row has the same
-            name: the seed, and the numerics of the code or, of a run of mixed origin, its own id
+            name, seed and `pair_as`
     diverged: scheme → index of the value → the number of runs that diverged
     """
 
@@ -53,10 +53,7 @@ class Sweep:
         parts = [group.runs.assign(value=group.finished.value, at=at) for at, group in enumerate(self.groups.values())]
         runs = pd.concat(parts, ignore_index=True)
         worst = runs.value.min() if self.metric.higher_is_better else runs.value.max()
-        pair_as = runs.numbers.mask(runs.mixed.astype(bool), runs.run_id)
-        return runs.assign(value=runs.value.mask(runs.status == "diverged", worst), pair_as=pair_as).dropna(
-            subset="value"
-        )
+        return runs.assign(value=runs.value.mask(runs.status == "diverged", worst)).dropna(subset="value")
 
     def best(self, scheme: str) -> int | None:
         """The index of the value with the best mean; None if all are alike or the scheme lacks one."""
