@@ -32,19 +32,12 @@ FIGURE = "rotations.svg"
 
 def rows(checks: list[dict], groups: dict[str, list[Group]]) -> list[dict[str, str]]:
     """A row a check."""
-    by_recipe = {(g.recipe_id, folder): g for folder, each in groups.items() for g in each}
-    return [
-        {
-            "check": check["what"],
-            "source": check["source"],
-            "published": check["published"],
-            "ours": ours(
-                by_recipe.get((check["recipe"], check["folder"])), check["schemes"], check.get("wrong_by", {})
-            ),
-            "outcome": check["said"],
-        }
-        for check in checks
-    ]
+    made = []
+    for check in checks:
+        here = (g for g in groups.get(check["folder"], []) if g.recipe_id == check["recipe"])
+        row = check | {"ours": ours(next(here, None), check["schemes"], check.get("wrong_by", {}))}
+        made.append({name: row[name] for name in ("check", "source", "published", "ours", "outcome")})
+    return made
 
 
 def ours(g: Group | None, schemes: list[str], wrong_by: dict[str, list[int]]) -> str:

@@ -1,6 +1,7 @@
 """Runs that may be compared: one task and recipe, its schemes, and the seeds of each scheme."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 
@@ -141,9 +142,9 @@ class Group:
         named = [f"{run.hardware}, {run.threads} thread{'' if run.threads == 1 else 's'}" for run in self.runs.run]
         on = self.runs.assign(hardware=named)
         for name in ("numerics", "hardware", "torch"):
-            counts = on[name].value_counts(sort=False).sort_values(ascending=False, kind="stable")
+            counts = Counter(on[name]).most_common()
             if len(counts) > 1:
-                each = "; ".join(f"{value} ({n} run{'s' if n > 1 else ''})" for value, n in counts.items())
+                each = "; ".join(f"{value} ({n} run{'s' if n > 1 else ''})" for value, n in counts)
                 lines.append(f"the runs differ in {name}: {each}")
         return lines
 
@@ -154,13 +155,11 @@ def group(runs: list[Run], published: Published) -> list[Group]:
     table = runs_frame(runs).drop_duplicates([*key, "scheme", "seed"], keep="last")
     table = table.assign(order=[(published.rank(scheme), scheme) for scheme in table.scheme])
     table = table.sort_values(["order", "seed"], kind="stable")
-    corpora = {run.data: set() for run in table.run}
-    for run in table.run:
-        corpora[run.data].add(run.settings.get("task.corpus"))
+    corpora = Counter(data for data, _ in {(run.data, run.settings.get("task.corpus")) for run in table.run})
     groups = []
     for _, rows in table.groupby(key):
         recorded, first = {metric for run in rows.run for metric in run.metrics}, rows.run.iloc[0]
-        data = first.data if len(corpora[first.data]) == 1 else ""
+        data = first.data if corpora[first.data] == 1 else ""
         report = published.report(first.task, recorded, first.settings, data)
         groups.append(Group(rows, published, report, _variant(rows, table)))
     scales, tasks = published.scales, published.tasks

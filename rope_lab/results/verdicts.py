@@ -20,8 +20,6 @@ class Verdict:
     """Contender − baseline on one task. Differences are gains: positive if the contender is ahead.
 
     title, metric: of the task, and what was compared, in its unit
-    value:     `last step`, `mean over training`, steps to a value or, if rates were searched, `each at its own rate`
-    planned:   whether its plan was committed before its first run
     published: the gains of the write-up's versions, in the unit of `metric`; empty without any
     means:     of contender and baseline over the seeds that both have; nan while runs are to come
     gain:      measured, with Student's t interval over paired seeds
@@ -30,8 +28,10 @@ class Verdict:
                excludes the published gain, or, unplanned, half of it; `ahead`, `behind`: p is significant, but not
                planned; `ceiling`: the baseline leaves no room for half of the published gain, and a loss of that size
                is excluded; `open`: runs are to come; else `unsure`
-    runs:      how many of the runs have ended, and how many are planned
     seeds:     of `gain`
+    value:     `last step`, `mean over training`, steps to a value or, if rates were searched, `each at its own rate`
+    planned:   whether its plan was committed before its first run
+    runs:      of a plan, how many have ended, and how many are planned
     logarithm: whether gain and means are logarithms of steps
     """
 
@@ -39,16 +39,16 @@ class Verdict:
     scale: str
     title: str
     metric: Metric
-    value: str
-    planned: bool
     published: list[float]
     means: tuple[float, float]
     gain: Interval
     p: float
     family: str
     word: str
-    runs: tuple[int, int]
     seeds: tuple[int, ...]
+    value: str = LAST
+    planned: bool = False
+    runs: tuple[int, int] = (0, 0)
     logarithm: bool = False
 
     @property
@@ -109,22 +109,18 @@ def _exploratory(groups: list[Group]) -> list[Verdict]:
         word = _word(gain, gains, means[1], g.metric)
         if word == UNSURE and p < ALPHA:
             word = AHEAD if gain.mean > 0 else BEHIND
-        runs = int(g.runs.scheme.isin(g.published.pair).sum())
         found.append(
             Verdict(
                 task=g.task,
                 scale=g.scale,
                 title=g.report.title,
                 metric=g.metric,
-                value=LAST,
-                planned=False,
                 published=gains,
                 means=means,
                 gain=gain,
                 p=p,
                 family=family,
                 word=word,
-                runs=(runs, runs),
                 seeds=tuple(pairs.index),
             )
         )
