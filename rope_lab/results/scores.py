@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -73,9 +72,10 @@ def column(g: Group, groups: list[Group]) -> Column:
     """The scores under a recipe; of schemes that were run at RATES too, at the best."""
     own, found, at_rate = g.settings["train.lr"], scores(g), {}
     for each in groups:
-        same = (each.task, each.scale, without_rate(each)) == (g.task, g.scale, without_rate(g))
-        if same and each.settings["train.lr"] / own in RATES:
-            at_rate[each.settings["train.lr"]] = scores(each)
+        rate = each.settings["train.lr"]
+        same = (each.task, each.scale, each.settings | {"train.lr": own}) == (g.task, g.scale, g.settings)
+        if same and rate / own in RATES:
+            at_rate[rate] = scores(each)
     searched = {}
     for scheme in found:
         rates = [of[scheme] for of in at_rate.values() if scheme in of]
@@ -83,10 +83,6 @@ def column(g: Group, groups: list[Group]) -> Column:
         if len(rates) == len(RATES) and len(table) >= FEWEST:
             searched[scheme] = at_best_rate(table)
     return Column(g, found | searched, {*searched})
-
-
-def without_rate(g: Group) -> dict[str, Any]:
-    return {key: value for key, value in g.settings.items() if key != "train.lr"}
 
 
 def at_best_rate(table: pd.DataFrame) -> pd.Series:
