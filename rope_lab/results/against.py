@@ -70,18 +70,30 @@ def _schemes(groups: list[Group]) -> set[str]:
 
 def parents(groups: list[Group]) -> Section:
     """Every scheme of runs that began from others, beside those others. Raises ConfigError without any."""
-    first = {(g.recipe_id, scheme): g.runs[g.runs.scheme == scheme].run.iloc[0] for g in groups for scheme in g.schemes}
-    by_id, rows, p_values = {(key[0], _scheme_id(run)): key for key, run in first.items()}, [], []
-    by_recipe = {group.recipe_id: group for group in groups}
-    for (recipe_id, scheme), run in first.items():
-        there = by_id.get((run.settings.get("parent.recipe_id"), run.parent or _scheme_id(run)))
-        if there:
-            ours, theirs = full_settings(run), full_settings(first[there])
-            unlike = [k for k in sorted(ours) if ours[k] != theirs.get(k) and k != "parent.recipe_id"]
-            here = ", ".join(f"{key}={show(ours[key])}" for key in unlike)
-            row, p = _row(by_recipe[recipe_id], scheme, by_recipe[there[0]], there[1], here)
-            rows.append(row)
-            p_values.append(p)
+    every = [(g, scheme, g.runs[g.runs.scheme == scheme].run.iloc[0]) for g in groups for scheme in g.schemes]
+    by_id, rows, p_values = {(g.recipe_id, _scheme_id(run)): (g, scheme, run) for g, scheme, run in every}, [], []
+    for g, scheme, run in every:
+        parent_id = run.settings.get("parent.recipe_id"), run.parent or _scheme_id(run)
+        if parent_id not in by_id:
+            continue
+        other, other_scheme, parent = by_id[parent_id]
+        metric, pairs = g.metric, paired(g.of(scheme), other.of(other_scheme))
+        d, ours, theirs = g.difference(pairs), full_settings(run), full_settings(parent)
+        unlike = [k for k in sorted(ours) if ours[k] != theirs.get(k) and k != "parent.recipe_id"]
+        means = (number(pairs[each].mean(), metric.digits) for each in ("value_other", "value"))
+        p_values.append(d.p if d else math.nan)
+        rows.append(
+            {
+                "task": g.report.title,
+                "scale": g.scale,
+                "scheme": g.published.title(scheme),
+                "here": ", ".join(f"{key}={show(ours[key])}" for key in unlike),
+                "there → here": " → ".join(means),
+                "here − there": signed(d, metric.digits) if d else NONE,
+                "pairs": str(len(pairs)),
+                "unit": f"{metric.unit}, {metric.better} is better",
+            }
+        )
     if not rows:
         raise ConfigError(f"--against {PARENT}: no run began from another of these, by init_from")
     corrected, family = family_of(p_values, "comparisons here", "this comparison")
@@ -93,20 +105,3 @@ def parents(groups: list[Group]) -> Section:
 def _scheme_id(run) -> str:
     """The scheme's name and id, as `Run.parent` has them."""
     return f"{run.position}-{identify(run.task, run.position, 0, full_settings(run)).scheme_id}"
-
-
-def _row(group: Group, scheme: str, other: Group, other_scheme: str, here: str) -> tuple[dict[str, str], float]:
-    """A row of the table, and its p."""
-    metric, pairs = group.metric, paired(group.of(scheme), other.of(other_scheme))
-    d = group.difference(pairs)
-    row = {
-        "task": group.report.title,
-        "scale": group.scale,
-        "scheme": group.published.title(scheme),
-        "here": here,
-        "there → here": " → ".join(number(pairs[name].mean(), metric.digits) for name in ("value_other", "value")),
-        "here − there": signed(d, metric.digits) if d else NONE,
-        "pairs": str(len(pairs)),
-        "unit": f"{metric.unit}, {metric.better} is better",
-    }
-    return row, d.p if d else math.nan
