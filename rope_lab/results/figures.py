@@ -23,7 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from rope_lab.results import series, sweeps
 from rope_lab.results.groups import Group
-from rope_lab.results.metrics import AT, LENGTH, LENGTH_LOSS
+from rope_lab.results.metrics import AT
 from rope_lab.results.published import Published
 from rope_lab.results.runs import one_line
 from rope_lab.results.series import Panel
@@ -118,7 +118,7 @@ def _curves(group: Group) -> Figure:
 
 def _lengths(group: Group) -> Figure:
     """Problems right, and losses, by length; training lengths are shaded. Below: heat maps of a crossed attribute."""
-    kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
+    kinds = group.length_kinds
     figure, axes = _heat_maps(group) if group.crossed and len(kinds) == 1 else _panels(len(kinds))
     for ax, kind in zip(axes, kinds, strict=True):
         panel = series.by_value(group, kind)

@@ -27,8 +27,8 @@ class Group:
     versions: what was published of its schemes; empty without any of them
     floor:    the Bayes-optimal loss on the held-out text, in nats per counted token; 0 without a record of it
     optimum:  the Bayes-optimal value of the metric, in the unit of the tables; 0 without one
-    lengths:  those that finished runs were evaluated at besides their own, `length_kind` says how: LENGTH if problems
-              of given lengths were graded, otherwise LENGTH_LOSS
+    length_kinds: LENGTH if problems of given lengths were graded, LENGTH_LOSS if losses up to given lengths were taken
+    lengths:  those that finished runs were evaluated at besides their own; of two kinds, those of LENGTH
     """
 
     def __init__(self, runs: pd.DataFrame, published: Published, report: TaskReport, variant: str = ""):
@@ -48,8 +48,8 @@ class Group:
         self._by_scheme, self._none = dict(list(by_seed.groupby("scheme"))), by_seed.iloc[:0]
         self.floor = next((run.floor["loss"] for run in runs.run if run.floor), 0.0)
         self.optimum = self.metric.times * self.floor if self.metric.name == "eval/loss" else 0.0
-        self.length_kind = LENGTH if len(self.slices(LENGTH)) else LENGTH_LOSS
-        self.lengths = sorted(self.slices(self.length_kind).value.unique())
+        self.length_kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(self.slices(kind))]
+        self.lengths = sorted(self.slices(self.length_kinds[0]).value.unique()) if self.length_kinds else []
 
     def of(self, scheme: str) -> pd.DataFrame:
         """The finished runs of a scheme, by seed."""

@@ -146,7 +146,7 @@ def lengths(group: Group) -> Table:
     """By length, problems right in percent, or the loss: the mean over seeds, the least and the most."""
     if not group.lengths:
         return Table([])
-    graded = group.length_kind == LENGTH
+    graded = LENGTH in group.length_kinds
     times, digits, spread = (100, 1, 0) if graded else (1, 3, 3)
 
     def cell(values: pd.Series) -> str:
@@ -156,7 +156,7 @@ def lengths(group: Group) -> Table:
 
     shortest, longest = group.trained_lengths or (0, math.inf)
     beyond = {n: "shorter" if n < shortest else "longer" for n in group.lengths if not shortest <= n <= longest}
-    cells = group.slices(group.length_kind).groupby(["scheme", "value"])["mean"].agg(cell).unstack("value")
+    cells = group.slices(group.length_kinds[0]).groupby(["scheme", "value"])["mean"].agg(cell).unstack("value")
     cells = (
         cells.reindex(group.schemes)
         .fillna(NONE)

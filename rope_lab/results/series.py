@@ -117,13 +117,12 @@ def best(group: Group, length: str = "") -> list[str]:
 
 def attributes(group: Group) -> list[str]:
     """The attributes of the problems to plot, lengths first; answer position only of losses or above a floor."""
-    lengths = [kind for kind in (LENGTH, LENGTH_LOSS) if len(group.slices(kind))]
     recorded = next((list(run.slices) for run in group.finished.run if run.slices), [])
     omitted = {LENGTH, LENGTH_LOSS, *group.report.mirrors, *group.crossed.values()}
     if group.metric.share and not group.floor:
         omitted.add(POSITION)
     longest = [group.crossed[max(group.crossed)]] if group.crossed else []
-    return lengths + longest + [attribute for attribute in recorded if attribute not in omitted]
+    return group.length_kinds + longest + [attribute for attribute in recorded if attribute not in omitted]
 
 
 def above_floor(group: Group, attribute: str) -> bool:
