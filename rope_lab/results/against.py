@@ -4,7 +4,7 @@ import math
 
 from rope_lab.identity import identify
 from rope_lab.results.frame import full_settings
-from rope_lab.results.groups import Group, paired
+from rope_lab.results.groups import Group
 from rope_lab.results.published import Published
 from rope_lab.results.stats import ALPHA
 from rope_lab.results.tables import NONE, Section, Table, number, signed, strong_if
@@ -77,7 +77,7 @@ def parents(groups: list[Group]) -> Section:
         if parent_id not in by_id:
             continue
         other, other_scheme, parent = by_id[parent_id]
-        metric, pairs = g.metric, paired(g.of(scheme), other.of(other_scheme))
+        metric, pairs = g.metric, g.pairs(scheme, other_scheme, other)
         d, ours, theirs = g.difference(pairs), full_settings(run), full_settings(parent)
         unlike = [k for k in sorted(ours) if ours[k] != theirs.get(k) and k != "parent.recipe_id"]
         means = (number(pairs[each].mean(), metric.digits) for each in ("value_other", "value"))

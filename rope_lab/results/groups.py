@@ -78,9 +78,14 @@ class Group:
         shortest = self.settings.get(length.get("shortest")) or length.get("least", longest)
         return (shortest, longest) if isinstance(shortest, int) and isinstance(longest, int) else None
 
-    def pairs(self, scheme: str, other: str) -> pd.DataFrame:
-        """The seeds at which two schemes may be compared; see `paired`."""
-        return paired(self.of(scheme), self.of(other))
+    def pairs(self, scheme: str, other: str, there: "Group | None" = None) -> pd.DataFrame:
+        """The finished runs of two schemes that may be compared, by seed: of one numerics, from first step to last.
+
+        there: the group of the other scheme, if not this one. Columns: `value run`, and of the other `value_other …`.
+        """
+        columns = ["pair_as", "value", "run"]
+        ours, theirs = self.of(scheme)[columns], (there or self).of(other)[columns]
+        return ours.merge(theirs, on=["seed", "pair_as"], suffixes=("", "_other")).sort_index()
 
     def difference(self, pairs: pd.DataFrame) -> Interval | None:
         """The difference of `pairs`, seed by seed; None without a pair."""
@@ -186,15 +191,6 @@ def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
     ]
     unlike = {key for other in others for key, value in own.items() if other.get(key) != value}
     return one_line(", ".join(f"{key}={show(own[key])}" for key in sorted(unlike)), LONGEST)
-
-
-def paired(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The finished runs that may be compared, by seed: of the same numerics, from first step to last.
-
-    runs, others: rows of `Group.of`. Columns: `value run`, and the same of the others with the suffix `_other`.
-    """
-    columns = ["pair_as", "value", "run"]
-    return runs[columns].merge(others[columns], on=["seed", "pair_as"], suffixes=("", "_other")).sort_index()
 
 
 def numbers(values: Iterable[int]) -> str:
