@@ -6,7 +6,7 @@ from rope_lab.results.groups import Group
 from rope_lab.results.outcomes import Outcome
 from rope_lab.results.published import Published
 from rope_lab.results.scores import FEWEST, widest
-from rope_lab.results.stats import Interval, t_interval
+from rope_lab.results.stats import t_interval
 from rope_lab.results.tables import NONE, Section, Strong, Table, number
 from rope_lab.results.verdicts import LAST, NO, OPEN, YES, Verdict
 
@@ -81,7 +81,8 @@ def best(groups: list[Group], published: Published) -> list[str]:
         means = means[means["count"] >= FEWEST]
         first, *rest = means.sort_values("mean", ascending=not g.metric.higher_is_better, kind="stable").index
         mean, n = number(means["mean"][first], g.metric.digits), means["count"][first]
-        alike = [published.title(scheme) for scheme in rest if not _apart(g.difference(g.pairs(first, scheme)))]
+        differences = {scheme: g.difference(g.pairs(first, scheme)) for scheme in rest}
+        alike = [published.title(scheme) for scheme, d in differences.items() if not (d.low > 0 or d.high < 0)]
         more = f" and {len(alike) - 2} more" if len(alike) > 2 else ""
         beside = f"; not distinguishable from it: {'; '.join(alike[:2])}{more}" if alike else ""
         lines.append(
@@ -89,8 +90,3 @@ def best(groups: list[Group], published: Published) -> list[str]:
             f"{mean} {g.metric.unit} ({n} seeds){beside}"
         )
     return lines
-
-
-def _apart(found: Interval | None) -> bool:
-    """Whether the 95% interval of paired differences leaves 0 out; not of fewer than two pairs."""
-    return found is not None and (found.low > 0 or found.high < 0)

@@ -1,13 +1,11 @@
 """`--against` and `--contender`: other schemes to compare, and every run beside the run that it began from."""
 
-import math
-
 from rope_lab.identity import identify
 from rope_lab.results.frame import full_settings
 from rope_lab.results.groups import Group
 from rope_lab.results.published import Published
 from rope_lab.results.stats import ALPHA
-from rope_lab.results.tables import NONE, Section, Table, number, signed, strong_if
+from rope_lab.results.tables import Section, Table, number, signed, strong_if
 from rope_lab.results.verdicts import family_of
 from rope_lab.text import ConfigError, nearest, show
 
@@ -81,7 +79,7 @@ def parents(groups: list[Group]) -> Section:
         d, ours, theirs = g.difference(pairs), full_settings(run), full_settings(parent)
         unlike = [k for k in sorted(ours) if ours[k] != theirs.get(k) and k != "parent.recipe_id"]
         means = (number(pairs[each].mean(), metric.digits) for each in ("value_other", "value"))
-        p_values.append(d.p if d else math.nan)
+        p_values.append(d.p)
         rows.append(
             {
                 "task": g.report.title,
@@ -89,7 +87,7 @@ def parents(groups: list[Group]) -> Section:
                 "scheme": g.published.title(scheme),
                 "here": ", ".join(f"{key}={show(ours[key])}" for key in unlike),
                 "there → here": " → ".join(means),
-                "here − there": signed(d, metric.digits) if d else NONE,
+                "here − there": signed(d, metric.digits),
                 "pairs": str(len(pairs)),
                 "unit": f"{metric.unit}, {metric.better} is better",
             }

@@ -12,7 +12,7 @@ from rope_lab.results.frame import curve, recipe, runs_frame
 from rope_lab.results.metrics import AT, LENGTH, LENGTH_LOSS, Metric
 from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold, rank
 from rope_lab.results.runs import Run, one_line
-from rope_lab.results.stats import Interval, paired_difference
+from rope_lab.results.stats import NOTHING, Interval, paired_difference
 from rope_lab.shipped import shipped
 from rope_lab.text import LEAKS, show
 
@@ -87,10 +87,8 @@ class Group:
         ours, theirs = self.of(scheme)[columns], (there or self).of(other)[columns]
         return ours.merge(theirs, on=["seed", "pair_as"], suffixes=("", "_other")).sort_index()
 
-    def difference(self, pairs: pd.DataFrame) -> Interval | None:
-        """The difference of `pairs`, seed by seed; None without a pair."""
-        if pairs.empty:
-            return None
+    def difference(self, pairs: pd.DataFrame) -> Interval:
+        """The difference of `pairs`, seed by seed."""
         tested = self.published.tests(self.scale, len(pairs))
         return paired_difference(pairs.value.to_numpy(), pairs.value_other.to_numpy(), tested)
 
@@ -98,7 +96,7 @@ class Group:
         """By seed, the first step at which a run reached the threshold, infinite if never; of runs with a curve."""
         return self.of(scheme).run.map(threshold.first_step).astype(float).dropna()
 
-    def difference_since(self, threshold: Threshold) -> Interval | None:
+    def difference_since(self, threshold: Threshold) -> Interval:
         """Contender − baseline after as many steps beyond the threshold as both runs of a pair still have.
 
         Interpolated between evaluations; over the pairs of which both runs reached the threshold.
@@ -111,7 +109,7 @@ class Group:
                 left = self.settings["train.steps"] - max(reached)
                 ends = [np.interp(left + step, c.index, c) for step, c in zip(reached, curves, strict=True)]
                 values.append(self.metric.times * np.array(ends))
-        return paired_difference(*np.transpose(values)) if values else None
+        return paired_difference(*np.transpose(values)) if values else NOTHING
 
     def deviations(self) -> list[str]:
         """Each setting in which the runs differ from the write-up's."""

@@ -14,10 +14,9 @@ from rope_lab.identity import BACKFILLED, general
 from rope_lab.results.frame import full_settings
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import Run
-from rope_lab.results.stats import ALPHA, Interval, holm, paired_difference, sign_flip_p, sign_p
+from rope_lab.results.stats import ALPHA, NOTHING, Interval, holm, paired_difference, sign_flip_p, sign_p
 from rope_lab.results.studies import NAME, Comparison, Runs, Study, find, load
 
-NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 CONFIRMED, REVERSED, REFUTED, UNDECIDED = "confirmed", "reversed", "refuted at the published size", "undecided"
 
 

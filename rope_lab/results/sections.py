@@ -7,7 +7,7 @@ import pandas as pd
 from rope_lab.results import series
 from rope_lab.results.groups import Group, numbers
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS
-from rope_lab.results.stats import ALPHA, sign_p, wilson, without_worst
+from rope_lab.results.stats import ALPHA, NOTHING, sign_p, wilson, without_worst
 from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, number, signed, strong_if
 from rope_lab.results.verdicts import Verdict, family_of
 
@@ -38,7 +38,7 @@ def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
     """
     published, title, digits = group.published, group.published.title, group.metric.digits
     differences = {scheme: group.difference(group.pairs(scheme, published.baseline)) for scheme in group.others}
-    found = {scheme: each for scheme, each in differences.items() if each}
+    found = {scheme: each for scheme, each in differences.items() if each.n}
     here = [scheme for scheme in found if not (verdict and scheme == published.contender)]
     corrected, family = family_of([found[scheme].p for scheme in here], "schemes here", "this comparison")
     p = dict(zip(here, corrected, strict=True))
@@ -54,7 +54,7 @@ def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
             row["published"] = " / ".join(versions.get(scheme, [NONE]))
         row[f"mean, {group.metric.unit}"] = mean_of(runs.value, digits, group.metric.most)
         if differences:
-            difference = signed(found[scheme], digits) if scheme in found else NONE
+            difference = signed(differences.get(scheme, NOTHING), digits)
             row[f"difference from {title(published.baseline)}, {group.metric.better} is better"] = strong_if(
                 p.get(scheme, math.nan) < ALPHA, difference
             )
@@ -110,7 +110,7 @@ def _since_thresholds(group: Group) -> list[str]:
     lines = []
     for threshold in group.report.thresholds:
         constant = threshold.since and group.settings.get("train.decay") == "none"
-        if constant and (d := group.difference_since(threshold)):
+        if constant and (d := group.difference_since(threshold)).n:
             digits = group.metric.digits
             interval = f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})" if d.n > 1 else ""
             lines.append(

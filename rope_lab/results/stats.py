@@ -23,7 +23,7 @@ ROUNDED = 4e-6
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its 95% interval; from one value there is no interval, and its ends are nan.
+    """A mean and its 95% interval; from one value there is no interval, and its ends are nan; from none all is nan.
 
     p: of paired differences, that of the paired t test; nan of one pair, untested, or if all are alike but not 0
     """
@@ -35,8 +35,13 @@ class Interval:
     p: float = np.nan
 
 
+NOTHING = Interval(np.nan, np.nan, np.nan, 0)
+
+
 def t_interval(values: Sequence[float]) -> Interval:
     """The mean of `values` with Student's t interval."""
+    if not len(values):
+        return NOTHING
     mean, n = float(np.mean(values)), len(values)
     if n < 2:
         return Interval(mean, np.nan, np.nan, n)

@@ -13,7 +13,7 @@ from rope_lab.results.published import LONGEST
 from rope_lab.results.runs import one_line
 from rope_lab.results.series import Panel, points_frame
 from rope_lab.results.stats import paired_difference
-from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, number, signed, strong_if
+from rope_lab.results.tables import Section, Strong, Table, mean_of, number, signed, strong_if
 from rope_lab.text import show
 
 BEST = "each at its best"
@@ -67,8 +67,7 @@ class Sweep:
         if theirs is None:
             return mean_of(ours.dropna(), self.metric.digits, self.metric.most)
         pairs = pd.concat([ours, theirs], axis=1, keys=["ours", "theirs"]).dropna()
-        digits = self.metric.digits
-        return signed(paired_difference(pairs.ours, pairs.theirs), digits) if len(pairs) else NONE
+        return signed(paired_difference(pairs.ours, pairs.theirs), self.metric.digits)
 
 
 def find(groups: list[Group]) -> list[Sweep]:

@@ -103,9 +103,9 @@ def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str
 
     The range instead, in round brackets, of two runs or if the interval would leave 0 … `most`, the possible values.
     """
-    if not len(values):
-        return NONE
     found = t_interval(values)
+    if not found.n:
+        return NONE
     if found.n == 1:
         return f"{found.mean:.{digits}f} (one seed)"
     if found.n == 2 or found.low < 0 or found.high > most:
