@@ -47,8 +47,9 @@ def ours(g: Group | None, schemes: list[str], wrong_by: dict[str, list[int]]) ->
     """
     if g and wrong_by:
         ((attribute, shown),) = wrong_by.items()
-        means = 100 - 100 * g.slices(attribute).pivot_table("mean", "scheme", "value")[shown]
-        counts = g.finished.scheme.value_counts()
+        slices = g.slices(attribute)
+        means = 100 - 100 * slices.pivot_table("mean", "scheme", "value")[shown]
+        counts = slices.groupby("scheme").seed.nunique()
         cells = (", ".join(f"{mean:.2f}" for mean in means.loc[s]) + f" (n={counts[s]})" for s in schemes)
         return "; ".join(f"{g.published.title(s)} {cell}" for s, cell in zip(schemes, cells, strict=True)) + " % wrong"
     values = pd.DataFrame({s: g.of(s).value for s in schemes}).dropna() if g else pd.DataFrame()

@@ -154,7 +154,7 @@ def corrections(path: Path) -> dict[str, str]:
 def covers(folder: Path) -> bool:
     """Whether a plan beside a folder of kept records names it. Raises ConfigError."""
     path = folder.resolve().parent / NAME
-    return path.exists() and folder.resolve().name in {study.rows for study in load(path)}
+    return path.exists() and folder.resolve() in {(path.parent / study.rows).resolve() for study in load(path)}
 
 
 def parsed(text: str, name: str) -> list[Study]:
