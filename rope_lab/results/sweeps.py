@@ -40,7 +40,10 @@ class Sweep:
         self.recipe_id = f"{setting}-{self.group.recipe_id}".replace(".", "_")
         self.others = {value: group for value, group in groups.items() if group.variant}
         self.recipe = next((i for i, group in enumerate(groups.values()) if not group.variant), None)
-        runs = self._ended()
+        parts = [group.runs.assign(value=group.finished.value, at=at) for at, group in enumerate(groups.values())]
+        runs = pd.concat(parts, ignore_index=True)
+        worst = runs.value.min() if self.metric.higher_is_better else runs.value.max()
+        runs = runs.assign(value=runs.value.mask(runs.status == "diverged", worst)).dropna(subset="value")
         varied = runs.groupby("scheme")["at"].nunique()
         varied = varied[varied > 1] if (varied > 1).any() else varied
         self.schemes = sorted(varied.index, key=lambda scheme: (self.published.rank(scheme), scheme))
@@ -48,12 +51,6 @@ class Sweep:
         table = table.reindex(columns=range(len(groups)))
         self.scores = {scheme: table.loc[scheme] for scheme in self.schemes}
         self.diverged = runs[runs.status == "diverged"].groupby(["scheme", "at"]).size().to_dict()
-
-    def _ended(self) -> pd.DataFrame:
-        parts = [group.runs.assign(value=group.finished.value, at=at) for at, group in enumerate(self.groups.values())]
-        runs = pd.concat(parts, ignore_index=True)
-        worst = runs.value.min() if self.metric.higher_is_better else runs.value.max()
-        return runs.assign(value=runs.value.mask(runs.status == "diverged", worst)).dropna(subset="value")
 
     def best(self, scheme: str) -> int | None:
         """The index of the value with the best mean; None if all are alike or the scheme lacks one."""
