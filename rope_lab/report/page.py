@@ -17,7 +17,6 @@ from matplotlib.ticker import MaxNLocator
 from rope_lab.places import ROOT
 from rope_lab.report import charts
 from rope_lab.results import advice, probes, verdicts
-from rope_lab.results.frame import full_settings
 from rope_lab.results.groups import Group, seeds
 from rope_lab.results.pages import Content
 from rope_lab.results.probes import Probed
@@ -144,7 +143,7 @@ def _group(group: Group) -> dict[str, Any]:
         value = number(metric.times * run.run.metrics.get(metric.name, math.nan), metric.digits)
         rows.append([title(run.scheme), str(run.seed), value, *(str(getattr(run, name)) for name in ORIGIN)])
     settings = {
-        title(scheme): {key: show(value) for key, value in sorted(full_settings(run).items())}
+        title(scheme): {key: show(value) for key, value in sorted(run.all_settings.items())}
         for scheme, run in group.runs.drop_duplicates("scheme")[["scheme", "run"]].itertuples(index=False)
     }
     columns = ["scheme", "seed", metric.unit, *ORIGIN]

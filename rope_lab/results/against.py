@@ -1,7 +1,6 @@
 """`--against` and `--contender`: other schemes to compare, and every run beside the run that it began from."""
 
 from rope_lab.identity import identify
-from rope_lab.results.frame import full_settings
 from rope_lab.results.groups import Group
 from rope_lab.results.published import Published
 from rope_lab.results.stats import ALPHA
@@ -76,7 +75,7 @@ def parents(groups: list[Group]) -> Section:
             continue
         other, other_scheme, parent = by_id[parent_id]
         metric, pairs = g.metric, g.pairs(scheme, other_scheme, other)
-        d, ours, theirs = g.difference(pairs), full_settings(run), full_settings(parent)
+        d, ours, theirs = g.difference(pairs), run.all_settings, parent.all_settings
         unlike = [k for k in sorted(ours) if ours[k] != theirs.get(k) and k != "parent.recipe_id"]
         means = (number(pairs[each].mean(), metric.digits) for each in ("value_other", "value"))
         p_values.append(d.p)
@@ -102,4 +101,4 @@ def parents(groups: list[Group]) -> Section:
 
 def _scheme_id(run) -> str:
     """The scheme's name and id, as `Run.parent` has them."""
-    return f"{run.position}-{identify(run.task, run.position, 0, full_settings(run)).scheme_id}"
+    return f"{run.position}-{identify(run.task, run.position, 0, run.all_settings).scheme_id}"

@@ -5,7 +5,6 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -36,7 +35,7 @@ def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
     """The frame of `load`."""
     table = runs_frame(runs).drop(columns=["run", "pair_as"])
     for name in settings:
-        table[name] = [recipe(run).get(name) for run in runs]
+        table[name] = [run.recipe.get(name) for run in runs]
     metrics = [(i, name, float(value)) for i, run in enumerate(runs) for name, value in sorted(run.metrics.items())]
     found = pd.DataFrame(metrics, columns=["row", "metric", "value"]).set_index("row")
     return table.join(found, how="inner").reset_index(drop=True)
@@ -53,22 +52,6 @@ def runs_frame(runs: list[Run]) -> pd.DataFrame:
     return table.assign(scheme=scheme_names(runs), pair_as=pair_as, run=runs)
 
 
-def full_settings(run: Run) -> dict[str, Any]:
-    """Every setting of a run; of those that are younger than the run, what they were before."""
-    return BACKFILLED | run.settings
-
-
-def recipe(run: Run) -> dict[str, Any]:
-    """Every setting of a run's recipe."""
-    return {key: value for key, value in full_settings(run).items() if not key.startswith("position.")}
-
-
-def scheme(run: Run) -> dict[str, Any]:
-    """Every setting of a run's scheme, without `position.`; also `code`, the digest of a user's own files."""
-    own = {k.removeprefix("position."): v for k, v in full_settings(run).items() if k.startswith("position.")}
-    return own | ({"code": run.plugin["position"]} if "position" in run.plugin else {})
-
-
 def curve(run: Run, metric: str) -> pd.Series:
     """The values of a metric by step; empty where a run has none."""
     steps, values = run.curves.get(metric, ([], []))
@@ -81,7 +64,7 @@ def scheme_names(runs: list[Run]) -> list[str]:
     Without such a file, what differs from most runs of that name, which `code` may.
     Where runs of one name began from runs of several schemes, their names end in `from` and the parent's.
     """
-    settings, variants = [scheme(run) for run in runs], defaultdict(Counter)
+    settings, variants = [run.scheme for run in runs], defaultdict(Counter)
     for run, own in zip(runs, settings, strict=True):
         variants[run.position][json.dumps(own, sort_keys=True)] += 1
     names = []

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.frame import curve, recipe, runs_frame
+from rope_lab.results.frame import curve, runs_frame
 from rope_lab.results.metrics import AT, LENGTH, LENGTH_LOSS, Metric
 from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold, rank
 from rope_lab.results.runs import Run, one_line
@@ -33,7 +33,7 @@ class Group:
 
     def __init__(self, runs: pd.DataFrame, published: Published, report: TaskReport, variant: str = ""):
         first = runs.run.iloc[0]
-        self.task, self.scale, self.recipe_id, self.settings = first.task, first.scale, first.recipe_id, recipe(first)
+        self.task, self.scale, self.recipe_id, self.settings = first.task, first.scale, first.recipe_id, first.recipe
         self.runs, self.published, self.report, self.variant = runs, published, report, variant
         self.metric: Metric = report.metric  # that schemes are compared by
         self.title = ", ".join(filter(None, [report.title, variant]))
@@ -180,10 +180,10 @@ def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
     alike = table[(table.task == first.task) & (table.scale == first.scale)]
     usual, found = shipped("config") | shipped(f"recipe/{first.task}/{first.scale}"), []
     for recipe_id, each in alike.groupby("recipe_id"):
-        settings = recipe(each.run.iloc[0])
+        settings = each.run.iloc[0].recipe
         unlike = sum(usual.get(key, value) not in (value, "auto") for key, value in settings.items())
         found.append((("parent.recipe_id" not in settings, -unlike, len(each)), recipe_id, settings))
-    most, own = max(usualness for usualness, *_ in found), recipe(first)
+    most, own = max(usualness for usualness, *_ in found), first.recipe
     others = [
         settings for usualness, recipe_id, settings in found if usualness == most and recipe_id != first.recipe_id
     ]

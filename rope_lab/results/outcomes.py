@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from rope_lab.identity import BACKFILLED, general
-from rope_lab.results.frame import full_settings
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import Run
 from rope_lab.results.stats import ALPHA, NOTHING, Interval, holm, paired_difference, sign_flip_p, sign_p
@@ -131,7 +130,7 @@ def _untested(study: Study, found: Runs) -> str:
 def _settings(study: Study, found: Runs) -> Iterator[tuple[str, str]]:
     """Each setting of the runs with each of its values; of those that schemes may differ in, scheme by scheme."""
     given = {setting.partition("=")[0] for scheme in study.seeds for setting in scheme.split()[1:]}
-    settings = {cell: full_settings(run) for cell, run in found.items()}
+    settings = {cell: run.all_settings for cell, run in found.items()}
     for key in {key for each in settings.values() for key in each}:
         for (scheme, _), each in settings.items():
             name = f"{key} of {scheme}" if key in given or key.startswith("position.") else key

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass
 
+from rope_lab.identity import BACKFILLED
 from rope_lab.results.metrics import declared
 from rope_lab.shipped import with_class_names
 from rope_lab.text import flat, nested, plain
@@ -79,6 +80,22 @@ class Run:
     def numbers(self) -> str:
         """Equal for runs that may be paired: the numerics, and the digest of a task of the user's own."""
         return "+".join(filter(None, [str(self.numerics), self.plugin.get("task")]))
+
+    @property
+    def all_settings(self) -> dict[str, Any]:
+        """Those of `settings` that are younger than the run too, as they were before."""
+        return BACKFILLED | self.settings
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """Every setting besides those of the scheme."""
+        return {key: value for key, value in self.all_settings.items() if not key.startswith("position.")}
+
+    @property
+    def scheme(self) -> dict[str, Any]:
+        """Every setting of the scheme, without `position.`; also `code`, the digest of a user's own files."""
+        own = {k.removeprefix("position."): v for k, v in self.all_settings.items() if k.startswith("position.")}
+        return own | ({"code": self.plugin["position"]} if "position" in self.plugin else {})
 
     @property
     def mixed(self) -> list[str]:
