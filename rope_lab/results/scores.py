@@ -114,8 +114,7 @@ def table(shown: list[Column], published: Published) -> Table:
 def heat_map(shown: list[Column], published: Published) -> bytes:
     """The means as SVG, each column coloured from its worst to its best."""
     rows = schemes(shown, published)
-    means = pd.DataFrame({each.title: pd.Series({s: v.mean() for s, v in each.scores.items()}) for each in shown})
-    means = means.reindex(rows)
+    means = pd.DataFrame({each.title: {s: v.mean() for s, v in each.scores.items()} for each in shown}).reindex(rows)
     with styled():
         figure = Figure(figsize=(WIDTH, 0.2 * len(rows) + 1), layout="constrained")
         ax = figure.subplots()
