@@ -74,10 +74,9 @@ def of_folder(folder: Path) -> tuple[list[Outcome], list[str]]:
 
 def read(plan: Path) -> tuple[list[Outcome], list[str]]:
     """The outcomes of a plan, and what cannot be read of the kept runs. Raises ConfigError, OSError."""
-    studies, kept = load(plan), {}
-    for study in studies:
-        folder = plan.parent / study.rows
-        kept[study.rows] = kept.get(study.rows) or (read_kept(folder) if folder.is_dir() else ([], []))
+    studies = load(plan)
+    folders = {study.rows: plan.parent / study.rows for study in studies}
+    kept = {rows: read_kept(folder) if folder.is_dir() else ([], []) for rows, folder in folders.items()}
     problems = [problem for _, wrong in kept.values() for problem in wrong]
     return [of(study, kept[study.rows][0]) for study in studies], problems
 

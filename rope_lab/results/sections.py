@@ -85,12 +85,11 @@ def _thresholds(group: Group, scheme: str) -> dict[str, str]:
 
 def _reached_thresholds(group: Group) -> list[str]:
     """For each threshold that some seed reaches under one of contender and baseline alone: how many do under each."""
-    lines, pair = [], group.published.pair
+    lines, pairs = [], group.pairs(*group.published.pair)[["run", "run_other"]]
     ours, theirs = group.published.titles
     for threshold in group.report.thresholds:
-        steps = pd.DataFrame({scheme: group.first_steps(scheme, threshold) for scheme in pair}).dropna()
-        reached = steps[steps.index.isin(group.pairs(*pair).index)] < math.inf
-        other, base = (reached[scheme] for scheme in pair)
+        reached = pairs.map(threshold.first_step).dropna() < math.inf
+        other, base = reached.run, reached.run_other
         alone = int((base & ~other).sum()), int((other & ~base).sum())
         if any(alone):
             tested = group.published.tests(group.scale, len(reached))

@@ -98,8 +98,7 @@ def verdicts(groups: list[Group], studies: list[Outcome], published: Published) 
 
 def _exploratory(groups: list[Group]) -> list[Verdict]:
     """Of the groups of one scale; p is corrected for their number."""
-    every = [(g, g.pairs(*g.published.pair)) for g in groups]
-    compared = [(g, pairs, g.difference(pairs)) for g, pairs in every if len(pairs)]
+    compared = [(g, pairs, g.difference(pairs)) for g in groups if len(pairs := g.pairs(*g.published.pair))]
     corrected, family = family_of([d.p for *_, d in compared], "tasks at this scale", "this task alone")
     found = []
     for (g, pairs, difference), p in zip(compared, corrected, strict=True):
