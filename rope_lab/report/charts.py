@@ -67,7 +67,8 @@ def chart(panel: Panel, published: Published, title: str, note: str, every: pd.D
         {"scheme": published.title(scheme), "seeds": int(values.n.max())} | _points(values, panel.log)
         for scheme, values in panel.means().groupby("scheme")
     ]
-    colors = _colors(published, panel.schemes)
+    ordered = sorted(panel.schemes, key=published.order)
+    colors = {published.title(scheme): published.color(scheme, ordered) for scheme in ordered}
     shown = [y for row in (*runs, *means) if row["scheme"] in colors for y in row["y"]]
     found = {
         "title": title,
@@ -97,11 +98,6 @@ def _axis(panel: Panel, values: list[float]) -> dict[str, Any]:
     room, top = 0.05 * (most - least) or 0.1, panel.most
     ends = [-0.04 * top, 1.04 * top] if math.isfinite(top) else [least - room, most + room]
     return {"scale": {"domain": rounded(ends), "nice": False}, "axis": {"tickCount": 5}}
-
-
-def _colors(published: Published, schemes: Iterable[str]) -> dict[str, str]:
-    ordered = sorted(schemes, key=lambda scheme: (published.rank(scheme), scheme))
-    return {published.title(scheme): published.color(scheme, ordered) for scheme in ordered}
 
 
 def rounded(values: Iterable[float]) -> list[float | None]:

@@ -156,7 +156,7 @@ def group(runs: list[Run], published: Published) -> list[Group]:
     """The runs by task and recipe, in the order of published.yaml; runs of different recipes never meet."""
     key = ["task", "scale", "recipe_id"]
     table = runs_frame(runs).drop_duplicates([*key, "scheme", "seed"], keep="last")
-    table = table.assign(order=[(published.rank(scheme), scheme) for scheme in table.scheme])
+    table = table.assign(order=table.scheme.map(published.order))
     table = table.sort_values(["order", "seed"], kind="stable")
     corpora = Counter(data for data, _ in {(run.data, run.settings.get("task.corpus")) for run in table.run})
     groups = []

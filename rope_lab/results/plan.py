@@ -40,7 +40,9 @@ def section(outcome: Outcome, published: Published, correction: str = "") -> str
     """The outcome of a study as Markdown; how many runs have ended, as long as not all have."""
     study = outcome.study
     settings = " ".join(f"{key}={value}" for key, value in study.settings.items())
-    seeds = "; ".join(f"{_title(published, scheme)} seeds {numbers(seeds)}" for scheme, seeds in study.seeds.items())
+    seeds = "; ".join(
+        f"{published.title(called(scheme))} seeds {numbers(seeds)}" for scheme, seeds in study.seeds.items()
+    )
     parts = [
         f"## {study.name}",
         f"Hypothesis: {study.hypothesis}",
@@ -69,7 +71,7 @@ def _results(name: str, family: list[Result], published: Published) -> Table:
     primary, rows = name == "primary", []
     corrected = f"p corrected for {len(family)} (Holm)" if len(family) > 1 else "p of the family (one test)"
     for r in family:
-        schemes = " − ".join(_title(published, scheme) for scheme in r.comparison.schemes)
+        schemes = " − ".join(published.title(called(scheme)) for scheme in r.comparison.schemes)
         row = {f"{name} comparison": r.comparison.name, "schemes": schemes}
         row |= {"difference [95% interval]" if primary else "found": r.text}
         row |= {"p" if primary else "p (not corrected)": f"{r.p:.2g}"}
@@ -92,17 +94,13 @@ def _every_seed(outcome: Outcome, published: Published) -> Table:
             if c.value == "log_steps":
                 values = values.map(math.exp)
             key = (scheme, c.metric, c.value, c.times, c.reaches)
-            name = f"{_title(published, scheme)}: {c.name.partition(' (')[0]}"
+            name = f"{published.title(called(scheme))}: {c.name.partition(' (')[0]}"
             columns.setdefault(key, (name, values.dropna().map(step_text if c.of_steps else "{:.4g}".format)))
     named = dict(columns.values())
     seeds = sorted({seed for _, seed in outcome.study.cells})
     return Table(
         [{"seed": str(seed)} | {n: c.get(seed, NONE) for n, c in named.items()} for seed in seeds], "Every seed"
     )
-
-
-def _title(published: Published, scheme: str) -> str:
-    return published.title(called(scheme))
 
 
 def unplanned(path: Path, found: list[Outcome]) -> list[str]:

@@ -121,9 +121,9 @@ class Published:
         name, _, variant = scheme.partition(" ")
         return one_line(" ".join(filter(None, [self.schemes.get(name, {}).get("title", name), variant])), LONGEST)
 
-    def rank(self, scheme: str) -> int:
-        """The place of a scheme in published.yaml, for a variant that of its scheme; after the last if unknown."""
-        return rank(self.schemes, scheme if scheme in self.schemes else scheme.partition(" ")[0])
+    def order(self, scheme: str) -> tuple[int, str]:
+        """The key that sorts schemes as published.yaml does: variants stand beside their scheme, unknown ones last."""
+        return rank(self.schemes, scheme if scheme in self.schemes else scheme.partition(" ")[0]), scheme
 
     def color(self, scheme: str, beside: Iterable[str] = ()) -> str:
         """A known scheme's colour, the same in every figure; an unknown one's differs from those `beside` it."""

@@ -143,7 +143,7 @@ def schemes(shown: list[Column], published: Published) -> list[str]:
         for scheme in count
         if count[scheme] >= min(2, len(shown)) and (" " not in scheme or scheme in published.schemes)
     ]
-    return sorted(every, key=lambda scheme: (published.rank(scheme), scheme))
+    return sorted(every, key=published.order)
 
 
 @errors_as_exit()

@@ -46,7 +46,7 @@ class Sweep:
         runs = runs.assign(value=runs.value.mask(runs.status == "diverged", worst)).dropna(subset="value")
         varied = runs.groupby("scheme")["at"].nunique()
         varied = varied[varied > 1] if (varied > 1).any() else varied
-        self.schemes = sorted(varied.index, key=lambda scheme: (self.published.rank(scheme), scheme))
+        self.schemes = sorted(varied.index, key=self.published.order)
         table = runs.pivot(index=["scheme", "seed", "pair_as"], columns="at", values="value")
         table = table.reindex(columns=range(len(groups)))
         self.scores = {scheme: table.loc[scheme] for scheme in self.schemes}

@@ -142,6 +142,7 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
         if set(names) != set(published.pair):
             continue
         first = names == published.pair  # the contender is the first of the comparison
+        words = {CONFIRMED: YES, REVERSED: NO, REFUTED: NO} if first else {CONFIRMED: NO, REVERSED: YES}
         sign = 1 if study.prefers_high(c) == first else -1
         gain, gains = _gain(result.difference, sign), [sign * c.published] if c.published is not None else []
         report = published.report(study.task, {c.metric}, study.settings)
@@ -164,20 +165,13 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
                 gain=gain,
                 p=result.p_family,
                 family=family,
-                word=OPEN if outcome.open else _planned_word(result, first),
+                word=OPEN if outcome.open else words.get(result.verdict, UNSURE),
                 runs=(len(outcome.found), len(study.cells)),
                 seeds=tuple(counted(study, outcome.found, c).dropna().index) if gain.n else (),
                 logarithm=c.value == "log_steps",
             )
         )
     return found
-
-
-def _planned_word(result: Result, first: bool) -> str:
-    """`first`: whether the contender is the first scheme of the comparison."""
-    if result.verdict in (CONFIRMED, REVERSED):
-        return YES if (result.verdict == CONFIRMED) == first else NO
-    return NO if result.verdict == REFUTED and first else UNSURE
 
 
 def _compared(report: TaskReport, c: Comparison) -> tuple[Metric, str]:
