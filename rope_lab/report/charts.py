@@ -70,12 +70,8 @@ def chart(panel: Panel, published: Published, title: str, note: str, every: pd.D
     ordered = sorted(panel.schemes, key=published.order)
     colors = {published.title(scheme): published.color(scheme, ordered) for scheme in ordered}
     shown = [y for row in (*runs, *means) if row["scheme"] in colors for y in row["y"]]
-    found = {
-        "title": title,
-        "note": note,
-        "x": one_line(panel.x, LABEL),
-        "whole": bool((panel.points.x % 1 == 0).all()),
-    }
+    whole = bool((panel.points.x % 1 == 0).all())
+    found = {"title": title, "note": note, "x": one_line(panel.x, LABEL), "whole": whole}
     return found | {"y": _axis(panel, shown), "colors": colors, "runs": runs, "means": means}
 
 

@@ -55,9 +55,8 @@ def _scheme(option: str, asked: str, groups: list[Group]) -> str:
     names = {name: scheme for g in groups for scheme in g.schemes for name in (scheme, g.published.title(scheme))}
     found = names.get(asked) or {name.lower(): scheme for name, scheme in names.items()}.get(asked.lower())
     if not found:
-        raise ConfigError(
-            f"{option} {asked}: no run is of this scheme ({nearest(asked, sorted(_schemes(groups)), '')})"
-        )
+        there = nearest(asked, sorted(_schemes(groups)), "")
+        raise ConfigError(f"{option} {asked}: no run is of this scheme ({there})")
     return found
 
 

@@ -75,12 +75,9 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
     if parent := content["config"].get("parent"):
         config["parent"] = {"recipe_id": parent["recipe_id"]}
     config |= {"device": content["provenance"]["hardware"]["device"], "position": content["config"]["position"]}
-    run = from_record(
-        short({"slices": {}, "floor": {}} | content)
-        | {"parent": _other_scheme(content["config"])}
-        | {"config": config, "provenance": origin(content["provenance"]), "curve": curves}
-    )
-    return run, problems
+    record = short({"slices": {}, "floor": {}} | content) | {"config": config, "curve": curves}
+    record |= {"provenance": origin(content["provenance"]), "parent": _other_scheme(content["config"])}
+    return from_record(record), problems
 
 
 def _other_scheme(config: dict[str, Any]) -> str:

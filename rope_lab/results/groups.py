@@ -184,9 +184,7 @@ def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
         unlike = sum(usual.get(key, value) not in (value, "auto") for key, value in settings.items())
         found.append((("parent.recipe_id" not in settings, -unlike, len(each)), recipe_id, settings))
     most, own = max(usualness for usualness, *_ in found), first.recipe
-    others = [
-        settings for usualness, recipe_id, settings in found if usualness == most and recipe_id != first.recipe_id
-    ]
+    others = [each for usualness, recipe_id, each in found if usualness == most and recipe_id != first.recipe_id]
     unlike = {key for other in others for key, value in own.items() if other.get(key) != value}
     return one_line(", ".join(f"{key}={show(own[key])}" for key in sorted(unlike)), LONGEST)
 

@@ -138,12 +138,8 @@ def heat_map(shown: list[Column], published: Published) -> bytes:
 def schemes(shown: list[Column], published: Published) -> list[str]:
     """Those with a score in two columns, or in the only one; variants without a title of their own are left out."""
     count = Counter(scheme for each in shown for scheme in each.scores)
-    every = [
-        scheme
-        for scheme in count
-        if count[scheme] >= min(2, len(shown)) and (" " not in scheme or scheme in published.schemes)
-    ]
-    return sorted(every, key=published.order)
+    enough = [scheme for scheme, columns in count.items() if columns >= min(2, len(shown))]
+    return sorted((s for s in enough if " " not in s or s in published.schemes), key=published.order)
 
 
 @errors_as_exit()

@@ -47,6 +47,7 @@ def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
         ours = f" ({title(published.contender)}) and {family} (others)" if here else ""
         family = f"{verdict.family}{ours}"
     versions = {} if group.variant else group.versions
+    column = f"difference from {title(published.baseline)}, {group.metric.better} is better"
     rows = []
     for scheme in group.schemes:
         runs, row = group.of(scheme), {"scheme": title(scheme)}
@@ -54,11 +55,8 @@ def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
             row["published"] = " / ".join(versions.get(scheme, [NONE]))
         row[f"mean, {group.metric.unit}"] = mean_of(runs.value, digits, group.metric.most)
         if differences:
-            difference = signed(differences.get(scheme, NOTHING), digits)
-            row[f"difference from {title(published.baseline)}, {group.metric.better} is better"] = strong_if(
-                p.get(scheme, math.nan) < ALPHA, difference
-            )
-            row["p"] = number(p.get(scheme, math.nan), None)
+            difference, p_here = differences.get(scheme, NOTHING), p.get(scheme, math.nan)
+            row |= {column: strong_if(p_here < ALPHA, signed(difference, digits)), "p": number(p_here, None)}
         row |= _thresholds(group, scheme)
         if group.optimum:
             row["above the Bayes-optimal loss"] = number(runs.value.mean() - group.optimum, digits)
@@ -156,11 +154,8 @@ def lengths(group: Group) -> Table:
     shortest, longest = group.trained_lengths or (0, math.inf)
     beyond = {n: "shorter" if n < shortest else "longer" for n in group.lengths if not shortest <= n <= longest}
     cells = group.slices(group.length_kinds[0]).groupby(["scheme", "value"])["mean"].agg(cell).unstack("value")
-    cells = (
-        cells.reindex(group.schemes)
-        .fillna(NONE)
-        .rename(columns=lambda n: f"{n} ({beyond[n]})" if n in beyond else f"{n}")
-    )
+    titles = {n: f"{n} ({beyond[n]})" if n in beyond else f"{n}" for n in group.lengths}
+    cells = cells.reindex(group.schemes).fillna(NONE).rename(columns=titles)
     cells.insert(0, group.report.length["title"], [group.published.title(scheme) for scheme in cells.index])
     above = " above the Bayes-optimal loss" if series.above_floor(group, LENGTH_LOSS) else ""
     words = f"Loss up to given lengths, from the one before, in nats per token{above}"

@@ -180,11 +180,8 @@ def find(study: Study, runs: list[Run]) -> Runs:
         scheme = max(of, key=lambda scheme: len(scheme.split()), default="")
         if not scheme or run.seed not in study.seeds[scheme] or run.status not in ("finished", "diverged"):
             continue
-        if (cell := (scheme, run.seed)) in found:
-            raise ConfigError(
-                f"{study.name}: two runs are {scheme} seed {run.seed}: {found[cell].run_id}, {run.run_id}"
-            )
-        found[cell] = run
+        if (other := found.setdefault((scheme, run.seed), run)) is not run:
+            raise ConfigError(f"{study.name}: two runs are {scheme} seed {run.seed}: {other.run_id}, {run.run_id}")
     return found
 
 
