@@ -98,9 +98,7 @@ def verdict(study: Study, result: Result, p: float) -> str:
 
 def counted(study: Study, found: Runs, c: Comparison) -> pd.DataFrame:
     """The value of each run in a comparison, by seed and scheme; nan if a scheme lacks the seed."""
-    return pd.DataFrame(
-        {s: pd.Series({seed: _value(study, found[s, seed], c) for seed in study.seeds[s]}) for s in c.schemes}
-    )
+    return pd.DataFrame({s: {seed: _value(study, found[s, seed], c) for seed in study.seeds[s]} for s in c.schemes})
 
 
 def step_text(step: float) -> str:

@@ -40,13 +40,11 @@ def section(outcome: Outcome, published: Published, correction: str = "") -> str
     """The outcome of a study as Markdown; how many runs have ended, as long as not all have."""
     study = outcome.study
     settings = " ".join(f"{key}={value}" for key, value in study.settings.items())
-    seeds = "; ".join(
-        f"{published.title(called(scheme))} seeds {numbers(seeds)}" for scheme, seeds in study.seeds.items()
-    )
+    seeds = [f"{published.title(called(scheme))} seeds {numbers(each)}" for scheme, each in study.seeds.items()]
     parts = [
         f"## {study.name}",
         f"Hypothesis: {study.hypothesis}",
-        f"Runs: `task={study.task} scale={study.scale} {settings}`; {escaped(seeds)}.",
+        f"Runs: `task={study.task} scale={study.scale} {settings}`; {escaped('; '.join(seeds))}.",
     ]
     if correction:
         parts.append(f"Correction: {correction}")
@@ -98,9 +96,8 @@ def _every_seed(outcome: Outcome, published: Published) -> Table:
             columns.setdefault(key, (name, values.dropna().map(step_text if c.of_steps else "{:.4g}".format)))
     named = dict(columns.values())
     seeds = sorted({seed for _, seed in outcome.study.cells})
-    return Table(
-        [{"seed": str(seed)} | {n: c.get(seed, NONE) for n, c in named.items()} for seed in seeds], "Every seed"
-    )
+    rows = [{"seed": str(seed)} | {name: cells.get(seed, NONE) for name, cells in named.items()} for seed in seeds]
+    return Table(rows, "Every seed")
 
 
 def unplanned(path: Path, found: list[Outcome]) -> list[str]:
