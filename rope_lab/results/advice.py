@@ -1,6 +1,7 @@
 """The box "Should I use it?": for each use the planned answer with its gain, size and cost, and the best schemes."""
 
 import math
+from collections.abc import Iterator
 
 from rope_lab.results.groups import Group
 from rope_lab.results.outcomes import Outcome
@@ -28,15 +29,9 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
         gains = [f", {v.gain.mean:+.{v.metric.digits}f} {_unit(v)} at {_size(v, outcomes)}" for v in decided]
         lead.append(f"For {use}: {answer}{''.join(gains)}.")
         tests = [f"{v.title}, {_size(v, outcomes)}: {v.gain_text} {_unit(v)}, {v.word}" for v in here]
-        rows.append(
-            {
-                "for": use,
-                "answer": Strong(answer),
-                "gain [95% interval]": "\n".join(tests),
-                "a step takes": _cost(about["tasks"], outcomes, published),
-                "not known": about["unknown"],
-            }
-        )
+        row = {"for": use, "answer": Strong(answer), "gain [95% interval]": "\n".join(tests)}
+        row |= {"a step takes": _cost(about["tasks"], outcomes, published), "not known": about["unknown"]}
+        rows.append(row)
     if not rows:
         return None
     contender, baseline = published.titles
@@ -73,9 +68,8 @@ def _cost(tasks: list[str], outcomes: list[Outcome], published: Published) -> st
     return f"{mean:.2f} times as long [{low:.2f}, {high:.2f}]"
 
 
-def best(groups: list[Group], published: Published) -> list[str]:
+def best(groups: list[Group], published: Published) -> Iterator[str]:
     """The best scheme of each task, where most schemes were run; a sentence each."""
-    lines = []
     for g in widest(groups):
         means = g.finished.groupby("scheme").value.agg(["mean", "count"])
         means = means[means["count"] >= FEWEST]
@@ -85,8 +79,7 @@ def best(groups: list[Group], published: Published) -> list[str]:
         alike = [published.title(scheme) for scheme, d in differences.items() if not (d.low > 0 or d.high < 0)]
         more = f" and {len(alike) - 2} more" if len(alike) > 2 else ""
         beside = f"; not distinguishable from it: {'; '.join(alike[:2])}{more}" if alike else ""
-        lines.append(
+        yield (
             f"Best mean of {len(means)} schemes on {g.report.title}, {g.scale}: {published.title(first)}, "
             f"{mean} {g.metric.unit} ({n} seeds){beside}"
         )
-    return lines

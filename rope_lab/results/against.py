@@ -78,18 +78,17 @@ def parents(groups: list[Group]) -> Section:
         unlike = [k for k in sorted(ours) if ours[k] != theirs.get(k) and k != "parent.recipe_id"]
         means = (number(pairs[each].mean(), metric.digits) for each in ("value_other", "value"))
         p_values.append(d.p)
-        rows.append(
-            {
-                "task": g.report.title,
-                "scale": g.scale,
-                "scheme": g.published.title(scheme),
-                "here": ", ".join(f"{key}={show(ours[key])}" for key in unlike),
-                "there → here": " → ".join(means),
-                "here − there": signed(d, metric.digits),
-                "pairs": str(len(pairs)),
-                "unit": f"{metric.unit}, {metric.better} is better",
-            }
-        )
+        row = {
+            "task": g.report.title,
+            "scale": g.scale,
+            "scheme": g.published.title(scheme),
+            "here": ", ".join(f"{key}={show(ours[key])}" for key in unlike),
+            "there → here": " → ".join(means),
+            "here − there": signed(d, metric.digits),
+            "pairs": str(len(pairs)),
+            "unit": f"{metric.unit}, {metric.better} is better",
+        }
+        rows.append(row)
     if not rows:
         raise ConfigError(f"--against {PARENT}: no run began from another of these, by init_from")
     corrected, family = family_of(p_values, "comparisons here", "this comparison")

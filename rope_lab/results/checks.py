@@ -82,15 +82,14 @@ def orders(found: dict[Group, pd.DataFrame], published: Published) -> list[dict[
         ours = -g.metric.sign * values
         each = [float(stats.spearmanr(row, theirs).statistic) for row in ours.to_numpy()]
         over, mean = t_interval(each), float(stats.spearmanr(ours.mean(), theirs).statistic)
-        made.append(
-            {
-                "task": f"{g.title}, {g.scale}",
-                "rank correlation of the means": f"{mean:.2f}",
-                "of one seed, mean [95% interval]": f"{over.mean:.2f} [{over.low:.2f}, {min(over.high, 1):.2f}]",
-                "seeds": str(over.n),
-                "best to worst here": ", ".join(ours.mean().sort_values(kind="stable").index),
-            }
-        )
+        row = {
+            "task": f"{g.title}, {g.scale}",
+            "rank correlation of the means": f"{mean:.2f}",
+            "of one seed, mean [95% interval]": f"{over.mean:.2f} [{over.low:.2f}, {min(over.high, 1):.2f}]",
+            "seeds": str(over.n),
+            "best to worst here": ", ".join(ours.mean().sort_values(kind="stable").index),
+        }
+        made.append(row)
     return made
 
 

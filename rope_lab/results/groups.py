@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -116,16 +116,16 @@ class Group:
         ours = {key: self.settings.get(key) for key in self.report.setup}
         return [f"{k} {ours[k]} (write-up: {v})" for k, v in self.report.setup.items() if ours[k] != v]
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> Iterator[str]:
         """Missing, uncounted and unlike runs, and their effect on the result: a line each."""
-        lines, lacks = [], {}  # lacks: what is lacking → the schemes that lack it
+        lacks: dict[str, list[str]] = {}  # what is lacking → the schemes that lack it
         baseline, title, finished = self.published.baseline, self.published.title, set(self.finished.run_id)
         for run in self.runs.run:
             if run.run_id not in finished:
-                lines.append(f"{run} is {run.status} at step {run.steps:,}: it has no final value")
+                yield f"{run} is {run.status} at step {run.steps:,}: it has no final value"
             if run.mixed:
                 how = "; ".join(run.mixed)
-                lines.append(f"{run} is of mixed origin ({how}): counted in means, and not paired")
+                yield f"{run} is of mixed origin ({how}): counted in means, and not paired"
         for scheme in self.others:
             ours, theirs, pairs = self.of(scheme), self.of(baseline), len(self.pairs(scheme, baseline))
             over = f"compared over the {pairs} that both have" if pairs else "there is no pair to compare"
@@ -135,10 +135,11 @@ class Group:
             both = ours.index.intersection(theirs.index)
             if unlike := [seed for seed in both if ours.run[seed].numbers != theirs.run[seed].numbers]:
                 different = f"were run by code of other numbers at {seeds(unlike)}: these pairs are not compared"
-                lines.append(f"{title(scheme)} and {title(baseline)} {different}; run one of the two again")
-        lines += [f"{'; '.join(n)} {'lacks' if len(n) == 1 else 'lack'} {what}" for what, n in lacks.items()]
+                yield f"{title(scheme)} and {title(baseline)} {different}; run one of the two again"
+        for what, names in lacks.items():
+            yield f"{'; '.join(names)} {'lacks' if len(names) == 1 else 'lack'} {what}"
         for scheme in self.finished.scheme[self.finished.value < LEAKS * self.optimum].unique():
-            lines.append(
+            yield (
                 f"{title(scheme)} is below the Bayes-optimal loss, which takes later tokens: "
                 "rope-lab check says whether it sees them"
             )
@@ -148,8 +149,7 @@ class Group:
             counts = Counter(on[name]).most_common()
             if len(counts) > 1:
                 each = "; ".join(f"{value} ({n} run{'s' if n > 1 else ''})" for value, n in counts)
-                lines.append(f"the runs differ in {name}: {each}")
-        return lines
+                yield f"the runs differ in {name}: {each}"
 
 
 def group(runs: list[Run], published: Published) -> list[Group]:

@@ -1,6 +1,7 @@
 """The section of a group: its schemes, lengths and every seed as tables, and sentences on them."""
 
 import math
+from collections.abc import Iterator
 
 import pandas as pd
 
@@ -81,9 +82,9 @@ def _thresholds(group: Group, scheme: str) -> dict[str, str]:
     return cells
 
 
-def _reached_thresholds(group: Group) -> list[str]:
+def _reached_thresholds(group: Group) -> Iterator[str]:
     """For each threshold that some seed reaches under one of contender and baseline alone: how many do under each."""
-    lines, pairs = [], group.pairs(*group.published.pair)[["run", "run_other"]]
+    pairs = group.pairs(*group.published.pair)[["run", "run_other"]]
     ours, theirs = group.published.titles
     for threshold in group.report.thresholds:
         reached = pairs.map(threshold.first_step).dropna() < math.inf
@@ -92,30 +93,27 @@ def _reached_thresholds(group: Group) -> list[str]:
         if any(alone):
             tested = group.published.tests(group.scale, len(reached))
             test = f" (McNemar's exact p {sign_p(*alone):.2g})" if tested else ""
-            lines.append(
+            yield (
                 f"{threshold.name}: {base.sum()} of {len(reached)} seeds under {theirs}, {other.sum()} under "
                 f"{ours}; under {ours} alone {alone[1]}, under {theirs} alone {alone[0]}{test}."
             )
-    return lines
 
 
-def _since_thresholds(group: Group) -> list[str]:
+def _since_thresholds(group: Group) -> Iterator[str]:
     """The difference as long after a threshold, which one scheme may reach first.
 
     Only under a constant learning rate, which would otherwise have fallen less for the scheme that was first.
     """
-    lines = []
     for threshold in group.report.thresholds:
         constant = threshold.since and group.settings.get("train.decay") == "none"
         if constant and (d := group.difference_since(threshold)).n:
             digits = group.metric.digits
             interval = f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})" if d.n > 1 else ""
-            lines.append(
+            yield (
                 f"At the same number of steps after each run {threshold.name}, "
                 f"{' − '.join(group.published.titles)} is {d.mean:+.{digits}f}{interval} over {d.n} "
                 f"pair{'s' if d.n > 1 else ''}."
             )
-    return lines
 
 
 def every_seed(group: Group) -> Table:
@@ -165,7 +163,7 @@ def lengths(group: Group) -> Table:
     return Table(cells.to_dict("records"), "By length", f"{words}: mean over seeds (least–most){unlike}.")
 
 
-def details(group: Group) -> list[str]:
+def details(group: Group) -> Iterator[str]:
     """Recipe, seeds, deviations from the write-up, and where the runs come from: a line each."""
     s, metric = group.settings, group.metric
     n = s.get("eval.problems_at_end") or s["eval.problems"]
@@ -173,23 +171,22 @@ def details(group: Group) -> list[str]:
     graded = any("eval/accuracy" in run.metrics for run in group.runs.run)
     held_out = f"{n:,} held-out problems" if graded else "the held-out text"
     seeds = group.runs.groupby("scheme", sort=False).seed
-    lines = [
+    yield (
         f"recipe {group.recipe_id}: {s['train.steps']:,} optimizer steps = {sequences:,} sequences = "
-        f"{sequences * s['train.seq_len']:,} tokens; {held_out}",
-        "seeds: " + "; ".join(f"{group.published.title(name)} {numbers(each)}" for name, each in seeds),
-    ]
+        f"{sequences * s['train.seq_len']:,} tokens; {held_out}"
+    )
+    yield "seeds: " + "; ".join(f"{group.published.title(name)} {numbers(each)}" for name, each in seeds)
     if group.versions and (deviations := group.deviations()):
-        lines.append("differs from the write-up in " + "; ".join(deviations))
+        yield "differs from the write-up in " + "; ".join(deviations)
     elif group.versions and group.report.setup:
-        lines.append("the write-up's own set-up" + (f", but for {group.variant}" if group.variant else ""))
+        yield "the write-up's own set-up" + (f", but for {group.variant}" if group.variant else "")
     if group.report.elsewhere:
-        lines.append(f"in another set-up: {group.report.elsewhere}")
+        yield f"in another set-up: {group.report.elsewhere}"
     if group.floor:
-        lines.append(f"Bayes-optimal loss on the held-out text: {group.floor:.4f} nats per counted letter")
+        yield f"Bayes-optimal loss on the held-out text: {group.floor:.4f} nats per counted letter"
     if metric.name == "eval/accuracy" and len(group.finished):  # a share of independent problems
         intervals = [wilson(round(run.metrics[metric.name] * n), n) for run in group.finished.run]
         half = 100 * max(high - low for low, high in intervals) / 2
-        lines.append(f"one model's accuracy on {n} problems is known to ±{half:.1f} points at most (Wilson, 95%)")
+        yield f"one model's accuracy on {n} problems is known to ±{half:.1f} points at most (Wilson, 95%)"
     for name in ("numerics", "commit", "torch", "hardware", "threads"):
-        lines.append(f"{name}: {', '.join(sorted(group.runs[name].astype(str).unique()))}")
-    return lines
+        yield f"{name}: {', '.join(sorted(group.runs[name].astype(str).unique()))}"

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
@@ -167,7 +168,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _said_once(sweep: Sweep, lines: dict[Any, list[str]]) -> list[str]:
+def _said_once(sweep: Sweep, lines: dict[Any, Iterable[str]]) -> list[str]:
     """Lines of each value's recipe, each once behind the values that it is of; alone if it is of all."""
     values: dict[str, list[str]] = {}
     for value, each in lines.items():

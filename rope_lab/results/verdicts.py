@@ -1,6 +1,7 @@
 """Does the contender beat the baseline? One verdict for each task and scale, and one for each planned comparison."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rope_lab.results.groups import Group, seeds
@@ -96,11 +97,10 @@ def verdicts(groups: list[Group], studies: list[Outcome], published: Published) 
     return sorted(found, key=order)
 
 
-def _exploratory(groups: list[Group]) -> list[Verdict]:
+def _exploratory(groups: list[Group]) -> Iterator[Verdict]:
     """Of the groups of one scale; p is corrected for their number."""
     compared = [(g, pairs, g.difference(pairs)) for g in groups if len(pairs := g.pairs(*g.published.pair))]
     corrected, family = family_of([d.p for *_, d in compared], "tasks at this scale", "this task alone")
-    found = []
     for (g, pairs, difference), p in zip(compared, corrected, strict=True):
         means = pairs.value.mean(), pairs.value_other.mean()
         gain = _gain(difference, g.metric.sign)
@@ -108,22 +108,19 @@ def _exploratory(groups: list[Group]) -> list[Verdict]:
         word = _word(gain, gains, means[1], g.metric)
         if word == UNSURE and p < ALPHA:
             word = AHEAD if gain.mean > 0 else BEHIND
-        found.append(
-            Verdict(
-                task=g.task,
-                scale=g.scale,
-                title=g.report.title,
-                metric=g.metric,
-                published=gains,
-                means=means,
-                gain=gain,
-                p=p,
-                family=family,
-                word=word,
-                seeds=tuple(pairs.index),
-            )
+        yield Verdict(
+            task=g.task,
+            scale=g.scale,
+            title=g.report.title,
+            metric=g.metric,
+            published=gains,
+            means=means,
+            gain=gain,
+            p=p,
+            family=family,
+            word=word,
+            seeds=tuple(pairs.index),
         )
-    return found
 
 
 def family_of(p: list[float], several: str, one: str) -> tuple[list[float], str]:
@@ -132,9 +129,9 @@ def family_of(p: list[float], several: str, one: str) -> tuple[list[float], str]
     return holm(p), f"{tests} {several}" if tests > 1 else one
 
 
-def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
+def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
     """Of each primary comparison of contender and baseline."""
-    study, found = outcome.study, []
+    study = outcome.study
     family = f"{len(study.primary)} planned tests" if len(study.primary) > 1 else "one planned test"
     for result in outcome.primary or [Result(c, math.nan, "") for c in study.primary]:
         c = result.comparison
@@ -152,26 +149,23 @@ def _planned(outcome: Outcome, published: Published) -> list[Verdict]:
         means = result.means if first else result.means[::-1]
         if gains and metric is report.metric and value == LAST:  # the plan may round them
             gains = report.published_gains(*published.pair) or gains
-        found.append(
-            Verdict(
-                task=study.task,
-                scale=study.scale,
-                title=report.title,
-                metric=metric,
-                value=value,
-                planned=True,
-                published=gains,
-                means=means,
-                gain=gain,
-                p=result.p_family,
-                family=family,
-                word=OPEN if outcome.open else words.get(result.verdict, UNSURE),
-                runs=(len(outcome.found), len(study.cells)),
-                seeds=tuple(counted(study, outcome.found, c).dropna().index) if gain.n else (),
-                logarithm=c.value == "log_steps",
-            )
+        yield Verdict(
+            task=study.task,
+            scale=study.scale,
+            title=report.title,
+            metric=metric,
+            value=value,
+            planned=True,
+            published=gains,
+            means=means,
+            gain=gain,
+            p=result.p_family,
+            family=family,
+            word=OPEN if outcome.open else words.get(result.verdict, UNSURE),
+            runs=(len(outcome.found), len(study.cells)),
+            seeds=tuple(counted(study, outcome.found, c).dropna().index) if gain.n else (),
+            logarithm=c.value == "log_steps",
         )
-    return found
 
 
 def _compared(report: TaskReport, c: Comparison) -> tuple[Metric, str]:
