@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_line
 from rope_lab.train import config, data
+from rope_lab.train.instantiate import names
 from rope_lab.train.provenance import hardware
 from rope_lab.train.trainer import autocast, build, evaluate_now, resolve, update, write_samples
 
@@ -217,8 +218,8 @@ def check_gpu(schemes: list[str], device: str) -> bool:
     """
     here = hardware(torch.device(load(device).device))
     print(f"{here['name']} · torch {torch.__version__} · CUDA {here['cuda']}\n")
-    schemes, works = schemes or sorted(path.stem for path in (config.CONF / "position").glob("*.yaml")), True
-    for scheme, attention, precision in itertools.product(schemes, ("softmax", "linear"), ALLOWED):
+    works = True
+    for scheme, attention, precision in itertools.product(schemes or names("position"), ("softmax", "linear"), ALLOWED):
         try:
             off = difference(scheme, attention, precision, device)
             right, how = off <= ALLOWED[precision], f"differs from the CPU's numbers by {off:.0e}"

@@ -29,6 +29,7 @@ from rope_lab.train.instantiate import names
 from rope_lab.train.overrides import is_hydra
 from rope_lab.train.stop import ignore
 
+TABLES = config.CONF / "table"
 REST = "*"  # all schemes that the table does not name
 Tasks = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
 Row = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]  # a scheme, with settings or without
@@ -90,18 +91,14 @@ def load(path: Path) -> Table | list[Study]:
     return studies.parsed(text, path.name)
 
 
-def paths() -> dict[str, Path]:
-    """The tables in conf/, by name."""
-    return {path.stem: path for path in sorted((config.CONF / "table").glob("*.yaml"))}
-
-
 def runs_of(name: str) -> list[list[str]]:
     """The runs of a table, of a study by its name, or of all studies of a plan. Raises ConfigError."""
-    tables = paths()
+    tables = names("table")
     ours = {study.name: study for study in (studies.load() if studies.PLAN.exists() else [])}
     if name not in tables and name not in ours and "/" not in name and Path(name).suffix not in (".yaml", ".yml"):
         raise ConfigError(f"{show(name)}: there is no such table; {nearest(name, [*tables, *ours], '')}")
-    found = [ours[name]] if name in ours and name not in tables else load(tables.get(name, Path(name)))
+    path = TABLES / f"{name}.yaml" if name in tables else Path(name)
+    found = [ours[name]] if name in ours and name not in tables else load(path)
     if isinstance(found, Table):
         return found.runs(names("position"))
     every = []
@@ -114,7 +111,7 @@ def runs_of(name: str) -> list[list[str]]:
 def run() -> int:
     """Run the missing runs of the table that the command line names; an exit status. Raises ConfigError."""
     about = [__doc__ or "", "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of"]
-    about += [f"  {name:<8} {table.about}" for name, path in paths().items() if isinstance(table := load(path), Table)]
+    about += [f"  {name:<8} {load(TABLES / f'{name}.yaml').about}" for name in names("table")]
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
     parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {config.CORES})")

@@ -11,6 +11,7 @@ from rope_lab.results.__main__ import main as results
 from rope_lab.results.folders import read
 from rope_lab.results.kept import read_kept
 from rope_lab.results.plan import main as plan
+from rope_lab.train.instantiate import names
 
 BASIC = "hydra/launcher=basic"
 MINE = "{about: mine, blocks: [{task: substring_by_index, scale: quick, seeds: {rope: 0, roper: 0}}]}"
@@ -130,7 +131,7 @@ def test_each_task_scale_scheme_and_setting_of_the_tables_can_be_composed():
     """Where one first occurs in a table; and each cell of a table is a run of its own."""
     seen = set()
     beside = [str(path) for path in (ROOT / "results").rglob("table*.yaml")]
-    for name in [*table.paths(), *beside, *(study.name for study in studies.load())]:
+    for name in [*names("table"), *beside, *(study.name for study in studies.load())]:
         cells, first = table.runs_of(name), []
         assert len({tuple(words) for words in cells}) == len(cells) > 1
         for words in cells:
