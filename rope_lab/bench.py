@@ -53,28 +53,22 @@ def x_transformers(vocabulary: int, d_model: int, n_layers: int, n_heads: int, s
     return TransformerWrapper(num_tokens=vocabulary, max_seq_len=seq_len, attn_layers=decoder, use_abs_pos_emb=False)
 
 
-class Llama(nn.Module):
+def llama(vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int) -> nn.Module:
     """Hugging Face's Llama on scaled_dot_product_attention; its three feed-forward matrices weigh what our two do."""
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    def __init__(self, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
-        from transformers import LlamaConfig, LlamaForCausalLM
-
-        super().__init__()
-        sizes = LlamaConfig(
-            vocab_size=vocabulary,
-            hidden_size=d_model,
-            intermediate_size=round(8 / 3 * d_model),
-            num_hidden_layers=n_layers,
-            num_attention_heads=n_heads,
-            num_key_value_heads=n_heads,
-            max_position_embeddings=seq_len,
-            attn_implementation="sdpa",
-            use_cache=False,
-        )
-        self.model = LlamaForCausalLM(sizes)
-
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        return self.model(input_ids=tokens_BT).logits
+    sizes = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=d_model,
+        intermediate_size=round(8 / 3 * d_model),
+        num_hidden_layers=n_layers,
+        num_attention_heads=n_heads,
+        num_key_value_heads=n_heads,
+        max_position_embeddings=seq_len,
+        attn_implementation="sdpa",
+        use_cache=False,
+    )
+    return LlamaForCausalLM(sizes)
 
 
 class Labml(nn.Module):
@@ -127,7 +121,7 @@ class NanoGPT(nn.Module):
 
 PEERS: dict[str, tuple[Callable[..., nn.Module], str]] = {  # with the package that each needs
     "x-transformers": (x_transformers, "x_transformers"),
-    "llama": (Llama, "transformers"),
+    "llama": (llama, "transformers"),
     "labml-rope": (functools.partial(Labml, "rope"), "labml_nn"),
     "labml-roper": (functools.partial(Labml, "roper"), "labml_nn"),
     "nanogpt": (NanoGPT, "torch"),
@@ -156,7 +150,8 @@ def step_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
 
     def step() -> None:
         with autocast(cfg, device):
-            logits_BTV = forward(batch.inputs_BT)
+            output = forward(batch.inputs_BT)
+        logits_BTV = getattr(output, "logits", output)  # of Llama, with more
         targets_N = batch.targets_BT.flatten()
         loss = torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1).float(), targets_N, ignore_index=data.IGNORED)
         optimizer.zero_grad()
