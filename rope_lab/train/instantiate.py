@@ -164,9 +164,9 @@ def classes(node: dict[str, Any]) -> Iterator[type]:
         yield from classes(value)
 
 
-def is_own(node: dict[str, Any]) -> bool:
-    """Whether a scheme or task is of the user's."""
-    return any(cls.__module__.partition(".")[0] not in PACKAGES for cls in classes(node))
+def own_modules(node: dict[str, Any]) -> set[str]:
+    """The modules of the user's own classes in a checked `node`; empty if all are ours."""
+    return {cls.__module__ for cls in classes(node) if cls.__module__.partition(".")[0] not in PACKAGES}
 
 
 def build(node: dict[str, Any], *arguments: Any) -> Any:

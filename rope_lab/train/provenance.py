@@ -55,8 +55,7 @@ def code(cfg: Config) -> dict[str, Any]:
     """The numerics of our code, and under `plugin` a digest of the files of a task or scheme of the user's own."""
     own = {}
     for group in instantiate.SWAPPED:
-        modules = {cls.__module__ for cls in instantiate.classes(getattr(cfg, group))}
-        if modules := {name for name in modules if name.partition(".")[0] not in instantiate.PACKAGES}:
+        if modules := instantiate.own_modules(getattr(cfg, group)):
             files = sorted(line for name in modules for line in _files_of(name))
             own[group] = hashlib.sha256("\n".join(files).encode()).hexdigest()[:12]
     return {"numerics": NUMERICS, "plugin": own}
