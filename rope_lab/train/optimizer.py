@@ -43,10 +43,6 @@ class Several:
     def param_groups(self) -> list[dict[str, Any]]:
         return [group for part in self.parts.values() for group in part.param_groups]
 
-    def zero_grad(self) -> None:
-        for part in self.parts.values():
-            part.zero_grad()
-
     def step(self) -> None:
         for part in self.parts.values():
             part.step()

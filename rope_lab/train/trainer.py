@@ -123,7 +123,7 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
     k = step + (trainer.cfg.parent or {"steps": 0})["steps"]  # a parent has seen the batches before
     batch = trainer.batches(k).to(trainer.device)
     model.position.draw(data.torch_seed(trainer.cfg.seed, data.POSITIONS, k), t.seq_len)
-    trainer.optimizer.zero_grad()
+    model.zero_grad()
     first = distributed.rank() * t.accumulate
     losses = [_backward(trainer, batch, k, part) for part in range(first, first + t.accumulate)]
     losses = distributed.summed(model.parameters(), losses)
