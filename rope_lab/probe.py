@@ -165,7 +165,7 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
     return probes
 
 
-def evaluated(probe: str, model: Transformer, cfg: config.Config, task, text, problems) -> Outcome:
+def evaluated(probe: str, model: Transformer, cfg: config.Config, text, problems) -> Outcome:
     """The run's held-out loss and accuracy under a probe, or as it is where `probe` is empty."""
     trained, wavelengths = model.position, None
     try:
@@ -235,7 +235,7 @@ def main(arguments: list[str] | None = None) -> None:
             text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len)
             problems = data.evaluation_problems(task, cfg.eval.problems_at_end or cfg.eval.problems)
         each = tqdm(["", *probes], unit="probe", leave=False, disable=None)
-        outcomes = [evaluated(probe, model, cfg, task, text, problems) for probe in each]
+        outcomes = [evaluated(probe, model, cfg, text, problems) for probe in each]
         say(markdown(table(outcomes)))
         if not given.probes:  # a few must not take the place of all
             found = report(cfg, content, outcomes, attention(model, cfg, text))
