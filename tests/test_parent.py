@@ -1,6 +1,7 @@
 """Runs that begin with the weights of another, and optimizers by name."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -135,10 +136,12 @@ def test_a_parent_that_does_not_fit_is_one_line(parent, tmp_path, words, said):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_parent_that_has_not_finished_or_is_none_is_one_line(parent, tmp_path):
+def test_a_parent_that_has_not_finished_or_cannot_be_read_is_one_line(parent, tmp_path):
     copy = shutil.copytree(parent, tmp_path / "copy")
     (copy / "run.json").write_bytes(files.as_json(files.sealed(content_of(copy) | {"status": "interrupted"})))
-    for folder, said in (("copy", "this run is interrupted; "), ("nowhere", "is not a run folder")):
+    os.truncate(shutil.copytree(parent, tmp_path / "cut") / "weights.safetensors", 100)
+    answers = {"copy": "this run is interrupted; ", "nowhere": "is not a run folder", "cut": "s: cannot be read ("}
+    for folder, said in answers.items():
         done = command([*ROPE, f"init_from={folder}", "out=runs"], tmp_path)
         assert (done.returncode, said in done.stderr) == (2, True)
 

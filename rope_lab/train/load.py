@@ -12,7 +12,7 @@ from rope_lab.identity import BACKFILLED
 from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.places import newest_run
-from rope_lab.text import ConfigError, flat, show
+from rope_lab.text import ConfigError, first_line, flat, show
 from rope_lab.train import checkpoint, config, data, provenance
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
@@ -77,8 +77,12 @@ def with_parent(cfg: Config) -> Config:
 
 def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
     """Load the parent's weights; of two schemes what both have. Raises ConfigError if they do not fit."""
-    with safetensors.safe_open(Path(cfg.init_from).expanduser() / WEIGHTS, "pt") as file:
-        alphabet, weights = file.metadata()["alphabet"], {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    path = Path(cfg.init_from).expanduser() / WEIGHTS
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            alphabet, weights = file.metadata()["alphabet"], {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError) as error:
+        raise ConfigError(f"{path}: cannot be read ({first_line(error)}); train that run again") from None
     if alphabet != as_text(task.alphabet):
         raise ConfigError(f"init_from={cfg.init_from}: has another vocabulary; set its task.… too")
     own = model.state_dict()
