@@ -84,7 +84,7 @@ def orders(found: dict[Group, pd.DataFrame], published: Published) -> list[dict[
         row = {
             "task": f"{g.title}, {g.scale}",
             "rank correlation of the means": f"{mean:.2f}",
-            "of each seed, in the mean": mean_of(each, 2, most=1),
+            "rank correlation per seed, mean": mean_of(each, 2, most=1),
             "best to worst here": ", ".join(ours.mean().sort_values(kind="stable").index),
         }
         made.append(row)
