@@ -289,8 +289,7 @@ def check_between(least: int, most: int, **sizes: int) -> None:
 
 def different(batch: Callable[[], Iterable[Problem]], n: int) -> list[Problem]:
     """The first `n` problems with different prompts. Raises ValueError if 50 batches in a row bring no new one."""
-    found: dict[bytes, Problem] = {}  # by prompt
-    repeats = 0
+    found, repeats = dict[bytes, Problem](), 0  # by prompt
     while len(found) < n:
         before = len(found)
         for problem in batch():

@@ -29,6 +29,8 @@ def test_our_order_of_accuracies_is_ranked_against_that_of_published_losses(gain
     assert row["best to worst here"].split(", ")[0 if rho > 0 else -1] == "qk"
     assert b"vo" in checks.figure(found, PUBLISHED)
     assert checks.rotated(group(made[2:], PUBLISHED), PUBLISHED) == {}  # RoPE is missing
+    apart = [run for run in made if (run.position == "none") == (run.seed == 0)]
+    assert checks.rotated(group(apart, PUBLISHED), PUBLISHED) == {}  # no seed has all
     assert "not run" in checks.ours(None, ["rope"], {})
 
 

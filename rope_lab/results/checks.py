@@ -65,7 +65,8 @@ def rotated(groups: list[Group], published: Published) -> dict[Group, pd.DataFra
         values = g.finished.pivot_table(index="seed", columns="scheme", values="value")
         if {*published.rotations["loss"]} <= {*values}:
             ours = values[list(published.rotations["loss"])].dropna()
-            found[g] = ours.set_axis(list(losses(published)), axis=1)
+            if len(ours):
+                found[g] = ours.set_axis(list(losses(published)), axis=1)
     return found
 
 
