@@ -86,6 +86,13 @@ def test_the_outcome_is_what_references_compute(study, runs):
     assert text.count("200 | never |") == text.count("200 | 300 |") == 3
 
 
+def test_comparisons_whose_names_differ_in_brackets_alone_have_columns_of_their_own(study, runs):
+    last, whole = study.primary
+    named = replace(study, primary=(replace(last, name="right (last)"), replace(whole, name="right (mean)")))
+    heading = outcome(named, runs).partition("| seed")[2].partition("\n")[0]
+    assert heading.count("RoPER: ") == 3  # the third: its steps
+
+
 @pytest.mark.parametrize(
     ("higher", "published", "ends", "p", "word"),
     [

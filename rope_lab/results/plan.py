@@ -92,8 +92,12 @@ def _every_seed(outcome: Outcome, published: Published) -> Table:
             if c.value == "log_steps":
                 values = values.map(math.exp)
             key = (scheme, c.metric, c.value, c.times, c.reaches)
+            if key in columns:
+                continue
             name = f"{published.title(called(scheme))}: {c.name.partition(' (')[0]}"
-            columns.setdefault(key, (name, values.dropna().map(step_text if c.of_steps else "{:.4g}".format)))
+            if name in dict(columns.values()):  # two names that differ in brackets alone
+                name = f"{published.title(called(scheme))}: {c.name}"
+            columns[key] = name, values.dropna().map(step_text if c.of_steps else "{:.4g}".format)
     named = dict(columns.values())
     seeds = sorted({seed for _, seed in outcome.study.cells})
     rows = [{"seed": str(seed)} | {name: cells.get(seed, NONE) for name, cells in named.items()} for seed in seeds]
