@@ -98,10 +98,11 @@ def figure(found: dict[Group, pd.DataFrame], published: Published) -> bytes:
     with styled():
         drawn = Figure(figsize=(WIDTH, 2.8), layout="constrained")
         for ax, (g, values) in zip(drawn.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
-            for way, each in values.items():
+            for place, (way, each) in enumerate(values.items()):
                 ax.plot([theirs[way]] * len(each), each, "o", ms=3, mew=0, color="C0", alpha=0.4)
                 ax.plot(theirs[way], each.mean(), "o", ms=5, color="C0")
-                ax.annotate(way, (theirs[way], each.mean()), (5, 3), textcoords="offset points", fontsize=7)
+                side = (5, -9 if place % 2 else 3)  # ways next to each other in the published order have close losses
+                ax.annotate(way, (theirs[way], each.mean()), side, textcoords="offset points", fontsize=7)
             ax.set(title=f"{g.title}, {g.scale}", xlabel="published loss", ylabel=g.metric.unit)
             ax.yaxis.set_inverted(g.metric.sign > 0)
         return rendered(drawn)
