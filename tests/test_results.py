@@ -17,7 +17,7 @@ from rope_lab.results.kept import keep
 INDEX = "Substring by Index"
 
 
-def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_factory, capsys):
+def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_factory):
     kept = tmp_path_factory.mktemp("kept")
     results.main([str(out), "--keep", "--into", str(kept)])
     first = tree(kept)
@@ -32,10 +32,9 @@ def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_facto
     named = "task scale recipe_id position seed run_id status config metrics curve"  # what others rely on
     assert all(line.keys() >= set(named.split()) for line in lines)
     assert len(lines) == 8
-    capsys.readouterr()
 
 
-def test_a_user_loads_a_tidy_frame_from_folders_and_kept_records_alike(out, tmp_path_factory, capsys):
+def test_a_user_loads_a_tidy_frame_from_folders_and_kept_records_alike(out, tmp_path_factory):
     kept = tmp_path_factory.mktemp("kept")
     results.main([str(out), "--keep", "--into", str(kept)])
     frames = [load(folder, settings=["train.steps", "train.lr"]) for folder in (out, str(kept))]
@@ -90,7 +89,7 @@ def test_pairs_of_different_code_are_not_compared(out, capsys):
     assert "none lacks seeds 0–3 that RoPE has: there is no pair to compare" in shown(capsys, out)
 
 
-def test_two_recipes_never_meet(out, capsys):
+def test_two_recipes_never_meet(out):
     for seed in range(3):
         make_run(out, "roper", seed, 0.1, name=f"o{seed}", config__model={"init": "xavier"})
     results.main([str(out)])

@@ -79,7 +79,7 @@ def run_of(place: Path, last: float, **changes) -> Path:
     return place
 
 
-def test_other_numbers_take_the_place_of_kept_ones_only_where_it_is_asked(kept, tmp_path, capsys):
+def test_other_numbers_take_the_place_of_kept_ones_only_where_it_is_asked(kept, tmp_path):
     before = (kept / "runs.jsonl").read_bytes()
     again = run_of(tmp_path / "again", 0.25)
     words = r"rope seed 0 is kept with other numbers: eval/accuracy 0.5 and 0.25, .*; --replace keeps the second"
@@ -88,10 +88,9 @@ def test_other_numbers_take_the_place_of_kept_ones_only_where_it_is_asked(kept, 
     assert (kept / "runs.jsonl").read_bytes() == before
     results.main([str(again), "--keep", "--replace", "--into", str(kept)])
     assert next(r for r in read_kept(kept)[0] if r.position == "rope" and r.seed == 0).metrics["eval/accuracy"] == 0.25
-    capsys.readouterr()
 
 
-def test_a_run_that_had_not_ended_is_replaced_by_its_end_and_never_the_other_way(tmp_path, capsys):
+def test_a_run_that_had_not_ended_is_replaced_by_its_end_and_never_the_other_way(tmp_path):
     place, ended = tmp_path / "kept", run_of(tmp_path / "ended", 0.5)
     begun = run_of(tmp_path / "begun", 0.1, status="interrupted", progress__steps=100)
     for folder in (begun, ended):
@@ -99,16 +98,14 @@ def test_a_run_that_had_not_ended_is_replaced_by_its_end_and_never_the_other_way
     assert read_kept(place)[0][0].status == "finished"
     with pytest.raises(SystemExit, match="rope seed 0 is kept finished, and is interrupted in the folder given"):
         results.main([str(begun), "--keep", "--into", str(place)])
-    capsys.readouterr()
 
 
-def test_the_table_for_a_spreadsheet_is_the_frame(kept, tmp_path, capsys):
+def test_the_table_for_a_spreadsheet_is_the_frame(kept, tmp_path):
     results.main([str(kept), "--print", "--csv", str(tmp_path / "all.csv")])
     rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))
     frame = load(kept)
     assert list(rows[0]) == list(frame)
     assert [float(row["value"]) for row in rows] == frame.value.tolist()
-    capsys.readouterr()
 
 
 def some_runs(place: Path, schemes: str) -> list[Run]:

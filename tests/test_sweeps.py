@@ -109,7 +109,7 @@ def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
     assert list(sweeps.scores(found).rows[-1].values())[1:4] == ["–", "–", "+25.6 (one seed)"]
 
 
-def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path, capsys):
+def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path):
     """The recipe that is most like conf/ keeps its own section; what was published stands there alone."""
     for rate, scheme, seed in product(RATES, ("rope", "roper"), range(3)):
         train = {"steps": 100, "batch_size": 4, "seq_len": 64, "decay": "none", "lr": rate}
@@ -126,4 +126,3 @@ def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path, capsys):
     assert scores["RoPE"]["0.004"].startswith("**85.3 (64.0–102.4) n=3")
     assert "0.002 (recipe)" in scores["RoPE"]
     assert scores["RoPER − RoPE"][sweeps.BEST].startswith("+")
-    capsys.readouterr()
