@@ -1,7 +1,5 @@
 """What is asked of every scheme and task: ours hold it, and planted mistakes of a user's are named."""
 
-import sys
-
 import pytest
 from conftest import ROOT, SCHEMES, TASKS
 from test_readme import block
@@ -38,14 +36,10 @@ HEADINGS = ["Your own scheme", "RoPE plus something", "Learned frequencies", "Co
 def test_the_documented_examples_hold_it_too(write, tmp_path, heading, page):
     write("own.py", block(heading, "python", page))
     group = "task" if "task" in heading else "position"
-    ended = command([f"{group}=own.py", "device=cpu", "train.seq_len=64"], tmp_path, check_command)
+    ended = command([f"{group}=own.py", "device=cpu", "train.seq_len=64"], tmp_path, main)
     assert ended.returncode == 0, ended.stdout
     assert ended.stdout.startswith(f"{group}=own\n")
     assert ended.stdout.endswith("all checks passed\n")
-
-
-def check_command() -> None:
-    main(sys.argv[1:])
 
 
 START = """import torch
@@ -86,15 +80,6 @@ MISTAKES = [  # what a user writes, the check that finds it, words of what it sa
     (READ + "at, -x[..., 0].mean(0)[None, None, None]", "causality", "rows of a batch depend"),
     (INIT + "        self.t = nn.Embedding(dims.max_len, 64)\n" + EMBED + "x + self.t(at)", "length", "index out of"),
 ]
-
-
-@pytest.mark.parametrize(("body", "name", "words"), MISTAKES)
-def test_a_planted_mistake_is_named(write, body, name, words):
-    write("own.py", START + body + "\n")
-    *before, (last, (kind, told)) = found_of("position", "own.py").items()
-    assert (last, kind) == (name, "WRONG")
-    assert words in told
-    assert "WRONG" not in {kind for _, (kind, _) in before}
 
 
 def test_what_is_allowed_is_said(write):
@@ -140,13 +125,17 @@ WRONG_TASKS = [  # what is put in the place of what, the check that finds it, wo
     (DRAW, TEXT % "True" + DRAW, "split", "training text has"),  # trained on what is held out alone
     (DRAW, TEXT % "held_out or rng.random() < 0.02" + DRAW, "split", "training text has"),  # or one batch in fifty
 ]
+PLANTED = [
+    *(("position", START + body + "\n", name, words) for body, name, words in MISTAKES),
+    *(("task", TASK.replace(old, new), name, words) for old, new, name, words in WRONG_TASKS),
+]
 
 
-@pytest.mark.parametrize(("old", "new", "name", "words"), WRONG_TASKS)
-def test_a_planted_mistake_of_a_task_is_named(write, old, new, name, words):
-    assert old in TASK
-    write("own.py", TASK.replace(old, new))
-    *_, (last, (kind, told)) = found_of("task", "own.py").items()
+@pytest.mark.parametrize(("group", "source", "name", "words"), PLANTED, ids=[each[-1] for each in PLANTED])
+def test_a_planted_mistake_is_named(write, group, source, name, words):
+    assert source != TASK
+    write("own.py", source)
+    *_, (last, (kind, told)) = found_of(group, "own.py").items()
     assert (last, kind) == (name, "WRONG"), told
     assert words in told
 
@@ -154,7 +143,7 @@ def test_a_planted_mistake_of_a_task_is_named(write, old, new, name, words):
 def test_the_command_ends_as_it_finds(write, tmp_path):
     write("own.py", START + EMBED + "x + x.mean(1, keepdim=True)\n")
     asks = (["position=own.py"], ["position=no.py"], ["seed=1"], ["position=alibi", "model.attention=linear"])
-    ends = [command(words, tmp_path, check_command) for words in asks]
+    ends = [command(words, tmp_path, main) for words in asks]
     assert [end.returncode for end in ends] == [1, 2, 2, 2]
     assert "needs attention scores" in ends[3].stderr
     assert ends[0].stdout.endswith("not all checks passed\n")
