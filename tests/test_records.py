@@ -1,4 +1,4 @@
-"""Records and folders that were damaged, locked, or are the user's own; atomic writes and checkpoints."""
+"""Records and folders that were damaged, locked, or are the user's own; and checkpoints."""
 
 import json
 import os
@@ -12,7 +12,6 @@ import pytest
 from conftest import TINY, only_folder, tree
 from trained import assert_same_end, command, run, stopped_run
 
-from rope_lab import files
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint
 from rope_lab.train import loop as train
@@ -164,21 +163,6 @@ def test_a_checkpoint_cannot_run_code(tmp_path, monkeypatch):
     with pytest.raises(pickle.UnpicklingError):
         checkpoint.load(tmp_path)
     assert not (tmp_path / "executed").exists()
-
-
-# Atomic writes
-
-
-def test_a_failing_write_leaves_the_file_before_and_no_trace(tmp_path, monkeypatch):
-    files.write_whole(tmp_path / "file", b"before")
-
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with suppress(OSError):
-        files.write_whole(tmp_path / "file", b"after")
-    assert tree(tmp_path) == {"file": b"before"}
 
 
 # One process at a time
