@@ -75,31 +75,24 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("content", BAD)
-def test_a_table_that_is_wrong_is_one_line_before_a_run_begins(run, tmp_path, content):
-    (tmp_path / "bad.yaml").write_text(content)
-    done = run("bad.yaml", BASIC)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1
-    assert BAD[content] in done.stderr
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.parametrize(
-    ("arguments", "remedy"),
+    ("content", "arguments", "said"),
     [
-        (["qiuck"], "did you mean quick?"),
-        (["mine.yaml", "position=none"], "position=none: the table sets it"),
-        (["mine.yaml", "hydra/launcher=slurm"], "submitit_slurm; look at hydra/launcher=slurm"),
-        (["mine.yaml", "hydra/launcher=joblib", "--jobs", "0"], "hydra.launcher.n_jobs=0: must be a number of runs"),
-        (["mine.yaml", "hydra/launcher=ray", "--jobs", "2"], "hydra.launcher.n_jobs"),
+        *((content, ["mine.yaml", BASIC], said) for content, said in BAD.items()),
+        (MINE, ["qiuck"], "did you mean quick?"),
+        (MINE, ["mine.yaml", "position=none"], "position=none: the table sets it"),
+        (MINE, ["mine.yaml", "hydra/launcher=slurm"], "submitit_slurm; look at hydra/launcher=slurm"),
+        (MINE, ["mine.yaml", "--jobs", "0"], "hydra.launcher.n_jobs=0: must be a number of runs"),
+        (MINE, ["mine.yaml", "hydra/launcher=ray", "--jobs", "2"], "hydra.launcher.n_jobs"),
     ],
 )
-def test_arguments_that_are_wrong_are_one_line(run, arguments, remedy):
+def test_what_is_wrong_is_one_line_before_a_run_begins(run, tmp_path, content, arguments, said):
+    (tmp_path / "mine.yaml").write_text(content)
     done = run(*arguments)
-    assert done.returncode == 2
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert remedy in done.stderr
+    assert said in done.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 def test_tables_and_schemes_of_ones_own(run, tmp_path):
