@@ -30,6 +30,8 @@ from rope_lab.train import checkpoint, config, instantiate, stop
 from rope_lab.train import loop as train
 from rope_lab.train.__main__ import command_line
 
+composed = functools.cache(config.load)
+
 
 def load(*overrides: str) -> config.Config:
     """What config.load gives, composed by Hydra once for all calls that differ in `out` or a scheme's name alone."""
@@ -37,17 +39,12 @@ def load(*overrides: str) -> config.Config:
     scheme = [word for word in overrides if re.match(r"[+~]*position\b", word)]
     if len(scheme) != 1 or (name := scheme[0].removeprefix("position=")) not in SCHEMES:
         name, scheme = None, []
-    cfg = _composed(config.CONF, *(o for o in overrides if o not in scheme and not o.startswith("out=")))
+    cfg = composed(*(o for o in overrides if o not in scheme and not o.startswith("out=")))
     if name:
         node = yaml.safe_load((config.CONF / "position" / f"{name}.yaml").read_text())
         position, names = instantiate.check_arguments("position", node, []), replace(cfg.names, position=name)
         cfg = replace(cfg, position=position, names=names, overrides=overrides)
     return replace(cfg, out=out[-1]) if out else cfg
-
-
-@functools.cache
-def _composed(conf: Path, *overrides: str) -> config.Config:
-    return config.load(*overrides)
 
 
 def make_scheme(name: str, dims: Dims, *overrides: str) -> PositionScheme:

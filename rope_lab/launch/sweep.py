@@ -26,6 +26,7 @@ from rope_lab.train.trainer import resolve
 
 FEW = 4  # runs that have not finished, by status: so many are named at the end of a sweep
 ENDS = ("finished", "diverged")
+_load = functools.cache(config.load)  # a tenth of a second each
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,6 @@ def compose_jobs(every: Sequence[list[str]]) -> list[Job]:
     if len(jobs) < len(every):
         say(f"{len(every) - len(jobs)} of {len(every)} runs are listed more than once, and launched once")
     return list(jobs.values())
-
-
-@functools.cache  # a tenth of a second each
-def _load(*words: str) -> Config:
-    return config.load(*words)
 
 
 def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", begin: bool = True) -> int:
