@@ -26,7 +26,6 @@ ROTATED = """## Which of q, k, v (queries, keys, values) and o (the output) are 
 
 ![our means and seeds over published losses, better is lower](figures/rotations.svg)
 """
-FIGURE = "rotations.svg"
 
 
 def rows(checks: list[dict], groups: dict[str, list[Group]]) -> list[dict[str, str]]:
@@ -63,10 +62,9 @@ def rotated(groups: list[Group], published: Published) -> dict[Group, pd.DataFra
     found = {}
     for g in groups:
         values = g.finished.pivot_table(index="seed", columns="scheme", values="value")
-        if {*published.rotations["loss"]} <= {*values}:
-            ours = values[list(published.rotations["loss"])].dropna()
-            if len(ours):
-                found[g] = ours.set_axis(list(losses(published)), axis=1)
+        ours = values.reindex(columns=list(published.rotations["loss"])).dropna()
+        if len(ours):
+            found[g] = ours.set_axis(list(losses(published)), axis=1)
     return found
 
 
@@ -110,17 +108,14 @@ def figure(found: dict[Group, pd.DataFrame], published: Published) -> bytes:
 
 @errors_as_exit()
 def main() -> None:
-    published, figures = Published(), {}
+    published = Published()
     checks = yaml.safe_load(read_file(RESULTS / "checks.yaml"))
     folders = [path.parent for path in sorted(RESULTS.glob(f"**/{KEPT}"))]
     groups = {folder.relative_to(RESULTS).as_posix(): group(read(folder)[0], published) for folder in folders}
     found = rotated([g for each in groups.values() for g in each], published)
-    parts = [HEAD.rstrip(), markdown(Table(rows(checks, groups)))]
-    if found:
-        figures[FIGURE] = figure(found, published)
-        parts += [ROTATED.format(published.rotations["source"], ", ".join(losses(published))).rstrip()]
-        parts += [markdown(Table(orders(found, published)))]
-    write_page(RESULTS / "checks.md", parts, figures)
+    heading = ROTATED.format(published.rotations["source"], ", ".join(losses(published))).rstrip()
+    parts = [HEAD.rstrip(), markdown(Table(rows(checks, groups))), heading, markdown(Table(orders(found, published)))]
+    write_page(RESULTS / "checks.md", parts, {"rotations.svg": figure(found, published)})
 
 
 if __name__ == "__main__":
