@@ -79,16 +79,11 @@ def column(g: Group, groups: list[Group]) -> Column:
     searched = {}
     for scheme in found:
         rates = [of[scheme] for of in at_rate.values() if scheme in of]
-        table = pd.concat(rates, axis=1).dropna()  # the seeds that have every rate
+        table = pd.concat(rates, axis=1).dropna()  # a row a seed that has every rate, a column a rate
         if len(rates) == len(RATES) and len(table) >= FEWEST:
-            searched[scheme] = at_best_rate(table)
+            best = {seed: table.drop(seed).mean().argmax() for seed in table.index}  # the rate, on the other seeds
+            searched[scheme] = pd.Series({seed: table.loc[seed].iloc[at] for seed, at in best.items()})
     return Column(g, found | searched, {*searched})
-
-
-def at_best_rate(table: pd.DataFrame) -> pd.Series:
-    """The score of each seed at the rate with the best mean over the other seeds; a row a seed, a column a rate."""
-    best = {seed: table.drop(seed).mean().argmax() for seed in table.index}
-    return pd.Series({seed: table.loc[seed].iloc[at] for seed, at in best.items()})
 
 
 def scores(g: Group) -> dict[str, pd.Series]:

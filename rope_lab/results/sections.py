@@ -58,7 +58,10 @@ def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
         if differences:
             difference, p_here = differences.get(scheme, NOTHING), p.get(scheme, math.nan)
             row |= {column: strong_if(p_here < ALPHA, signed(difference, digits)), "p": number(p_here, None)}
-        row |= _thresholds(group, scheme)
+        for threshold in group.report.thresholds:  # how many seeds reach it, and the median step
+            steps = group.first_steps(scheme, threshold)
+            when = f", {steps.median():,.0f}" if math.isfinite(steps.median()) else ""
+            row[threshold.name] = f"{(steps < math.inf).sum()} of {len(steps)}{when}" if len(steps) else NONE
         if group.optimum:
             row["above the Bayes-optimal loss"] = number(runs.value.mean() - group.optimum, digits)
         rows.append(row)
@@ -70,16 +73,6 @@ def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
     if thresholds := [threshold.name for threshold in group.report.thresholds]:
         lines.append(f"{', '.join(thresholds)}: how many seeds get there, and at which step in the median")
     return Table(rows, "Schemes"), lines
-
-
-def _thresholds(group: Group, scheme: str) -> dict[str, str]:
-    """A cell for each threshold: how many seeds reach it, and the median step."""
-    cells = {}
-    for threshold in group.report.thresholds:
-        steps = group.first_steps(scheme, threshold)
-        when = f", {steps.median():,.0f}" if math.isfinite(steps.median()) else ""
-        cells[threshold.name] = f"{(steps < math.inf).sum()} of {len(steps)}{when}" if len(steps) else NONE
-    return cells
 
 
 def _reached_thresholds(group: Group) -> Iterator[str]:
