@@ -49,7 +49,6 @@ def draw(shown: Collection[Group | Sweep]) -> dict[Group | Sweep, tuple[str, byt
     Two values or one seed make no sweep to draw; a group of one scheme has no figure besides that of its sweep.
     """
     drawn: dict[Group | Sweep, tuple[str, bytes]] = {}
-    taken: set[str] = set()
     drawable = [s for s in shown if isinstance(s, Sweep) and len(s.values) > 2 and max(map(len, s.scores.values())) > 1]
     swept = [group for sweep in drawable for group in sweep.groups.values() if len(group.schemes) == 1]
     for each in shown:
@@ -63,9 +62,8 @@ def draw(shown: Collection[Group | Sweep]) -> dict[Group | Sweep, tuple[str, byt
         else:
             kind, plot = ("lengths", _lengths) if each.lengths else ("curves", _curves)
         name = f"{group.scale}-{group.task}-{short}{kind}.svg"
-        if name in taken:
+        if name in dict(drawn.values()):
             name = f"{group.scale}-{group.task}-{each.recipe_id}-{kind}.svg"
-        taken.add(name)
         with styled():
             drawn[each] = name, rendered(plot(each))
     return drawn
