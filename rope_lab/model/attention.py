@@ -35,8 +35,10 @@ def softmax_attention(
     """
     q_BTHK, k_BTHK, v_BTHK = unpacked(heads)
     T, read = v_BTHK.shape[1], 0 if cache is None else cache.length
-    if window is not None and read + T > window:
-        bias = masked(relative(bias, T), window, T, read + T, v_BTHK.device)
+    if window is not None and read + T > window:  # −∞ where a key is not one of the last that a query sees
+        far_1TS = torch.ones(1, T, read + T, dtype=torch.bool, device=v_BTHK.device).tril(read - window)
+        bias = torch.zeros(1, 1, 1, device=v_BTHK.device) if bias is None else relative(bias, T)
+        bias = torch.where(far_1TS, -torch.inf, bias)
     if cache is not None:
         k_BHSK, v_BHSK = cache.add(k_BTHK, v_BTHK)
     if not read:
@@ -50,13 +52,6 @@ def relative(bias: Tensor | None, T: int) -> Tensor | None:
     if bias is None or not bias.shape[-2] == 1 < bias.shape[-1]:
         return bias
     return bias - bias[..., 0, -T:].unsqueeze(-1)  # which softmax does not notice
-
-
-def masked(bias: Tensor | None, window: int, T: int, S: int, device: torch.device) -> Tensor:
-    """`bias`, and −∞ where a key is not one of the last `window` that a query sees; the T queries are the last of S."""
-    far_1TS = torch.ones(1, T, S, dtype=torch.bool, device=device).tril(S - T - window)
-    zero = torch.zeros(1, 1, 1, device=device) if bias is None else bias
-    return torch.where(far_1TS, -torch.inf, zero)
 
 
 def fused(heads: Heads, bias: Tensor | None) -> Tensor:
