@@ -47,15 +47,6 @@ def title(folder: Path) -> str:
     return one_line(first[2:] if first.startswith("# ") else folder.resolve().name, 80)
 
 
-def checked(out: Path) -> Path:
-    """`out`, if the page may be written there; exits otherwise."""
-    if out.exists() and not read_file(out).startswith(MADE):
-        sys.exit(f"{out}: was not made by this command, and stays as it is; give another --out")
-    if not out.parent.is_dir():
-        sys.exit(f"{out}: {out.parent} does not exist")
-    return out
-
-
 @errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("report", __doc__)
@@ -69,7 +60,11 @@ def main(arguments: list[str] | None = None) -> None:
     except ModuleNotFoundError as error:
         sys.exit(f"the report needs {error.name}: {INSTALL}")
     folders = folders_of_runs(given.folders)
-    out = checked(given.out or folders[0] / "report.html")
+    out = given.out or folders[0] / "report.html"
+    if out.exists() and not read_file(out).startswith(MADE):
+        sys.exit(f"{out}: was not made by this command, and stays as it is; give another --out")
+    if not out.parent.is_dir():
+        sys.exit(f"{out}: {out.parent} does not exist")
     recorded = {path: read(path) for folder in folders for path in with_those_below(folder)}
     published, shown, probed = Published(), [], []
     asks = given.contender or given.against
