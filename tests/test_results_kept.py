@@ -1,7 +1,6 @@
 """Kept records: edits are named, numbers are never replaced in silence, writers lose nothing."""
 
 import csv
-import io
 import json
 import os
 import time
@@ -17,7 +16,6 @@ from rope_lab.results import __main__ as results
 from rope_lab.results import load
 from rope_lab.results.folders import read
 from rope_lab.results.kept import keep, read_kept
-from rope_lab.results.runs import Run
 
 
 @pytest.fixture
@@ -74,14 +72,9 @@ def test_what_the_repository_keeps_is_whole():
         assert found
 
 
-def run_of(place: Path, last: float, **changes) -> Path:
-    make_run(place, "rope", 0, last, **changes)
-    return place
-
-
 def test_other_numbers_take_the_place_of_kept_ones_only_where_it_is_asked(kept, tmp_path):
     before = (kept / "runs.jsonl").read_bytes()
-    again = run_of(tmp_path / "again", 0.25)
+    again = make_run(tmp_path / "again", "rope", 0, 0.25)
     words = r"rope seed 0 is kept with other numbers: eval/accuracy 0.5 and 0.25, .*; --replace keeps the second"
     with pytest.raises(SystemExit, match=words):
         results.main([str(again), "--keep", "--into", str(kept)])
@@ -91,8 +84,8 @@ def test_other_numbers_take_the_place_of_kept_ones_only_where_it_is_asked(kept, 
 
 
 def test_a_run_that_had_not_ended_is_replaced_by_its_end_and_never_the_other_way(tmp_path):
-    place, ended = tmp_path / "kept", run_of(tmp_path / "ended", 0.5)
-    begun = run_of(tmp_path / "begun", 0.1, status="interrupted", progress__steps=100)
+    place, ended = tmp_path / "kept", make_run(tmp_path / "ended", "rope", 0, 0.5)
+    begun = make_run(tmp_path / "begun", "rope", 0, 0.1, status="interrupted", progress__steps=100)
     for folder in (begun, ended):
         results.main([str(folder), "--keep", "--into", str(place)])
     assert read_kept(place)[0][0].status == "finished"
@@ -102,22 +95,18 @@ def test_a_run_that_had_not_ended_is_replaced_by_its_end_and_never_the_other_way
 
 def test_the_table_for_a_spreadsheet_is_the_frame(kept, tmp_path):
     results.main([str(kept), "--print", "--csv", str(tmp_path / "all.csv")])
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))
+    rows = list(csv.DictReader((tmp_path / "all.csv").read_text().splitlines()))
     frame = load(kept)
     assert list(rows[0]) == list(frame)
     assert [float(row["value"]) for row in rows] == frame.value.tolist()
 
 
-def some_runs(place: Path, schemes: str) -> list[Run]:
-    for scheme in schemes:
-        make_run(place, scheme, 0, 0.5)
-    return read(place)[0]
-
-
 def test_what_several_threads_keep_at_once_is_all_there(tmp_path, monkeypatch):
     replace = os.replace
     monkeypatch.setattr(files.os, "replace", lambda *paths: (time.sleep(0.02), replace(*paths)))
-    found, folder = some_runs(tmp_path / "runs", "abcd"), tmp_path / "kept"
+    for scheme in "abcd":
+        make_run(tmp_path / "runs", scheme, 0, 0.5)
+    found, folder = read(tmp_path / "runs")[0], tmp_path / "kept"
     folder.mkdir()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda run: keep([run], folder), found))
@@ -126,7 +115,8 @@ def test_what_several_threads_keep_at_once_is_all_there(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_and_a_link_leave_what_is_kept_as_it_was(kept, tmp_path, monkeypatch):
-    before, runs = (kept / "runs.jsonl").read_bytes(), some_runs(tmp_path / "more", "a")
+    before = (kept / "runs.jsonl").read_bytes()
+    make_run(tmp_path / "more", "a", 0, 0.5)
     with monkeypatch.context() as patch:
         patch.setattr(files.os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         with pytest.raises(SystemExit, match=r"kept/runs\.jsonl: No space left on device"):
@@ -135,5 +125,5 @@ def test_a_full_disk_and_a_link_leave_what_is_kept_as_it_was(kept, tmp_path, mon
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "runs.jsonl").symlink_to(kept / "runs.jsonl")
     with pytest.raises(OSError, match="is a link"):
-        keep(runs, tmp_path / "linked")
+        keep(read(tmp_path / "more")[0], tmp_path / "linked")
     assert (kept / "runs.jsonl").read_bytes() == before
