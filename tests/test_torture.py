@@ -46,7 +46,8 @@ def test_runs_killed_at_random_moments_end_as_if_nothing_had_happened(tmp_path):
                     process.send_signal(signal.SIGKILL)
                     kills += 1
                     process.wait()
-                    lost.append(steps_done(out))
+                    saved = [path for folder in out.glob("*") for path in checkpoint.checkpoints(folder)]
+                    lost.append(max((int(path.name.split("-")[1]) for path in saved), default=0))
                 else:
                     break
             done = subprocess.run(command(cell, out), capture_output=True, text=True)
@@ -58,9 +59,3 @@ def test_runs_killed_at_random_moments_end_as_if_nothing_had_happened(tmp_path):
             assert runs.read(folder)["status"] == "finished"
     print(f"{kills} kills, the steps that stood in the last checkpoint after each: {lost}")
     assert len({step for step in lost if step}) > 5  # the kills fell all over the runs
-
-
-def steps_done(out: Path) -> int:
-    """The step of the newest checkpoint of the one run in `out`, 0 where there is none yet."""
-    found = [path for folder in out.glob("*") for path in checkpoint.checkpoints(folder)]
-    return max((int(path.name.split("-")[1]) for path in found), default=0)
