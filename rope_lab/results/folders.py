@@ -72,18 +72,16 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
         raise ValueError(f"is of run {content['run_id']}, and its folder has the name of another")
     curves, problems = _read_curves(folder, content.get("digests", {}))
     config = {part: content["config"][part] for part in ("task", "model", "train", "eval")}
+    other = ""  # the scheme of its parent, if that is not its own
     if parent := content["config"].get("parent"):
         config["parent"] = {"recipe_id": parent["recipe_id"]}
+        own = identify("", "", 0, {"position": content["config"]["position"]}).scheme_id
+        if parent["scheme_id"] != own:
+            other = f"{parent.get('position', '')}-{parent['scheme_id']}"
     config |= {"device": content["provenance"]["hardware"]["device"], "position": content["config"]["position"]}
     record = short({"slices": {}, "floor": {}} | content) | {"config": config, "curve": curves}
-    record |= {"provenance": origin(content["provenance"]), "parent": _other_scheme(content["config"])}
+    record |= {"provenance": origin(content["provenance"]), "parent": other}
     return from_record(record), problems
-
-
-def _other_scheme(config: dict[str, Any]) -> str:
-    """The scheme of a run's parent, if it has one of another scheme than its own."""
-    parent, own = config.get("parent"), identify("", "", 0, {"position": config["position"]}).scheme_id
-    return "" if not parent or parent["scheme_id"] == own else f"{parent.get('position', '')}-{parent['scheme_id']}"
 
 
 def origin(provenance: dict[str, Any]) -> dict[str, Any]:
