@@ -13,7 +13,7 @@ from typing import Annotated
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
@@ -22,7 +22,7 @@ from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results import studies
 from rope_lab.results.runs import reason
-from rope_lab.results.studies import Seeds, Study
+from rope_lab.results.studies import STRICT, Seeds, Study
 from rope_lab.text import ConfigError, argument_parser, first_line, nearest, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
@@ -33,10 +33,9 @@ TABLES = config.CONF / "table"
 REST = "*"  # all schemes that the table does not name
 Tasks = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
 Row = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]  # a scheme, with settings or without
-FORBID = ConfigDict(extra="forbid")
 
 
-@dataclass(frozen=True, config=FORBID)
+@dataclass(frozen=True, config=STRICT)
 class Block:
     """Runs ordered by seed, then task, then scheme.
 
@@ -62,7 +61,7 @@ class Block:
         return every
 
 
-@dataclass(frozen=True, config=FORBID)
+@dataclass(frozen=True, config=STRICT)
 class Table:
     """Blocks of runs, the most informative first, and their subject in a line."""
 
