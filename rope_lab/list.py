@@ -19,10 +19,9 @@ COLUMNS = "{:<11}  {:>15}  {:<22}  {:>16}  {}".format
 
 def line(folder: Path, written: str, published: Published) -> str:
     """A run in a line."""
-    try:
+    content = None
+    with suppress(ConfigError):  # of another format
         content = read_sealed(folder / "run.json")
-    except ConfigError:  # of another format
-        content = None
     if content is None or "progress" not in content:
         return COLUMNS("unreadable", "", "", written, short_path(folder))
     metrics, value = content["metrics"], ""
