@@ -23,11 +23,10 @@ TABLE = ["rope_lab.table", "quick", "--jobs", "2", *(word for word in LONG if wo
 
 
 def started(command: list[str], folder: Path, shown: int) -> subprocess.Popen:
-    """`python -m …` in a process group of its own, once it has shown so many evaluations; it hears a SIGHUP."""
-    before, words = signal.signal(signal.SIGHUP, signal.SIG_DFL), [sys.executable, "-m", *command]
+    """`python -m …` in a process group of its own, once it has shown so many evaluations."""
+    words = [sys.executable, "-m", *command]
     with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
         process = subprocess.Popen(words, cwd=folder, stdout=out, stderr=err, start_new_session=True)
-    signal.signal(signal.SIGHUP, before)
     while (folder / "out").read_text().count("step ") < shown:
         assert process.poll() is None, (folder / "err").read_text()
         time.sleep(0.05)
