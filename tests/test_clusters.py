@@ -66,12 +66,12 @@ def reference(tmp_path_factory) -> dict[str, list[dict]]:
     return finished(tmp_path_factory.mktemp("reference"), dict(os.environ), "hydra/launcher=basic")
 
 
-def wait_until_training(folder: Path, process: subprocess.Popen, count: int = 2) -> None:
-    """Waits until so many runs are under way."""
+def wait_until_training(folder: Path, process: subprocess.Popen) -> None:
+    """Waits until two runs are under way."""
 
     def training() -> bool:
         assert process.poll() is None, (folder / "err").read_text()
-        return sum(path.read_text().count("train/loss") > 2 for path in folder.glob("runs/*/metrics.jsonl")) >= count
+        return sum(path.read_text().count("train/loss") > 2 for path in folder.glob("runs/*/metrics.jsonl")) >= 2
 
     until(training, 200)
 

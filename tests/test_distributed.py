@@ -30,9 +30,9 @@ CUT = 6  # the step after which a run is interrupted
 SEVERAL = pytest.mark.xdist_group("several")  # so that one process makes the runs that they look at
 
 
-def torchrun(*words: str, processes: int = 2) -> subprocess.Popen:
-    """torchrun with its own free port, its output to be read."""
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+def torchrun(*words: str) -> subprocess.Popen:
+    """torchrun of two processes with its own free port, its output to be read."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "", "OMP_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
     return subprocess.Popen([*start, *words], cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)

@@ -57,10 +57,10 @@ def folder(written, tmp_path) -> Path:
     return tmp_path / "many"
 
 
-def make(path, kind="bytes", context=32, vocabulary=300) -> RealText:
+def make(path, kind="bytes") -> RealText:
     if kind == "bpe":
         pytest.importorskip("tokenizers")
-    return RealText(str(path), None, kind, vocabulary, context)
+    return RealText(str(path), None, kind, vocabulary=300, context=32)
 
 
 def decoded(task: RealText) -> tuple[str, str]:
