@@ -21,7 +21,6 @@ from rope_lab.results.stats import ALPHA, detectable, paired_power, pairs_needed
 from rope_lab.results.tables import Strong, Table, bullets, escaped, markdown
 from rope_lab.text import argument_parser, errors_as_exit, nearest, say
 
-SEEDS = [3, 5, 8, 16, 32]
 FEW = 5  # pairs: of fewer the spread is hardly known
 
 
@@ -83,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--against", metavar="SCHEME", help="the baseline (default: rope)")
     parser.add_argument("--difference", type=float, metavar="D", help="in the unit of the tables")
     parser.add_argument("--power", type=float, default=0.8, help="default: 0.8")
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, metavar="N", help="numbers of pairs")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[3, 5, 8, 16, 32], metavar="N", help="numbers of pairs")
     given = parser.parse_args(arguments)
     if not ALPHA < given.power < 1:
         parser.error(f"--power: must be between {ALPHA:g} and 1")
