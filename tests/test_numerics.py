@@ -34,7 +34,6 @@ CASES = [
 
 def losses(case: str, folder: Path, steps: int = STEPS) -> list[float]:
     """The training losses of the first steps, and the held-out loss after them if those are all."""
-    import torch
     from trained import load
 
     from rope_lab.train.trainer import build, evaluate_now, resolve, update
@@ -44,14 +43,9 @@ def losses(case: str, folder: Path, steps: int = STEPS) -> list[float]:
         text = folder / "text.txt"
         text.write_text(" ".join(f"{i * i} is {i} times {i}." for i in range(2000)))
         words.append(f"task.path={text}")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        trainer = build(resolve(load(*words)))
-        found = [float(update(trainer, step)[0]) for step in range(steps)]
-        return [*found, evaluate_now(trainer).metrics["eval/loss"]] if steps == STEPS else found
-    finally:
-        torch.set_num_threads(threads)
+    trainer = build(resolve(load(*words)))
+    found = [float(update(trainer, step)[0]) for step in range(steps)]
+    return [*found, evaluate_now(trainer).metrics["eval/loss"]] if steps == STEPS else found
 
 
 @pytest.mark.parametrize(

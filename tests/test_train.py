@@ -85,7 +85,6 @@ def test_the_loop_is_these_few_lines_of_plain_torch(tiny, tmp_path, decay, facto
     run([*tiny, *settings])
     cfg = load(*tiny, *settings)
     task = config.build_task(cfg)
-    torch.set_num_threads(1)
     model = build_model(cfg, len(task.alphabet))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.8, 0.9), weight_decay=0.0, fused=True)
     losses, norms = [], []
