@@ -51,9 +51,7 @@ def finished(tmp_path_factory) -> Path:
     from trained import run
 
     out = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["rope_lab.train"])
-        run([*TINY, f"out={out}"])
+    run([*TINY, f"out={out}"])
     return only_folder(out)
 
 
@@ -117,9 +115,3 @@ def unsynced() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
-
-
-@pytest.fixture(autouse=True)
-def neutral_command_line(monkeypatch):
-    """Runs record the command that made them, which should not be the test runner's."""
-    monkeypatch.setattr(sys, "argv", ["rope_lab.train"])
