@@ -8,7 +8,6 @@ import contextlib
 import functools
 import io
 import json
-import logging
 import os
 import re
 import signal
@@ -113,16 +112,12 @@ def command(overrides: list[str], folder: Path, main: Callable[[], None] = comma
 
 @contextlib.contextmanager
 def same_process() -> Iterator[None]:
-    """Gives signals, their handlers and loggers back that a process sets which is to end."""
-    root = logging.getLogger()
-    level, loggers = root.level, root.handlers[:]
+    """Gives signals and their handlers back that a process sets which is to end."""
     handlers = {number: signal.getsignal(number) for number in stop.SIGNALS}
     held_back = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     try:
         yield
     finally:
-        root.setLevel(level)
-        root.handlers[:] = loggers
         for number, handler in handlers.items():
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, held_back)
