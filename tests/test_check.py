@@ -135,9 +135,10 @@ PLANTED = [
 def test_a_planted_mistake_is_named(write, group, source, name, words):
     assert source != TASK
     write("own.py", source)
-    *_, (last, (kind, told)) = found_of(group, "own.py").items()
+    *before, (last, (kind, told)) = found_of(group, "own.py").items()
     assert (last, kind) == (name, "WRONG"), told
     assert words in told
+    assert "WRONG" not in {kind for _, (kind, _) in before}
 
 
 def test_the_command_ends_as_it_finds(write, tmp_path):
