@@ -238,7 +238,11 @@ BAD = {
     "latin.txt": ("läuft ".encode("latin-1") * 5000, ["task.tokens=characters"], "latin.txt is not UTF-8"),
     "late.txt": (b"abc " * 5000 + b"xyz", ["task.tokens=characters"], "'xyz' not in the training part"),
     "small.txt": (b"abc " * 5000, ["task.tokens=bpe", "task.vocabulary=256"], "more than the 256 bytes"),
-    "short.txt": (b"abc " * 15_000, ["train.seq_len=8000"], "8001 tokens in a row are more than the 6000"),
+    "short.txt": (
+        b"abc " * 15_000,
+        ["task.context=32", "train.seq_len=8000"],
+        "8001 tokens in a row are more than the 6000",
+    ),
 }
 
 
