@@ -109,6 +109,17 @@ def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
     assert list(sweeps.scores(found).rows[-1].values())[1:4] == ["–", "–", "+25.6 (one seed)"]
 
 
+@pytest.mark.parametrize(
+    ("task", "rates", "recipe"),
+    [("state_tracking", (0.001, 0.002), 0), ("state_tracking", (0.002, 0.004), None), ("mine", (0.004, 0.008), 1)],
+)
+def test_a_value_is_the_recipes_unless_conf_has_another(task, rates, recipe):
+    """conf/recipe/state_tracking/quick.yaml has 0.001; of a task that is not in conf/, it is the value of most runs."""
+    seeds = [(rates[0], 0), (rates[1], 0), (rates[1], 1)]
+    made = [cell("rope", seed, 0.5, {"train.lr": rate}, task=task, scale="quick") for rate, seed in seeds]
+    assert only(made).recipe == recipe
+
+
 def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path):
     """The recipe that is most like conf/ keeps its own section; what was published stands there alone."""
     for rate, scheme, seed in product(RATES, ("rope", "roper"), range(3)):

@@ -15,6 +15,7 @@ from rope_lab.results.runs import one_line
 from rope_lab.results.series import Panel, points_frame
 from rope_lab.results.stats import paired_difference
 from rope_lab.results.tables import Section, Strong, Table, mean_of, number, signed, strong_if
+from rope_lab.shipped import shipped
 from rope_lab.text import show
 
 BEST = "each at its best"
@@ -26,7 +27,7 @@ class Sweep:
 
     groups: each value of the setting, in order → the runs that have it
     others: those that are not of the usual recipe, which has a section of its own
-    recipe: the index of the usual recipe's value; None if no group is of it
+    recipe: the index of the usual recipe's value; None if no group is of it, or conf/recipe has another value
     scores: of each scheme with runs at two values or more, if any has: a row a seed, a column a value's index; a run
             that diverged counts with the worst value of all that finished. Runs may be paired whose row has the same
             name, seed and `pair_as`
@@ -40,7 +41,9 @@ class Sweep:
         self.title = ", ".join(filter(None, [self.report.title, variant, f"by {setting}", f"scale {self.group.scale}"]))
         self.recipe_id = f"{setting}-{self.group.recipe_id}".replace(".", "_")
         self.others = {value: group for value, group in groups.items() if group.variant}
-        self.recipe = next((i for i, group in enumerate(groups.values()) if not group.variant), None)
+        ours = shipped(f"recipe/{self.group.task}/{self.group.scale}").get(setting)
+        usual = [i for i, (v, group) in enumerate(groups.items()) if not group.variant and ours in (None, v)]
+        self.recipe = usual[0] if usual else None
         parts = [group.runs.assign(value=group.finished.value, at=at) for at, group in enumerate(groups.values())]
         runs = pd.concat(parts, ignore_index=True)
         worst = runs.value.min() if self.metric.higher_is_better else runs.value.max()
