@@ -95,6 +95,7 @@ def test_a_record_gives_back_its_configuration():
     cfg = config.load("position=randomized_rope", "task=substring_by_prefix", "seed=3")
     read = config.from_record(json.loads(json.dumps(config.recorded(cfg))))
     assert config.recorded(read) == config.recorded(cfg)
+    assert (read.out, read.wandb.mode, read.overrides) == (None, "disabled", ())
     assert config.build_position(read, Dims(64, 4, 8)).scheme.theta.keys() == {"q", "k"}
     with pytest.raises(ConfigError, match=r"model.n_layers: not set"):
         config.from_record(config.recorded(cfg) | {"model": {"d_model": 4}})

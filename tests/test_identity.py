@@ -63,6 +63,11 @@ def test_a_setting_that_was_added_later_leaves_earlier_runs_what_they_were():
     assert not {"position.scheme.value_base", "model.init"} & set(now.settings)
 
 
+def test_ours_has_numerics_and_no_digest():
+    for overrides in (["position=alibi"], ["position=lerope"], ["position=randomized_rope", "task=text"]):
+        assert provenance.code(load(*overrides)) == {"numerics": NUMERICS, "plugin": {}}
+
+
 def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp_path, monkeypatch):
     """A helper's helper and packages too, also for a scheme within one of ours; not what lies beside."""
     texts = {

@@ -8,6 +8,7 @@ from rope_lab import table
 from rope_lab.launch import sweep
 from rope_lab.results import studies
 from rope_lab.results.__main__ import main as results
+from rope_lab.results.folders import read
 from rope_lab.results.kept import read_kept
 from rope_lab.results.plan import main as plan
 from rope_lab.train.instantiate import names
@@ -44,6 +45,16 @@ def test_each_cell_is_run_once_and_not_again(run, tmp_path):
     assert again.stdout.startswith("2 of 2 runs have ended before\nmine: 2 of 2 runs finished\n  rope   1 run · ")
     (next((tmp_path / "runs").glob("*rope-*")) / "run.json").unlink()
     assert run("mine.yaml", "--list").stdout.count("  not run:\n    rope\n") == 1
+
+
+@pytest.mark.slow
+def test_runs_go_side_by_side_in_processes_of_their_own_with_the_same_numbers(run, tmp_path):
+    run("mine.yaml", BASIC, "out=alone")
+    done = run("mine.yaml", "--jobs", "2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "mine: 2 of 2 runs finished" in done.stdout
+    found, alone = ({run.run_id: run for run in read(tmp_path / out)[0]} for out in ("runs", "alone"))
+    assert {key: run.metrics for key, run in found.items()} == {key: run.metrics for key, run in alone.items()}
 
 
 def test_a_plan_of_the_users_own_is_run_kept_and_tested(run, tmp_path, capsys):
