@@ -84,6 +84,7 @@ BAD = {
         (MINE, ["mine.yaml", "hydra/launcher=slurm"], "submitit_slurm; look at hydra/launcher=slurm"),
         (MINE, ["mine.yaml", "--jobs", "0"], "hydra.launcher.n_jobs=0: must be a number of runs"),
         (MINE, ["mine.yaml", "hydra/launcher=ray", "--jobs", "2"], "hydra.launcher.n_jobs"),
+        (MINE, ["mine.yaml", "hydra/launcher=submitit_local", "hydra.launcher.cpus_per_task=two"], "two CPUs a run"),
     ],
 )
 def test_what_is_wrong_is_one_line_before_a_run_begins(run, tmp_path, content, arguments, said):

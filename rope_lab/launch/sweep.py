@@ -113,6 +113,8 @@ def _begin(jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop) -> Non
         raise ConfigError(f"hydra.launcher.n_jobs={at_once}: must be a number of runs, -1 for one per core")
     at_once = CORES if at_once == -1 else at_once
     if cpus := settings.get("cpus_per_task") or settings.get("ray", {}).get("remote", {}).get("num_cpus"):
+        if not isinstance(cpus, int | float) or cpus <= 0:
+            raise ConfigError(f"hydra.launcher: {cpus} CPUs a run: must be a number above 0")
         at_once, threads = max(1, int(CORES // cpus)), max(1, int(cpus))
     elif at_once > 1:
         threads = max(1, CORES // at_once)
