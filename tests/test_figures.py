@@ -71,7 +71,7 @@ def test_of_a_loss_the_excess_over_the_optimum_stands_on_a_logarithmic_axis():
     assert bold["RoPER"] == pytest.approx([1.2, 0.5, 0.5])
     assert bold["RoPE, published"] == pytest.approx([0.3329 - 0.2] * 2)
     assert curves.get_yscale() == "log"
-    assert curves.get_ylabel() == "nats per copied letter above the Bayes-optimal 0.2"
+    assert curves.get_ylabel() == "nats per copied letter above the\nBayes-optimal 0.2"
     accuracy = only(runs({"rope": [0.4], "roper": [0.5]}, floor={"loss": 0.2, "answer_position": {}}))
     assert accuracy.optimum == 0
     assert figures._curves(accuracy).axes[0].get_yscale() == "linear"

@@ -39,6 +39,7 @@ MARKERS = {True: "s", False: "o"}  # planned, exploratory
 COLORS = {YES: "#126B3A", AHEAD: "#126B3A", NO: "#9B1C1C", BEHIND: "#9B1C1C"}  # of verdicts; others are grey
 MAPS = 4  # heat maps in a row
 LABEL = 70  # characters of a label
+LINE = 40  # characters beside a vertical axis
 TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and stands on no logarithmic axis
 FOREST = "verdicts.svg"
 
@@ -224,7 +225,7 @@ def _plot(ax: Axes, published: Published, panel: Panel, marker: str) -> pd.DataF
             ax.fill_between(mean.x, mean.low, mean.high, color=color, alpha=0.15, lw=0)
         for point in mean[mean.n < mean.n.max()].itertuples():
             ax.annotate(f"n={point.n}", (point.x, point.y), (0, 4), textcoords="offset points", color=color, fontsize=6)
-    ax.set(xlabel=one_line(panel.x, LABEL), ylabel=panel.y)
+    ax.set(xlabel=one_line(panel.x, LABEL), ylabel=fill(panel.y, LINE, break_on_hyphens=False))
     if panel.log:
         _log(ax)
     elif math.isfinite(panel.most):

@@ -163,7 +163,7 @@ def panel(sweep: Sweep) -> Panel:
         for scheme, scores in sweep.scores.items()
         for (seed, _, i), score in scores.stack().items()
     ]
-    unit = f"{metric.unit}\n{metric.better} is better"
+    unit = metric.unit + (f" above the Bayes-optimal {optimum:.3g}" if optimum else "") + f", {metric.better} is better"
     return Panel(points_frame(points), sweep.title, sweep.setting, unit, optimum > 0, metric.most)
 
 
