@@ -68,7 +68,7 @@ def forward(heads: list[Tensor], bias: Tensor | None, low: torch.dtype) -> list[
             scores.unflatten(0, (B, H)).add_(bias_TT[..., begin:end, :end])
         scores[:, :, begin:] += future[: end - begin, : end - begin]
         probabilities.append(scores.softmax(-1).to(low))
-        torch.bmm(probabilities[-1], v_NTK[:, :end], out=o_NTK[:, begin:end])
+        _product(o_NTK[:, begin:end], probabilities[-1], v_NTK[:, :end], add=False)
     return [o_NTK, q_NTK.to(low), k_NTK.to(low), v_NTK, *probabilities]
 
 
@@ -78,15 +78,15 @@ def backward(do_BTHK: Tensor, saved: list[Tensor], bias: Tensor | None, packed: 
     B, T, H, K = do_BTHK.shape
     do_NTK = do_BTHK.transpose(1, 2).flatten(0, 1).to(q_NTK.dtype)
     qkv = q_NTK, k_NTK, v_NTK
-    d_3NTK = v_NTK.new_zeros(3, *v_NTK.shape) if packed else [torch.zeros_like(x_NTK) for x_NTK in qkv]
+    d_3NTK = v_NTK.new_empty(3, *v_NTK.shape) if packed else [torch.empty_like(x_NTK) for x_NTK in qkv]
     dq_NTK, dk_NTK, dv_NTK = d_3NTK
     dbias = None if bias is None else torch.zeros_like(bias)
-    for p, (begin, end) in zip(probabilities, _blocks(T), strict=True):
+    for p, (begin, end) in zip(reversed(probabilities), reversed(_blocks(T)), strict=True):
         do, q, k_NSK, v_NSK = do_NTK[:, begin:end], q_NTK[:, begin:end], k_NTK[:, :end], v_NTK[:, :end]
-        _add_product(dv_NTK[:, :end], p.transpose(1, 2), do)
+        _product(dv_NTK[:, :end], p.transpose(1, 2), do, add=end < T)
         ds = torch._softmax_backward_data(torch.bmm(do, v_NSK.transpose(1, 2)), p, -1, p.dtype)
-        torch.bmm(ds, k_NSK, out=dq_NTK[:, begin:end])
-        _add_product(dk_NTK[:, :end], ds.transpose(1, 2), q)
+        _product(dq_NTK[:, begin:end], ds, k_NSK, add=False)
+        _product(dk_NTK[:, :end], ds.transpose(1, 2), q, add=end < T)
         if dbias is not None:
             part = dbias[..., _own(begin, end, dbias.shape[-2]), _own(0, end, dbias.shape[-1])]
             part += ds.unflatten(0, (B, H)).sum_to_size(part.shape)
@@ -121,12 +121,14 @@ def _by_head(x_BTHK: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.empty(x_BHTK.shape, dtype=dtype).copy_(x_BHTK).flatten(0, 1)
 
 
-def _add_product(sum_NSK: Tensor, a_NST: Tensor, b_NTK: Tensor) -> None:
-    """sum += a b, without torch's loop over N where `sum` is not contiguous and wider than bfloat16."""
-    if sum_NSK.is_contiguous() or sum_NSK.dtype == torch.bfloat16:
-        sum_NSK.baddbmm_(a_NST, b_NTK)
+def _product(out_NTK: Tensor, a_NTS: Tensor, b_NSK: Tensor, add: bool) -> None:
+    """out = a b, or out += a b, avoiding torch's loop over N where `out` is strided and wider than bfloat16."""
+    if out_NTK.is_contiguous() or out_NTK.dtype == torch.bfloat16:
+        out_NTK.baddbmm_(a_NTS, b_NSK, beta=int(add))
+    elif add:
+        out_NTK += torch.bmm(a_NTS, b_NSK)
     else:
-        sum_NSK += torch.bmm(a_NST, b_NTK)
+        out_NTK.copy_(torch.bmm(a_NTS, b_NSK))
 
 
 def _own(begin: int, end: int, size: int) -> slice:
