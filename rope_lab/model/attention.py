@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rope_lab.model.cache import KVCache, LinearAttentionState
-from rope_lab.model.cpu_attention import blockwise
+from rope_lab.model.cpu_attention import blockwise, is_faster
 
 Heads = Tensor | tuple[Tensor, Tensor, Tensor]  # queries, keys, values: [B, T, 3, H, K], or each [B, T, H, own width]
 
@@ -42,7 +42,7 @@ def softmax_attention(
     if cache is not None:
         k_BHSK, v_BHSK = cache.add(k_BTHK, v_BTHK)
     if not read:
-        return blockwise(heads, bias) if v_BTHK.device.type == "cpu" else fused(heads, bias)
+        return blockwise(heads, bias) if is_faster(q_BTHK, v_BTHK, bias) else fused(heads, bias)
     with torch.autocast(q_BTHK.device.type, enabled=False):
         return scaled_dot_product(q_BTHK.transpose(1, 2).to(k_BHSK.dtype), k_BHSK, v_BHSK, bias)
 

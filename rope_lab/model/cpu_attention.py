@@ -1,4 +1,4 @@
-"""Softmax attention on a CPU: the numbers of `attention.fused`, where torch's own kernel takes up to twice as long.
+"""Softmax attention on a CPU: the numbers of `attention.fused`, where torch's own kernel is slower.
 
 Shape letters: B batch, T time (queries), S time (keys and values), H heads, K head width, N = B · H.
 """
@@ -8,6 +8,15 @@ from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
 BLOCK = 64  # queries that meet their keys at once
+SMALL = 64 * 64  # numbers of a head's queries
+
+
+def is_faster(q_BTHK: Tensor, v_BTHK: Tensor, bias: Tensor | None) -> bool:
+    """Whether `blockwise` is faster than torch's own kernel: on a CPU, except for small heads in float32, no bias."""
+    _, T, _, K = q_BTHK.shape
+    low = v_BTHK.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
+    small = T * K <= SMALL and v_BTHK.shape[-1] == K  # torch's kernel takes heads of one width alone
+    return v_BTHK.device.type == "cpu" and (low or bias is not None or not small)
 
 
 def blockwise(heads: Tensor | tuple[Tensor, Tensor, Tensor], bias: Tensor | None) -> Tensor:
