@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from rope_lab.results.tables import Table, markdown
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_line
 from rope_lab.train import config, data
 from rope_lab.train.instantiate import names
@@ -180,14 +181,14 @@ def compare(name: str, settings: Sequence[str], subjects: list[Subject], repeats
     """A Markdown table of the subjects' steps: milliseconds, and the ratio to the first model's, repeat by repeat."""
     cfg = load(*settings)
     seconds = alternate([step_of(subject, settings) for subject in subjects], repeats, cfg.device)
-    lines = [["model", "computed in", "ms a step", f"time / {subjects[0][0]}'s"], ["---"] * 4]
+    first, rows = subjects[0][0], []
     for (model, precision, compiled), mine in zip(subjects, seconds, strict=True):
-        ratio = mine / seconds[subjects.index((subjects[0][0], precision, compiled))]
-        lines.append([model, precision + ", compiled" * compiled, spread(mine * 1e3), spread(ratio)])
+        row = {"model": model, "computed in": precision + ", compiled" * compiled, "ms a step": spread(mine * 1e3)}
+        ratio = mine / seconds[subjects.index((first, precision, compiled))]
+        rows.append(row | {f"time / {first}'s": spread(ratio)})
     m, t = cfg.model, cfg.train
     size = f"{t.batch_size} × {t.seq_len} tokens, width {m.d_model}, {m.n_layers} layers, {m.n_heads} heads"
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"## {name}: {size}\n\n{table}\n"
+    return f"## {name}: {size}\n\n{markdown(Table(rows))}\n"
 
 
 def spread(values: np.ndarray) -> str:

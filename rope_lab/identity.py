@@ -1,11 +1,11 @@
 """Run identity: ids from names and arguments, never from how the code spells them; and the number of the numerics."""
 
-import hashlib
 import json
 import re
 from dataclasses import dataclass
 from typing import Any
 
+from rope_lab.files import digest
 from rope_lab.text import flat
 
 # Raised by hand when initial weights, batches, losses or metrics of any of our schemes or tasks change: runs are paired
@@ -104,7 +104,7 @@ def general(key: str) -> str:
 
 def _hash(content: dict[str, Any]) -> str:
     """The first 12 hexadecimal digits of a SHA-256. 1 and 1.0 are the same number, whatever a file made of it."""
-    return hashlib.sha256(json.dumps(_exact(content), sort_keys=True).encode()).hexdigest()[:12]
+    return digest(json.dumps(_exact(content), sort_keys=True).encode())[:12]
 
 
 def _exact(value: Any) -> Any:

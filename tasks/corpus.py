@@ -143,7 +143,7 @@ def locate(path: str) -> list[Path]:
         found = [p for p in found if runs.isdisjoint(p.parents)]
     files = sorted({p.resolve() for p in found if p.is_file()})
     if not any(p.stat().st_size for p in files):
-        hint = "name a file, a folder or a pattern; python scripts/get_corpus.py downloads those of conf/corpus"
+        hint = "name a file, a folder or a pattern; the files of conf/corpus say where texts are from"
         raise ValueError(f"path={path}: there is no text; {hint}")
     return files
 

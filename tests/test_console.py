@@ -1,7 +1,7 @@
 """The output of a run: lines on the way, and its end."""
 
 import pytest
-from trained import load, run, stopped_run
+from trained import load, run
 
 from rope_lab.train import console
 from rope_lab.train import loop as train
@@ -24,18 +24,6 @@ def test_between_evaluations_a_line_comes_after_a_while(tiny, capsys, monkeypatc
     assert [int(line.split()[1]) for line in lines] == [0, 1, 2, 3, 4, 5, 6]
     assert "step 4 · train loss " in lines[4]
     assert lines[4].endswith("0:00:00 left")
-
-
-def test_an_interrupted_run_says_of_which_step_its_numbers_are_and_how_it_resumes(tiny, tmp_path, monkeypatch, capsys):
-    stopped_run(tiny, tmp_path / "runs", monkeypatch, 5)
-    shown = capsys.readouterr().out
-    assert "interrupted after 5 steps" in shown
-    assert "the same command resumes it" in shown
-    assert shown.count(", at its last evaluation") == 1
-    run(tiny)
-    resumed = capsys.readouterr().out
-    assert "resumes at step 5 of 6" in resumed
-    assert "evaluation" not in resumed
 
 
 @pytest.mark.parametrize(("loss", "leaks"), [(0.89, True), (0.91, False)])

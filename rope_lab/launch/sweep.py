@@ -26,7 +26,6 @@ from rope_lab.train.trainer import resolve
 
 FEW = 4  # runs that have not finished, by status: so many are named at the end of a sweep
 ENDS = ("finished", "diverged")
-_load = functools.cache(config.load)  # a tenth of a second each
 
 
 @dataclass(frozen=True)
@@ -63,13 +62,14 @@ def compose_jobs(every: Sequence[list[str]]) -> list[Job]:
     said = [dict(word.split("=", 1) for word in words if "=" in word) for words in every]
     same = set.intersection(*(set(values.items()) for values in said)) if said else set()
     jobs: dict[str, Job] = {}
+    load = functools.cache(config.load)  # a tenth of a second each
     for words, values in zip(every, said, strict=True):
         seed = values.get("seed", "")
         if re.fullmatch(r"\d{1,18}", seed) and "${" not in "".join(words):  # runs of other seeds are composed with it
-            cfg = _load(*(word for word in words if not word.startswith("seed=")))
+            cfg = load(*(word for word in words if not word.startswith("seed=")))
             cfg = replace(cfg, seed=int(seed), overrides=tuple(words))
         else:
-            cfg = _load(*words)
+            cfg = load(*words)
         parent = cfg.init_from and str(Path(cfg.init_from).expanduser().absolute())
         label = (
             value if key in SWAPPED else f"{key}={value}" for key, value in values.items() if (key, value) not in same

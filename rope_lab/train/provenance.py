@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from rope_lab.files import digest
 from rope_lab.identity import NUMERICS
 from rope_lab.model.device import cpu_name
 from rope_lab.places import IN_CHECKOUT, ROOT
@@ -57,7 +58,7 @@ def code(cfg: Config) -> dict[str, Any]:
     for group in instantiate.SWAPPED:
         if modules := instantiate.own_modules(getattr(cfg, group)):
             files = sorted(line for name in modules for line in _files_of(name))
-            own[group] = hashlib.sha256("\n".join(files).encode()).hexdigest()[:12]
+            own[group] = digest("\n".join(files).encode())[:12]
     return {"numerics": NUMERICS, "plugin": own}
 
 

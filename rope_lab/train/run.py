@@ -65,7 +65,7 @@ class Run:
 
     def __init__(self, folder: Path, recorded: bool = True):
         """Lock `folder`; unless `recorded`, nothing is written. Raises ConfigError."""
-        self.folder, self.recorded = folder, recorded
+        self.folder = folder
         self.lock = claim(folder) if recorded else None
         self.content: dict[str, Any] = {}
         self.metrics: list[dict[str, Any]] = []
@@ -80,7 +80,7 @@ class Run:
 
     def clear(self) -> None:
         """Delete everything recorded so far, run.json first; files of others stay. Raises OSError."""
-        if not self.recorded:
+        if not self.lock:
             return
         first, *others = (self.folder / name for name in OURS)
         for path in (first, *checkpoint.checkpoints(self.folder), *others):
@@ -93,19 +93,19 @@ class Run:
         self.content = {"status": "running"} | content | {"metrics": {}}
         for record in metrics:
             self.content["metrics"] |= _latest(record)
-        if self.recorded:
+        if self.lock:
             files.remove_temporary(self.folder)
         if kept is not None:
             self._write(CODER, kept.encode())
         self._write(METRICS, self._lines())
         self._write_content()
-        self.wandb = Wandb(wandb if self.recorded else None, self.folder, self.content)
+        self.wandb = Wandb(wandb if self.lock else None, self.folder, self.content)
         for record in metrics:
             self.wandb.log(record)
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a metric record: a line of metrics.jsonl, and a step of W&B."""
-        if self.recorded:  # what a full disk cuts off, the next checkpoint replaces
+        if self.lock:  # what a full disk cuts off, the next checkpoint replaces
             with open(self.folder / METRICS, "ab") as file:
                 file.write(_line(record))
         self.metrics.append(record)
@@ -118,7 +118,7 @@ class Run:
         self._write(METRICS, lines)  # synced before a checkpoint that needs it
         about = {"format": FORMAT, "step": step, "metrics": {"size": len(lines), "digest": digest(lines)}}
         about |= {name: self.content[name] for name in ("run_id", "provenance")}
-        if self.recorded:
+        if self.lock:
             checkpoint.save(self.folder, step, about | state)
         self.content["checkpoint"] = step
 
