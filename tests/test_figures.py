@@ -81,14 +81,13 @@ def test_of_a_loss_the_excess_over_the_optimum_stands_on_a_logarithmic_axis():
 
 
 def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(monkeypatch):
-    """Of Index one open, one planned and one exploratory; of Prefix one. Twice the same bytes, whatever its title."""
+    """Of Index one planned and one exploratory; of Prefix one. Twice the same bytes, whatever its title."""
     plotted, rendered = [], figures.rendered
     monkeypatch.setattr(figures, "rendered", lambda figure: plotted.append(figure) or rendered(figure))
     made = runs({"rope": ROPE, "roper": ROPER}) + runs({"rope": [0.5], "roper": [0.3]}, **PREFIX)
     index, prefix = verdicts(group(made, PUBLISHED), [], PUBLISHED)
     planned = replace(index, planned=True, word="yes", gain=Interval(20.0, 10.0, 30.0, 24), runs=(48, 48))
-    found = [replace(planned, word="open"), planned, index, prefix]
-    figures.forest(found, "RoPER")
+    figures.forest([planned, index, prefix], "RoPER")
     panels = plotted[0].axes
     assert [ax.get_title(loc="left") for ax in panels] == ["Substring by Index", "Substring by Prefix"]
     assert [label.get_text() for label in panels[0].get_yticklabels()] == ["published", planned.label, index.label]

@@ -70,6 +70,8 @@ def test_a_planned_test_says_yes_or_no_whichever_scheme_it_names_first(test, gai
     made = runs([0.45 - gain / 2] * 8, [0.45 + gain / 2 + s for s in SPREAD])
     (verdict,) = found(studies=(planned(made, test=test, schemes=schemes),))
     assert (verdict.word, verdict.planned, verdict.p) == (word, True, 2 / 2**8)
+    (row,) = table([verdict], PUBLISHED).rows
+    assert (row["seeds"], row["scale"] == "reduced") == ("8", test == "sign_flip")  # others are named by their test
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def _strips(found: list[Verdict]) -> list[dict[str, Any]]:
     """The gains on each task in each unit, on one axis; places on it are percent of its width."""
     strips: dict[tuple[str, str], list[Verdict]] = {}
     for v in found:
-        if v.word != verdicts.OPEN and v.gain.n:
+        if v.gain.n:
             strips.setdefault((v.title, v.metric.unit), []).append(v)
     made = []
     for (title, unit), here in strips.items():

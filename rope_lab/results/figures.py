@@ -28,7 +28,7 @@ from rope_lab.results.published import Published
 from rope_lab.results.runs import one_line
 from rope_lab.results.series import Panel
 from rope_lab.results.sweeps import Sweep, is_number
-from rope_lab.results.verdicts import AHEAD, BEHIND, NO, OPEN, YES, Verdict
+from rope_lab.results.verdicts import AHEAD, BEHIND, NO, YES, Verdict
 from rope_lab.text import show
 
 STYLE = Path(__file__).with_name("figures.mplstyle")
@@ -181,8 +181,7 @@ def forest(verdicts: list[Verdict], contender: str) -> bytes:
     """Published and measured gains of the contender, coloured by verdict: an axis for each title and unit."""
     panels: dict[tuple[str, str], list[Verdict]] = {}
     for v in verdicts:
-        if v.word != OPEN:
-            panels.setdefault((v.title, v.metric.unit), []).append(v)
+        panels.setdefault((v.title, v.metric.unit), []).append(v)
     published = {key: max((v.published for v in found), key=len) for key, found in panels.items()}
     heights = [len(found) + bool(published[key]) + 1.8 for key, found in panels.items()]
     with styled():

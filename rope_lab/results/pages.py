@@ -13,7 +13,7 @@ from rope_lab.results.outcomes import Outcome
 from rope_lab.results.published import Published
 from rope_lab.results.sweeps import Sweep
 from rope_lab.results.tables import Section, Strong, bullets, escaped, markdown
-from rope_lab.results.verdicts import OPEN, Verdict
+from rope_lab.results.verdicts import Verdict
 from rope_lab.text import ConfigError
 
 INDEX = "README.md"
@@ -81,8 +81,8 @@ def publish(out: Path, content: Content) -> list[Path]:
     made = {page: _sections(content, shown, links) for page, shown in pages.items()}
     files = dict(drawn.values())
     parts = []
-    if sum(verdict.word != OPEN for verdict in content.verdicts) > 2:
-        files[figures.FOREST] = figures.forest(content.verdicts, content.published.titles[0])
+    if len(measured := [verdict for verdict in content.verdicts if verdict.gain.n]) > 2:
+        files[figures.FOREST] = figures.forest(measured, content.published.titles[0])
         parts.append(_figure(figures.FOREST))
     parts.append(_verdicts(content) if content.published.compares else PLANNED)
     parts.append(" · ".join(f"[{escaped(first.report.title)}]({page})" for page, (first, *_) in [*pages.items()][1:]))

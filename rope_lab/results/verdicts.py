@@ -29,8 +29,9 @@ class Verdict:
                excludes the published gain, or, unplanned, half of it; `ahead`, `behind`: p is significant, but not
                planned; `ceiling`: the baseline leaves no room for half of the published gain, and a loss of that size
                is excluded; `open`: runs are to come; else `unsure`
-    seeds:     of `gain`
-    value:     `last step`, `mean over training`, steps to a value or, if rates were searched, `each at its own rate`
+    seeds:     that both schemes have
+    value:     `last step`, `mean over training`, `each at its own rate` if rates were searched, or the name of a test
+               of steps or of what is reached
     planned:   whether its plan was committed before its first run
     runs:      of a plan, how many have ended, and how many are planned
     logarithm: whether gain and means are logarithms of steps
@@ -163,7 +164,7 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
             family=family,
             word=OPEN if outcome.open else words.get(result.verdict, UNSURE),
             runs=(len(outcome.found), len(study.cells)),
-            seeds=tuple(counted(study, outcome.found, c).dropna().index) if gain.n else (),
+            seeds=tuple(counted(study, outcome.found, c).dropna().index) if outcome.primary else (),
             logarithm=c.value == "log_steps",
         )
 
@@ -172,7 +173,7 @@ def _compared(report: TaskReport, c: Comparison) -> tuple[Metric, str]:
     """The metric of a comparison, in its unit, and in words what is compared."""
     if c.value == "log_steps":  # of steps, neither a share nor above a floor
         return Metric(c.metric, c.unit or "logarithm of steps", higher_is_better=False, digits=2), c.name
-    value = {"last": LAST, "mean": MEAN}[c.value]
+    value = {"last": LAST, "mean": MEAN}[c.value] if c.of_values else c.name
     if (c.metric, c.times) == (report.metric.name, report.metric.times):
         return report.metric, value
     metric = replace(declared(c.metric) or report.metric, name=c.metric, times=c.times, unit=c.unit or c.metric)
@@ -207,7 +208,7 @@ def table(found: list[Verdict], published: Published) -> Table:
         if any(each.published for each in ended):
             row["published gain"] = v.published_text
         row[f"measured {baseline} → {contender}"] = v.means_text
-        row |= {"measured gain [95% interval]": v.gain_text, "seeds": f"{v.gain.n}"}
+        row |= {"measured gain [95% interval]": v.gain_text, "seeds": f"{len(v.seeds)}"}
         row["p (corrected for)"] = NONE if math.isnan(v.p) else f"{v.p:.2g} ({v.family})"
         row |= {f"{contender} ahead?": Strong(v.word), "comparison": "planned" if v.planned else "exploratory"}
         rows.append(row)
