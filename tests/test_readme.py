@@ -38,7 +38,7 @@ def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
             digits = 0 if v.metric.share else 3
             ends = [f"{end:.{digits}f}".replace("-", "−") for end in (v.gain.mean, v.gain.low, v.gain.high)]
             gains[(*ends, str(v.gain.n))] = v.word
-    assert len(rows) == 3
+    assert len(rows) == 4
     assert len(said) == 5
     assert [gains[each] for each in said] == ["yes", "yes", "unsure", "unsure", "unsure"]
 
