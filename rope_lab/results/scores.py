@@ -123,7 +123,7 @@ def heat_map(shown: list[Column], published: Published) -> bytes:
                     text = f"{cell.mean:.3f}{marks}"
                     ax.text(place, rows.index(scheme), text, ha="center", va="center", fontsize=7)
         ax.xaxis.tick_top()
-        ax.set_xticks(range(means.shape[1]), [fill(title, 14) for title in means], fontsize=7)
+        ax.set_xticks(range(means.shape[1]), [fill(title, 12, break_long_words=False) for title in means], fontsize=6)
         ax.set_yticks(range(len(rows)), map(published.title, rows), fontsize=7)
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0)
