@@ -38,8 +38,9 @@ of its 95% interval, which may leave what is possible.
 
 **Compare within a column, and cells with † only with cells with †.** Without it the learning rate is the recipe's. With
 it the rate was searched: of half, whole and double that rate, each seed counts at the one with the best mean over the
-other seeds. `rope-lab table scores` makes missing runs. Intervals are not paired; [planned tests](plan.md) pair
-runs by seed. In the figure colours run from the worst to the best of each column; * marks intervals wider than ±0.1.
+other seeds, of equal ones the lowest. `rope-lab table scores` makes missing runs. Intervals are not paired;
+[planned tests](plan.md) pair runs by seed. In the figure colours run from the worst to the best of each column; * marks
+intervals wider than ±0.1.
 
 ![mean scores of schemes on tasks](figures/scores.svg)
 """
