@@ -48,6 +48,12 @@ def test_curves_are_every_seed_thin_and_their_mean_bold():
     assert -10 < low < 0 < 128 < high < 138  # shares stand between none and all
 
 
+def test_of_many_schemes_that_all_fail_at_the_greatest_length_those_best_at_the_next_are_shown():
+    right = {scheme: {"8": (9, i / 10), "16": (9, 0.0)} for i, scheme in enumerate(MANY)}
+    found = only([make_row(scheme, 0, [0.0, 1.0], slices={"length": slices}) for scheme, slices in right.items()])
+    assert set(series.best(found, "length")) == {"rope", "roper", *MANY[-4:]}
+
+
 @pytest.mark.parametrize(("seeds", "schemes", "bands"), [(3, 2, 2), (2, 2, 0), (3, 6, 6), (3, 7, 0), (3, 10, 6)])
 def test_bands_are_students_t_from_three_seeds_on_in_a_panel_of_six_schemes(seeds, schemes, bands):
     ends = {scheme: [0.1 * i + 0.02 * seed**2 for seed in range(seeds)] for i, scheme in enumerate(MANY[:schemes])}

@@ -101,16 +101,16 @@ def published(group: Group, scheme: str) -> float | None:
 def best(group: Group, length: str = "") -> list[str]:
     """All schemes, or, if they are too many for one panel, baseline, contender and those that ended best.
 
-    length: LENGTH or LENGTH_LOSS: those that are best at the greatest length instead
+    length: LENGTH or LENGTH_LOSS: those that are best at the greatest length instead; of equal ones at the next
     """
     if len(group.schemes) <= PANEL:
         return group.schemes
-    means, higher = group.finished.groupby("scheme").value.mean(), group.metric.higher_is_better
+    means, higher = group.finished.groupby("scheme")[["value"]].mean(), group.metric.higher_is_better
     if length:
-        means, higher = group.slices(length).groupby(["value", "scheme"])["mean"].mean(), length == LENGTH
-        means = means.xs(means.index.get_level_values("value").max())
+        means, higher = group.slices(length).groupby(["scheme", "value"])["mean"].mean(), length == LENGTH
+        means = means.unstack("value").sort_index(axis="columns", ascending=False)
     pair = [s for s in group.published.pair if s in group.schemes]
-    others = [s for s in means.sort_values(ascending=not higher).index if s not in pair]
+    others = [s for s in means.sort_values([*means.columns], ascending=not higher).index if s not in pair]
     chosen = {*pair, *others[: FEW - len(pair)]}
     return [scheme for scheme in group.schemes if scheme in chosen]
 
