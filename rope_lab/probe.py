@@ -30,7 +30,7 @@ from rope_lab.model.hooks import PositionScheme, TooLong, Wrapper
 from rope_lab.model.positions import Randomized
 from rope_lab.model.transformer import Transformer
 from rope_lab.results.folders import origin
-from rope_lab.results.probes import Attention, Outcome, rebuild, table, write
+from rope_lab.results.probes import AttentionWeights, Measurement, rebuild, table, write
 from rope_lab.results.tables import markdown
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say
 from rope_lab.train import config, data
@@ -128,7 +128,7 @@ def changed(probe: str, model: Transformer) -> tuple[PositionScheme, tuple[float
         return Windowed(scheme, int(match["window"])), None
 
     rotating = scheme.scheme if isinstance(scheme, Randomized) else scheme
-    parts, theta = match["parts"], frequencies(rotating)
+    parts, theta = match["parts"], rotated_frequencies(rotating)
     if not set(parts) <= theta.keys():
         has = f"rotates only {', '.join(theta)}" if theta else "rotates nothing"
         raise ConfigError(f"{probe}: {type(rotating).__name__} has no such part, it {has}")
@@ -142,7 +142,7 @@ def changed(probe: str, model: Transformer) -> tuple[PositionScheme, tuple[float
     return scheme, (min(lengths), max(lengths)) if match["first"] else None
 
 
-def frequencies(scheme: PositionScheme) -> dict[str, Tensor]:
+def rotated_frequencies(scheme: PositionScheme) -> dict[str, Tensor]:
     """For each of q, k, v and o (the output) that a scheme rotates, |θ| of its rotated pairs, a head's first ones."""
     theta = getattr(scheme.scheme if isinstance(scheme, Randomized) else scheme, "theta", None)
     parts = theta.items() if isinstance(theta, dict) else ()  # a scheme of one's own may mean something else by it
@@ -154,7 +154,7 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
     probes = [f"shift={n}" for n in (1, 10, 100, 1000)]
     if not model.layers[0].attention.linear:
         probes += [f"window={2**n}" for n in range(1, seq_len.bit_length()) if 2**n < seq_len]
-    theta = frequencies(model.position)
+    theta = rotated_frequencies(model.position)
     scores, values = ("".join(part for part in parts if part in theta) for parts in ("qk", "vo"))
     probes += [f"ablate={parts}" for parts in dict.fromkeys([scores, *values, values]) if parts]
     for parts in filter(None, (scores, values)):
@@ -165,7 +165,7 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
     return probes
 
 
-def evaluated(probe: str, model: Transformer, cfg: config.Config, text, problems) -> Outcome:
+def evaluated(probe: str, model: Transformer, cfg: config.Config, text, problems) -> Measurement:
     """The run's held-out loss and accuracy under a probe, or as it is where `probe` is empty."""
     trained, wavelengths = model.position, None
     try:
@@ -175,13 +175,13 @@ def evaluated(probe: str, model: Transformer, cfg: config.Config, text, problems
             nats_N, _, _ = text_losses(model, text)
             right = exact_matches(model, problems)
     except TooLong as error:
-        return Outcome(probe, cannot=str(error))
+        return Measurement(probe, cannot=str(error))
     finally:
         model.position = trained
-    return Outcome(probe, nats_N.mean().item(), sum(right) / len(right), wavelengths=wavelengths)
+    return Measurement(probe, nats_N.mean().item(), sum(right) / len(right), wavelengths=wavelengths)
 
 
-def attention(model: Transformer, cfg: config.Config, text: data.HeldOutText) -> Attention | None:
+def attention(model: Transformer, cfg: config.Config, text: data.HeldOutText) -> AttentionWeights | None:
     """The run's attention on a few held-out texts; None of linear attention, which has no weights."""
     trained, watched = model.position, Watched(model.position)
     try:
@@ -200,7 +200,7 @@ def attention(model: Transformer, cfg: config.Config, text: data.HeldOutText) ->
         by_distance.append(rounded(mean_DH.T))
         cells_HTS = F.avg_pool2d(weights_BHTS[0], every, divisor_override=every)
         maps.append(rounded(cells_HTS))
-    return Attention(by_distance, maps, every)
+    return AttentionWeights(by_distance, maps, every)
 
 
 def rounded(weights: Tensor) -> list:
@@ -208,7 +208,9 @@ def rounded(weights: Tensor) -> list:
     return torch.round(weights.double().cpu(), decimals=4).tolist()
 
 
-def report(cfg: config.Config, content: dict[str, Any], outcomes: list[Outcome], seen: Attention | None) -> dict:
+def report(
+    cfg: config.Config, content: dict[str, Any], outcomes: list[Measurement], seen: AttentionWeights | None
+) -> dict:
     """The outcomes and attention with the ids of the run (`content`: its run.json) and the origin of run and probe."""
     about = {key: content[key] for key in ("task", "position", "scale", "seed", "run_id", "recipe_id", "status")}
     about |= {"steps": content["progress"]["steps"], "run": origin(content["provenance"])}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rope_lab.places import RESULTS
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, short_path
-from rope_lab.train.run import Run, read
+from rope_lab.train.run import RunFolder, read
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> None:
         if not given.yes and not (sys.stdin.isatty() and input(question).lower() in ("y", "yes")):
             raise ConfigError("nothing was deleted; --yes deletes without asking")
         for folder in folders:
-            with Run(folder) as run:  # refused while another process trains it
+            with RunFolder(folder) as run:  # refused while another process trains it
                 run.clear()
             with suppress(OSError):  # of files of others in it
                 folder.rmdir()

@@ -62,7 +62,7 @@ class Block:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Table:
+class RunTable:
     """Blocks of runs, the most informative first, and their subject in a line."""
 
     about: str
@@ -74,13 +74,13 @@ class Table:
         return [run for block in self.blocks for run in block.runs([name for name in schemes if name not in named])]
 
 
-def load(path: Path) -> Table | list[Study]:
+def load(path: Path) -> RunTable | list[Study]:
     """The table, or the studies of a plan, in a yaml file. Raises ConfigError."""
     try:
         text = read_file(path).decode()
         content = OmegaConf.to_container(OmegaConf.create(text), resolve=True)
         if "studies" not in content:
-            return Table(**content)
+            return RunTable(**content)
     except ValidationError as error:
         raise ConfigError(f"{path.name}: {reason(error, depth=None)}") from None
     except OSError as error:
@@ -98,7 +98,7 @@ def runs_of(name: str) -> list[list[str]]:
         raise ConfigError(f"{show(name)}: there is no such table; {nearest(name, [*tables, *ours], '')}")
     path = TABLES / f"{name}.yaml" if name in tables else Path(name)
     found = [ours[name]] if name in ours and name not in tables else load(path)
-    if isinstance(found, Table):
+    if isinstance(found, RunTable):
         return found.runs(names("position"))
     every = []
     for study in found:

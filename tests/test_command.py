@@ -16,7 +16,7 @@ from trained import run
 from rope_lab import __main__ as commands
 from rope_lab import files, rm
 from rope_lab import list as listed
-from rope_lab.train.run import Run
+from rope_lab.train.run import RunFolder
 
 ASCII = "LANG=C LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
 SCREENS = {  # how a shell starts a command: {}
@@ -121,7 +121,7 @@ def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, ca
             rm.main(["--yes", str(folder), str(tmp_path / path)])
     with pytest.raises(SystemExit, match="nothing was deleted; --yes"):
         rm.main([str(folder)])
-    with Run(folder), pytest.raises(SystemExit, match="is in use"):
+    with RunFolder(folder), pytest.raises(SystemExit, match="is in use"):
         rm.main([str(folder), "--yes"])
     assert (folder / "weights.safetensors").exists()
     (folder / "notes.txt").write_text("mine")

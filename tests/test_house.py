@@ -72,6 +72,11 @@ def test_imports_run_one_way(module):
         assert home in USERS[library].split(), library
 
 
+def test_each_name_is_of_one_class():
+    names = [node.name for tree in modules().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assert len(names) == len({*names})
+
+
 @pytest.mark.parametrize("module", sorted(m for m in modules() if m.startswith("rope_lab.")))
 def test_rope_lab_names_no_task_and_no_scheme(module):
     """Outside of docstrings, and but for the schemes' own files and what the benchmark times."""

@@ -169,20 +169,20 @@ def test_a_checkpoint_cannot_run_code(tmp_path, monkeypatch):
 
 
 def test_a_run_in_use_on_this_machine_is_refused_at_once_and_freed_at_its_end(folder):
-    with runs.Run(folder), pytest.raises(ConfigError, match="in use: another process is training this run"):
+    with runs.RunFolder(folder), pytest.raises(ConfigError, match="in use: another process is training this run"):
         again(folder, "fresh=true")
     assert not (folder / ".lock").exists()
-    with runs.Run(folder):
+    with runs.RunFolder(folder):
         pass
 
 
 def test_a_process_that_was_killed_is_followed_at_once(folder):
     """The lock of a process id that nobody has any more."""
-    with runs.Run(folder) as held:
+    with runs.RunFolder(folder) as held:
         lock = (folder / ".lock").read_text()
     assert held.lock.owner is None
     (folder / ".lock").write_text(lock.replace(f"pid={os.getpid()}", f"pid={2**22 - 7}"))
-    with runs.Run(folder):
+    with runs.RunFolder(folder):
         assert f"pid={os.getpid()}" in (folder / ".lock").read_text()
 
 
@@ -200,7 +200,7 @@ def test_a_lock_of_another_machine_counts_while_it_beats(folder, monkeypatch, al
     beating = threading.Thread(target=beat)
     beating.start()
     with pytest.raises(ConfigError, match="in use") if alive else nullcontext():
-        runs.Run(folder).lock.release()
+        runs.RunFolder(folder).lock.release()
     over.set()
     beating.join()
 

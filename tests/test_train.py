@@ -296,7 +296,7 @@ def test_each_signal_has_an_exit_status_of_its_own_also_in_the_last_step(tmp_pat
     assert checkpoint.load(folder)["step"] == step
 
 
-@pytest.mark.parametrize("where", ["begin", "evaluate_now", "Run.export", "write_samples"])
+@pytest.mark.parametrize("where", ["begin", "evaluate_now", "RunFolder.export", "write_samples"])
 def test_a_signal_outside_of_a_step_harms_nothing(tiny, tmp_path, monkeypatch, where):
     name, _, method = where.partition(".")
     owner = getattr(train, name) if method else train

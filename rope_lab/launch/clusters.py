@@ -53,7 +53,7 @@ def on_slurm(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
     if shutil.which("sbatch") is None:
         raise ConfigError("hydra/launcher=submitit_slurm: this machine has no sbatch; run it where Slurm takes jobs")
 
-    class Run(submitit.helpers.Checkpointable):  # which may be queued again
+    class QueuedRun(submitit.helpers.Checkpointable):  # which may be queued again
         def __call__(self, *arguments: Any) -> None:
             run_elsewhere(*arguments)
 
@@ -65,7 +65,7 @@ def on_slurm(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
     executor.update_parameters(**{key if key in SHARED else f"slurm_{key}": value for key, value in rest.items()})
     since, passed_on = provenance.now(), False
     with executor.batch():
-        queued = [executor.submit(Run(), cfg, prefix, since) for cfg, prefix in runs]
+        queued = [executor.submit(QueuedRun(), cfg, prefix, since) for cfg, prefix in runs]
     array = queued[0].job_id.partition("_")[0]
     while _is_queued(array):
         if stopping.caught and not passed_on:

@@ -20,7 +20,7 @@ LINEAR = 0.01  # nats: below that the axis of costs is linear
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Measurement:
     """A run under a probe: loss in nats per answer token, share of problems right; or why it cannot be evaluated.
 
     wavelengths: the shortest and the longest that were ablated, in positions
@@ -42,7 +42,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionWeights:
     """Attention weights on held-out text, by layer and head.
 
     by_distance: the mean weight of the token so many tokens back
@@ -62,8 +62,8 @@ class Probed:
     position: str
     scale: str
     seed: int
-    outcomes: list[Outcome]
-    attention: Attention | None = None
+    outcomes: list[Measurement]
+    attention: AttentionWeights | None = None
 
     def __post_init__(self):
         whole, *others = self.outcomes
@@ -86,7 +86,7 @@ def read(path: Path) -> Probed:
     return TypeAdapter(Probed).validate_python(json.loads(read_file(path)))
 
 
-def table(outcomes: list[Outcome], title: str = "Probes") -> Table:
+def table(outcomes: list[Measurement], title: str = "Probes") -> Table:
     """The outcomes, that without a probe first, the others with their costs."""
     whole, rows = outcomes[0], []
     for o in outcomes:

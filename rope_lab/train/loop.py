@@ -12,7 +12,7 @@ from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import Progress
 from rope_lab.train.evaluate import Evaluation, by_length, floor
-from rope_lab.train.run import Run
+from rope_lab.train.run import RunFolder
 from rope_lab.train.stop import RunFailed, Stop, in_one_line
 from rope_lab.train.trainer import Diverged, Trainer, build, evaluate_now, resolve, update, write_samples
 
@@ -54,7 +54,7 @@ def train(cfg: Config, stopping: Stop | None = None, prefix: str = "", since: st
             say(console.returned(cfg, ended, folder, prefix))
             return ended
         trainer = build(cfg)
-        with Run(folder, recorded=distributed.rank() == 0) as run, stopping:
+        with RunFolder(folder, recorded=distributed.rank() == 0) as run, stopping:
             if fresh:
                 run.clear()
             state = begin(trainer, run, identity)
@@ -63,7 +63,7 @@ def train(cfg: Config, stopping: Stop | None = None, prefix: str = "", since: st
     return run.content
 
 
-def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
+def begin(trainer: Trainer, run: RunFolder, identity: Identity) -> State:
     """Load the run's last checkpoint, if there is one, and record the run's description. Returns its progress."""
     cfg, code = trainer.cfg, provenance.code(trainer.cfg)
     start = trainer.states() | {"step": 0, "seconds": 0.0, "losses": [], "records": [], "provenance": None}
@@ -92,7 +92,7 @@ def begin(trainer: Trainer, run: Run, identity: Identity) -> State:
     return state
 
 
-def train_to_end(trainer: Trainer, state: State, run: Run, stopping: Stop, prefix: str) -> None:
+def train_to_end(trainer: Trainer, state: State, run: RunFolder, stopping: Stop, prefix: str) -> None:
     """Train from `state` to the end, or to a signal, and record and show how it went. Raises what ends it otherwise."""
     cfg = trainer.cfg
 
@@ -119,7 +119,7 @@ def train_to_end(trainer: Trainer, state: State, run: Run, stopping: Stop, prefi
     say(console.summary(cfg, run.content, run.folder, prefix))
 
 
-def loop(trainer: Trainer, state: State, run: Run, stopping: Stop, shown: Progress) -> Evaluation | None:
+def loop(trainer: Trainer, state: State, run: RunFolder, stopping: Stop, shown: Progress) -> Evaluation | None:
     """Train from `state` to the last step, or to the one in which a signal came. Returns the last evaluation."""
     cfg, began = trainer.cfg, time.monotonic() - state.seconds
     saved, evaluation = time.monotonic(), None

@@ -23,7 +23,7 @@ from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, config, provenance
 from rope_lab.train.checkpoint import OVER
 from rope_lab.train.stop import RunFailed
-from rope_lab.train.tracking import Wandb
+from rope_lab.train.tracking import WandbRun
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def claim(folder: Path) -> SoftFileLease:
         raise ConfigError(f"out={folder.parent}: cannot be written ({error.strerror}); set out=FOLDER") from None
 
 
-class Run:
+class RunFolder:
     """The record of a run, and its folder.
 
     content: of run.json
@@ -70,7 +70,7 @@ class Run:
         self.content: dict[str, Any] = {}
         self.metrics: list[dict[str, Any]] = []
 
-    def __enter__(self) -> "Run":
+    def __enter__(self) -> "RunFolder":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,7 +99,7 @@ class Run:
             self._write(CODER, kept.encode())
         self._write(METRICS, self._lines())
         self._write_content()
-        self.wandb = Wandb(wandb if self.lock else None, self.folder, self.content)
+        self.wandb = WandbRun(wandb if self.lock else None, self.folder, self.content)
         for record in metrics:
             self.wandb.log(record)
 

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 PATIENCE = 60  # seconds that W&B may take for anything before training continues without it
 
 
-class Wandb:
+class WandbRun:
     """The W&B run beside a run folder; without settings, or disabled, a no-op that does not import W&B."""
 
     def __init__(self, settings: config.Wandb | None, folder: Path, content: dict[str, Any]):
