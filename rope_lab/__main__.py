@@ -1,4 +1,4 @@
-"""The commands: `rope-lab X …` and `python -m rope_lab X …` are `python -m rope_lab.X …`."""
+"""The commands: `rope-lab X …` and `python -m rope_lab X …` run `python -m rope_lab.X …`."""
 
 import runpy
 import sys
@@ -14,34 +14,34 @@ rope-lab compares position encodings of small transformers. A first session:
   rope-lab report                                       one page of verdicts and charts, results/runs/report.html
 
 Settings are NAME=VALUE: position=NAME or position=./mine.py, task=NAME, scale=quick, seed=0, train.lr=1e-3 …
-`rope-lab train --help` shows every one with its meaning; `rope-lab COMMAND --help` the rest.
+`rope-lab train --help` explains every setting, `rope-lab COMMAND --help` any other command.
 
 Train:
-  rope-lab train    Trains one run
-  rope-lab sweep    Trains every combination of settings: `rope-lab train -m`
-  rope-lab table    Runs a whole comparison
+  rope-lab train    Train one run
+  rope-lab sweep    Train every combination of settings: `rope-lab train -m`
+  rope-lab table    Run a whole comparison
 
 Look at runs:
-  rope-lab list     Lists runs, newest first
-  rope-lab results  Tables and figures
-  rope-lab report   One page of verdicts, charts and runs, to open in a browser
-  rope-lab sample   Problems or text with a run's completions
-  rope-lab probe    Measures how a trained run uses its positions
-  rope-lab rm       Deletes runs
+  rope-lab list     List runs, newest first
+  rope-lab results  Make tables and figures
+  rope-lab report   Make one page of verdicts, charts and runs, to open in a browser
+  rope-lab sample   Show problems or text with a run's completions
+  rope-lab probe    Measure how a trained run uses its positions
+  rope-lab rm       Delete runs
 
 Add and ask:
-  rope-lab check    Checks a scheme or a task of your own
-  rope-lab plan     Tests the planned comparisons of a plan
-  rope-lab power    How many seeds a difference needs
-  rope-lab scores   Every scheme on every task, results/scores.md
-  rope-lab bench    Times training steps of schemes and of other libraries
+  rope-lab check    Check a scheme or a task of your own
+  rope-lab plan     Test the comparisons of a plan
+  rope-lab power    Compute how many seeds a difference needs
+  rope-lab scores   Score schemes on tasks, results/scores.md
+  rope-lab bench    Time training steps of schemes and of other libraries
 """
 COMMANDS = [line.split()[1] for line in HELP.partition("Train:")[2].splitlines() if line.startswith("  rope-lab ")]
 MODULES = {"sweep": "train"} | {name: f"results.{name}" for name in ("plan", "power", "scores")}  # else the name
 
 
 def main() -> None:
-    """Runs the command that is named, or lists them all; exit status 2 if there is none of that name."""
+    """Run the named command, or print HELP; exit status 2 if there is no such command."""
     name = (sys.argv[1:2] or ["--help"])[0]
     if name in COMMANDS:
         module = f"rope_lab.{MODULES.get(name, name)}"

@@ -1,8 +1,8 @@
 """Time training steps of schemes and of other libraries: `rope-lab bench [MODEL…] [SETTING=VALUE…]`.
 
-MODEL is a position encoding or a peer, the same transformer of another library; default: rope, roper and installed
-peers. The settings describe the run whose steps are timed; default: five shapes. Models take steps in turn: a busy
-machine disturbs all alike.
+MODEL is a position encoding, or a peer: a transformer of the same size in another library. Default: rope, roper and
+installed peers. The settings describe the run whose steps are timed; default: five shapes. Models take steps in turn:
+a busy machine then disturbs all alike.
 """
 
 import functools
@@ -55,7 +55,7 @@ def x_transformers(vocabulary: int, d_model: int, n_layers: int, n_heads: int, s
 
 
 def llama(vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int) -> nn.Module:
-    """Hugging Face's Llama on scaled_dot_product_attention; its three feed-forward matrices weigh what our two do."""
+    """Hugging Face's Llama on scaled_dot_product_attention; its three feed-forward matrices have the size of our 2."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     sizes = LlamaConfig(
@@ -78,7 +78,7 @@ class Labml(nn.Module):
     def __init__(self, attention: str, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
         from labml import tracker
 
-        if not hasattr(tracker, "debug"):  # its RoPE attention calls what today's labml no longer has
+        if not hasattr(tracker, "debug"):  # its RoPE attention calls a function that today's labml lacks
             tracker.debug = lambda *_: None
         from labml_nn.transformers.feed_forward import FeedForward
         from labml_nn.transformers.models import Encoder, TransformerLayer
@@ -134,7 +134,7 @@ def load(*settings: str) -> config.Config:
 
 
 def step_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
-    """A training step: of ours with its next batch, of a peer on a batch that was made before."""
+    """A training step: ours draws its batch, a peer takes the same one each time."""
     model, precision, compiled = subject
     settings = [*settings, f"train.precision={precision}", f"train.compile={str(compiled).lower()}"]
     if model not in PEERS:
@@ -164,7 +164,7 @@ def step_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
 
 
 def alternate(calls: Sequence[Callable[[], object]], repeats: int, device: str) -> np.ndarray:
-    """Seconds of each call, [calls, repeats]: one of each in turn."""
+    """Seconds of each call, [calls, repeats], called in turn."""
     seconds = np.empty((len(calls), repeats))
     for repeat in tqdm(range(-WARM, repeats), "repeats", leave=False, disable=None):
         for i, call in enumerate(calls):

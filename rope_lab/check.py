@@ -1,7 +1,7 @@
 """Checks of a scheme or a task of your own: `rope-lab check position=./mine.py`, or `task=./mine.py`.
 
-The tests ask the same of ours. Each check is a line: `ok`, `note` (allowed, and to be known) or `WRONG`. Other settings
-are as in training: `model.n_heads=8`, `task.digits=3`. Exit status 1 if something is wrong.
+The tests ask the same of ours. Each check prints a line: `ok`, `note` (allowed, but good to know) or `WRONG`. Other
+settings are as in training: `model.n_heads=8`, `task.digits=3`. Exit status 1 if something is wrong.
 """
 
 import dataclasses
@@ -49,9 +49,9 @@ def checks(cfg: Config, group: str) -> dict[str, Callable[[], str | None]]:
 
 
 def check(cfg: Config, group: str) -> Iterator[tuple[str, str, str]]:
-    """`ok`, `note` or `WRONG`, the name of a check, and what it says of the scheme or task of a resolved `cfg`.
+    """`ok`, `note` or `WRONG`, the name of each check, and its message; cfg: resolved.
 
-    The first that is wrong is the last: what follows may rely on it.
+    The first failure ends them: later checks rely on earlier ones.
     """
     for name, run in checks(cfg, group).items():
         try:
@@ -78,7 +78,7 @@ def demand(right: object, message: str) -> None:
 
 
 def model_of(cfg: Config) -> Transformer:
-    """A model of `cfg` with two layers, in float64, no parameter at its first value: zeros hide what they do."""
+    """A model of `cfg` with two layers, in float64, all parameters off their initial values: a zero hides an effect."""
     longest = max(cfg.train.seq_len, LENGTH)
     small = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, n_layers=2, dropout=0.0))
     small = dataclasses.replace(small, train=dataclasses.replace(cfg.train, seq_len=longest))
@@ -133,7 +133,7 @@ def hooks(cls: type[PositionScheme]) -> str | None:
 
 
 def causality(model: Transformer) -> str | None:
-    """By gradients: no logit depends on a later token, nor on another row. What is not seen is noted."""
+    """By gradients: no logit depends on a later token or on another row. Tokens without effect are noted."""
     seen, T = [], TOKENS.shape[1]
     handle = model.embedding.register_forward_hook(lambda module, given, output: seen.append(output))
     logits = model(TOKENS)
@@ -150,7 +150,7 @@ def causality(model: Transformer) -> str | None:
 
 @torch.no_grad()
 def cached(model: Transformer, tolerance: float = 1e-12) -> None:
-    """Logits are those of a full pass when tokens are read in parts; on the way a row of the batch is dropped."""
+    """Reading tokens in parts gives the logits of a full pass, also after a row of the batch is dropped."""
     tokens, full, chosen = TOKENS, model(TOKENS), torch.tensor([True, False, True])
     cache = model.new_cache(*TOKENS.shape)
     for begin, end in [(0, 5), *((t, t + 1) for t in range(5, LENGTH))]:
@@ -163,7 +163,7 @@ def cached(model: Transformer, tolerance: float = 1e-12) -> None:
 
 @torch.no_grad()
 def positions(model: Transformer) -> str | None:
-    """Tokens at other positions get other logits; content alone may count too, which is noted."""
+    """Other positions give other logits; a scheme that uses content alone is noted."""
     pos = torch.arange(LENGTH)
     same = torch.equal(model(TOKENS, pos), model(TOKENS, pos.flip(0)))
     return "the positions given to the hooks change nothing, as in position=none" if same else None
@@ -183,7 +183,7 @@ def gradients(model: Transformer) -> None:
 
 @torch.no_grad()
 def length(model: Transformer, T: int) -> str | None:
-    """Twice the length of training, as `eval.lengths` may ask, is served or refused with a ValueError."""
+    """Twice the training length is served, or refused with a ValueError."""
     try:
         model.position.draw(0, T)
         demand(model(torch.arange(T)[None] % VOCABULARY).isfinite().all(), f"the logits of {T} tokens are not finite")
@@ -213,10 +213,10 @@ def written(task: Task, length: int) -> None:
 
 
 def reproducible(first: Task, second: Task, T: int) -> None:
-    """Batch k depends on (seed, k) alone: not on the batches before, nor on another random number."""
+    """Batch k depends on (seed, k) alone: not on earlier batches or global random numbers."""
     texts = [data.training_batch(first, 0, k, 4, T).inputs_BT for k in range(4)]
     for k in (3, 0, 2):
-        np.random.seed(k)  # noqa: NPY002  whose numbers no task may use
+        np.random.seed(k)  # noqa: NPY002  no task may use these
         again = data.training_batch(second, 0, k, 4, T).inputs_BT
         demand(again.equal(texts[k]), f"batch {k} is another text another time: all random numbers must come from rng")
 

@@ -1,4 +1,4 @@
-"""The start of every command: output that survives a closed pipe, no traceback at Ctrl-C or without our packages."""
+"""The start of every command: output survives a closed pipe; Ctrl-C or a missing package gives no traceback."""
 
 import io
 import os
@@ -8,7 +8,7 @@ from types import TracebackType
 
 
 class Screen(io.FileIO):
-    """A file descriptor that drops what cannot be written there, and everything after it."""
+    """A file descriptor; after the first failed write all output is dropped."""
 
     def write(self, data: bytes | memoryview) -> int:
         try:
@@ -19,9 +19,9 @@ class Screen(io.FileIO):
 
 
 def begin(setup: str = "") -> None:
-    """Makes stdout and stderr survive whatever reads them, and Ctrl-C an end with exit status 130.
+    """Make stdout and stderr survive a closed pipe, and Ctrl-C end with exit status 130.
 
-    `setup` is the remedy if a package is not installed.
+    setup: the remedy if a package is not installed
     """
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)

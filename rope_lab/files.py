@@ -31,19 +31,19 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
         with suppress(OSError):
             beside.unlink()
         if isinstance(error, OSError):
-            error.filename = str(path)  # a full disk names no file, others the temporary one
+            error.filename = str(path)  # the error of a full disk names no file, other errors the temporary one
         raise
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove what `write_whole` has left in a folder if it was killed."""
+    """Remove the temporary files that a killed `write_whole` has left in a folder."""
     for path in folder.glob(f".*.{16 * '[0-9a-f]'}.tmp"):
         if path.is_file() and not path.is_symlink():
             path.unlink(missing_ok=True)
 
 
 def check_regular(path: Path) -> None:
-    """Raise OSError if `path` is a link, a folder or a pipe: not a regular file, nor nothing."""
+    """Raise OSError unless `path` is a regular file or does not exist."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OSError(22, "is a link or not a regular file; nothing is written there", str(path))
 
@@ -68,13 +68,13 @@ def digest(content: bytes | memoryview) -> str:
 
 
 def sealed(content: dict[str, Any], version: int = VERSION) -> dict[str, Any]:
-    """`content` with its format and a digest, by which `read_sealed` notices a change."""
+    """`content` with its format and a digest, so that `read_sealed` notices a change."""
     plain = {FORMAT: version} | {key: value for key, value in content.items() if key != DIGEST}
     return plain | {DIGEST: digest(json.dumps(plain, allow_nan=False).encode())}
 
 
 def as_json(content: dict[str, Any]) -> bytes:
-    """An object as a file that people can read too."""
+    """An object as readable JSON."""
     return json.dumps(content, indent=2, allow_nan=False).encode() + b"\n"
 
 

@@ -1,4 +1,4 @@
-"""Run identity: ids from names and arguments, never from how the code spells them; and the number of the numerics."""
+"""Run identity: ids from names and arguments, never from the code's spelling; and the number of the numerics."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from rope_lab.text import flat
 # is not proven to give today's numbers.
 NUMERICS = 3
 
-# The groups of settings that change what a run records.
+# The groups of settings that change a run's records.
 GROUPS = ("task", "position", "model", "train", "eval", "device", "parent")
 # Settings that were added after runs had been kept, and the value that earlier runs had. At that value a run is the
 # run it was without the setting. A scheme within another scheme has the settings of `position` too.
@@ -47,7 +47,7 @@ NESTED = re.compile(r"position\.(?:\w+\.)+(?=\w+$)")
 
 @dataclass(frozen=True)
 class Identity:
-    """Everything that changes what a run records, and nothing else.
+    """All that changes a run's records, and nothing else.
 
     task, position: the names under which they were chosen
     settings:       flat (`train.lr`), with the name of each class (`position.class`); none at its backfilled default
@@ -64,7 +64,7 @@ class Identity:
 
     @property
     def recipe_id(self) -> str:
-        """Runs that share it may be compared: they differ in scheme and seed at most."""
+        """Runs that share it may be compared: they differ only in scheme and seed."""
         return _hash({"task": self.task, "settings": self._part(of_scheme=False)})
 
     @property

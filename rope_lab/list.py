@@ -1,6 +1,6 @@
-"""Lists runs, newest first: `rope-lab list [FOLDER]` (default: results/runs).
+"""List runs, newest first: `rope-lab list [FOLDER]` (default: results/runs).
 
-A line a run: status, steps, the metric that its task is compared by, when its record was written, and folder.
+One line per run: status, steps, its task's main metric, the time of its last record, and folder.
 """
 
 import json
@@ -18,7 +18,7 @@ COLUMNS = "{:<11}  {:>15}  {:<22}  {:>16}  {}".format
 
 
 def line(folder: Path, written: str, published: Published) -> str:
-    """A run in a line."""
+    """One run as a line."""
     content = None
     with suppress(ConfigError):  # of another format
         content = read_sealed(folder / "run.json")

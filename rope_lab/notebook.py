@@ -49,7 +49,7 @@ class Trained:
 
 
 def fit(*overrides: str) -> Trained:
-    """Trains a run, or resumes or returns it, as the command line with these overrides does.
+    """Train a run, or resume or return it, as the command line with these overrides does.
 
     Raises ConfigError if they cannot be run, and KeyboardInterrupt at a signal; the same call then resumes.
     """

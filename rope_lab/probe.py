@@ -1,4 +1,4 @@
-"""Measures how a trained run uses its positions: `rope-lab probe FOLDER [PROBE…]`.
+"""Measure how a trained run uses its positions: `rope-lab probe FOLDER [PROBE…]`.
 
 Evaluates the run as it is, and with one thing changed at a time. PROBE is one of
   shift=N        all positions are N further on
@@ -8,7 +8,7 @@ Evaluates the run as it is, and with one thing changed at a time. PROBE is one o
                  (of queries and keys under PoPE: for a feature, each of which has a frequency of its own)
 Teacher-forced, on the run's own held-out text and problems. The table is printed. Without a PROBE, all that apply to
 the scheme are run, and the table, a figure and attention weights are written beside the run; `rope-lab report` shows
-them. Given the .json files that were written so, it makes tables and figures again, and of several one figure that
+them. Given such .json files instead of a folder, it remakes their tables and figures; of several, one figure that
 compares them.
 """
 
@@ -96,7 +96,7 @@ class Watched(Wrapper):
 
 
 def attention_weights(scheme: PositionScheme, heads: Heads, at: Any, bias: Tensor | None) -> Tensor:
-    """A layer's attention weights, [B, H, T, S]: its outputs for values that tell tokens apart, as many as fit."""
+    """A layer's attention weights, [B, H, T, S]: its outputs for one-hot values, K tokens at a time."""
     q, k, v_BTHK = unpacked(heads)
     _, T, H, K = v_BTHK.shape
     one_hot = torch.eye(T, T + K, dtype=v_BTHK.dtype, device=v_BTHK.device)
@@ -166,7 +166,7 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
 
 
 def evaluated(probe: str, model: Transformer, cfg: config.Config, text, problems) -> Measurement:
-    """The run's held-out loss and accuracy under a probe, or as it is where `probe` is empty."""
+    """The run's held-out loss and accuracy under a probe; unchanged if `probe` is empty."""
     trained, wavelengths = model.position, None
     try:
         if probe:
@@ -239,7 +239,7 @@ def main(arguments: list[str] | None = None) -> None:
         each = tqdm(["", *probes], unit="probe", leave=False, disable=None)
         outcomes = [evaluated(probe, model, cfg, text, problems) for probe in each]
         say(markdown(table(outcomes)))
-        if not given.probes:  # a few must not take the place of all
+        if not given.probes:  # a few must not replace all
             found = report(cfg, content, outcomes, attention(model, cfg, text))
             say(f"written: {', '.join(map(str, write(found, given.folder / 'probes')))}")
 

@@ -1,7 +1,7 @@
-"""Deletes runs: `rope-lab rm RUN… [--yes]`; a RUN is the folder of one, or its name below results/runs.
+"""Delete runs: `rope-lab rm RUN… [--yes]`; a RUN is the folder of one, or its name below results/runs.
 
-It asks first; without a terminal to ask in, it needs --yes. Only what the program has written into these folders goes:
-files of others stay, links are not followed.
+It asks first; without a terminal it needs --yes. Only files that the program has written are deleted: other files stay,
+and links are not followed.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Samples from a trained run: `rope-lab sample FOLDER [PROMPT]`.
+"""Sample from a trained run: `rope-lab sample FOLDER [PROMPT]`.
 
 With a prompt, the model completes it; without one, it completes a few held-out problems, right and wrong marked.
 `task=NAME [SETTING=VALUE]` shows a task without a run: a few rows of its training text and held-out problems.

@@ -1,4 +1,4 @@
-"""Runs a whole comparison: `rope-lab table TABLE [--jobs N]`.
+"""Run a whole comparison: `rope-lab table TABLE [--jobs N]`.
 
 The same command again resumes: finished runs are skipped, interrupted ones resumed. It can be stopped at any time: the
 most informative runs come first. Runs go side by side on the cores of this machine; hydra/launcher=ray or

@@ -1,4 +1,4 @@
-"""Values and messages as people type and read them."""
+"""Values and messages, as people type and read them."""
 
 import argparse
 import difflib
@@ -40,22 +40,22 @@ def argument_parser(command: str, about: str) -> argparse.ArgumentParser:
 
 
 def say(text: str) -> None:
-    """Prints whole lines, in one piece even where several runs print at once."""
+    """Print whole lines; those of parallel runs do not mix."""
     print(text + "\n", end="", flush=True)
 
 
 def plain(text: str) -> str:
-    """`text` in one line; control characters, marks of direction and the like are shown as their escapes."""
+    """`text` in one line, with control characters and direction marks escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says; the name of its kind where it says nothing."""
+    """The first line of an error's message, or its type if it has none."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def show(value: Any) -> str:
-    """A value as one types it on the command line, without its end where it is long."""
+    """A value as one types it on the command line, cut if it is long."""
     text = str(value) if isinstance(value, str | float) else json.dumps(value, default=str)
     return text if len(text) <= 100 else f"{text[:99]}…"
 
@@ -91,7 +91,7 @@ def near(key: str, known: Iterable[str]) -> list[str]:
 
 
 def nearest(key: str, known: Iterable[str], group: str) -> str:
-    """The names that `key` may have been meant for, `did you mean train.lr?`, or all that there are."""
+    """The names that `key` may mean, `did you mean train.lr?`, or all names."""
     prefix, names = f"{group}." if group else "", list(known)
     if close := near(key, names):
         return f"did you mean {' or '.join(prefix + name for name in close)}?"

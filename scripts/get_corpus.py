@@ -1,6 +1,6 @@
-"""Downloads a corpus that conf/corpus/ names: `python scripts/get_corpus.py NAME [--into FOLDER]`.
+"""Download a corpus of conf/corpus/: `python scripts/get_corpus.py NAME [--into FOLDER]`.
 
-Training downloads nothing: it reads the file that this writes, `+corpus=NAME`. Needs the package datasets.
+Training downloads nothing: `+corpus=NAME` reads the file that this writes. Needs the package datasets.
 """
 
 import argparse

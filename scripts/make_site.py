@@ -32,7 +32,7 @@ img {{ max-width: 100% }} img[src*="figures/"], img[src$="overlay.svg"] {{ backg
 
 
 def address(page: Path) -> Path:
-    """Where a page stands in the site: the repository's README.md as index.html, all others under their names."""
+    """The path of a page in the site: the repository's README.md is index.html, others keep their names."""
     place = page.relative_to(ROOT)
     return Path("index.html") if place == Path("README.md") else place.with_suffix(".html")
 
@@ -51,7 +51,7 @@ def build(out: Path) -> None:
     for page in pages:
 
         def linked(match: re.Match, page: Path = page) -> str:
-            """A link or picture as it is in the site; of what is not there (a folder), the text alone."""
+            """A link or picture of the site; the text alone if the target (a folder) is not there."""
             name, link = match.groups()
             target = (page.parent / html.unescape(link)).resolve()
             if "://" in link:

@@ -14,7 +14,7 @@ class ArithmeticAddition(PackedTask):
 
     digits:   the most digits a number has; how many it has is uniform, and its first digit is not 0
     shortest: the fewest digits it has; None: 1
-    loss_on:  what training counts: `all` tokens, or those of the `answer` (everything after `; `)
+    loss_on:  the tokens that the training loss counts: `all`, or the `answer` (everything after `; `)
 
     A pair of numbers belongs, in either order, wholly to training or wholly to evaluation.
     """

@@ -1,4 +1,4 @@
-"""The members of a task, and of one whose text is problem after problem: packing, masks, lengths, evaluation problems.
+"""The base classes of tasks: `Task`, and `PackedTask`, whose text is problem after problem.
 
 A problem is a prompt and its one right completion. A `PackedTask` has three members to implement: `draw` (problems as
 integers), `write` (problems as characters) and, if parts of a completion are graded too, `grade`.
@@ -17,7 +17,7 @@ import numpy as np
 from tasks.split import HELD_OUT_SHARE, draw_side
 
 LossOn = Literal["all", "answer"]
-BLANK = 0  # in an array of characters: nothing is written here
+BLANK = 0  # an empty place in an array of characters
 MOST = 30_000  # letters or tokens of a problem; answer positions are int16
 
 
@@ -66,17 +66,17 @@ class Task(ABC):
 
     alphabet:     every character (or string) that the task can write; a token is an index into it
     stop:         the character that ends a completion, or None if its length does
-    grades:       names of the results of `grade`, all of which the right completion gets; completions are generated if
-                  there is more than `accuracy`; none: problems are prompts to continue
+    grades:       names of the results of `grade`, all true of the right completion; with more than `accuracy`,
+                  completions are generated; none: problems are prompts to continue
     score:        the grade by which the write-up counts a problem as right
     max_length:   the most tokens of a problem (prompt and completion)
     one_document: a row of text is one document in which everything before counts, not problem after problem
-    crossed:      the attribute by which results at each of eval.lengths are sliced too; empty: none
+    crossed:      the attribute that also slices results at each of eval.lengths; empty: none
     token_bytes:  bytes of each token's text, [alphabet]; None: the text is not measured in bytes
-    version:      raised when the same generator gives other text or problems: checkpoints of another are refused
+    version:      raised if the same generator gives other text or problems; checkpoints of other versions are refused
     loss_on:      the tokens that the training loss counts: `all`, or those of the `answer`
-    name:         of the file or folder that the text is from; empty if the task writes its own
-    kept:         text that a run keeps, to be set when the run is read without the task's data; None: none is needed
+    name:         of the text's file or folder; empty if the task writes its own
+    kept:         text that a run keeps for reading it without the task's data; None: not needed
     """
 
     version: int = 1
@@ -140,7 +140,7 @@ class Task(ABC):
 class PackedTask(Task):
     """A task whose text is problem after problem. A subclass draws problems and writes them.
 
-    lengths:          of problems, least and greatest, each as often; None: problems have no length
+    lengths:          least and greatest of problems, uniform; None: problems have no length
     width:            the greatest length for which drawn problems have columns
     possible_lengths: least and greatest that `of_length` takes
     letters:          of the strings that `draw_strings` draws
@@ -161,7 +161,7 @@ class PackedTask(Task):
         """Prompts [n, P] and completions [n, C] as character codes, `BLANK` where a problem is shorter."""
 
     def answers_within(self, drawn: np.ndarray) -> np.ndarray:
-        """Where prompts hold answers too, of a token each, which text counts: bool [n, P], or one for all."""
+        """The answers of one token within prompts, which count in text: bool [n, P], or one for all."""
         return np.zeros((1, 1), dtype=bool)
 
     def split_key(self, drawn: np.ndarray) -> np.ndarray:
@@ -179,7 +179,7 @@ class PackedTask(Task):
         return np.where(np.arange(self.width) < length, strings, -1), length
 
     def set_lengths(self, shortest: int | None, least: int = 1, most: int = MOST, **longest: int) -> None:
-        """Set `lengths` by two settings, the second under its name; `shortest=None`: all are longest."""
+        """Set `lengths` from two settings, the second by name; `shortest=None`: all problems have the longest."""
         check_between(least, most, **longest)
         (self.width,) = longest.values()
         self.lengths = (self.width if shortest is None else shortest, self.width)
@@ -203,7 +203,7 @@ class PackedTask(Task):
 
     @functools.cached_property
     def _mean_length(self) -> float:
-        """About how many tokens a problem takes: the number drawn at once nearly always suffices."""
+        """An estimate of the tokens of a problem, by which enough problems are drawn at once."""
         return len(self._packed(self.draw(np.random.default_rng(0), 256))[0]) / 256
 
     def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:

@@ -30,9 +30,9 @@ LEARNED = 2**28  # bytes from which byte pairs are learned, at most
 
 
 class Coder:
-    """Tokens and text. A coder is made of what `learn` returns for the training part.
+    """Tokens and text. A coder is made from the result of `learn` on the training part.
 
-    learned:     the text of which it was made
+    learned:     that result
     alphabet:    the text of each token, for display
     token_bytes: bytes of each token
     """

@@ -1,6 +1,6 @@
 """Flip-flop language modeling (Liu et al., 2023, arXiv 2306.00946): `w1i0i1r1w0i1r0`.
 
-An instruction and a bit in turn: `w` writes a bit, `i` is ignored with its bit, `r` reads what was written last. The
+An instruction and a bit in turn: `w` writes a bit, `i` is ignored with its bit, `r` reads the bit last written. The
 answers are the bits after `r`. As in the paper the first instruction writes and the last one reads, 80% of the others
 are ignored, and models trained so are also graded on texts with 98% (sparse) and 10% (dense): few or many writes.
 """
@@ -20,7 +20,7 @@ class FlipFlop(PackedTask):
     instructions: of a problem
     ignored:      percent of the instructions that are ignored
     sparse, dense: percents of further held-out problems: as many of each, in turn, as of `ignored`
-    loss_on:      what training counts: `all` tokens, or those of the `answer`: the bits that are read
+    loss_on:      the tokens that the training loss counts: `all`, or the `answer`: the bits that are read
     """
 
     alphabet = "wir01"

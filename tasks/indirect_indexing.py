@@ -17,7 +17,7 @@ class IndirectIndexing(PackedTask):
 
     string_length: letters in a string, at most
     letters:       a string's letters are drawn from these: the source uniformly, the rest uniformly from the others
-    loss_on:       what training counts: `all` tokens, or those of the `answer` (the character and the `#` after it)
+    loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the character and the `#` after it)
     shortest:      letters in the shortest strings, each length as often; None: all strings have string_length
     max_distance:  the largest absolute shift; less than the number of letters of the shortest string
     distinct:      no letter of a string repeats; else the source alone is sure to occur once

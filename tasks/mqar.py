@@ -21,7 +21,7 @@ class AssociativeRecall(PackedTask):
     pairs:      of different keys with their values, at most
     fewest:     pairs of a problem, each number as often; None: all have `pairs`
     vocabulary: number of characters; an even number
-    loss_on:    what training counts: `all` tokens, or those of the `answer`: the values of keys that come again
+    loss_on:    the tokens that the training loss counts: `all`, or the `answer`: the values of keys that come again
     """
 
     stop = None

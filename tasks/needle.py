@@ -18,7 +18,7 @@ class Needle(PackedTask):
     shortest:      letters of the shortest haystacks, each length as often; None: all have string_length
     needle:        letters to be written
     letters:       all letters are drawn from these, uniformly
-    loss_on:       what training counts: `all` tokens, or those of the `answer` (the needle and the `#` after it)
+    loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the needle and the `#` after it)
 
     The needle's depth, the number of letters before it, is uniform. A haystack is wholly in training or in evaluation.
     """

@@ -21,7 +21,7 @@ class Rewriting(PackedTask):
     string_length: letters in a string, at most
     shortest:      letters in the shortest strings, each length as often; None: all strings have string_length
     letters:       a string's letters are drawn from these, uniformly
-    loss_on:       what training counts: `all` tokens, or those of the `answer` (the letters and the `#` after them)
+    loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the letters and the `#` after them)
     """
 
     def __init__(

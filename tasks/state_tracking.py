@@ -1,6 +1,6 @@
 """State tracking as the word problem of a group (Liu et al., 2023, arXiv 2210.10749): `?dbace=c#`.
 
-Each letter is a permutation, the answer is their product: the state after each has moved what the ones before left.
+Each letter is a permutation; the answer is their product, the first letter applied first.
 S2 is parity. S3 is solvable; A5, of 60 permutations of five things, is not, so no constant-depth circuit of threshold
 gates is known for it.
 """
@@ -21,7 +21,7 @@ class StateTracking(PackedTask):
     group:       S2, S3 or A5
     word_length: letters of a word, at most
     shortest:    letters of the shortest words, each length as often; None: all have word_length
-    loss_on:     what training counts: `all` tokens, or those of the `answer` (the product and the `#` after it)
+    loss_on:     the tokens that the training loss counts: `all`, or the `answer` (the product and the `#` after it)
     """
 
     def __init__(self, group: str = "S3", word_length: int = 16, shortest: int | None = 1, loss_on: LossOn = "answer"):

@@ -13,7 +13,7 @@ class SubstringByIndex(PackedTask):
     string_length: letters in a string, at most
     shortest:      letters in the shortest strings, each length as often; None: all strings have string_length
     letters:       a string's letters are drawn from these, uniformly
-    loss_on:       what training counts: `all` tokens, or those of the `answer` (the suffix and the `'#` after it)
+    loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the suffix and the `'#` after it)
 
     The index is uniform over the string's letters. A string belongs wholly to training or wholly to evaluation.
     """

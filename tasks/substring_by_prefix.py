@@ -1,7 +1,7 @@
 """Substring by prefix (Harik and Jayasiri, 2022): `[random]>[substring][random]>[substring]…`.
 
-After each `>` stands a copy of something earlier. Its first letter cannot be known; from the second on, what has been
-copied so far is searched for in the text before, and the letter that followed there is the answer.
+After each `>` stands a copy of earlier text. Its first letter cannot be known; from the second on, the letters copied
+so far must be found in the earlier text, and the next letter there is the answer.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from tasks.split import draw_side
 class SubstringByPrefix(Task):
     """Complete copies of earlier text.
 
-    letters:      what random text is drawn from, uniformly
+    letters:      random text is drawn from these, uniformly
     first_length: random letters at the start of a row
     copy_length:  letters in a copy, taken at a uniform offset of all letters before it (without the `>`)
     gap_min, gap_max: random letters between a copy and the next `>`, their number uniform
     context:      tokens that a problem (prompt and completion) has at most
-    loss_on:      what training counts: `all` tokens, or the `answer`: a copy's letters after its first
+    loss_on:      the tokens that the training loss counts: `all`, or the `answer`: a copy's letters after its first
 
     A row belongs to training or to evaluation by its first random letters.
     """

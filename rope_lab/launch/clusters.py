@@ -1,4 +1,4 @@
-"""Runs on Ray and on Slurm. A signal to the command is passed on to them; they save themselves."""
+"""Launch runs on Ray and on Slurm. A signal to the command is passed on to the runs, which save themselves."""
 
 import os
 import secrets
@@ -34,7 +34,7 @@ def on_ray(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(f"hydra.launcher.ray.init: {first_line(error)}") from None
     task, since, passed_on = ray.remote(**settings["ray"]["remote"])(run_elsewhere), provenance.now(), False
-    with stopping:  # once more: Ray has set handlers of its own
+    with stopping:  # again: Ray has set handlers of its own
         waiting = [task.remote(cfg, prefix, since) for cfg, prefix in runs]
         while waiting:
             _, waiting = ray.wait(waiting, timeout=LOOK)

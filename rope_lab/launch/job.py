@@ -1,4 +1,4 @@
-"""One run, in whatever process: its exit status, and one line for what goes wrong."""
+"""One run in any process: its exit status, and one line for an error."""
 
 import signal
 import socket
@@ -17,7 +17,7 @@ EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_DIVERGED = 1, 2, 3
 
 
 def run(cfg: Config, stopping: Stop, prefix: str = "", since: str = "") -> int:
-    """Train a run, or what is left of it, and return its exit status: of an interrupted one 128 + the signal's number.
+    """Train or resume a run; returns its exit status, 128 + the number of a signal that interrupts it.
 
     Errors are shown. The arguments are those of `train`.
     """

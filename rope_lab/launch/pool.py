@@ -1,4 +1,4 @@
-"""Runs on this machine: one after the other in this process, or side by side in child processes."""
+"""Launch runs on this machine: one after the other in this process, or in parallel child processes."""
 
 import multiprocessing
 import os
@@ -25,10 +25,9 @@ def in_turn(runs: Runs, stopping: Stop) -> None:
 
 
 def in_children(runs: Runs, stopping: Stop, at_once: int) -> None:
-    """Run in child processes, `at_once` side by side. A signal is passed on to them; they save their runs.
+    """Run in child processes, `at_once` in parallel. A signal is passed on to them; they save their runs.
 
-    Children are forked from a server that has imported torch. It and they begin with SIGNALS blocked, lest one ends
-    them before they listen.
+    Children are forked from a server that has imported torch. All begin with SIGNALS blocked, until they handle them.
     """
     forkserver.set_forkserver_preload([__name__])
     environment = dict(os.environ)
@@ -65,6 +64,6 @@ def _child(cfg: Config, prefix: str) -> None:
 
 
 def _follow_parent(stopping: Stop) -> None:
-    """Have a run save itself when the process that launched it is gone."""
+    """Make a run save itself when its parent process is gone."""
     multiprocessing.parent_process().join()
     stopping.note(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""Sweeps: a list of runs is composed, launched and reported. A grid (`-m`) and a table are both such lists."""
+"""Sweeps: compose, launch and report a list of runs, from a grid (`-m`) or a table."""
 
 import functools
 import re
@@ -30,7 +30,7 @@ ENDS = ("finished", "diverged")
 
 @dataclass(frozen=True)
 class Job:
-    """A run of a sweep, and what tells it from the others, `rope seed=1`."""
+    """A run of a sweep, and the settings that tell it from the others, `rope seed=1`."""
 
     cfg: Config
     label: str
@@ -99,7 +99,7 @@ def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", b
             _begin([jobs[i] for i in waiting], settings, stopping)
             for i in waiting:
                 content = runs.read(folders[i]) or {}
-                contents[i] = {} if jobs[i].cfg.fresh and content == contents[i] else content  # if it was not begun
+                contents[i] = {} if jobs[i].cfg.fresh and content == contents[i] else content  # if it did not begin
         say(summary(jobs, contents, name, every=not begin))
     if stopping.caught:
         return 128 + stopping.caught
@@ -139,7 +139,7 @@ def _begin(jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop) -> Non
 
 
 def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str, every: bool) -> str:
-    """How many runs have finished, a few of the others or `every`, the means of the finished, and what to do next."""
+    """The number of finished runs, a few of the others or `every`, means of the finished, and the next step."""
     others: dict[str, list[str]] = {}  # by status
     rows: dict[str, list[dict[str, float]]] = {}  # metrics of runs that differ in their seed alone
     for job, content in zip(jobs, contents, strict=True):

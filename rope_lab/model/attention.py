@@ -30,7 +30,7 @@ def softmax_attention(
 ) -> Tensor:
     """softmax(q kᵀ / √K + bias) v, [B, T, H, K], K the width of values.
 
-    bias: what is added to the scores, [H, T, S] or [B, H, T, S], any of them 1
+    bias: added to the scores, [H, T, S] or [B, H, T, S], any of them 1
     window: the last tokens that a query sees, itself among them; None: all
     """
     q_BTHK, k_BTHK, v_BTHK = unpacked(heads)
@@ -48,10 +48,10 @@ def softmax_attention(
 
 
 def relative(bias: Tensor | None, T: int) -> Tensor | None:
-    """`bias`; if all T queries have one, less what each adds to its own key: so large sums survive bfloat16."""
+    """`bias`; if one row serves all T queries, less its value at a query's own key: so large sums survive bfloat16."""
     if bias is None or not bias.shape[-2] == 1 < bias.shape[-1]:
         return bias
-    return bias - bias[..., 0, -T:].unsqueeze(-1)  # which softmax does not notice
+    return bias - bias[..., 0, -T:].unsqueeze(-1)  # softmax ignores a constant
 
 
 def fused(heads: Heads, bias: Tensor | None) -> Tensor:
@@ -98,7 +98,7 @@ def linear_attention(
 ) -> Tensor:
     """oₙ = Σᵢ (q̃ₙᵀ k̃ᵢ) ṽᵢ / Σᵢ φ(qₙ)ᵀ φ(kᵢ), i ≤ n, [B, T, H, K] (Su et al., 2021, equation 19).
 
-    `positive` holds φ(q) and φ(k); `rotated` holds q̃, k̃ and ṽ, what the position scheme makes of them and the values.
+    `positive` holds φ(q) and φ(k); `rotated` holds q̃, k̃ and ṽ: those and the values after the scheme's hook.
     The numerator is a masked product within a block and q̃ₙᵀ Σ k̃ᵢ ṽᵢᵀ over the blocks before it: time and memory grow
     in proportion to T. In float32 or wider, autocast or not.
     """

@@ -12,7 +12,7 @@ from rope_lab.model.hooks import Dims, PositionScheme
 
 
 class Alibi(PositionScheme):
-    """Scores fall with distance, in each head by a slope of its own (Press et al., 2022).
+    """Scores fall linearly with distance, at a fixed slope in each head (Press et al., 2022).
 
     Slopes are 2^(−8i/n), i = 1 … n, for n heads, n a power of 2; other numbers of heads take the rest from 2n.
     """
@@ -28,10 +28,10 @@ class Alibi(PositionScheme):
 
 
 class T5Bias(PositionScheme):
-    """Adds a learned number to each score, by head and distance, in buckets that widen (Raffel et al., 2020).
+    """Adds a learned number to each score, by head and bucket of distances (Raffel et al., 2020).
 
-    Distances below buckets/2 have a bucket each, those from there to `max_distance` share the other half in proportion
-    to their logarithm, and all beyond are in the last.
+    Distances below buckets/2 have a bucket each; those up to `max_distance` share the other half in proportion to their
+    logarithm; the last bucket also takes all beyond.
     """
 
     def __init__(self, dims: Dims, buckets: int = 32, max_distance: int = 128):
@@ -52,10 +52,10 @@ class T5Bias(PositionScheme):
 
 
 class Fire(PositionScheme):
-    """Adds what a small network makes of the distance relative to the position (Li et al., 2024, FIRE).
+    """Adds a learned function of the distance relative to the position, a small network (Li et al., 2024, FIRE).
 
     bias = f(ψ(n−m) / ψ(max(L, n))), ψ(x) = ln(cx + 1), with c, L and the network f: 1 → hidden → heads learned.
-    L = |share · threshold|: `share` is what is learned, 1 at first. `threshold` None is the training length, so that
+    L = |share · threshold| with a learned `share`, 1 at first. `threshold` None is the training length, so that
     distances in longer texts are scaled to those of training; its authors' code has 512, and trains on 2,048 tokens.
     """
 

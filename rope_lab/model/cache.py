@@ -1,6 +1,6 @@
-"""What a layer keeps of the tokens that it has read: keys and values, or their sums, and a scheme's own numbers.
+"""Caches of a layer for incremental decoding: keys and values, or their sums, and a scheme's own numbers.
 
-Shape letters: B batch, T time (tokens at hand), S time (all tokens so far), H heads, K head width.
+Shape letters: B batch, T time (new tokens), S time (all tokens so far), H heads, K head width.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(kw_only=True)
 class LayerCache:
-    """Of the `length` tokens that a layer has read; `own` is the position scheme's, [B, …] each."""
+    """The cache of one layer after `length` tokens; `own` belongs to the position scheme, [B, …] each."""
 
     length: int = 0
     own: dict[str, Tensor] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class LayerCache:
         return sum(x.nbytes for x in (*self.tensors.values(), *self.own.values()))
 
     def rows(self, chosen_B: Tensor) -> Self:
-        """The cache of the chosen batch rows alone, bool [B]."""
+        """The cache of some rows of the batch; chosen: bool [B]."""
         kept, own = ({name: x[chosen_B] for name, x in each.items()} for each in (self.tensors, self.own))
         return replace(self, own=own, **kept)
 
@@ -43,7 +43,7 @@ class KVCache(LayerCache):
     v_BHSK: Tensor
 
     def add(self, k_BTHK: Tensor, v_BTHK: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores T more; returns all so far, [B, H, S, K] each."""
+        """Add T tokens; returns all keys and values so far, [B, H, S, K] each."""
         begin, self.length = self.length, self.length + k_BTHK.shape[1]
         self.k_BHSK[:, :, begin : self.length] = k_BTHK.transpose(1, 2)
         self.v_BHSK[:, :, begin : self.length] = v_BTHK.transpose(1, 2)
@@ -59,7 +59,7 @@ class LinearAttentionState(LayerCache):
 
 
 def so_far(name: str, x_BT: Tensor, cache: LayerCache | None) -> Tensor:
-    """`x` [B, T, …] of the tokens at hand and of all before them, [B, S, …]; kept in the cache under `name`."""
+    """`x` [B, T, …] of the new tokens, after that of all before them: [B, S, …]; kept in the cache under `name`."""
     if cache is None:
         return x_BT
     x_BS = cache.own[name] = torch.cat([cache.own[name], x_BT], dim=1) if name in cache.own else x_BT
@@ -67,7 +67,7 @@ def so_far(name: str, x_BT: Tensor, cache: LayerCache | None) -> Tensor:
 
 
 def running_sum(name: str, x_BT: Tensor, cache: LayerCache | None) -> Tensor:
-    """Σ of `x` [B, T, …] over each token and all before it, the same shape; the last is kept under `name`."""
+    """Σ of `x` [B, T, …] over each token and all before it, the same shape; the last sum is kept under `name`."""
     sum_BT = x_BT.cumsum(1)
     if cache is not None:
         sum_BT = sum_BT + cache.own.get(name, 0)
@@ -76,7 +76,7 @@ def running_sum(name: str, x_BT: Tensor, cache: LayerCache | None) -> Tensor:
 
 
 def with_before(name: str, x_BTD: Tensor, n: int, cache: LayerCache | None) -> Tensor:
-    """The `n` tokens before those at hand, zeros before the first, and they: [B, n + T, D]; the last n are kept."""
+    """`x` of the `n` tokens before the new ones (zeros at the start) and these, [B, n + T, D]; the last n are kept."""
     if cache is None or name not in cache.own:
         x_BTD = F.pad(x_BTD, (0, 0, n, 0))
     else:

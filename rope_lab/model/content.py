@@ -38,10 +38,10 @@ class FoX(PositionScheme):
 
 
 class SelectiveRoPE(PositionScheme):
-    """RoPE whose phases are running sums of what the tokens say (Movahedi et al., 2025, arXiv 2511.17388).
+    """RoPE whose phases are running sums over the tokens' content (Movahedi et al., 2025, arXiv 2511.17388).
 
     φₜ = Σ_τ c_τ ∘ (W₂ W₁ x̂ₜ₋τ), τ < taps, x̂ with each head's part of x at norm 1; Φₙ = θ ∘ Σ_{t≤n} φₜ with θⱼ =
-    base^(−2j/K). A score is qₙᵀ R(Φᵢ − Φₙ) kᵢ. Its authors' gate of φ, off by default, is left out.
+    base^(−2j/K). A score is qₙᵀ R(Φᵢ − Φₙ) kᵢ. Its authors' gate of φ, off by default, is missing here.
 
     values: whether values at i are rotated by R(Φᵢ) too and the output at n back, as in RoPER. Then the output is
         R(−Φₙ) Σᵢ aₙᵢ R(Φᵢ) vᵢ = Σᵢ aₙᵢ R(Φᵢ − Φₙ) vᵢ: a phase that all tokens have in common changes nothing.
@@ -109,7 +109,7 @@ class GrapeA(Alibi):
 
 
 class CoPE(PositionScheme):
-    """A key's position is how many keys a query counts from it on (Golovneva et al., 2024, equations 3 to 5).
+    """A key's position is how many keys a query's gates count from it on (Golovneva et al., 2024, equations 3 to 5).
 
     gₙᵢ = σ(qₙᵀ kᵢ / √K), pₙᵢ = Σ gₙⱼ over i ≤ j ≤ n, at most `positions` − 1; the score is qₙᵀ kᵢ / √K + qₙᵀ e(pₙᵢ), e
     between its values at whole numbers, which are learned for each layer and 0 at first.

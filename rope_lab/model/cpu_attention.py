@@ -103,7 +103,7 @@ def backward(do_BTHK: Tensor, saved: list[Tensor], bias: Tensor | None, packed: 
     return [*([d_3NTK] if packed else d_3NTK), *([] if dbias is None else [dbias])]
 
 
-# torch.compile would break its graph at these, or take them apart; into custom operators it does not look
+# as custom operators, which torch.compile leaves whole: else it would break its graph here, or take them apart
 forward_in_graph = library.custom_op("rope_lab::attention", forward, mutates_args=())
 backward_in_graph = library.custom_op("rope_lab::attention_backward", backward, mutates_args=())
 
@@ -125,7 +125,7 @@ def _(do_BTHK: Tensor, saved: list[Tensor], bias: Tensor | None, packed: bool) -
 
 
 def _by_head(x_BTHK: Tensor, dtype: torch.dtype) -> Tensor:
-    """A copy of `x`, [N, T, K], its numbers side by side."""
+    """A contiguous copy of `x`, [N, T, K]."""
     x_BHTK = x_BTHK.transpose(1, 2)
     return torch.empty(x_BHTK.shape, dtype=dtype).copy_(x_BHTK).flatten(0, 1)
 
@@ -141,7 +141,7 @@ def _product(out_NTK: Tensor, a_NTS: Tensor, b_NSK: Tensor, add: bool) -> None:
 
 
 def _own(begin: int, end: int, size: int) -> slice:
-    """The part of a dimension of a bias that a block has, all of it where it is broadcast."""
+    """The part of a bias' dimension that belongs to a block: all of it if it is broadcast."""
     return slice(begin, end) if size > 1 else slice(None)
 
 

@@ -18,9 +18,9 @@ ONEDNN = (
 
 
 class Linear(nn.Linear):
-    """`nn.Linear`, its products taken by oneDNN in float32 on a CPU where MKL, which torch would take, is slow.
+    """`nn.Linear`, in float32 on a CPU by oneDNN if torch would take MKL and that is slow.
 
-    There torch.func does not see through it, and it has no second derivative.
+    There it has no second derivative, and torch.func does not support it.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -61,6 +61,6 @@ def by_onednn(x: Tensor, w_OI: Tensor, b_O: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, w_OI, b_O, "none", [], "")
 
 
-# torch.compile takes the weights of oneDNN's own operator for constants; into a custom one it does not look
+# torch.compile takes the weights of oneDNN's own operator for constants; a custom operator it leaves whole
 in_graph = library.custom_op("rope_lab::product", by_onednn, mutates_args=())
 in_graph.register_fake(lambda x, w_OI, b_O: x.new_empty(*x.shape[:-1], w_OI.shape[0]))

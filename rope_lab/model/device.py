@@ -1,7 +1,7 @@
-"""What a device that computes on its own, such as a GPU, is given, when, and how much at once.
+"""Moving data to an accelerator without waiting for it, and sizes that fit its memory.
 
-It is kept waiting by a copy from memory that is not pinned, which begins once the device has done all that it was told
-(CUDA runtime API, API synchronization behavior), and by every number that Python reads of what it computes.
+A copy from memory that is not pinned waits until the device has finished its queue (CUDA runtime API, API
+synchronization behavior); so does every number that Python reads from it.
 """
 
 import ctypes
@@ -17,19 +17,19 @@ from torch import Tensor
 
 UNPINNED = {"cpu", "mps"}
 WITHOUT_FLOAT64 = {"mps"}
-NEAR = 2**14  # tokens: on a CPU what a pass works out on the way should stay near the processor
-MOST = 2**18  # tokens after which a GPU gains nothing by more
+NEAR = 2**14  # tokens of a pass on a CPU, so that its intermediate results stay in the caches
+MOST = 2**18  # tokens of a pass on a GPU; more make it no faster
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 Made = TypeVar("Made")
 
 
 def keep_freed_memory() -> None:
-    """Has glibc keep the memory that this process frees for what it allocates next.
+    """Make glibc keep freed memory for later allocations of this process; a no-op with other C libraries.
 
-    It would return large blocks to the system, which clears them page by page when the next step asks for as much: a
-    fifth of a small model's step. This is for the whole process and cannot be taken back: what it once used, at most,
-    it holds until it ends. Other C libraries are left as they are.
+    By default large blocks go back to the system, which clears them page by page at the next allocation: a fifth of a
+    small model's step. The setting holds for the whole process and cannot be undone: its memory never falls below its
+    peak.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
@@ -38,7 +38,7 @@ def keep_freed_memory() -> None:
 
 
 def cpu_name() -> str:
-    """The processor's name, which begins with that of its maker."""
+    """The processor's name; it begins with the maker's."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             if line.startswith("model name"):
@@ -51,17 +51,17 @@ def has_float64(device: torch.device) -> bool:
 
 
 def pinned(x: Tensor, device: torch.device) -> Tensor:
-    """`x` in memory from which the device can copy by itself, where it is one that does."""
+    """`x` in pinned memory if the device copies from it by itself, else `x`."""
     return x if device.type in UNPINNED else x.pin_memory()
 
 
 def send(x: Tensor, device: torch.device) -> Tensor:
-    """`x` from the CPU on the device, which is not waited for where it copies by itself."""
+    """`x` on the device; the copy is asynchronous if the device supports it."""
     return pinned(x, device).to(device, non_blocking=device.type not in UNPINNED)
 
 
 def ahead(make: Callable[[int], Made]) -> Callable[[int], Made]:
-    """`make`, a function of k = 0, 1, … alone, that a thread already works out for k + 1 when it is asked for k."""
+    """`make`, to be called with k = 0, 1, …: a thread prepares k + 1 while k is used."""
     thread, begun = ThreadPoolExecutor(1, "ahead"), dict[int, Future[Made]]()
 
     def made(k: int) -> Made:
@@ -74,10 +74,10 @@ def ahead(make: Callable[[int], Made]) -> Callable[[int], Made]:
 
 
 def tokens_at_once(device: torch.device, bytes_of_token: int) -> int:
-    """How many tokens a pass without gradients reads at most, each taking up so many bytes meanwhile."""
+    """The most tokens of a pass without gradients, given the bytes that each needs."""
     return min(MOST, room(device, 0) // bytes_of_token) if device.type == "cuda" else NEAR
 
 
 def room(device: torch.device, otherwise: int) -> int:
-    """Bytes that what is computed side by side may take: an eighth of a GPU's memory, elsewhere `otherwise`."""
+    """Bytes for intermediate results: an eighth of a GPU's memory; `otherwise` elsewhere."""
     return torch.cuda.get_device_properties(device).total_memory // 8 if device.type == "cuda" else otherwise

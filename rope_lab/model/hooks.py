@@ -1,6 +1,6 @@
-"""What a position scheme is: the hooks where position can enter a transformer, and what they are given.
+"""The hooks by which position enters a transformer: the base class of position schemes.
 
-A scheme overrides those that it uses; the model calls them and knows no scheme. The schemes are in `positions`.
+A scheme overrides the hooks that it uses; the model calls them and knows no scheme. The schemes are in `positions`.
 
 Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head width; 3 stands for
 queries, keys and values side by side. Positions are integers, [T].
@@ -22,13 +22,13 @@ HOOKS = ("embed", "heads", "output", "bias", "read", "attention", "in_layer", "w
 
 @dataclass(frozen=True)
 class Dims:
-    """The sizes of the model that a scheme serves."""
+    """The sizes of the model around a scheme."""
 
     d_model: int
     n_heads: int
-    max_len: int  # positions to tell apart: tokens of the longest training sequence, or what random ones are drawn from
+    max_len: int  # positions to tell apart: tokens of the longest training sequence, or the range of random ones
     keys: int | None = None  # the most keys that a query sees in training; None: max_len
-    n_layers: int = 1  # for parameters that each layer has of its own
+    n_layers: int = 1  # for schemes with parameters in each layer
 
     @property
     def d_head(self) -> int:
@@ -36,18 +36,18 @@ class Dims:
 
 
 class TooLong(ValueError):
-    """A text is longer than a scheme has positions."""
+    """The text is longer than the scheme can serve."""
 
 
 class PositionScheme(nn.Module):
-    """No position at all (`none`), and the base of every scheme: hooks that change nothing.
+    """No position at all (`none`), and the base class of all schemes: hooks that change nothing.
 
-    A causal transformer can learn where it is even so: the first token sees one token, the last sees all (Haviv et al.,
+    Even so a causal transformer can learn positions: the first token sees one token, the last sees all (Haviv et al.,
     2022).
     """
 
-    max_len: int | None = None  # positions from here on are an error; None: there is no end
-    decays: bool = False  # whether weight decay falls on its matrices too
+    max_len: int | None = None  # positions from here on are an error; None: no limit
+    decays: bool = False  # whether weight decay applies to its matrices
     window: int | None = None  # the last tokens that a query sees, itself among them; None: all
     projects_values: bool = True  # False: the model has no value projection, and `heads` is given [B, T, 2, H, K]
 
@@ -55,9 +55,9 @@ class PositionScheme(nn.Module):
         super().__init__()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "PositionScheme":
-        """Tensors that are attributes follow the parameters to their device, as precise as they are.
+        """Move attributes that are tensors with the parameters, but keep their precision.
 
-        A step would have to copy them otherwise, and a GPU waits for that.
+        Otherwise every step would copy them to the device, and a GPU waits for a copy.
         """
         super()._apply(fn, recurse)
         device = fn(torch.empty(0)).device
@@ -74,21 +74,21 @@ class PositionScheme(nn.Module):
         return self
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
-        """What the hooks need to know of the positions `pos`, worked out once per forward pass and handed to each.
+        """Prepare what the hooks need to know of positions `pos`, [T], once per forward pass; each hook gets it as
+        `at`.
 
-        `dtype` is the model's own; whatever is computed from angles stays in float32 or wider (see `rotation.wide`).
+        `dtype` is the model's; results computed from angles stay in float32 or wider (see `rotation.wide`).
         """
         return pos
 
     def with_keys(self, at: Any, keys_T: Tensor) -> Any:
-        """`at` of queries, once it is known how many keys each of them sees, int64 [T]: the same for most schemes."""
+        """`at` for queries that each see so many keys, int64 [T]; most schemes return it unchanged."""
         return at
 
     def draw(self, seed: int, length: int) -> None:
-        """Draws random positions, if the scheme has any, for texts of up to `length` tokens.
+        """Draw random positions, if the scheme has any, for texts of up to `length` tokens.
 
-        Called before each training step, and with one and the same seed before every evaluation. Raises TooLong where
-        the scheme cannot serve texts that long.
+        Called before each training step, and with one fixed seed before every evaluation. Raises TooLong.
         """
         if self.max_len is not None and length > self.max_len:
             raise TooLong(
@@ -97,46 +97,46 @@ class PositionScheme(nn.Module):
             )
 
     def in_layer(self, number: int) -> "PositionScheme":
-        """The scheme that serves layer `number`, 0 …, with what this one prepared: all but embedding and score bias."""
+        """The scheme of layer `number`, 0 …, given this one's `at`; it serves all hooks but `embed` and `bias`."""
         return self
 
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
-        """Embedding hook: token embeddings on their way into the first layer."""
+        """Embedding hook: token embeddings before the first layer."""
         return x_BTD
 
     def read(self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None) -> tuple[Any, Tensor | None]:
-        """Content hook, in every layer before the others: of the layer's input, positions and scores that depend on it.
+        """Content hook, before the layer's other hooks: positions and scores that depend on the layer's input.
 
         layer: its number, 0 …
-        cache: of the tokens before; numbers of one's own are kept there by `cache.so_far`, `running_sum`, `with_before`
+        cache: of the tokens before; a scheme keeps its own numbers there by `cache.so_far`, `running_sum`,
+        `with_before`
 
-        Returns `at` as this layer's other hooks are given it, and what is added to its scores, [B, H, T, S], any of
-        them 1, or None.
+        Returns `at` for this layer's other hooks, and a bias that is added to its scores, [B, H, T, S], any of them 1,
+        or None.
         """
         return at, None
 
     def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor | tuple[Tensor, Tensor, Tensor]:
         """Query/key/value hook, in every layer.
 
-        Returns them packed as they came, or, where queries and keys get a width of their own, as three tensors
-        [B, T, H, width].
+        Returns them packed, or as three tensors [B, T, H, width] if queries and keys get a width of their own.
         """
         return qkv_BT3HK
 
     def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
-        """Score bias hook: what is added to the attention scores of every layer, [H, T, S], or None."""
+        """Score bias hook: added to the attention scores of every layer, [H, T, S]; None: no bias."""
         return None
 
     def attention(self, heads: Heads, at: Any, bias: Tensor | None, cache: KVCache | None) -> Tensor:
         """Attention hook, in every layer of softmax attention: each head's weighted sum of values, [B, T, H, K].
 
         heads: as `heads` returns them
-        bias: that of `bias` and of `read` together, or None
+        bias: the sum of those of `bias` and `read`, or None
         """
         return softmax_attention(heads, bias, cache, self.window)
 
     def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
-        """Output hook: each head's weighted sum of values, in every layer, before the heads are mixed."""
+        """Output hook, in every layer: each head's weighted sum of values, before the heads are mixed."""
         return o_BTHK
 
 
@@ -147,7 +147,7 @@ def overridden(scheme: PositionScheme | type[PositionScheme]) -> set[str]:
 
 
 class Wrapper(PositionScheme):
-    """Another scheme, whose layers are its own; a subclass changes what it needs to."""
+    """Another scheme with changes, which a subclass makes; the layers are those of the wrapped scheme."""
 
     def __init__(self, scheme: PositionScheme):
         nn.Module.__init__(self)

@@ -1,4 +1,4 @@
-"""Further position schemes, each a few lines beside its formula; those that most runs have are in `positions`.
+"""Further position schemes, each a few lines beside its formula; the most common ones are in `positions`.
 
 Shape letters: B batch, T time (queries), S time (keys and values), H heads, K head width, C pairs of a head's features;
 3 stands for queries, keys and values side by side. Positions are integers, [T].
@@ -147,7 +147,7 @@ class RNoPE(Rotary):
 
 
 class Tempered(PositionScheme):
-    """No position, but scores that are multiplied by the second of what is prepared, if that is not None."""
+    """No position; scores are multiplied by the second of the prepared values unless that is None."""
 
     def heads(self, qkv_BT3HK: Tensor, at: tuple) -> Tensor:
         if at[1] is None:

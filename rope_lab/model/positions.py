@@ -2,7 +2,7 @@
 
 RoPER is `Rotary(dims, q=1, k=1, v=1, o=-1)`: RoPE whose values are rotated too, and whose output is rotated back.
 
-The hooks, and what each is given, are in `hooks.PositionScheme`. Shape letters: B batch, T time (queries), S time
+The hooks and their arguments are in `hooks.PositionScheme`. Shape letters: B batch, T time (queries), S time
 (keys and values), D model width, H heads, K head width, C pairs of a head's features; 3 stands for queries, keys and
 values side by side. Positions are integers, [T].
 """

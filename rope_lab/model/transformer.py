@@ -119,7 +119,7 @@ class Transformer(nn.Module):
         return [layer.attention.new_cache(rows, slots, *widths) for layer, widths in pairs]
 
     def bytes_of_token(self, slots: int) -> float:
-        """Bytes that a cache with room for `slots` tokens takes for each of them in a batch row."""
+        """Bytes per token and batch row of a cache with room for `slots` tokens."""
         cache, token_11 = self.new_cache(1, max(slots, 2)), self.embedding.weight.new_zeros(1, 1, dtype=torch.long)
         sizes = []
         for _ in range(2):
@@ -191,7 +191,7 @@ class Attention(nn.Module):
         return torch.cat([q.unflatten(-1, (1, self.n_heads, -1)), kv], dim=2)
 
     def cut(self, kv_heads: int, values: bool) -> None:
-        """Keeps so many heads of keys and values, and values only if asked for; the other weights stay as they are."""
+        """Keep so many heads of keys and values, and values only if asked for; all other weights stay."""
         D = self.qkv.in_features
         self.kv_heads, self.projections = kv_heads, 3 if values else 2
         widths = [D] + [D * kv_heads // self.n_heads] * (self.projections - 1)

@@ -1,8 +1,8 @@
-"""One HTML page of what was measured: `rope-lab report [FOLDER…] [--out FILE.html]`.
+"""Make one HTML page of verdicts, charts and runs: `rope-lab report [FOLDER…] [--out FILE.html]`.
 
 A FOLDER holds run folders, or is one, or holds kept runs; those in folders below it then come with it. Without one:
 results/runs, or results/ if it is empty. Your own runs lead the page, paired by seed with those of all FOLDERs:
-`rope-lab report results/runs results`. The page opens from disk in any browser and asks the network for nothing.
+`rope-lab report results/runs results`. The page opens from disk in any browser and needs no network.
 
 Its question is whether RoPER beats RoPE, or whether your own scheme does if the runs have just one; otherwise
 `--contender SCHEME --against SCHEME`.

@@ -1,4 +1,4 @@
-"""The content of the page, handed to page.html: verdicts, a section for each folder and in it each recipe, probes."""
+"""The content of page.html: verdicts, a section for each folder with its recipes, and probes."""
 
 import base64
 import functools
@@ -96,12 +96,12 @@ def _strips(found: list[Verdict]) -> list[dict[str, Any]]:
 
 
 def _packed(text: str) -> str:
-    """As the page unpacks it; letters that HTML gives no meaning."""
+    """Compressed for the page, in letters without meaning in HTML."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _uncompared(folders: list[Folder], published: Published) -> str:
-    """Why there is no verdict, and the command that leads to one."""
+    """The reason for the lack of a verdict, and the command that leads to one."""
     groups = [each for folder in folders if not folder.below for each in folder.content.groups]
     groups = groups or [each for folder in folders for each in folder.content.groups]
     elsewhere = "; ".join(f"{g.title}, {g.scale}" for g in groups if g.variant and len(g.pairs(*published.pair)))

@@ -1,4 +1,4 @@
-"""Tables and figures: `rope-lab results [FOLDER…]`.
+"""Make tables and figures: `rope-lab results [FOLDER…]`.
 
 A FOLDER holds run folders, or is one, or holds kept runs (`results/` in the repository does). README.md and figures/
 are written into the first FOLDER. Without one: results/runs, or results/ if it is empty.
@@ -8,8 +8,8 @@ are written into the first FOLDER. Without one: results/runs, or results/ if it 
 mine`; default: one of your own, otherwise RoPER). Runs are paired by seed, your own with kept ones too: `rope-lab
 results results/runs results`.
 
-Keeping is atomic, however many processes keep at once. README.md and the figures are made afterwards; if that was cut
-off, the next call without --keep makes them. `rope-lab report` draws every chart that pages do not show.
+Keeping is atomic, also if several processes keep at once. README.md and the figures follow; if that is interrupted, the
+next call without --keep makes them. `rope-lab report` draws all charts, also those that no page shows.
 """
 
 import sys
@@ -30,13 +30,13 @@ from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
 
 def worth_keeping(run: Run, published: Published) -> Run:
-    """The run with the curves that are kept: of evaluations, and of metrics with thresholds."""
+    """The run with the curves to keep: those of evaluations, and of metrics with thresholds."""
     read = {threshold.metric for threshold in published.report(run.task, set(run.metrics), run.settings).thresholds}
     return replace(run, curves={k: v for k, v in run.curves.items() if k.startswith("eval/") or k in read})
 
 
 def one_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
-    """Each run as last found, and a line on those that were found with other numbers too."""
+    """Each run as found last, and a line on runs that were also found with other numbers."""
     once = {run.run_id: run for run in runs}
     unlike = {str(run): found for run in runs if (found := differing(run, once[run.run_id]))}
     numbers = [f"{run}: {', '.join(found[:3])}" for run, found in unlike.items()]

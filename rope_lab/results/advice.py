@@ -54,7 +54,7 @@ def _size(v: Verdict, outcomes: list[Outcome]) -> str:
 
 
 def _cost(tasks: list[str], outcomes: list[Outcome], published: Published) -> str:
-    """The time of a step as a ratio to the baseline: over pairs of planned runs, beside which others ran."""
+    """The time of a step as a ratio to the baseline, over pairs of planned runs; other runs shared the machine."""
     logs = []
     for found in (outcome.found for outcome in outcomes if outcome.study.task in tasks):
         seconds = {cell: run.seconds / run.steps for cell, run in found.items() if run.steps}

@@ -1,4 +1,4 @@
-"""`--against` and `--contender`: other schemes to compare, and every run beside the run that it began from."""
+"""`--against` and `--contender`: comparisons of other schemes, and of runs with those that they began from."""
 
 from rope_lab.identity import identify
 from rope_lab.results.groups import Group
@@ -8,7 +8,7 @@ from rope_lab.results.tables import Section, Table, number, signed, strong_if
 from rope_lab.results.verdicts import family_of
 from rope_lab.text import ConfigError, nearest, show
 
-PARENT = "parent"  # what `--against` calls the runs that others began from, by `init_from`
+PARENT = "parent"  # --against parent: the runs that others began from, by `init_from`
 NOTE = (
     "Runs paired by seed with those that they began from, where their codes give the same numbers; `here` names the "
     "settings that differ. 95% intervals over seeds (Student's t); p: paired t test, corrected (Holm, 1979) for {}."
@@ -36,7 +36,7 @@ def question(published: Published, groups: list[Group], contender: str | None, a
 def hint(published: Published, groups: list[Group]) -> str:
     """The schemes that verdicts are about, and how to ask about others.
 
-    Empty without any; said of runs with schemes of the user's own, or without the contender.
+    Only for runs with schemes of the user's own, or without the contender; else empty.
     """
     own, there = _own(published, groups), _schemes(groups)
     others = [*own, Published().contender] if own else sorted(there) if published.contender not in there else []
@@ -65,7 +65,7 @@ def _schemes(groups: list[Group]) -> set[str]:
 
 
 def parents(groups: list[Group]) -> Section:
-    """Every scheme of runs that began from others, beside those others. Raises ConfigError without any."""
+    """Compare runs that began from others with those others, scheme by scheme. Raises ConfigError without any."""
     every = [(g, scheme, g.runs[g.runs.scheme == scheme].run.iloc[0]) for g in groups for scheme in g.schemes]
     by_id, rows, p_values = {(g.recipe_id, _scheme_id(run)): (g, scheme, run) for g, scheme, run in every}, [], []
     for g, scheme, run in every:

@@ -40,14 +40,14 @@ COLORS = {YES: "#126B3A", AHEAD: "#126B3A", NO: "#9B1C1C", BEHIND: "#9B1C1C"}  #
 MAPS = 4  # heat maps in a row
 LABEL = 70  # characters of a label
 LINE = 40  # characters beside a vertical axis
-TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and stands on no logarithmic axis
+TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and is left out of logarithmic axes
 FOREST = "verdicts.svg"
 
 
 def draw(shown: Collection[Group | Sweep]) -> dict[Group | Sweep, tuple[str, bytes]]:
     """The figure of each sweep, and of each group under its usual recipe: the name of its file, and SVG.
 
-    Two values or one seed make no sweep to draw; a group of one scheme has no figure besides that of its sweep.
+    A sweep of two values or one seed is not drawn; a group of one scheme has only its sweep's figure.
     """
     drawn: dict[Group | Sweep, tuple[str, bytes]] = {}
     drawable = [s for s in shown if isinstance(s, Sweep) and len(s.values) > 2 and max(map(len, s.scores.values())) > 1]
@@ -72,7 +72,7 @@ def draw(shown: Collection[Group | Sweep]) -> dict[Group | Sweep, tuple[str, byt
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Our style over matplotlib's defaults, whatever a matplotlibrc says; no warning of missing letters."""
+    """A context with our style over matplotlib's defaults, whatever a matplotlibrc says; no font warnings."""
     ours = mpl.rc_params_from_file(STYLE, use_default_template=False)
     with mpl.rc_context(mpl.rcParamsDefault | {"backend": "agg"} | ours), warnings.catch_warnings():
         for harmless in ("Glyph .* missing from font", "constrained_layout not applied", "Attempting to set identical"):
@@ -107,7 +107,7 @@ def _curves(group: Group) -> Figure:
         if (number := series.published(group, scheme)) is not None:
             label = f"{_label(group.published, scheme)}, published"
             ax.axhline(number, color=group.published.color(scheme, panel.schemes), lw=1, ls="--", label=label)
-    if not panel.log and math.isinf(panel.most):  # without the untrained model, beside which all look alike
+    if not panel.log and math.isinf(panel.most):  # without the untrained model, whose value would flatten all curves
         values = panel.points.y[panel.points.x > panel.points.x.min()]
         if values.nunique() > 1:
             room = 0.05 * (values.max() - values.min())

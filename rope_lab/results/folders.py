@@ -1,7 +1,7 @@
 """Reading runs: from a folder of kept records, from one of run folders, or from one run folder.
 
-Numbers are cut to six digits when they are first read, so that run folders and what is kept of them lead to the same
-tables and figures.
+Numbers are cut to six digits when they are first read, so that run folders and kept records give the same tables and
+figures.
 """
 
 import json
@@ -20,7 +20,7 @@ from rope_lab.text import ConfigError
 
 METRICS = "metrics.jsonl"
 NAMED = re.compile(r".+-s\d+-([0-9a-f]{12})")  # how the program names run folders
-NUMERICS_BEFORE = {"f581087": 3}  # of a commit of which planned runs go on, whose records have no numerics
+NUMERICS_BEFORE = {"f581087": 3}  # of a commit whose planned runs go on, and whose records lack numerics
 
 
 def is_kept(folder: Path) -> bool:
@@ -85,7 +85,7 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
 
 
 def origin(provenance: dict[str, Any]) -> dict[str, Any]:
-    """The `provenance` of a record: numerics, code, torch and hardware, by which a run repeats to the bit.
+    """The `provenance` of a record: numerics, code, torch and hardware; with the same ones a run repeats to the bit.
 
     Where the parts of a resumed run differ, their values are joined by `MIXED`. The commit of a changed checkout ends
     in +, in ? where it may have been changed; `unknown` without git.
@@ -120,7 +120,7 @@ def _joined(values: list[Any]) -> Any:
 def _read_curves(folder: Path, digests: dict[str, str]) -> tuple[dict[str, tuple[list[int], list[Any]]], list[str]]:
     """Evaluations and charted metrics → steps and values, and their problems; unreadable lines are left out.
 
-    Raises ValueError where the file is not the one of `digests`.
+    Raises ValueError if the file does not match `digests`.
     """
     content = read_file(folder / METRICS) if (folder / METRICS).exists() else b""
     if METRICS in digests and digests[METRICS] != digest(content):

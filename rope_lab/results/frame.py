@@ -59,10 +59,10 @@ def curve(run: Run, metric: str) -> pd.Series:
 
 
 def scheme_names(runs: list[Run]) -> list[str]:
-    """The scheme of each run: its name, and what differs from conf/position/<name>.yaml.
+    """The scheme of each run: its name, and the settings that differ from conf/position/<name>.yaml.
 
-    Without such a file, what differs from most runs of that name, which `code` may.
-    Where runs of one name began from runs of several schemes, their names end in `from` and the parent's.
+    Without such a file, those that differ from most runs of that name, `code` among them. If runs of one name began
+    from runs of several schemes, their names end in `from` and the parent's.
     """
     settings, variants = [run.scheme for run in runs], defaultdict(Counter)
     for run, own in zip(runs, settings, strict=True):

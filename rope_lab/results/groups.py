@@ -21,21 +21,21 @@ class Group:
     """The runs of one task and recipe.
 
     runs:     a row a run (see `runs_frame`), by scheme in the order of published.yaml, then by seed
-    variant:  the settings in which it differs from the usual recipe of its task and scale; empty for that recipe
+    variant:  its settings that differ from the usual recipe of its task and scale; empty for that recipe
     finished: the finished runs, with their final `value` in the unit of the tables
     others:   the schemes that are compared with the baseline; none without it
-    versions: what was published of its schemes; empty without any of them
+    versions: published results of its schemes; empty without any
     floor:    the Bayes-optimal loss on the held-out text, in nats per counted token; 0 without a record of it
     optimum:  the Bayes-optimal value of the metric, in the unit of the tables; 0 without one
     length_kinds: LENGTH if problems of given lengths were graded, LENGTH_LOSS if losses up to given lengths were taken
-    lengths:  those that finished runs were evaluated at besides their own; of two kinds, those of LENGTH
+    lengths:  further lengths at which finished runs were evaluated; of two kinds, those of LENGTH
     """
 
     def __init__(self, runs: pd.DataFrame, published: Published, report: TaskReport, variant: str = ""):
         first = runs.run.iloc[0]
         self.task, self.scale, self.recipe_id, self.settings = first.task, first.scale, first.recipe_id, first.recipe
         self.runs, self.published, self.report, self.variant = runs, published, report, variant
-        self.metric: Metric = report.metric  # that schemes are compared by
+        self.metric: Metric = report.metric  # by which schemes are compared
         self.title = ", ".join(filter(None, [report.title, variant]))
         self.schemes = list(runs.scheme.unique())
         compared = published.compares and published.baseline in self.schemes
@@ -112,13 +112,13 @@ class Group:
         return paired_difference(*np.transpose(values)) if values else NOTHING
 
     def deviations(self) -> list[str]:
-        """Each setting in which the runs differ from the write-up's."""
+        """Each setting that differs from the write-up's."""
         ours = {key: self.settings.get(key) for key in self.report.setup}
         return [f"{k} {ours[k]} (write-up: {v})" for k, v in self.report.setup.items() if ours[k] != v]
 
     def warnings(self) -> Iterator[str]:
-        """Missing, uncounted and unlike runs, and their effect on the result: a line each."""
-        lacks: dict[str, list[str]] = {}  # what is lacking → the schemes that lack it
+        """Missing, uncounted and incomparable runs, and their effect on the result: a line each."""
+        lacks: dict[str, list[str]] = {}  # missing seeds → the schemes without them
         baseline, title, finished = self.published.baseline, self.published.title, set(self.finished.run_id)
         for run in self.runs.run:
             if run.run_id not in finished:
@@ -172,9 +172,9 @@ def group(runs: list[Run], published: Published) -> list[Group]:
 
 
 def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
-    """The settings in which the runs `rows` of a recipe differ from the usual recipe of their task and scale.
+    """The settings of the runs `rows` that differ from the usual recipe of their task and scale.
 
-    That is one without a parent, the one most like conf/; of several as like it, the one of most runs.
+    The usual recipe has no parent and is most like conf/; of several such, the one with most runs.
     """
     first = rows.run.iloc[0]
     alike = table[(table.task == first.task) & (table.scale == first.scale)]

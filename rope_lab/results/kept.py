@@ -37,7 +37,7 @@ def read_kept(folder: Path) -> tuple[list[Run], list[str]]:
 def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
     """Add `runs` to those kept in `folder`; a run replaces its kept record.
 
-    replaces: whether other numbers may take the place of those that are kept of a run that has ended
+    replaces: whether other numbers may replace the kept ones of a run that has ended
 
     Raises ConfigError if numbers would be lost, and OSError; the kept records then stay unchanged.
     """

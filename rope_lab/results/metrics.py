@@ -1,4 +1,4 @@
-"""The registry of metrics: how each is read, shown, compared and charted."""
+"""The registry of metrics: unit, direction and display of each."""
 
 import functools
 import math
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """The name, reading and display of a metric.
+    """A metric's name, unit, direction and display.
 
-    name:     in a record; without a folder, what other metrics' names end with (`accuracy` is of `eval/sum_accuracy`)
+    name:     in a record; without a slash, the end of several names (`accuracy` of `eval/sum_accuracy`)
     unit:     of a value that was multiplied by `times`
     share:    whether it is a share of problems or tokens, between 0 and 1; charts then span all of it
     times, digits: how a value is shown; a task's report in published.yaml may replace them and `unit`
@@ -33,11 +33,11 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """That turns a difference into a gain."""
+        """The sign that turns a difference into a gain."""
         return 1 if self.higher_is_better else -1
 
 
-METRICS = (  # a task without a report is compared by the first of them that its runs recorded
+METRICS = (  # a task without a report is compared by the first that its runs recorded
     Metric("eval/accuracy", "share of problems right", higher_is_better=True, share=True, digits=3),
     Metric("accuracy", "share right", higher_is_better=True, share=True, digits=3),
     Metric("eval/bits_per_byte", "bits per byte", higher_is_better=False),
@@ -53,5 +53,5 @@ LOSS_ATTRIBUTES = {POSITION, LENGTH_LOSS}  # others: shares of problems
 
 @functools.cache
 def declared(name: str) -> Metric | None:
-    """The registry's entry for a metric; None for one that is only recorded, such as `train/lr`."""
+    """The registry's entry for a metric; None if it is only recorded, as `train/lr`."""
     return next((metric for metric in METRICS if name.endswith(metric.name)), None)

@@ -73,7 +73,7 @@ def of_folder(folder: Path) -> tuple[list[Outcome], list[str]]:
 
 
 def read(plan: Path) -> tuple[list[Outcome], list[str]]:
-    """The outcomes of a plan, and what cannot be read of the kept runs. Raises ConfigError, OSError."""
+    """The outcomes of a plan, and problems with kept runs. Raises ConfigError, OSError."""
     studies = load(plan)
     folders = {study.rows: plan.parent / study.rows for study in studies}
     kept = {rows: read_kept(folder) if folder.is_dir() else ([], []) for rows, folder in folders.items()}
@@ -125,7 +125,7 @@ def _untested(study: Study, found: Runs) -> str:
 
 
 def _settings(study: Study, found: Runs) -> Iterator[tuple[str, str]]:
-    """Each setting of the runs with each of its values; of those that schemes may differ in, scheme by scheme."""
+    """Each setting of the runs with its values; a setting in which schemes may differ, per scheme."""
     given = {setting.partition("=")[0] for scheme in study.seeds for setting in scheme.split()[1:]}
     settings = {cell: run.all_settings for cell, run in found.items()}
     for key in {key for each in settings.values() for key in each}:
@@ -167,7 +167,7 @@ def _value(study: Study, run: Run, c: Comparison) -> float:
 
 
 def _test(study: Study, found: Runs, c: Comparison) -> Result:
-    """Runs the test of a comparison over the seeds that both schemes have."""
+    """Run the test of a comparison over the seeds that both schemes have."""
     pairs = counted(study, found, c).dropna()
     a, b = (pairs[scheme] for scheme in c.schemes)
     if c.of_values:

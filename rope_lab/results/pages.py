@@ -33,7 +33,7 @@ class Content:
     """The runs of a folder, and how to show them.
 
     outcomes: of the plan in the folder
-    problems: what could not be read or counted
+    problems: lines on runs that could not be read or counted
     """
 
     groups: list[Group]
@@ -67,7 +67,7 @@ def text(content: Content) -> str:
 
 
 def publish(out: Path, content: Content) -> list[Path]:
-    """Writes figures and the generated parts of the pages in `out`; returns the pages.
+    """Write figures and the generated parts of the pages in `out`; returns the pages.
 
     A task's groups are on the page that published.yaml names if `out` has it, else in README.md. Text around the marks
     stays. Raises OSError, and ConfigError for a page without such marks.

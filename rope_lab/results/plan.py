@@ -1,4 +1,4 @@
-"""Planned comparisons and their outcome: `rope-lab plan [PLAN.yaml]` (default: results/plan.yaml).
+"""Test planned comparisons: `rope-lab plan [PLAN.yaml]` (default: results/plan.yaml).
 
 A plan is a list of studies, written before their first run. Its outcome is written beside it, PLAN.md, from the kept
 runs in the folders that the studies name. Nothing of a study is tested before its last run has ended.
@@ -37,7 +37,7 @@ tested before the last run of a study has ended.
 
 
 def section(outcome: Outcome, published: Published, correction: str = "") -> str:
-    """The outcome of a study as Markdown; how many runs have ended, as long as not all have."""
+    """The outcome of a study as Markdown; before its last run, how many have ended."""
     study = outcome.study
     settings = " ".join(f"{key}={value}" for key, value in study.settings.items())
     seeds = [f"{published.title(called(scheme))} seeds {numbers(each)}" for scheme, each in study.seeds.items()]
@@ -95,7 +95,7 @@ def _every_seed(outcome: Outcome, published: Published) -> Table:
             if key in columns:
                 continue
             name = f"{published.title(called(scheme))}: {c.name.partition(' (')[0]}"
-            if name in dict(columns.values()):  # two names that differ in brackets alone
+            if name in dict(columns.values()):  # two names that differ only in brackets
                 name = f"{published.title(called(scheme))}: {c.name}"
             columns[key] = name, values.dropna().map(step_text if c.of_steps else "{:.4g}".format)
     named = dict(columns.values())
@@ -105,7 +105,7 @@ def _every_seed(outcome: Outcome, published: Published) -> Table:
 
 
 def unplanned(path: Path, found: list[Outcome]) -> list[str]:
-    """The commits of runs that do not hold their study word for word, so that it may be younger than they are."""
+    """The commits of runs without their study, word for word: it may be younger than the runs."""
     problems = []
     for outcome in found:
         study = outcome.study

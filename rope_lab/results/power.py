@@ -1,7 +1,7 @@
-"""How many seeds a comparison needs: `rope-lab power [FOLDER…] [--task T]`.
+"""Compute how many seeds a comparison needs: `rope-lab power [FOLDER…] [--task T]`.
 
-Of each scheme against the baseline: how far the paired differences of kept runs spread, how large a difference a
-number of pairs can see, and, with --difference, how many pairs it needs. The test is the two-sided paired t test;
+For each scheme against the baseline: the spread of paired differences of kept runs, the difference that a number of
+pairs detects, and, with --difference, the pairs that it needs. The test is the two-sided paired t test;
 powers are exact (noncentral t) if paired differences are normal. Without a FOLDER: the runs kept in results/.
 """
 
@@ -25,7 +25,7 @@ FEW = 5  # pairs: of fewer the spread is hardly known
 
 
 def differences(group: Group) -> dict[str, pd.Series]:
-    """The paired differences against the baseline of the schemes of which they spread, in the unit of the tables."""
+    """Paired differences of schemes from the baseline, unless all are alike; in the unit of the tables."""
     pairs = {scheme: group.pairs(scheme, group.published.baseline) for scheme in group.others}
     found = {scheme: each.value - each.value_other for scheme, each in pairs.items()}
     return {scheme: each for scheme, each in found.items() if spread_interval(each)[0] > 0}
@@ -54,7 +54,7 @@ def table(group: Group, found: dict[str, pd.Series], given: Namespace) -> Table:
 
 
 def notes(group: Group, found: dict[str, pd.Series], given: Namespace) -> list[str]:
-    """The assumptions of the table, and where they do not hold."""
+    """The table's assumptions, and cases in which they fail."""
     title = group.published.title
     chance = f"; in brackets, the power of so many pairs to see {given.difference:g}" if given.difference else ""
     lines = [

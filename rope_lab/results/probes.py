@@ -1,4 +1,4 @@
-"""Reports of `rope-lab probe`: read from a .json, and as tables and figures, a page a run."""
+"""Reports of `rope-lab probe`: read from a .json; tables and figures, a page per run."""
 
 import json
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ def table(outcomes: list[Measurement], title: str = "Probes") -> Table:
 
 
 def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
-    """Writes a report as `stem`.json, .md and, if it is to be drawn, .svg."""
+    """Write a report as `stem`.json, .md and, if it is to be drawn, .svg."""
     probed = TypeAdapter(Probed).validate_python(found)
     title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
     if found.get("status", "finished") != "finished":
@@ -110,7 +110,7 @@ def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
         f"{name}: {', '.join(f'{k} {v}' for k, v in found[name].items() if v != {})}" for name in ("run", "probe")
     ]
     page = f"# {escaped(title)}\n\n{markdown(table(probed.outcomes))}\n\n{bullets(origins)}\n"
-    content = json.dumps(found, indent=None if found.get("attention") else 1)  # of numbers, not one a line
+    content = json.dumps(found, indent=None if found.get("attention") else 1)  # not one number per line
     written = {"json": f"{content}\n".encode(), "md": page.encode()}
     if drawn and probed.costs:
         written["svg"] = overlay([probed])
@@ -150,7 +150,7 @@ def overlay(probed: list[Probed]) -> bytes:
 
 
 def rebuild(paths: list[Path]) -> None:
-    """Makes the pages of reports again, and of two or more of one task and scale OVERLAY beside them.
+    """Remake the pages of reports, and for two or more of one task and scale OVERLAY beside them.
 
     Raises ConfigError for a path without a report.
     """

@@ -19,7 +19,7 @@ LONGEST = 160  # characters of a title
 
 @dataclass(frozen=True)
 class Threshold:
-    """A value of a metric that runs reach or do not; `since`: schemes are also compared as long after it."""
+    """A value of a metric that a run may reach; `since`: schemes are also compared at equal steps after it."""
 
     name: str
     metric: str
@@ -27,7 +27,7 @@ class Threshold:
     since: bool = False
 
     def first_step(self, run: Run) -> float:
-        """The first evaluated step at which a run is there, infinite if it never is; nan without its curve."""
+        """The first evaluated step at which a run reaches it; infinite if never, nan without a curve."""
         if self.metric not in run.curves:
             return math.nan
         reached = operator.ge if declared(self.metric).higher_is_better else operator.le
@@ -52,7 +52,7 @@ class TaskReport:
     attributes: dict[str, str] = field(default_factory=dict)
 
     def published_gains(self, scheme: str, other: str) -> list[float]:
-        """Those of the versions of the write-up that have both schemes; a figure may be followed by words."""
+        """The gains in each version of the write-up that has both schemes; words may follow a number."""
         versions = zip(*(self.published.get(each, []) for each in (scheme, other)), strict=False)
         return [self.metric.sign * (float(ours.split()[0]) - float(theirs.split()[0])) for ours, theirs in versions]
 

@@ -1,4 +1,4 @@
-"""The record of one run, as it is kept, compared and plotted: the only check that records pass."""
+"""The record of one run, to keep, compare and plot: the only place where records are checked."""
 
 from dataclasses import fields
 from typing import Annotated, Any, Literal
@@ -11,10 +11,10 @@ from rope_lab.results.metrics import declared
 from rope_lab.shipped import with_class_names
 from rope_lab.text import flat, nested, plain
 
-VERSION = 1  # of the format of a kept line
-MIXED = " → "  # between the values that the parts of a resumed run have
+VERSION = 1  # of a kept line's format
+MIXED = " → "  # joins different values of a resumed run's parts
 SIZES = {"train.steps", "train.batch_size", "train.seq_len", "eval.problems"}  # settings that every run has
-DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError)  # what reading a record raises
+DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError)  # raised when a record is damaged
 
 Name = Annotated[str, StringConstraints(pattern=r"^\w[\w-]{0,60}$")]  # part of the names of figures
 Key = Annotated[str, StringConstraints(pattern=r"^-?\d+$")]
@@ -83,7 +83,7 @@ class Run:
 
     @property
     def all_settings(self) -> dict[str, Any]:
-        """Those of `settings` that are younger than the run too, as they were before."""
+        """`settings`, with the values of younger ones that the run had before they existed."""
         return BACKFILLED | self.settings
 
     @property
@@ -146,7 +146,7 @@ def _numbers(run: Run) -> dict[str, Number]:
 
 
 def reason(error: Exception, depth: int | None = 2) -> str:
-    """One of `DAMAGE` in words; so many names say where."""
+    """An error of `DAMAGE` in words; depth: names of the path to its place."""
     if not isinstance(error, ValidationError):
         return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     first = error.errors(include_url=False)[0]
@@ -158,7 +158,7 @@ def reason(error: Exception, depth: int | None = 2) -> str:
 
 
 def first_three(lines: list[str]) -> str:
-    """The first lines in one, and the number of others."""
+    """The first three lines in one, and the number of others."""
     more = f"; and {len(lines) - 3} more" if len(lines) > 3 else ""
     return "; ".join(lines[:3]) + more
 

@@ -17,7 +17,7 @@ WORST = "worst removed: the mean without a scheme's worst seed"
 
 
 def section(group: Group, verdict: Verdict | None) -> Section:
-    """A group's tables and sentences; `verdict`: of contender and baseline here, whose p the first table shows too."""
+    """A group's tables and sentences; `verdict`: of contender and baseline; the first table shows its p."""
     table, sentences = schemes(group, verdict)
     if group.published.compares:
         sentences += [*_reached_thresholds(group), *_since_thresholds(group)]
@@ -33,7 +33,7 @@ def section(group: Group, verdict: Verdict | None) -> Section:
 
 
 def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
-    """Every scheme: published beside measured, against the baseline, and when it reaches thresholds; and what p is of.
+    """Every scheme: published, measured, difference from the baseline, thresholds; then sentences on the tests.
 
     The contender's p is that of the verdict; those of the others are corrected for their number.
     """
@@ -76,7 +76,7 @@ def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
 
 
 def _reached_thresholds(group: Group) -> Iterator[str]:
-    """For each threshold that some seed reaches under one of contender and baseline alone: how many do under each."""
+    """For each threshold that contender and baseline reach on different seeds: on how many each does."""
     pairs = group.pairs(*group.published.pair)[["run", "run_other"]]
     ours, theirs = group.published.titles
     for threshold in group.report.thresholds:
@@ -93,9 +93,9 @@ def _reached_thresholds(group: Group) -> Iterator[str]:
 
 
 def _since_thresholds(group: Group) -> Iterator[str]:
-    """The difference as long after a threshold, which one scheme may reach first.
+    """The difference at equal steps after a threshold, which one scheme may reach first.
 
-    Only under a constant learning rate, which would otherwise have fallen less for the scheme that was first.
+    Only with a constant learning rate: a decaying one would be higher for the scheme that is first.
     """
     for threshold in group.report.thresholds:
         constant = threshold.since and group.settings.get("train.decay") == "none"
@@ -131,7 +131,7 @@ def every_seed(group: Group) -> Table:
 
 
 def lengths(group: Group) -> Table:
-    """By length, problems right in percent, or the loss: the mean over seeds, the least and the most."""
+    """Percent of problems right, or loss, by length: the mean over seeds, least and most."""
     if not group.lengths:
         return Table([])
     graded = LENGTH in group.length_kinds

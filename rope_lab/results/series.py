@@ -42,7 +42,7 @@ class Panel:
     def means(self) -> pd.DataFrame:
         """By `scheme` and `x` the mean over seeds `y`, their number `n` and its 95% interval, `low` to `high`.
 
-        The interval is clipped to what is possible; its ends are nan of fewer seeds than FEWEST.
+        The interval is clipped to possible values; its ends are nan with fewer seeds than FEWEST.
         """
         ended = self.points[self.points.ended].dropna(subset="y")
         table = ended.groupby(["scheme", "x"], sort=False).y.agg(["mean", "count", "sem"]).sort_index(level="x")
@@ -52,7 +52,7 @@ class Panel:
 
 
 def over_training(group: Group, metric: Metric, schemes: Iterable[str] = ()) -> Panel:
-    """A metric against optimizer steps, of `schemes` or of the best; of a loss with a floor, the excess over it."""
+    """A metric against optimizer steps, of `schemes` or the best; a loss with a floor as its excess."""
     floor = group.optimum if metric.name == group.metric.name else 0.0
     ended = set(group.finished.run_id)
     rows = []
@@ -64,7 +64,7 @@ def over_training(group: Group, metric: Metric, schemes: Iterable[str] = ()) -> 
 
 
 def by_value(group: Group, attribute: str) -> Panel:
-    """Shares of problems, or losses above their floor if that is known, by an attribute of them or bins of it."""
+    """Shares of problems right, or losses above a known floor, by an attribute of the problems or bins of it."""
     slices, some = group.slices(attribute), next(run for run in group.finished.run if attribute in run.slices)
     is_length, share = attribute in (LENGTH, LENGTH_LOSS), attribute not in LOSS_ATTRIBUTES
     below = {int(value): nats for value, (_, nats) in some.floor.get(attribute, {}).items()}
@@ -99,9 +99,9 @@ def published(group: Group, scheme: str) -> float | None:
 
 
 def best(group: Group, length: str = "") -> list[str]:
-    """All schemes, or, if they are too many for one panel, baseline, contender and those that ended best.
+    """All schemes, or, if they are too many for one panel, baseline, contender and the best at the end.
 
-    length: LENGTH or LENGTH_LOSS: those that are best at the greatest length instead; of equal ones at the next
+    length: LENGTH or LENGTH_LOSS: the best at the greatest length instead; of equal ones at the next
     """
     if len(group.schemes) <= PANEL:
         return group.schemes

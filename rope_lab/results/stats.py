@@ -1,4 +1,4 @@
-"""How sure one can be: intervals and tests for few, paired seeds.
+"""Intervals and tests for few, paired seeds.
 
 With n seeds a percentile bootstrap is far too narrow (at n = 3 it covers 75% where it says 95%); Student's t is not.
 Because the same seed gives every scheme the same initial weights and batches, schemes are compared seed by seed.
@@ -15,15 +15,15 @@ from scipy import optimize, stats
 LEVEL = 0.95
 ALPHA = 0.05
 MOST_PAIRS = 10_000
-EXACT_PAIRS = 32  # of which all choices of signs are looked at
-SAME = 1e-13  # sums of differences are the same that lie no further apart, as a share of their absolute values' sum
-# Kept records have six digits: differences that lie no further apart, as a share of the values, are alike.
+EXACT_PAIRS = 32  # up to so many, all choices of signs are counted
+SAME = 1e-13  # sums of differences closer than this share of the sum of absolute values are equal
+# Kept records have six digits: differences closer than this share of the values are alike.
 ROUNDED = 4e-6
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its 95% interval; from one value there is no interval, and its ends are nan; from none all is nan.
+    """A mean and its 95% interval: its ends are nan with one value, all is nan with none.
 
     p: of paired differences, that of the paired t test; nan of one pair, untested, or if all are alike but not 0
     """

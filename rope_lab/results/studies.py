@@ -41,7 +41,7 @@ class Comparison:
     test:    see plan.TESTS
     metric:  of the run records; values are multiplied by `times` and then in `unit`
     value:   of t and sign_flip: `last`, after the last step; `mean`, over all evaluations after step 0; `log_steps`,
-             the logarithm of the first evaluated step that is at `reaches`, lower is better; a run that never is there
+             the logarithm of the first evaluated step at `reaches`, lower is better; a run that never gets there
              counts with train.steps + eval.every
     margin:  of secondary comparisons of values, in `unit`: schemes[0] matches schemes[1] if the interval excludes that
              it is worse by so much, and beats it if the interval excludes 0
@@ -68,7 +68,7 @@ class Comparison:
 
     @property
     def of_values(self) -> bool:
-        """Whether values are compared, rather than which runs reach something."""
+        """Whether values are compared, not which runs reach a value."""
         return self.test in ("t", "sign_flip")
 
     @property
@@ -89,7 +89,7 @@ class Study:
     rows:     the folder, beside the plan, of its kept runs
     settings: of all runs, besides task and scale, as overrides of the training command
     seeds:    scheme → its seeds; settings may follow the scheme, as in tables: `rope position.base=100`
-    diverged: the value that a run counts with which diverged, in the metric's own unit
+    diverged: the value of a diverged run, in the metric's own unit
     primary:  one family, corrected by Holm; these decide
     secondary: described and not corrected; these decide nothing
     """
@@ -186,13 +186,13 @@ def find(study: Study, runs: list[Run]) -> Runs:
 
 
 def called(scheme: str) -> str:
-    """A scheme of a plan as tables call it: `rope (base=100)` for `rope position.base=100`."""
+    """The name in tables of a plan's scheme: `rope (base=100)` for `rope position.base=100`."""
     name, *settings = scheme.split()
     return name + (f" ({', '.join(setting.removeprefix('position.') for setting in settings)})" if settings else "")
 
 
 def _fits(scheme: str, study: Study, run: Run) -> bool:
-    """Whether a run is of a scheme of a study: with its settings, and otherwise those of the scheme's yaml."""
+    """Whether a run belongs to a study's scheme: it has its settings, and else those of the scheme's yaml."""
     name, *settings = scheme.split()
     given = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
     own = {key: value for key, value in run.settings.items() if key.startswith("position.")}

@@ -26,7 +26,7 @@ class Sweep:
     """Recipes that differ in one setting, and their runs.
 
     groups: each value of the setting, in order → the runs that have it
-    others: those that are not of the usual recipe, which has a section of its own
+    others: those of other than the usual recipe, which has its own section
     recipe: the index of the usual recipe's value; None if no group is of it, or conf/recipe has another value
     scores: of each scheme with runs at two values or more, if any has: a row a seed, a column a value's index; a run
             that diverged counts with the worst value of all that finished. Runs may be paired whose row has the same
@@ -36,7 +36,7 @@ class Sweep:
 
     def __init__(self, setting: str, groups: dict[Any, Group], variant: str = ""):
         self.setting, self.groups, self.values = setting, groups, list(groups)
-        self.group = next(iter(groups.values()))  # for what they share
+        self.group = next(iter(groups.values()))  # for all that they share
         self.report, self.metric, self.published = self.group.report, self.group.metric, self.group.published
         self.title = ", ".join(filter(None, [self.report.title, variant, f"by {setting}", f"scale {self.group.scale}"]))
         self.recipe_id = f"{setting}-{self.group.recipe_id}".replace(".", "_")
@@ -88,7 +88,7 @@ def find(groups: list[Group]) -> list[Sweep]:
 
 
 def _candidates(groups: list[Group]) -> list[tuple[str, dict[Any, Group]]]:
-    """Every sweep of one setting that these groups of one task and scale hold."""
+    """Every sweep of one setting among these groups of one task and scale."""
     settings = pd.DataFrame([{k: json.dumps(v, sort_keys=True) for k, v in g.settings.items()} for g in groups])
     varied = [key for key in settings if settings[key].nunique(dropna=False) > 1]
     found = []
@@ -150,7 +150,7 @@ def every_seed(sweep: Sweep) -> Table:
 
 
 def places(sweep: Sweep) -> list[float]:
-    """The places of the values on the axis of a figure: words one after the other."""
+    """The positions of values on a figure's axis; words stand one after the other."""
     return list(map(float, sweep.values if all(map(is_number, sweep.values)) else range(len(sweep.values))))
 
 
@@ -172,7 +172,7 @@ def is_number(value: Any) -> bool:
 
 
 def _said_once(sweep: Sweep, lines: dict[Any, Iterable[str]]) -> list[str]:
-    """Lines of each value's recipe, each once behind the values that it is of; alone if it is of all."""
+    """Lines of each value's recipe, each once, after the values that it applies to unless it applies to all."""
     values: dict[str, list[str]] = {}
     for value, each in lines.items():
         for line in each:

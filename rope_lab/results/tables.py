@@ -10,7 +10,7 @@ from rope_lab.files import make_folder, read_file, write_whole
 from rope_lab.results.stats import Interval, t_interval
 from rope_lab.text import ConfigError, plain, say
 
-# Markdown's own characters within a line, except HTML's: a bracket is one only at the end of a link's text
+# Markdown's special characters within a line, except HTML's; a bracket is special only at the end of a link's text
 ACTIVE = re.compile(r"[\\`*|~$]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
 NONE = "–"
 
@@ -21,7 +21,7 @@ class Strong(str):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells by the names of their columns, as plain text; what is `Strong` is emphasized.
+    """Rows of cells by the names of their columns, as plain text; `Strong` text is emphasized.
 
     title: a heading for media that give each table one; note: a sentence that explains it
     """
@@ -37,7 +37,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: tables and sentences, figures between `shown` and `more`, and what is folded away."""
+    """A part of a page: tables and sentences, figures between `shown` and `more`, then folded parts."""
 
     title: str
     shown: list[Table]

@@ -20,7 +20,7 @@ YES, NO, AHEAD, BEHIND, CEILING, UNSURE, OPEN = "yes", "no", "ahead", "behind", 
 class Verdict:
     """Contender − baseline on one task. Differences are gains: positive if the contender is ahead.
 
-    title, metric: of the task, and what was compared, in its unit
+    title: of the task; metric: the compared one, with its unit
     published: the gains of the write-up's versions, in the unit of `metric`; empty without any
     means:     of contender and baseline over the seeds that both have; nan while runs are to come
     gain:      measured, with Student's t interval over paired seeds
@@ -31,7 +31,7 @@ class Verdict:
                is excluded; `open`: runs are to come; else `unsure`
     seeds:     that both schemes have
     value:     `last step`, `mean over training`, `each at its own rate` if rates were searched, or the name of a test
-               of steps or of what is reached
+               of steps or of reaching a value
     planned:   whether its plan was committed before its first run
     runs:      of a plan, how many have ended, and how many are planned
     logarithm: whether gain and means are logarithms of steps
@@ -125,7 +125,7 @@ def _exploratory(groups: list[Group]) -> Iterator[Verdict]:
 
 
 def family_of(p: list[float], several: str, one: str) -> tuple[list[float], str]:
-    """p values corrected for their number, and that in words; nan is of no test and does not count."""
+    """p values corrected for their number, and the family in words; nan, of no test, does not count."""
     tests = sum(not math.isnan(each) for each in p)
     return holm(p), f"{tests} {several}" if tests > 1 else one
 
@@ -170,7 +170,7 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
 
 
 def _compared(report: TaskReport, c: Comparison) -> tuple[Metric, str]:
-    """The metric of a comparison, in its unit, and in words what is compared."""
+    """The metric of a comparison, with its unit, and the compared value in words."""
     if c.value == "log_steps":  # of steps, neither a share nor above a floor
         return Metric(c.metric, c.unit or "logarithm of steps", higher_is_better=False, digits=2), c.name
     value = {"last": LAST, "mean": MEAN}[c.value] if c.of_values else c.name

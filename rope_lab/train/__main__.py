@@ -1,4 +1,4 @@
-"""Trains one run: `python -m rope_lab.train [overrides]`, or with `-m` a sweep of them."""
+"""Train one run: `python -m rope_lab.train [overrides]`, or with `-m` a sweep of them."""
 
 import sys
 
@@ -11,7 +11,7 @@ from rope_lab.train.stop import Stop, ignore
 
 
 def command_line() -> None:
-    """Runs the command line; of several processes of torchrun the first answers.
+    """Run the command line; of torchrun's processes only the first reports.
 
     A mistake in it is one line, and the process exits.
     """

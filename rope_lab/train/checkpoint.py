@@ -14,14 +14,15 @@ from rope_lab.text import ConfigError
 log = logging.getLogger(__name__)
 
 CHECKPOINT = "checkpoint-" + 8 * "[0-9]" + "-" + 16 * "[0-9a-f]" + ".pt"  # the step, a digest of the content
-KEPT = 2  # should the newest be damaged, there is one before it
+KEPT = 2  # the one before the newest serves if that is damaged
 OVER = "fresh=true starts over"
 
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> None:
     """Write the checkpoint of `step`, then remove all but the newest `KEPT`. Raises OSError; the others then stay.
 
-    Other checkpoints of this and later steps go too: they were damaged, or they would have been resumed.
+    Other checkpoints of this and later steps are removed too: they are damaged, or the run would have resumed from
+    them.
     """
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -36,9 +37,9 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> None:
 
 
 def load(folder: Path) -> dict[str, Any] | None:
-    """The newest whole checkpoint, on the CPU; None if there are none; warns of each damaged one passed over.
+    """The newest undamaged checkpoint, on the CPU; None if there are none. Warns of each damaged one.
 
-    No code in it ever runs. Raises OSError, and ConfigError if all are damaged.
+    It is read without running code from it. Raises OSError, and ConfigError if all are damaged.
     """
     paths = checkpoints(folder)
     for path in paths:
@@ -52,5 +53,5 @@ def load(folder: Path) -> dict[str, Any] | None:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoint files of a run, newest first; links are left out."""
+    """The checkpoint files of a run, newest first; links are ignored."""
     return sorted((p for p in folder.glob(CHECKPOINT) if p.is_file() and not p.is_symlink()), reverse=True)

@@ -1,4 +1,4 @@
-"""How the overrides of a command line, or a record, become a `Config`; and what is built from it."""
+"""The `Config` of a command line's overrides or of a record; the task, scheme and identity built from it."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from tasks.base import Task
 
 
 def load(*words: str) -> Config:
-    """The checked configuration that the overrides of a command line give. Raises ConfigError."""
+    """The checked configuration of a command line's overrides. Raises ConfigError."""
     composed, files = overrides.for_hydra(words)
     cfg = compose(composed)
     names = {key: cfg.hydra.runtime.choices[key] for key in overrides.GROUPS}
@@ -39,7 +39,7 @@ def load(*words: str) -> Config:
 def compose(words: Iterable[str]) -> DictConfig:
     """Hydra's composition of conf/ and overrides, with its own settings as `hydra`. Raises ConfigError.
 
-    A program of Hydra's that calls this, a user's for example, stays as it is.
+    The Hydra state of a calling program, such as a user's own, is restored.
     """
     outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
     try:
@@ -52,7 +52,7 @@ def compose(words: Iterable[str]) -> DictConfig:
 
 
 def from_record(recorded: dict[str, Any], allowed_packages: Iterable[str] = ()) -> Config:
-    """The configuration that a run.json holds; what is LOCAL is for the reader to say. Raises ConfigError."""
+    """The configuration in a run.json; LOCAL settings are left to the caller. Raises ConfigError."""
     defaults = OmegaConf.to_container(OmegaConf.load(CONF / "config.yaml"))
     local = {key: defaults[key] for key in LOCAL}
     local["wandb"] |= {"mode": "disabled"}
@@ -91,7 +91,7 @@ def _reason(error: ValidationError) -> str:
 
 
 def resolve_task(config: Config) -> dict[str, Any]:
-    """The settings of the task as a record holds them. Raises ConfigError."""
+    """The task's settings as a record holds them. Raises ConfigError."""
     instantiate.import_allowed(config.allowed_packages)  # in a process of a sweep they are not yet
     with instantiate.config_errors("task."):
         return next(instantiate.classes(config.task)).resolve(config.task)
@@ -122,7 +122,7 @@ def build_position(config: Config, dims: Dims) -> PositionScheme:
 
 
 def recorded(config: Config) -> dict[str, Any]:
-    """The settings that a run's record holds: what repeats the run, and nothing of where and by whom it was made."""
+    """The settings of a run's record: all that repeat the run, none that say where and by whom it was made."""
     others = (*LOCAL, "overrides", "allowed_packages", *([] if config.parent else ["parent"]))
     return {key: value for key, value in dataclasses.asdict(config).items() if key not in others}
 

@@ -1,4 +1,4 @@
-"""The output of a run on the screen, as lines. Among others that a sweep runs, a `prefix` tells it from them."""
+"""A run's output on the screen, in lines; in a sweep a `prefix` marks each line."""
 
 import shlex
 import time
@@ -10,24 +10,24 @@ from rope_lab.text import LEAKS, plain, say, short_path
 from rope_lab.train.config import Config
 from rope_lab.train.stop import same_command
 
-# The metrics that are shown wherever a run has them: label and format.
+# The metrics to print if a run has them: label and format.
 SHOWN = {
     "eval/loss": ("held-out loss", ".4f"),
     "eval/bits_per_byte": ("bits per byte", ".4f"),
     "eval/accuracy": ("accuracy", ".1%"),
 }
-SILENCE = 10.0  # seconds without a line, or a hundredth of its time, after which a run shows how far it is
+SILENCE = 10.0  # seconds without a line, or a hundredth of the run's time, before its progress is printed
 
 
 class Progress:
-    """Shows a run of so many steps, `begun` of them done before."""
+    """Progress of a run of so many steps, `begun` of them done before."""
 
     def __init__(self, steps: int, begun: int, prefix: str):
         self.steps, self.begun, self.prefix, self.loss = steps, begun, prefix, ""
         self.since = self.spoke = time.monotonic()
 
     def show(self, step: int, metrics: dict[str, Any]) -> None:
-        """Show an evaluation; without one for a while, the training loss. To be called at each step."""
+        """Print an evaluation, or, after a while without one, the training loss. To be called at each step."""
         now, line = time.monotonic(), values(metrics)
         if "train/loss" in metrics:
             self.loss = f"train loss {metrics['train/loss']:.3f}"
@@ -41,18 +41,18 @@ class Progress:
 
 
 def values(metrics: dict[str, Any]) -> str:
-    """The metrics of SHOWN that a run has, in a line."""
+    """The metrics of SHOWN that a run has, in one line."""
     return " · ".join(f"{label} {metrics[key]:{form}}" for key, (label, form) in SHOWN.items() if key in metrics)
 
 
 def headline(content: dict[str, Any]) -> str:
-    """Task, scheme, scale, seed and size of a run; `content`: its run.json."""
+    """Task, scheme, scale, seed and size of a run; content: of its run.json."""
     c = content
     return f"{c['task']} · {c['position']} · {c['scale']} · seed {c['seed']} · {c['parameters']:,} parameters"
 
 
 def beginning(content: dict[str, Any], prefix: str) -> str:
-    """The message of a run that begins or resumes."""
+    """The message when a run begins or resumes."""
     hardware, begun = content["provenance"]["hardware"], content["progress"]["steps"]
     steps = f"resumes at step {begun:,} of " * (begun > 0) + f"{content['config']['train']['steps']:,} steps"
     if prefix:
@@ -61,7 +61,7 @@ def beginning(content: dict[str, Any], prefix: str) -> str:
 
 
 def returned(cfg: Config, content: dict[str, Any], folder: Path, prefix: str) -> str:
-    """The message of a run that has ended before."""
+    """The message when a run has already ended."""
     if prefix:
         return f"{prefix}has already {content['status']} · {values(content['metrics'])}"
     again = f"This run has already {content['status']}; fresh=true trains it again."
@@ -69,7 +69,7 @@ def returned(cfg: Config, content: dict[str, Any], folder: Path, prefix: str) ->
 
 
 def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = "") -> str:
-    """How a run went; unless it is one of several, also where its records lie and how to try it."""
+    """The results of a run; unless it is one of several, also the folder of its records and how to try it."""
     status, metrics, floor = content["status"], content["metrics"], content["floor"]["loss"]
     steps, finished = content["progress"]["steps"], status == "finished"
     head = f"{status} after {steps:,} steps, {timedelta(seconds=round(content['progress']['seconds']))}"
@@ -91,7 +91,7 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
         lines.append(f"{same_command(cfg.fresh)} resumes it")
     if not prefix:
         lines.append(f"records: {short_path(folder)}")
-        if content["checkpoint"] or finished:  # a run of no steps has that of step 0
+        if content["checkpoint"] or finished:  # a run of no steps has the one of step 0
             own = "".join(f" --allow {shlex.quote(short_path(Path(each)))}" for each in cfg.allowed_packages)
             lines.append(f"try it: rope-lab sample {shlex.quote(short_path(folder))}{own}")
     return "\n".join([prefix + head, *(f"{prefix}  {line}" for line in lines if line)])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rope_lab.model.device import pinned, send
 from tasks.base import Problem, Task, Text
 
-# Streams: what random numbers are for. A stream's number is part of every recorded run: never reuse one.
+# Streams, the uses of random numbers. A stream's number is part of every recorded run: never reuse one.
 INITIAL_WEIGHTS, SCHEME_WEIGHTS, TRAINING_TEXT, DROPOUT, POSITIONS = range(5)
 EVALUATION_SEED = 20_220_622  # one for all runs: every scheme and seed meets the same problems and the same text
 EVALUATION_TEXT, EVALUATION_PROBLEMS, EVALUATION_POSITIONS = range(3)
@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 
 
 class HeldOutText(NamedTuple):
-    """A batch of held-out text, and on the CPU (MPS has no float64) what only the statistics of its losses need."""
+    """A batch of held-out text; what only statistics of its losses need stays on the CPU (MPS has no float64)."""
 
     inputs_BT: Tensor
     targets_BT: Tensor
@@ -44,14 +44,14 @@ class HeldOutText(NamedTuple):
 
 
 class Longer(NamedTuple):
-    """Held-out problems of some lengths, and, if a row of text is one document, text of the greatest of them."""
+    """Held-out problems of given lengths and, if a row of text is one document, text of the greatest length."""
 
     problems: dict[int, list[Problem]]
     text: HeldOutText | None
 
     @property
     def tokens(self) -> int:
-        """Tokens that a model reads of the longest of them."""
+        """The most tokens that a model reads of them."""
         read = [p.length - 1 for problems in self.problems.values() for p in problems]
         return max([*read, 0 if self.text is None else self.text.inputs_BT.shape[1]], default=0)
 
@@ -67,7 +67,7 @@ def torch_seed(seed: int, stream: int, k: int = 0) -> int:
 
 
 def training_batch(task: Task, seed: int, k: int, batch_size: int, seq_len: int) -> Batch:
-    """Batch `k` of a run; its targets are what the task's `loss_on` counts."""
+    """Batch `k` of a run; its targets are the tokens that the task's `loss_on` counts."""
     text = task.text(generator(seed, TRAINING_TEXT, k), batch_size, seq_len + 1)
     return _batch(text, text.answer_position > 0 if task.loss_on == "answer" else np.full(text.tokens.shape, True))
 

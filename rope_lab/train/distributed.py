@@ -19,7 +19,7 @@ from rope_lab.train.stop import RunFailed
 
 
 class Lost(RunFailed):
-    """Another rank has ended."""
+    """Another process of the run has ended."""
 
 
 def launched() -> int:
@@ -28,7 +28,7 @@ def launched() -> int:
 
 
 def mute_others() -> bool:
-    """Mute this process unless it is the first of its machine; whether it was muted."""
+    """Mute this process unless it is the first on its machine; returns whether it was muted."""
     muted = launched() > 1 and os.environ["LOCAL_RANK"] != "0"
     if muted:
         sys.stdout = sys.stderr = io.StringIO()
@@ -59,7 +59,7 @@ def joined(device: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not isinstance(error, ConfigError | Lost):  # which every rank finds, or the first says
+        if not isinstance(error, ConfigError | Lost):  # raised on every rank, or reported by the first
             sys.stderr = sys.__stderr__
         raise
     finally:
@@ -84,7 +84,7 @@ def agreed(number: int) -> int:
 
 
 def of_first(value: Any) -> Any:
-    """The value of rank 0, on every rank."""
+    """Rank 0's value, on every rank."""
     values = [value]
     if size() > 1:
         _together(dist.broadcast_object_list, values)

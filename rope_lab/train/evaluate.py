@@ -28,7 +28,7 @@ SCORED = 128  # problems, of which the write-up counts the right ones
 
 
 class Diverged(Exception):
-    """A number that is not finite, found before the step that it would have spoilt."""
+    """A number is not finite; raised before the step that would have used it."""
 
 
 class Evaluation(NamedTuple):
@@ -44,17 +44,17 @@ class Evaluation(NamedTuple):
 
 
 def autocast(cfg: Config, device: torch.device) -> torch.autocast:
-    """Within it the device computes in the precision of a resolved `cfg`."""
+    """A context in which the device computes in the precision of a resolved `cfg`."""
     return torch.autocast(device.type, torch.bfloat16, enabled=cfg.train.precision == "bfloat16")
 
 
 @contextmanager
 def as_evaluated(model: Transformer, cfg: Config, length: int = 0) -> Iterator[None]:
-    """Within it the model is what every evaluation of its run sees: no dropout, its precision, one random draw.
+    """A context in which the model is ready for evaluation: no dropout, its precision, fixed random positions.
 
-    length: tokens that it is going to read at most, where that is more than train.seq_len
+    length: the most tokens that it will read, if more than train.seq_len
 
-    Raises Diverged where a weight is not finite.
+    Raises Diverged if a weight is not finite.
     """
     weights = nn.utils.get_total_norm(model.parameters()).item()
     if not math.isfinite(weights):
@@ -71,7 +71,7 @@ def as_evaluated(model: Transformer, cfg: Config, length: int = 0) -> Iterator[N
 
 
 def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[Problem], max_len: int) -> Evaluation:
-    """Evaluate a model that is ready for it (`as_evaluated`); `max_len`: tokens that it reads at most to generate."""
+    """Evaluate a model within `as_evaluated`; max_len: the most tokens that it reads to generate."""
     nats_N, right_N, position_N = text_losses(model, text)
     metrics = {"loss": nats_N.mean().item(), "token_accuracy": right_N.double().mean().item()}
     if task.token_bytes is not None:
@@ -110,7 +110,7 @@ def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, 
 def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, bool]]:
     """The grades of greedy decoding of each problem."""
     grades = [dict.fromkeys(task.grades, right) for right in exact_matches(model, problems)]
-    if len(task.grades) > 1:  # something may be right of what is wrong as a whole
+    if len(task.grades) > 1:  # a wrong completion may get another grade
         wrong = [i for i, each in enumerate(grades) if not each["accuracy"]]
         written = _written(model, task, [problems[i] for i in wrong], problems, max_len)
         for i, completion in zip(wrong, written, strict=True):
@@ -153,7 +153,7 @@ def samples(model: Transformer, task: Task, problems: list[Problem], max_len: in
 
 
 def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
-    """For each problem, whether every token of the completion ranks first, given the prompt and those before it."""
+    """For each problem, whether every token of its completion ranks first, given the prompt and those before it."""
     device, right = model.embedding.weight.device, [False] * len(problems)
     for batch in data.batches_by_length([p.length for p in problems], most_tokens(model)):
         tokens_BT = data.pad([problems[i].tokens for i in batch]).to(device)
@@ -167,13 +167,13 @@ def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
 
 
 def most_tokens(model: Transformer) -> int:
-    """Tokens that one pass reads at most; each takes its logits twice, and in a layer 16 numbers a feature."""
+    """The most tokens of one pass; each needs its logits twice, and in a layer 16 numbers per feature."""
     weight_VD = model.embedding.weight
     return tokens_at_once(weight_VD.device, 8 * weight_VD.shape[0] + 64 * weight_VD.shape[1])
 
 
 def _written(model: Transformer, task: Task, some: list[Problem], every: list[Problem], max_len: int) -> list[str]:
-    """Completions of some prompts: greedy and no longer than the longest of all, or sampled if nothing is graded."""
+    """Completions of some prompts: greedy and at most as long as the longest; sampled if nothing is graded."""
     longest, choose = max(p.length - p.prompt_length for p in every), likeliest
     if not task.grades:
         longest, choose = max_len, sampled()

@@ -15,7 +15,7 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.train.data import batches_by_length, pad
 from tasks.base import Task
 
-CACHED = 2**30  # bytes of keys and values that completions written side by side take at most, but for a GPU
+CACHED = 2**30  # the most bytes of keys and values of completions written side by side, except on a GPU
 
 Choose = Callable[[Tensor], Tensor]  # logits [B, V] → tokens [B]
 
@@ -26,7 +26,7 @@ def likeliest(logits_BV: Tensor) -> Tensor:
 
 
 def sampled(temperature: float = 0.8, top_k: int = 40, seed: int = 0) -> Choose:
-    """Tokens at random among the `top_k` first, by their probabilities with logits divided by `temperature`."""
+    """Random tokens among the `top_k` first, by their probabilities with logits divided by `temperature`."""
     random = torch.Generator().manual_seed(seed)
 
     def choose(logits_BV: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def generate(
 def _generate(
     model: Transformer, prompts: list[np.ndarray], stop: int | None, longest: int, max_len: int, choose: Choose
 ) -> list[np.ndarray]:
-    """One batch. In step t every row's token t is settled: its prompt's while that lasts, then a chosen one."""
+    """Generate one batch. In step t every row's token t is fixed: its prompt's if it has one, else a chosen one."""
     device, lengths = model.embedding.weight.device, [len(prompt) for prompt in prompts]
     prompt_B = torch.tensor(lengths, device=device)
     tokens_BT = F.pad(pad(prompts), (0, longest)).to(device)
@@ -69,7 +69,7 @@ def _generate(
     cache = model.new_cache(len(prompts), slots)
     row_B = torch.arange(len(prompts), device=device)  # the rows in the cache
 
-    prefill = min(lengths)  # read at once: what all prompts have
+    prefill = min(lengths)  # tokens that all prompts have are read at once
     logits_BV = model(tokens_BT[:, :prefill], cache=cache)[:, -1]
     for t in range(prefill, slots + 1):
         own_B = t >= prompt_B[row_B]
@@ -83,7 +83,7 @@ def _generate(
         left = int(unfinished_B.sum())
         if left == 0:
             break
-        if left <= len(row_B) // 2:  # finished rows are dropped, so that few long ones do not hold up the many
+        if left <= len(row_B) // 2:  # finished rows are dropped: otherwise they take time until the longest ends
             cache = [layer.rows(unfinished_B) for layer in cache]
             row_B, next_B = row_B[unfinished_B], next_B[unfinished_B]
         logits_BV = model(next_B[:, None], cache=cache)[:, 0]

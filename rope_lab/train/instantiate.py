@@ -97,7 +97,7 @@ def import_allowed(allowed: Iterable[str]) -> list[str]:
 
 
 def find_class(group: str, node: dict[str, Any], allowed: Iterable[str]) -> type:
-    """The class that `node` names, of our packages or an allowed one; no others are imported. Raises ConfigError."""
+    """The class that `node` names, from our packages or an allowed one; others are not imported. Raises ConfigError."""
     target, kind = str(node.get("_target_")), SWAPPED[group.partition(".")[0]]
     key, package = f"{group}._target_={show(target)}", target.partition(".")[0]
     if package not in (*PACKAGES, *import_allowed(allowed)):
@@ -177,7 +177,7 @@ def build(node: dict[str, Any], *arguments: Any) -> Any:
 
 @contextmanager
 def config_errors(prefix: str = "") -> Iterator[None]:
-    """Raises a ValueError about a setting as a ConfigError; with its line if no `raise` made it, as in `a, b = 1`."""
+    """Turn a ValueError about a setting into a ConfigError; with its line if no `raise` made it, as in `a, b = 1`."""
     try:
         yield
     except ValueError as error:
@@ -187,7 +187,7 @@ def config_errors(prefix: str = "") -> Iterator[None]:
 
 
 def error_line(error: BaseException, file: str | None = None) -> str:
-    """An error and where it is: the last line of `file` that it passed through, or the last of all."""
+    """An error and its place: the last line of `file` in its traceback, or the last of all."""
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     places = [place for place in places if place[0] == file] or places
     if isinstance(error, SyntaxError):
@@ -197,7 +197,7 @@ def error_line(error: BaseException, file: str | None = None) -> str:
 
 
 def refusal(key: str, value: Any, errors: list[ErrorDetails]) -> str:
-    """Pydantic's errors about a value in one line; a list in place of one value may have been meant as a sweep."""
+    """Pydantic's errors about a value, in one line; a list instead of one value is taken for a sweep."""
     messages = [re.sub("^(Value error, )?((Input|String) should|must) ", "", each["msg"]) for each in errors]
     reasons = " or ".join(dict.fromkeys(messages)).replace(" or be ", " or ")
     sweep = f"; for a sweep: -m {key}={','.join(map(show, value))}" if value and isinstance(value, list) else ""

@@ -1,4 +1,4 @@
-"""Models of runs: with initial weights, with those of a parent, `init_from=FOLDER`, or as they were recorded."""
+"""Models of runs: with initial weights, a parent's (`init_from=FOLDER`), or recorded ones."""
 
 import logging
 from dataclasses import asdict, replace
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def build_model(cfg: Config, vocabulary: int) -> Transformer:
-    """The model with the initial weights of `cfg.seed`, the same for every scheme but for the scheme's own."""
+    """The model with the initial weights of `cfg.seed`: the same for every scheme, except its own parameters."""
     dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=cfg.model.n_layers)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
@@ -36,8 +36,8 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
 def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, Transformer, dict[str, Any]]:
     """A run's configuration, task, model with its last weights, and run.json. Raises ConfigError.
 
-    Its `progress` is that of these weights. Warns if the code has changed since. No code of other packages than
-    rope_lab, tasks and `allowed_packages` runs, whatever the folder says.
+    The `progress` of run.json is that of these weights. Warns if the code has changed since. Only code of rope_lab,
+    tasks and `allowed_packages` runs, whatever the folder says.
     """
     content = _record(folder)
     cfg = config.from_record(content["config"], allowed_packages)
@@ -54,7 +54,7 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, T
 
 
 def with_parent(cfg: Config) -> Config:
-    """`cfg` with the ids of its parent, if it has one. Raises ConfigError if it cannot begin from that run."""
+    """`cfg` with its parent's ids, if it has one. Raises ConfigError if it cannot begin from that run."""
     if not cfg.init_from:
         if cfg.train.steps == 0 and not cfg.parent:
             raise ConfigError("train.steps=0: must be at least 1; 0 evaluates the run of init_from=FOLDER")
@@ -68,7 +68,7 @@ def with_parent(cfg: Config) -> Config:
     for name in ours:
         if name.startswith("model.") and name != "model.dropout" and ours[name] != theirs.get(name):
             raise ConfigError(f"{key}: is another model; set {name}={show(theirs.get(name))}")
-    if content["seed"] != cfg.seed:  # a child is paired with those of other runs of its seed
+    if content["seed"] != cfg.seed:  # children are paired by seed
         raise ConfigError(f"{key}: is of seed {content['seed']}; set seed={content['seed']}")
     ids = {name: content[name] for name in ("run_id", "recipe_id", "position", "scheme_id")}
     steps = content["progress"]["steps"] + (content["config"].get("parent") or {"steps": 0})["steps"]
@@ -76,7 +76,7 @@ def with_parent(cfg: Config) -> Config:
 
 
 def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
-    """Load the parent's weights; of two schemes what both have. Raises ConfigError if they do not fit."""
+    """Load the parent's weights; if its scheme is another one, those that both have. Raises ConfigError."""
     path = Path(cfg.init_from).expanduser() / WEIGHTS
     try:
         with safetensors.safe_open(path, "pt") as file:

@@ -1,4 +1,4 @@
-"""One run from its settings to its end: begun or resumed, trained, evaluated, saved, recorded."""
+"""One run from beginning to end: begin or resume, train, evaluate, save, record."""
 
 import time
 from contextlib import suppress
@@ -21,27 +21,27 @@ SAVE_SECONDS = 300  # a checkpoint is written at each evaluation, and whenever t
 
 @dataclass
 class State:
-    """How far a run is."""
+    """The progress of a run."""
 
     step: int = 0  # optimizer steps taken
-    seconds: float = 0.0  # spent training and evaluating, over all the times that the run was resumed
+    seconds: float = 0.0  # of training and evaluating, over all parts of a resumed run
     losses: list[float] = field(default_factory=list)  # of the steps since train/loss was last recorded
 
     def progress(self, cfg: Config) -> dict[str, Any]:
-        """How far the run is, in each of the units in which others may have counted."""
+        """The progress in every unit that papers count in."""
         sequences, seconds = self.step * cfg.train.batch_size, round(self.seconds, 3)
         tokens = sequences * cfg.train.seq_len
         return {"steps": self.step, "sequences": sequences, "tokens": tokens, "seconds": seconds}
 
 
 def train(cfg: Config, stopping: Stop | None = None, prefix: str = "", since: str = "") -> dict[str, Any]:
-    """Train the run that `cfg` describes, or what is left of it. Returns the content of its run.json.
+    """Train the run that `cfg` describes, or resume it. Returns the content of its run.json.
 
     stopping: notes the signal that interrupts the run
-    prefix:   of its lines on the screen, among those of others
-    since:    when it was first asked for, if a queue may ask again: `fresh` deletes nothing that was begun later
+    prefix:   of its lines on the screen
+    since:    when a queue, which may start it again, first did: `fresh` deletes nothing that was begun later
 
-    Raises ConfigError, before anything is written, if `cfg` cannot be run, and RunFailed if the run cannot continue.
+    Raises ConfigError before anything is written if `cfg` cannot be run, and RunFailed if the run cannot continue.
     """
     cfg, stopping = resolve(cfg), stopping or Stop()
     identity = config.identity(cfg)
@@ -93,7 +93,7 @@ def begin(trainer: Trainer, run: RunFolder, identity: Identity) -> State:
 
 
 def train_to_end(trainer: Trainer, state: State, run: RunFolder, stopping: Stop, prefix: str) -> None:
-    """Train from `state` to the end, or to a signal, and record and show how it went. Raises what ends it otherwise."""
+    """Train from `state` to the end or to a signal; record and print the result. Raises other errors."""
     cfg = trainer.cfg
 
     def end(status: str, **content: Any) -> None:
@@ -120,7 +120,7 @@ def train_to_end(trainer: Trainer, state: State, run: RunFolder, stopping: Stop,
 
 
 def loop(trainer: Trainer, state: State, run: RunFolder, stopping: Stop, shown: Progress) -> Evaluation | None:
-    """Train from `state` to the last step, or to the one in which a signal came. Returns the last evaluation."""
+    """Train from `state` to the last step, or to the step of a signal. Returns the last evaluation."""
     cfg, began = trainer.cfg, time.monotonic() - state.seconds
     saved, evaluation = time.monotonic(), None
 
@@ -165,7 +165,7 @@ def loop(trainer: Trainer, state: State, run: RunFolder, stopping: Stop, shown: 
 
 
 def has_to_stop(stopping: Stop) -> bool:
-    """Whether a signal came to any rank, which is then noted on each."""
+    """Whether any rank got a signal; every rank then notes it."""
     number = distributed.agreed(stopping.caught)
     stopping.note(number)
     return number != 0

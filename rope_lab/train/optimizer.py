@@ -13,7 +13,7 @@ Named = list[tuple[str, nn.Parameter]]
 
 
 def adamw(named: Named, model: Transformer, t: config.Train) -> torch.optim.Optimizer:
-    """AdamW, of all parameters in one group if all decay, else of those that do and those that do not."""
+    """AdamW; parameters without weight decay, if any, are a group of their own."""
     decays, rest = list[nn.Parameter](), list[nn.Parameter]()
     for name, parameter in named:
         matrix = parameter.dim() >= 2 and (model.position.decays or not name.startswith("position."))
@@ -34,7 +34,7 @@ def muon(named: Named, model: Transformer, t: config.Train) -> "Several":
 
 
 class Several:
-    """Optimizers that share the parameters out, used as one."""
+    """Several optimizers, each with its own parameters, used as one."""
 
     def __init__(self, parts: dict[str, torch.optim.Optimizer]):
         self.parts = parts

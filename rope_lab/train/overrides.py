@@ -1,4 +1,4 @@
-"""The words of a command line, parsed once, and what a mistyped one may have been meant for."""
+"""The overrides of a command line, parsed once, and hints for mistyped ones."""
 
 import os
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ def _values(override: Override) -> list[str]:
 def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The overrides of one run as Hydra takes them, and the files of schemes and tasks among them. Raises ConfigError.
 
-    Settings may be ones that no yaml names: whether there are such, the types of settings and classes say.
+    A setting need not be in a yaml: the types of settings and classes decide whether it exists.
     """
     composed, files = [], []
     for override in parse(words):
@@ -96,7 +96,7 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def is_hydra(word: str) -> bool:
-    """Whether an override is of Hydra's own settings."""
+    """Whether an override is one of Hydra's own settings."""
     return word.lstrip("+~").startswith(("hydra.", "hydra/"))
 
 
@@ -106,7 +106,7 @@ def _setting(key: str) -> str | None:
 
 
 def meant(key: str) -> str:
-    """A hint at the settings that `key` may have been meant for, by their names or by their meaning."""
+    """A hint at the settings that a mistyped `key` may mean, by their names or explanations."""
     if within := [name for name in SETTINGS if name.startswith(f"{key}.")]:
         return f"{key} is a group of settings: {', '.join(within)}"
     name, words = _setting(key.replace("/", ".")), key.rpartition(".")[2].replace("_", " ")

@@ -1,4 +1,4 @@
-"""Where a run comes from: code, command, versions, hardware. What it takes to repeat the run, and nothing private."""
+"""The origin of a run: code, command, versions, hardware; enough to repeat it, and nothing private."""
 
 import functools
 import hashlib
@@ -27,9 +27,9 @@ PACKAGES = ("numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run
 
 
 def provenance(cfg: Config, device: torch.device, before: dict[str, Any] | None) -> dict[str, Any]:
-    """Code, command, versions and hardware of a run on `device`; `before`, those of its beginning.
+    """Code, command, versions and hardware of a run on `device`; before: those of its earlier parts.
 
-    A resumed run has one of these for each time that it was begun: `earlier` holds all but the last.
+    A resumed run has one for each part: `earlier` holds all but the last.
     """
     n = cfg.train.processes
     started = ["torchrun", "--nproc-per-node", str(n)] if n > 1 else ["python"]
@@ -53,7 +53,7 @@ def now() -> str:
 
 
 def code(cfg: Config) -> dict[str, Any]:
-    """The numerics of our code, and under `plugin` a digest of the files of a task or scheme of the user's own."""
+    """Our code's numerics and, as `plugin`, a digest of the files of a user's own task or scheme."""
     own = {}
     for group in instantiate.SWAPPED:
         if modules := instantiate.own_modules(getattr(cfg, group)):
@@ -63,7 +63,7 @@ def code(cfg: Config) -> dict[str, Any]:
 
 
 def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:
-    """Differences of a record's provenance from today's `code`: `numerics 2 (now 3)`; empty without one."""
+    """The differences of a record's provenance from today's `code`: `numerics 2 (now 3)`; empty without any."""
     before, today = (
         {"numerics": each.get("numerics")} | {f"code of the {k}": v for k, v in each.get("plugin", {}).items()}
         for each in (provenance, now)
@@ -100,7 +100,7 @@ def _imports(source: bytes) -> set[str]:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """The hardware and its settings: on others numbers may differ in their last digits."""
+    """The hardware and its settings; the last digits of numbers depend on them."""
     backends = torch.backends
     return {
         "device": device.type,
@@ -125,7 +125,7 @@ def typed(cfg: Config) -> list[str]:
 
 @functools.cache  # of the code that runs, whatever is committed since
 def git_state() -> dict[str, Any]:
-    """The commit of the checkout, and whether files differ from it; None where git is unavailable."""
+    """The commit of the checkout, and whether files differ from it; None if git is unavailable."""
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True).stdout

@@ -31,7 +31,7 @@ METRICS, WEIGHTS, CODER = "metrics.jsonl", "weights.safetensors", "coder.txt"
 PROBES = ("probes.json", "probes.md", "probes.svg")
 OURS = ("run.json", METRICS, WEIGHTS, CODER, *PROBES)  # in a run's folder, beside checkpoints
 FORMAT = 4  # of checkpoints
-BEAT, PATIENCE = 10.0, 60.0  # seconds between two signs of life of a run, and without one until others take over
+BEAT, PATIENCE = 10.0, 60.0  # seconds between two signs of life of a run; seconds without one until others take over
 
 
 def out_folder(cfg: config.Config) -> Path:
@@ -79,7 +79,7 @@ class RunFolder:
                 self.lock.release()
 
     def clear(self) -> None:
-        """Delete everything recorded so far, run.json first; files of others stay. Raises OSError."""
+        """Delete all records of the run, run.json first; other files stay. Raises OSError."""
         if not self.lock:
             return
         first, *others = (self.folder / name for name in OURS)
@@ -105,7 +105,7 @@ class RunFolder:
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a metric record: a line of metrics.jsonl, and a step of W&B."""
-        if self.lock:  # what a full disk cuts off, the next checkpoint replaces
+        if self.lock:  # on a full disk a line may be lost until the next checkpoint
             with open(self.folder / METRICS, "ab") as file:
                 file.write(_line(record))
         self.metrics.append(record)
@@ -113,7 +113,7 @@ class RunFolder:
         self.wandb.log(record)
 
     def save(self, step: int, **state: Any) -> None:
-        """Write the checkpoint of `step`. Raises OSError; those before it then stay."""
+        """Write the checkpoint of `step`. Raises OSError; earlier checkpoints then stay."""
         lines = self._lines()
         self._write(METRICS, lines)  # synced before a checkpoint that needs it
         about = {"format": FORMAT, "step": step, "metrics": {"size": len(lines), "digest": digest(lines)}}

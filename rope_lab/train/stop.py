@@ -1,4 +1,4 @@
-"""How a run stops early: at a signal, or by a failure that is said in one line."""
+"""Early ends of a run: signals, and failures reported in one line."""
 
 import signal
 import threading
@@ -14,15 +14,15 @@ OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", 
 
 
 def ignore() -> None:
-    """Let no signal change the exit status of a process that is about to end."""
+    """Ignore signals, so that none changes the exit status of a process that is ending."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 class Stop:
-    """Within it SIGNALS do not end the process: the first one is noted in `caught`. No-op outside the main thread.
+    """A context in which SIGNALS do not end the process: the first is noted in `caught`. No-op outside the main thread.
 
-    It may be entered again within itself.
+    It can be nested in itself.
     """
 
     def __init__(self) -> None:
@@ -46,17 +46,17 @@ class Stop:
 
 
 class RunFailed(Exception):
-    """A run cannot continue; the message, one line, says what is wrong and what to do."""
+    """The run cannot continue; the message, one line, says what is wrong and what to do."""
 
 
 def same_command(fresh: bool) -> str:
-    """The command to repeat; not with `fresh=true`, which would delete what there is."""
+    """The command to repeat: without `fresh=true`, which would delete the records."""
     return "the same command" + " without fresh=true" * fresh
 
 
 @contextmanager
 def in_one_line(cfg: Config, folder: Path) -> Iterator[None]:
-    """Raises RunFailed if memory runs out within it, or files cannot be written or read."""
+    """A context that raises RunFailed if memory runs out, or files cannot be written or read."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""W&B beside a run's folder: it gets a copy of what the files hold, and a failure there is a warning."""
+"""The W&B run beside a run folder: a copy of the records; its failures are warnings."""
 
 import logging
 import os
@@ -41,7 +41,7 @@ class WandbRun:
             self._call(end)
 
     def _call(self, action: Callable[[], Any]) -> Any:
-        """The result of `action`; at an error or after PATIENCE None, with a warning, and W&B is left out."""
+        """The result of `action`; after an error or PATIENCE None and a warning, and W&B is not used any more."""
         done: Future = Future()
 
         def work() -> None:
@@ -60,9 +60,9 @@ class WandbRun:
 
 
 def _begin(settings: config.Wandb, mode: str, folder: Path, content: dict[str, Any]) -> Any:
-    """The W&B run, grouped so that the seeds of one scheme can be averaged and the schemes of one task overlaid.
+    """Begin the W&B run; groups let W&B average the seeds of a scheme and overlay the schemes of a task.
 
-    What W&B's files hold of the run from before is replaced, since all its records are logged again.
+    Earlier W&B files of the run are removed, since all its records are logged again.
     """
     task, position = content["task"], content["position"]
     home = Path(os.environ.get("WANDB_DIR") or folder.parent)

@@ -33,8 +33,8 @@ class Trainer:
     problems: list[Problem]  # held out, graded: the first eval.problems of them, at the end all
     longer: data.Longer  # held out, of eval.lengths, graded at the end
     model: Transformer
-    batches: Callable[[int], data.Batch]  # batch k of the run, pinned where that serves the device
-    forward: Callable[[Tensor], Tensor]  # the model, compiled if that is asked for: what training calls
+    batches: Callable[[int], data.Batch]  # batch k of the run, pinned if the device copies from pinned memory
+    forward: Callable[[Tensor], Tensor]  # the model that training calls, compiled or not
     optimizer: torch.optim.Optimizer | optimizer.Several
 
     def states(self) -> dict[str, Any]:
@@ -43,10 +43,9 @@ class Trainer:
 
 
 def resolve(cfg: Config) -> Config:
-    """`cfg` with the device, and the precision in which it computes fastest, in the place of `auto`.
+    """`cfg` with `auto` replaced by the device and the precision in which that computes fastest.
 
-    Its task is as a record holds it, and it has the ids of its parent. Raises ConfigError for what is not there, or
-    excludes each other.
+    Its task is as a record holds it; it has its parent's ids. Raises ConfigError for missing or contradictory settings.
     """
     cfg = with_parent(cfg)
     t, device = cfg.train, cfg.device
@@ -72,7 +71,7 @@ def resolve(cfg: Config) -> Config:
 
 
 def computes_bfloat16(device: str) -> bool:
-    """Whether the device multiplies matrices of bfloat16, rather than converting them to others first."""
+    """Whether the device multiplies bfloat16 matrices in hardware."""
     if device == "cpu":
         return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -85,7 +84,7 @@ def build(cfg: Config) -> Trainer:
         torch.set_num_threads(cfg.threads)
     task = config.build_task(cfg)
     text, problems, longer = _held_out(cfg, task, device)
-    keep_freed_memory()  # not before: making the tokens of a large corpus frees much that no step needs
+    keep_freed_memory()  # not earlier: making the tokens of a large corpus frees memory that no step needs
     model = build_model(cfg, len(task.alphabet))
     if cfg.init_from:
         load_parent(cfg, model, task)
@@ -97,7 +96,7 @@ def build(cfg: Config) -> Trainer:
     def batch(k: int) -> data.Batch:
         return data.training_batch(task, cfg.seed, k, t.batch_size, t.seq_len).pinned(device)
 
-    batches = batch if device.type == "cpu" else ahead(batch)  # a CPU has nothing to do meanwhile
+    batches = batch if device.type == "cpu" else ahead(batch)  # a CPU would only wait for the thread
     return Trainer(cfg, device, task, text, problems, longer, model, batches, forward, optimizer.make(model, t))
 
 
@@ -115,9 +114,9 @@ def _held_out(cfg: Config, task: Task, device: torch.device) -> tuple[data.HeldO
 
 
 def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
-    """Optimizer step number `step`; the batch's loss, its gradient's norm before clipping, and the learning rate.
+    """Take optimizer step number `step`; returns the batch's loss, its gradient's norm (unclipped), the learning rate.
 
-    Raises Diverged, with the weights as they were, where the loss, a gradient or a weight is not finite.
+    Raises Diverged, the weights unchanged, if the loss, a gradient or a weight is not finite.
     """
     model, t = trainer.model, trainer.cfg.train
     k = step + (trainer.cfg.parent or {"steps": 0})["steps"]  # a parent has seen the batches before
@@ -144,9 +143,9 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
 
 
 def _backward(trainer: Trainer, batch: data.Batch, k: int, part: int) -> Tensor:
-    """Adds the gradient of one part of a step's batch to that of the parts before it; its summand of the loss.
+    """Add the gradient of one part of a step's batch to the earlier parts'; returns the part's share of the loss.
 
-    The loss is the mean over the whole batch's counted tokens. Each part has a dropout mask of its own, on any rank.
+    The loss is the mean over the whole batch's counted tokens. Each part has its own dropout mask, on any rank.
     """
     parts = distributed.size() * trainer.cfg.train.accumulate
     inputs_BT, targets_BT = batch.inputs_BT.chunk(parts)[part], batch.targets_BT.chunk(parts)[part]
@@ -164,7 +163,7 @@ def _backward(trainer: Trainer, batch: data.Batch, k: int, part: int) -> Tensor:
 
 
 def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
-    """How good the model is now, or, `at_end`, has become. Raises Diverged where its loss or a weight is not finite."""
+    """Evaluate the model; at_end: as after the last step. Raises Diverged if its loss or a weight is not finite."""
     cfg, model = trainer.cfg, trainer.model
     with as_evaluated(model, cfg):
         problems = trainer.problems if at_end else trainer.problems[: cfg.eval.problems]
