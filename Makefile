@@ -1,4 +1,4 @@
-# Every path here is relative: make runs in this folder, from any other as make -C path/to/checkout train
+# Every path here is relative to this folder; from another: make -C path/to/checkout train
 ifneq ($(lastword $(MAKEFILE_LIST)) $(wildcard rope_lab/__init__.py),Makefile rope_lab/__init__.py)
 $(error this Makefile runs in its own folder; run: make -C path/to/checkout)
 endif
@@ -7,8 +7,8 @@ export PYTHON ?= python3
 READY := .venv/.ready
 RUN := .venv/bin/python -m
 
-# `make train seed=1`, as the program says it, is ARGS=seed=1: every variable that was typed but these two. make
-# escapes spaces, backslashes and $ in MAKEOVERRIDES; a word of it may hold none, so ␠ stands for a space on the way.
+# `make train seed=1` means ARGS=seed=1: all typed variables except ARGS and PYTHON are settings. MAKEOVERRIDES holds
+# them with spaces, backslashes and $ escaped; ␠ stands for a space, since a space would end a word.
 SPACE := $() $()
 WORDS = $(subst $$$$,$$,$(subst \\,\,$(subst \$(SPACE),␠,$(MAKEOVERRIDES))))
 SETTINGS = $(filter-out ARGS=% PYTHON=%,$(subst ','\'',$(WORDS)))
@@ -64,13 +64,13 @@ test-quick: $(READY) ## run the tests of schemes, attention, model and data (hal
 torture: $(READY) ## run the tests that take minutes: runs killed at random, 100,000 problems a recipe, fuzz in full
 	FUZZ=1 $(RUN) pytest -m 'torture or fuzz' -v
 
-browser-test: $(READY) ## open the report in Chromium and click through it; says what it lacks
+browser-test: $(READY) ## open the report in Chromium and click through it; names missing programs
 	.venv/bin/python tests/test_browser.py && $(RUN) pytest -m browser -v
 
 ray: $(READY) ## add the launcher for Ray: hydra/launcher=ray
 	$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 
-cluster-test: $(READY) ## run tables on a Ray and a Slurm of two nodes that it starts here; says what it lacks
+cluster-test: $(READY) ## run tables on a Ray and a Slurm of two nodes that it starts here; names missing programs
 	OMP_NUM_THREADS=1 $(RUN) pytest -m cluster -v -rs
 
 lint: $(READY) ## check style, formatting and types

@@ -103,12 +103,12 @@ def shapes(scheme: PositionScheme, dims: Dims) -> None:
     embedded = scheme.embed(x_BTD, at_queries)
     read = layer.read(x_BTD, at_queries, 0, None)
     demand(embedded.shape == x_BTD.shape, f"embed returns {[*embedded.shape]}, must be {[*x_BTD.shape]}")
-    demand(isinstance(read, tuple) and len(read) == 2, "read returns other than two: `at`, and scores or None")
+    demand(isinstance(read, tuple) and len(read) == 2, "read must return two: `at`, and scores or None")
     at, scores = read
     for hook, added, most in (("bias", bias, [H, T, T]), ("read", scores, [2, H, T, T])):
         shape = most if added is None else [*added.shape]
         fits = len(shape) == len(most) and all(n in (1, m) for n, m in zip(shape, most, strict=True))
-        demand(fits, f"{hook} returns {shape}, must be {most}, or 1 in the place of a number")
+        demand(fits, f"{hook} returns {shape}, must be {most}, each number or 1")
     heads = layer.heads(qkv_BT3HK, at)
     if isinstance(heads, Tensor) and scheme.projects_values:
         right = heads.shape == qkv_BT3HK.shape
@@ -174,7 +174,7 @@ def gradients(model: Transformer) -> None:
     scheme = model.position
     for name, value in vars(scheme).items():
         loose = isinstance(value, Tensor) and value.requires_grad
-        demand(not loose, f"self.{name} is a tensor and no nn.Parameter: it is neither trained nor saved")
+        demand(not loose, f"self.{name} is a tensor but not an nn.Parameter: it is neither trained nor saved")
     model(TOKENS).square().sum().backward()
     for name, parameter in scheme.named_parameters():
         demand(parameter.grad is not None, f"the parameter {name} gets no gradient")
@@ -188,7 +188,7 @@ def length(model: Transformer, T: int) -> str | None:
         model.position.draw(0, T)
         demand(model(torch.arange(T)[None] % VOCABULARY).isfinite().all(), f"the logits of {T} tokens are not finite")
     except ValueError as error:
-        return f"serves no {T} tokens: {error}"
+        return f"does not serve {T} tokens: {error}"
     return None
 
 
@@ -218,7 +218,7 @@ def reproducible(first: Task, second: Task, T: int) -> None:
     for k in (3, 0, 2):
         np.random.seed(k)  # noqa: NPY002  no task may use these
         again = data.training_batch(second, 0, k, 4, T).inputs_BT
-        demand(again.equal(texts[k]), f"batch {k} is another text another time: all random numbers must come from rng")
+        demand(again.equal(texts[k]), f"batch {k} differs when drawn again: all random numbers must come from rng")
 
 
 def problems(task: Task, seq_len: int) -> str | None:
@@ -226,7 +226,7 @@ def problems(task: Task, seq_len: int) -> str | None:
     held_out = data.evaluation_problems(task, PROBLEMS)
     demand(max(p.length for p in held_out) <= task.max_length <= seq_len, f"a problem exceeds {task.max_length=}")
     if not task.grades:
-        return "grades nothing: its problems are only written on"
+        return "grades nothing: its problems are only continued"
     prompts, first = ([problem.prompt for problem in some] for some in (held_out, data.evaluation_problems(task, 8)))
     demand(len({*prompts}) == len(prompts), "two problems have one prompt")
     demand(prompts[:8] == first, "a longer list of problems must begin as a shorter one")

@@ -1,4 +1,4 @@
-"""What the tests of results share: run folders and runs made for the purpose, and what is shown of them."""
+"""Builders of synthetic run folders and runs for the tests of results, and readers of the printed tables."""
 
 import json
 import re
@@ -20,15 +20,14 @@ ROPE, ROPER = [0.50, 0.60, 0.55, 0.40], [0.80, 0.97, 0.75, 0.75]
 
 
 def shipped(scheme: str) -> dict[str, Any]:
-    """The settings of conf/position/, or some where there are none."""
+    """The settings of a scheme in conf/position/, or made-up ones if it is not there."""
     return nested(settings.shipped(f"position/{scheme}")) or {"_target_": "Mine", "q": 1}
 
 
 def make_run(out: Path, scheme: str, seed: int, last: float, **changes: Any) -> Path:
     """A run folder of substring_by_index that ends with accuracy `last`.
 
-    `recipe` makes it a run of another recipe. Its ids are those of its settings; `name` is put in their place into the
-    folder's name.
+    `recipe` makes it a run of another recipe. Its ids follow from its settings; the folder's name has `name` instead.
     """
     recipe, name = changes.pop("recipe", None), changes.pop("name", f"{scheme}-{seed}")
     settings = {
@@ -74,7 +73,7 @@ def make_run(out: Path, scheme: str, seed: int, last: float, **changes: Any) -> 
 
 
 def make_pairs(out: Path, rope: list[float], roper: list[float], **changes: Any) -> Path:
-    """`out`, with a run of RoPE and one of RoPER for each seed."""
+    """Fill `out` with a run of RoPE and one of RoPER for each seed; returns `out`."""
     for seed, pair in enumerate(zip(rope, roper, strict=True)):
         for scheme, last in zip(("rope", "roper"), pair, strict=True):
             make_run(out, scheme, seed, last, **changes)
@@ -82,7 +81,7 @@ def make_pairs(out: Path, rope: list[float], roper: list[float], **changes: Any)
 
 
 def make_probes(folder: Path, layers: int, heads: int) -> dict[str, Any]:
-    """Probes of a run in its folder, as of `rope-lab probe`; returns their attention."""
+    """Write probes into a run folder, as `rope-lab probe` does; returns their attention."""
     maps = [[[[1.0, 0.0], [0.5, 0.5]]] * heads] * layers
     attention = {"by_distance": [[[0.75, 0.25]] * heads] * layers, "maps": maps, "every": 1}
     about = {"task": "substring_by_index", "scale": "quick", "position": "rope", "seed": 0, "attention": attention}
@@ -92,7 +91,7 @@ def make_probes(folder: Path, layers: int, heads: int) -> dict[str, Any]:
 
 
 def make_row(scheme: str, seed: int, curve: list[float], metric: str = "eval/accuracy", **changes: Any) -> Run:
-    """A run that was evaluated at steps 0, 100, 200, … Its ids are those of its task and of the settings given."""
+    """A run evaluated at steps 0, 100, 200, …; its ids follow from its task and the given settings."""
     given = changes.pop("settings", {})
     name = re.sub(r"\W", "_", "_".join(map(str, [changes.get("task", ""), *given.values()])))[:40]
     sizes = {"train.steps": 500, "train.batch_size": 1, "train.seq_len": 10, "eval.problems": 8}
@@ -126,18 +125,18 @@ def make_row(scheme: str, seed: int, curve: list[float], metric: str = "eval/acc
 
 
 def make_rows(ends: dict[str, list[float]], **changes: Any) -> list[Run]:
-    """A run for each scheme and seed, with this end of its curve."""
+    """A run for each scheme and seed; ends: the last value of each curve."""
     return [make_row(s, seed, [end] * 2, **changes) for s, each in ends.items() for seed, end in enumerate(each)]
 
 
 def shown(capsys, *folders: Path) -> str:
-    """What the command prints, without bold type and the spaces that align tables; nothing is written."""
+    """Output of `rope-lab results --print`, without bold type and the spaces that align tables."""
     results.main([*map(str, folders), "--print"])
     return re.sub(" +", " ", capsys.readouterr().out.replace("**", ""))
 
 
 def table_rows(text: str) -> list[dict[str, str]]:
-    """The rows of every table, by the heads of their columns."""
+    """The rows of every table, keyed by column head."""
     rows, head = [], None
     for line in text.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] if line.startswith("|") else None
@@ -148,5 +147,5 @@ def table_rows(text: str) -> list[dict[str, str]]:
 
 
 def row(text: str, first: str) -> dict[str, str]:
-    """The first row whose first cell is this: of a task that is its verdict, of a scheme its means."""
+    """The first row with this first cell: the verdict of a task, or the means of a scheme."""
     return next(each for each in table_rows(text) if next(iter(each.values())) == first)

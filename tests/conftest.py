@@ -1,6 +1,6 @@
-"""What the tests share: the names of conf/, the settings of a run that trains in a moment, and its folder.
+"""Shared fixtures: the names in conf/, the settings of a run that trains in a moment, and run folders.
 
-Nothing here imports torch before a test asks for it: that takes 3 seconds of a core, and trained.py does it.
+Torch takes 3 seconds of a core to import: only fixtures that need it import it, through trained.py.
 """
 
 import atexit
@@ -20,7 +20,7 @@ CONF = ROOT / "conf"
 SCHEMES = sorted(path.stem for path in (CONF / "position").glob("*.yaml"))
 TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
 RECIPES = sorted((path.parent.name, path.stem) for path in (CONF / "recipe").glob("*/*.yaml"))
-GENERATED = [recipe for recipe in RECIPES if recipe[0] != "text"]  # tasks that write their own text, and grade it
+GENERATED = [recipe for recipe in RECIPES if recipe[0] != "text"]  # tasks that generate their own text and grade it
 
 TINY = [
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=2"),
@@ -31,23 +31,23 @@ TINY = [
 
 
 def fuzz(examples: int) -> int:
-    """How many random examples a test marked `fuzz` tries: a tenth of those that it tries under `make torture`."""
+    """The number of random examples of a fuzz test: all `examples` under `make torture`, otherwise a tenth."""
     return examples if "FUZZ" in os.environ else examples // 10
 
 
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="rope_lab-tests-")  # nothing is written into the user's own
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="rope_lab-tests-")  # not the user's own cache
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 @pytest.fixture
 def tiny(tmp_path):
-    """Overrides of a run that takes a moment and records in a folder of its own."""
+    """Overrides of a run that takes a moment, with its own output folder."""
     return [*TINY, f"out={tmp_path / 'runs'}"]
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Path:
-    """The folder of a finished run of TINY; not to be changed."""
+    """The folder of a finished run of TINY; tests must not change it."""
     from trained import run
 
     out = tmp_path_factory.mktemp("finished")
@@ -57,7 +57,7 @@ def finished(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def folder(finished, tmp_path) -> Path:
-    """A copy of it under the same name, in the folder `runs`."""
+    """A copy of `finished` under the same name, in the folder `runs`."""
     return shutil.copytree(finished, tmp_path / "runs" / finished.name)
 
 
@@ -69,7 +69,7 @@ def only_folder(out: Path) -> Path:
 
 @pytest.fixture
 def out(tmp_path) -> Path:
-    """A folder of four runs of RoPE and four of RoPER, of records made for the purpose."""
+    """A folder of four runs of RoPE and four of RoPER, with synthetic records."""
     from builders import ROPE, ROPER, make_pairs
 
     return make_pairs(tmp_path, ROPE, ROPER)
@@ -77,7 +77,7 @@ def out(tmp_path) -> Path:
 
 @pytest.fixture
 def write(tmp_path, monkeypatch) -> Iterator[Callable[[str, str], Path]]:
-    """Writes files of the user's into the working directory, and forgets their modules afterwards."""
+    """Write a user's files into the working directory; their modules are unloaded afterwards."""
     monkeypatch.chdir(tmp_path)
 
     def write(name: str, source: str) -> Path:
@@ -97,13 +97,13 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def one_line(said: str) -> str:
-    """A pattern of messages that say this, in one line."""
+    """A pattern for a one-line message that contains this text."""
     return rf"\A.*{re.escape(said)}.*\Z"
 
 
 @pytest.fixture(autouse=True, scope="session")
 def counted_hangup() -> Iterator[None]:
-    """Under nohup SIGHUP is ignored, and runs then ignore it too."""
+    """Restore the default of SIGHUP: under nohup it is ignored, and runs then ignore it too."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -111,7 +111,7 @@ def counted_hangup() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def unsynced() -> Iterator[None]:
-    """No test cuts the machine's power, and a disk takes its time: what is written here is not waited for."""
+    """Replace fsync by a no-op: it is slow, and no test cuts the machine's power."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield

@@ -1,7 +1,7 @@
 """Parsers of problems, written from the definitions of the tasks; they share no code with the generators.
 
-Each takes a whole problem and returns the key of its split, its answer positions (1, 2, … along each answer and 0
-elsewhere), its attributes, and its length in the task's own unit (of addition, of both numbers).
+Each takes a whole problem and returns its split key, answer positions (1, 2, … along each answer, 0 elsewhere),
+attributes, and length in the task's own unit (for addition, the lengths of both numbers).
 """
 
 import functools
@@ -30,7 +30,7 @@ class Parsed(NamedTuple):
 
 
 def after(problem: str, begin: int) -> list[int]:
-    """Answer positions of a problem whose one answer begins there and reaches its end."""
+    """Answer positions of a problem with one answer, from `begin` to its end."""
     return [0] * begin + list(range(1, len(problem) - begin + 1))
 
 
@@ -85,7 +85,7 @@ def parse_indirect(task: IndirectIndexing, problem: str) -> Parsed:
 
 
 def parse_recall(task: AssociativeRecall, problem: str) -> Parsed:
-    """Of a task in which all problems have as many pairs."""
+    """For tasks in which all problems have the same number of pairs."""
     pairs = {problem[2 * i]: problem[2 * i + 1] for i in range(task.pairs)}
     half = task.alphabet[task.vocabulary // 2]
     assert max(pairs) < half <= min(pairs.values())
@@ -101,7 +101,7 @@ def parse_recall(task: AssociativeRecall, problem: str) -> Parsed:
 
 
 def parse_flip_flop(task: FlipFlop, problem: str) -> Parsed:
-    """But for the attribute `ignored`, which is a probability."""
+    """Without the attribute `ignored`, which is a probability."""
     instructions, bits, positions = problem[::2], problem[1::2], []
     assert set(instructions) <= set("wir")
     assert set(bits) <= set("01")
@@ -116,7 +116,7 @@ def parse_flip_flop(task: FlipFlop, problem: str) -> Parsed:
 
 
 def is_even(permutation: tuple[int, ...]) -> bool:
-    """By its inversions."""
+    """Whether the number of inversions is even."""
     return sum(before > after for before, after in combinations(permutation, 2)) % 2 == 0
 
 
@@ -130,7 +130,7 @@ def parse_state(task: StateTracking, problem: str) -> Parsed:
     match = re.fullmatch(r"\?(\w+)=(\w)#", problem)
     assert match, problem
     every = elements(task.group)
-    places = list(every[0])  # where each thing is by now
+    places = list(every[0])  # the current place of each thing
     for letter in match[1]:
         moved = every[(ascii_letters + "01234567").index(letter)]
         places = [moved[place] for place in places]
@@ -172,21 +172,21 @@ PARSERS = {
 
 
 def parse(task: PackedTask, problem: str) -> Parsed:
-    """Of a problem of a packed task that is written to its end."""
+    """Parse a complete problem of a packed task, and check its length."""
     parsed = PARSERS[type(task)](task, problem)
     assert parsed.sizes <= set(range(task.lengths[0], task.lengths[1] + 1)) or isinstance(task, AssociativeRecall)
     return parsed
 
 
 def problems_of(task: PackedTask, row: str) -> list[str]:
-    """The whole problems of a packed row, without the one that its end cuts."""
+    """The complete problems of a packed row, without one cut by its end."""
     if task.stop:
         return [part + task.stop for part in row.split(task.stop)[:-1]]
     return [row[end - task.max_length : end] for end in range(task.max_length, len(row) + 1, task.max_length)]
 
 
 def parse_prefix(row: str, task: SubstringByPrefix) -> list[int]:
-    """Positions 1, 2, … of the copied letters after each copy's first, 0 elsewhere; the row's end may cut a part."""
+    """Answer positions 1, 2, … after the first letter of each copy, 0 elsewhere; the row may end within a part."""
     parts = row.split(">")
     positions, letters = [0] * len(parts[0]), parts[0]
     gaps = [len(parts[0]) - task.first_length]

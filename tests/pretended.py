@@ -1,9 +1,9 @@
-"""A device that is none: the tensors of `pretended:0` stand apart from the CPU's, as a GPU's do, and compute.
+"""A simulated device: tensors on `pretended:0` are separate from the CPU's, as on a GPU; the CPU computes them.
 
-They have the CPU's numbers. An operator that meets tensors of both raises RuntimeError, as CUDA's do, and operators
-that would keep a GPU waiting are noted. It computes in float32: autocast needs a GPU.
+An operator on tensors of both raises RuntimeError, as on CUDA, and operators that would wait for a GPU are recorded.
+It computes in float32: autocast needs a GPU.
 
-Importing this registers the device with torch for the rest of the process, before the first backward pass.
+Import this module before the first backward pass: it registers the device with torch for the rest of the process.
 """
 
 import contextlib
@@ -25,18 +25,18 @@ from rope_lab.train.config import Config
 NAME = "pretended"
 NOT_HERE = "same device"
 aten = torch.ops.aten
-WAITS = {  # operators whose result's shape, or a number for Python, needs what the device has computed
+WAITS = {  # operators that wait for computed values: for the shape of a result or a Python number
     *(aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default, aten.equal.default),
     *(aten._unique2.default, aten.unique_dim.default, aten.bincount.default, aten.repeat_interleave.Tensor),
 }
-PHYSICAL = {  # at this depth torch no longer knows a tensor that is only marked as conjugate or negative
+PHYSICAL = {  # at this depth torch no longer supports tensors that are only marked as conjugate or negative
     aten._conj.default: aten.conj_physical.default,
     aten._neg_view.default: aten.neg.default,
 }
 
 
 class Pretended(Tensor):
-    """A tensor of the device; `inner`, on the CPU, has its numbers."""
+    """A tensor on the device; `inner` holds its numbers on the CPU."""
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> "Pretended":
@@ -58,7 +58,7 @@ class Pretended(Tensor):
 
 
 class Mode(TorchDispatchMode):
-    """Makes tensors on the device where that is asked for; `seen`: what it waited for."""
+    """Create tensors on the device if requested; `seen`: the operators and copies that wait for it."""
 
     def __init__(self):
         super().__init__()
@@ -69,7 +69,7 @@ class Mode(TorchDispatchMode):
 
 
 def compute(operator: Callable, args: tuple, kwargs: dict[str, Any], seen: list[str]) -> Any:
-    """What the operator gives, there or on the CPU. Raises RuntimeError if it meets tensors of both."""
+    """The result of an operator, on the device or the CPU. Raises RuntimeError for tensors of both."""
     tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
     there = [isinstance(x, Pretended) for x in tensors]
     asked = kwargs.get("device")
@@ -98,7 +98,7 @@ def compute(operator: Callable, args: tuple, kwargs: dict[str, Any], seen: list[
 
 @contextlib.contextmanager
 def pretending() -> Iterator[list[str]]:
-    """Within it the device exists; yields what it waited for."""
+    """A context in which the device exists; yields the list of waits."""
 
     def tensor(*args: Any, device: Any = "cpu", **kwargs: Any) -> Tensor:
         return on_cpu(*args, **kwargs).to(device)
@@ -107,13 +107,13 @@ def pretending() -> Iterator[list[str]]:
     with pytest.MonkeyPatch.context() as patch, Mode() as mode:
         patch.setattr(BACKEND, "count", 1)
         patch.setattr(Tensor, "pin_memory", lambda x: x)
-        patch.setattr(torch, "tensor", tensor)  # torch's own makes it without asking what is dispatched in Python
-        patch.setattr(torch, "inference_mode", torch.no_grad)  # within it torch views no tensor of a Python device
+        patch.setattr(torch, "tensor", tensor)  # torch's own bypasses dispatch in Python
+        patch.setattr(torch, "inference_mode", torch.no_grad)  # in it torch cannot view tensors of a Python device
         yield mode.seen
 
 
 def resolved(cfg: Config) -> Config:
-    """`trainer.resolve`, which then names this device."""
+    """`trainer.resolve`, with this device."""
     cfg = trainer.resolve(cfg)
     object.__setattr__(cfg, "device", NAME)
     return cfg

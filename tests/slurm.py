@@ -1,4 +1,4 @@
-"""A Slurm of two nodes on this machine alone, from Debian's slurm-wlm and munge; it writes to one folder."""
+"""A two-node Slurm cluster on this machine, from Debian's slurm-wlm and munge; it writes to one folder."""
 
 import getpass
 import os
@@ -61,9 +61,9 @@ def free_ports(count: int) -> list[int]:
 
 @contextmanager
 def running(folder: Path) -> Iterator[dict[str, str]]:
-    """Within it there is a Slurm whose files are in `folder`, a new one; yields the environment that finds it."""
+    """A context with a running cluster, its files in the new folder `folder`; yields the environment to use it."""
     (folder / "state").mkdir(parents=True)
-    folder.chmod(0o755)  # munge's socket is of no use where others could take it away
+    folder.chmod(0o755)  # munge rejects a socket in a folder that others can write to
     names = dict(zip(("controller", *NODES), free_ports(3), strict=True))
     names |= {"folder": folder, "host": socket.gethostname().partition(".")[0], "user": getpass.getuser()}
     (folder / "slurm.conf").write_text(CONF.format(**names))
@@ -109,7 +109,7 @@ def _lines(command: list[str], environment: dict[str, str]) -> list[list[str]]:
 
 
 def states(environment: dict[str, str]) -> dict[str, str]:
-    """Each node's state, `idle` for example."""
+    """The state of each node, such as `idle`."""
     return dict(_lines(["sinfo", "--noheader", "--Node", "--format=%N %T"], environment))
 
 
@@ -118,5 +118,5 @@ def control(environment: dict[str, str], *arguments: str) -> None:
 
 
 def queue(environment: dict[str, str]) -> list[list[str]]:
-    """Of each job that has not ended, its id, state and node."""
+    """Id, state and node of each job that has not ended."""
     return _lines(["squeue", "--noheader", "--array", "--format=%i %T %N"], environment)

@@ -1,4 +1,4 @@
-"""Attention as an explicit sum, in float64: what schemes are held against, sharing no code with them."""
+"""Reference attention as an explicit sum in float64; it shares no code with the schemes."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,7 @@ B, T, H, K = 2, 7, 3, 8
 D, LAYER = H * K, 1
 DIMS = Dims(d_model=D, n_heads=H, max_len=64, n_layers=2)
 POS = [0, 1, 2, 5, 100, 4096, 100_000]
-Score = Callable[[int, int, int, int, Tensor, Tensor], Tensor | float]  # of row, head, n, i, query and key [K]
+Score = Callable[[int, int, int, int, Tensor, Tensor], Tensor | float]  # (batch row, head, n, i, query [K], key [K])
 
 
 def numbers(*shape: int, seed: int = 1) -> Tensor:
@@ -25,7 +25,7 @@ X, QKV = numbers(B, T, D, seed=8), numbers(B, T, 3, H, K, seed=9)
 
 
 def as_trained(scheme: PositionScheme) -> PositionScheme:
-    """With parameters that training may have led to."""
+    """The scheme with random parameters, as after training."""
     with torch.no_grad():
         for number, parameter in enumerate(scheme.parameters()):
             parameter.copy_(numbers(*parameter.shape, seed=number))
@@ -37,7 +37,7 @@ def learned(name: str, *settings: str) -> PositionScheme:
 
 
 def make_model(name: str | PositionScheme, *settings: str, layers: int = 2, dims: Dims = DIMS, **more) -> Transformer:
-    """A float64 model with random weights, always the same ones; `more` are other arguments of Transformer."""
+    """A float64 model with fixed random weights; more: other arguments of Transformer."""
     torch.manual_seed(0)
     scheme = make_scheme(name, dims, *settings) if isinstance(name, str) else name
     sizes = {"d_model": dims.d_model, "n_layers": layers, "n_heads": dims.n_heads, "position": scheme}
@@ -46,14 +46,14 @@ def make_model(name: str | PositionScheme, *settings: str, layers: int = 2, dims
 
 
 def rope(base: float = 10_000.0, width: int = K) -> list[float]:
-    """The frequencies of a head, in radians a position."""
+    """The frequencies of a head, in radians per position."""
     return [base ** (-2 * j / width) for j in range(width // 2)]
 
 
 def rotation(angles: list[float] | Tensor, first: int = 0) -> Tensor:
-    """R of an angle a pair, neighbours a pair, [K, K] acting on columns (RoFormer, equation 15).
+    """The rotation matrix R [K, K], one angle per pair of neighbours, acting on columns (RoFormer, equation 15).
 
-    Features before `first`, and after the last pair, are left as they are.
+    Features before `first` and after the last pair are unchanged.
     """
     matrix = torch.eye(K, dtype=torch.float64)
     for j, angle in enumerate(angles):
@@ -67,7 +67,7 @@ def rotated(distance: int, theta: list[float] | None = None, first: int = 0) -> 
 
 
 def attended(scheme: PositionScheme, pos: list[int] = POS) -> Tensor:
-    """The output hook's output in layer LAYER, of input X, whose queries, keys and values are QKV."""
+    """The result of the output hook in layer LAYER, for input X and queries, keys and values QKV."""
     prepared = scheme.prepare(torch.tensor(pos), torch.float64)
     layer, at = scheme.in_layer(LAYER), scheme.with_keys(prepared, torch.arange(1, len(pos) + 1))
     at, bias = layer.read(X, at, LAYER, None)

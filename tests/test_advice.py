@@ -1,4 +1,4 @@
-"""The box "Should I use it?": what it says is what the kept records say, on the page of results too."""
+"""The box "Should I use it?" agrees with the kept records, also on the page of results."""
 
 import re
 
@@ -34,7 +34,7 @@ def test_every_use_has_an_answer_of_planned_tests(box):
 
 @pytest.mark.parametrize(("shift", "alike"), [(0.0, True), (0.1, False)])
 def test_a_scheme_that_its_seeds_do_not_tell_from_the_best_is_named_beside_it(shift, alike):
-    best, other = [0.60, 0.62, 0.61], [0.62, 0.58, 0.6]  # the differences spread around 0 by 0.03
+    best, other = [0.60, 0.62, 0.61], [0.62, 0.58, 0.6]  # differences near 0 with a standard deviation of 0.03
     runs = make_rows({"rope": [value - shift for value in other], "roper": best})
     (said,) = advice.best(group(runs, PUBLISHED), PUBLISHED)
     assert "Best mean of 2 schemes on Substring by Index, reduced: RoPER, 78.1 problems" in said

@@ -1,4 +1,4 @@
-"""`--against` and `--contender`: any scheme in the baseline's or RoPER's place."""
+"""`--against` and `--contender`: any scheme can replace the baseline or RoPER."""
 
 import pytest
 from builders import ROPER, make_run, row, shown, table_rows
@@ -13,7 +13,7 @@ COLUMN = "difference from RoPER, higher is better"
 
 @pytest.fixture
 def out(out):
-    """RoPE, RoPER and a scheme of the user's under one recipe; RoPER under another too."""
+    """Runs of RoPE, RoPER and a user's scheme under one recipe, and of RoPER under another."""
     for seed in range(4):
         make_run(out, "mine", seed, 0.9 - 0.1 * seed)
         make_run(out, "roper", seed, 0.5 + 0.05 * seed**2, name="x", config__model={"init": "xavier"})
@@ -26,13 +26,13 @@ def test_any_scheme_can_be_the_baseline_and_what_the_verdicts_are_about(out, cap
     assert differences["RoPER"] == "–"
     expected = 128 * sum(0.9 - 0.1 * i - last for i, last in enumerate(ROPER)) / 4
     assert differences["mine"].startswith(f"{expected:+.1f} [")
-    assert row(text, "Substring by Index")["measured gain [95% interval]"].startswith("-39.0 ")  # of RoPE
+    assert row(text, "Substring by Index")["measured gain [95% interval]"].startswith("-39.0 ")  # RoPE's
     ours = row(shown(capsys, out, "--against", "roper", "--contender", "mine"), "Substring by Index")
     assert (ours["measured gain [95% interval]"], bool(ours["mine ahead?"])) == (differences["mine"], True)
     mine = shown(capsys, out, "--against", "mine")
     column = "difference from mine, higher is better"
     assert {each[column] for each in table_rows(mine) if each.get("scheme") == "mine" and column in each} == {"–"}
-    assert shown(capsys, out, "--against", "RoPER", "--contender", "RoPE") == text  # by its title
+    assert shown(capsys, out, "--against", "RoPER", "--contender", "RoPE") == text  # by title
 
 
 def test_a_scheme_of_ones_own_is_what_verdicts_are_about_without_asking(out, capsys):

@@ -1,4 +1,4 @@
-"""Causal attention: every way to compute it agrees with the formula or with another way, forward and backward."""
+"""Causal attention: every implementation agrees with the formula or with another one, forward and backward."""
 
 import pytest
 import torch
@@ -9,11 +9,11 @@ from rope_lab.model.attention import KVCache, LinearAttentionState, fused, linea
 from rope_lab.model.cpu_attention import BLOCK, blockwise
 
 B, H, K = 2, 3, 4
-WIDTHS = {"packed": None, "wider": (2 * K, 2 * K, K), "narrower": (2, 2, K)}  # of queries, keys and values, if apart
+WIDTHS = {"packed": None, "wider": (2 * K, 2 * K, K), "narrower": (2, 2, K)}  # of queries, keys and values, if separate
 
 
 def make_heads(length: int, widths: tuple[int, ...] | None) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """Random queries, keys and values, float64: packed, or each of its own width."""
+    """Random queries, keys and values, float64: packed, or each with its own width."""
     shapes = [(B, length, 3, H, K)] if widths is None else [(B, length, H, width) for width in widths]
     made = tuple(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
     return made[0] if widths is None else made
@@ -41,9 +41,9 @@ def test_the_cpu_path_agrees_with_the_reference_forward_and_backward(length, kin
     assert all(map(torch.equal, leaves, before))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from torch.compile itself
 def test_torch_compile_takes_the_cpu_path_without_a_graph_break():
-    """In bfloat16; whole layers in float32 are test_content's."""
+    """In bfloat16; test_content.py compiles whole layers in float32."""
     torch.manual_seed(0)
     qkv = make_heads(BLOCK + 3, None).detach().float().requires_grad_()
     bias, results = torch.randn(H, BLOCK + 3, BLOCK + 3, requires_grad=True), []
@@ -58,7 +58,7 @@ def test_torch_compile_takes_the_cpu_path_without_a_graph_break():
 @pytest.mark.parametrize("kind", ["none", "heads", "keys"])
 @pytest.mark.parametrize("window", [1, 3, 70, 1000])
 def test_a_window_is_the_last_keys_of_each_query(window, kind):
-    """Also where they are read in parts."""
+    """Also if tokens are read in parts, with a KV cache."""
     torch.manual_seed(0)
     qkv, bias = make_heads(70, None).detach(), make_bias(kind, 70)
     q, k, v = qkv.unbind(2)
@@ -76,7 +76,7 @@ def test_a_window_is_the_last_keys_of_each_query(window, kind):
 
 @pytest.mark.parametrize("window", [None, 5])
 def test_large_biases_of_keys_survive_bfloat16(window):
-    """Sums near 1,000 that differ by 0.5 from key to key, where bfloat16 tells apart those that differ by 4."""
+    """Biases near 1,000 differ by 0.5 from key to key; there bfloat16 resolves only steps of 4."""
     q = k = torch.zeros(1, 8, 1, K, dtype=torch.bfloat16)
     v = torch.eye(8, dtype=torch.bfloat16)[None, :, None, :]
     bias = (1000 + 0.5 * torch.arange(8)).view(1, 1, 1, 8)
@@ -88,7 +88,7 @@ def test_large_biases_of_keys_survive_bfloat16(window):
 
 
 def test_under_autocast_the_scores_stay_in_float32():
-    """Scores near 300 that differ by 0.5, which bfloat16 would round away."""
+    """Scores near 300 differ by 0.5, which bfloat16 would round away."""
     qkv = torch.zeros(1, 2, 3, 1, K)
     qkv[0, 1, 0, 0, 0], qkv[0, :, 1, 0, 0] = 20.0, torch.tensor([30.0, 30.05])
     qkv[0, :, 2, 0, 0] = torch.tensor([0.0, 1.0])
@@ -99,7 +99,7 @@ def test_under_autocast_the_scores_stay_in_float32():
 
 
 def transformed(qkv: torch.Tensor) -> torch.Tensor:
-    """As a position scheme might: every token's queries, keys and values times a matrix of their own."""
+    """Multiply each token's queries, keys and values by random matrices, as a position scheme might."""
     matrices = torch.randn(qkv.shape[1], 3, 1, K, K, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     return (matrices @ qkv.unsqueeze(-1)).squeeze(-1)
 
@@ -116,14 +116,14 @@ def quadratic(rotated: torch.Tensor, plain: torch.Tensor) -> torch.Tensor:
 
 
 def elu_plus_one(qkv: torch.Tensor) -> torch.Tensor:
-    """Of queries and keys; values are left alone (Katharopoulos et al., 2020)."""
+    """Applied to queries and keys only, not to values (Katharopoulos et al., 2020)."""
     q, k, v = qkv.unbind(2)
     return torch.stack([F.elu(q) + 1, F.elu(k) + 1, v], dim=2)
 
 
 @pytest.mark.parametrize("length", [1, 8, 9, 35])
 def test_linear_attention_is_its_formula(length, monkeypatch):
-    """Within a block, to its end, and over several."""
+    """Lengths within a block, of a whole block and of several."""
     monkeypatch.setattr(attention, "BLOCK", 8)
     torch.manual_seed(length)
     raw = torch.randn(B, length, 3, H, K, dtype=torch.float64, requires_grad=True)

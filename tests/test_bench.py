@@ -55,7 +55,7 @@ def test_without_a_gpu_the_check_is_one_line(capsys):
 
 
 def test_nanogpt_is_causal_and_has_the_parameters_of_its_readme():
-    """GPT-2's size: 124.3M parameters without biases, its embeddings tied."""
+    """GPT-2's size: 124.3M parameters, without biases and with tied embeddings."""
     with torch.device("meta"):
         model = bench.NanoGPT(50304, 768, 12, 12, 1024)
     assert sum(p.numel() for p in model.parameters()) == 50304 * 768 + 1024 * 768 + 12 * (12 * 768**2 + 2 * 768) + 768

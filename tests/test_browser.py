@@ -1,4 +1,4 @@
-"""The report in a real browser, opened from disk: `make browser-test`. Run as a program it says what that lacks."""
+"""The report in a real browser, opened from disk: `make browser-test`. Run as a script, it names a missing package."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ def browser() -> str | None:
 
 
 def lacking() -> str | None:
-    """What these tests lack, and how to get it; None if they lack nothing."""
+    """A missing package and how to install it, or None."""
     if importlib.util.find_spec("playwright") is None:
         return "no Playwright: pip install -c constraints.txt -e '.[browser]'"
     return None if browser() else f"no browser ({', '.join(NAMES)}): on Debian apt-get install chromium"
@@ -53,7 +53,7 @@ def kept(tmp_path_factory) -> Path:
 
 
 def opened(chromium, path: Path, width: int = 1280, scheme: str = "light"):
-    """The page, and what it asks for and complains of."""
+    """The page, and counts of its requests, console messages, errors and dialogs."""
     page = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
     heard: Counter[str] = Counter()
     page.on("request", lambda request: heard.update([f"request {request.url}"]))
@@ -139,7 +139,7 @@ def test_a_chart_is_zoomed_and_reset_by_buttons(chromium, kept):
 
 
 def test_two_runs_are_shown_side_by_side(chromium, kept):
-    """What differs alone, and the curves that both have."""
+    """The table lists only settings that differ; curves are drawn."""
     page, heard = opened(chromium, kept)
     two = page.locator("#two")
     two.locator("summary").click()
@@ -185,7 +185,7 @@ def test_no_text_of_a_record_runs(chromium, tmp_path):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_legible_at_every_width(chromium, kept, scheme, capsys):
-    """Nothing is wider than the screen; screenshots to look at are where the test says."""
+    """Nothing is wider than the screen; the test prints the folder of its screenshots."""
     folder = Path(tempfile.mkdtemp(prefix=f"rope_lab-report-{scheme}-"))
     for width in (320, 390, 1280):
         page, _ = opened(chromium, kept, width, scheme)

@@ -1,4 +1,4 @@
-"""What is asked of every scheme and task: ours hold it, and planted mistakes of a user's are named."""
+"""`rope-lab check`: our schemes and tasks pass it, and it names planted mistakes in a user's code."""
 
 import pytest
 from conftest import ROOT, SCHEMES, TASKS
@@ -11,7 +11,7 @@ from rope_lab.train import config, trainer
 
 
 def found_of(group: str, value: str) -> dict[str, tuple[str, str]]:
-    """What each check says of a scheme or a task: ok, note or WRONG, and the rest."""
+    """For each check of a scheme or a task: ok, note or WRONG, and its message."""
     compose, words = config.load if value.endswith(".py") else load, [f"{group}={value}"]
     words += [f"task.path={ROOT / 'rope_lab' / 'model'}"] if value == "text" else []
     words += ["train.seq_len=64"] if group == "position" else []
@@ -54,7 +54,7 @@ HEADS, EMBED = "    def heads(self, qkv, at):\n        return ", "    def embed(
 BIAS = "    def bias(self, at_T, at_S):\n        return "
 READ = "    def read(self, x, at, layer, cache):\n        return "
 ZERO = INIT + "        self.w = nn.Parameter(torch.zeros(1))\n"
-MISTAKES = [  # what a user writes, the check that finds it, words of what it says
+MISTAKES = [  # a user's code, the check that fails, words of its message
     ("    def biases(self, at_T, at_S):\n        return None", "hooks", "biases is not a hook: did you mean bias?"),
     (INIT, "hooks", "overrides none of embed, heads, output, bias, read, attention, in_layer"),
     (HEADS + "qkv[:, :, 0]", "shapes", "must be [2, 5, 3, 4, 16]"),
@@ -73,7 +73,7 @@ MISTAKES = [  # what a user writes, the check that finds it, words of what it sa
     (INIT + "        self.w = torch.ones(64, requires_grad=True)\n" + EMBED + "x * self.w", "gradients", "w is"),
     (INIT + "        self.w = nn.Parameter(torch.ones(64))\n" + EMBED + "2 * x", "gradients", "w gets no gradient"),
     (READ + "at, x.new_zeros(4, 1, 1, 1)", "shapes", "read returns [4, 1, 1, 1], must be [2, 4, 5, 5]"),
-    (READ + "at", "shapes", "read returns other than two"),
+    (READ + "at", "shapes", "read must return two"),
     (READ + "at, -x.mean(1)[:, None, None, :1] * at", "causality", "depend on a later token"),
     (READ + "at, -x[..., 0].cumsum(1)[:, None, None]", "KV cache", "or keep in the cache what it needs"),
     (READ + "at, -so_far('x', x[..., 0].cumsum(1), cache)[:, None, None]", "KV cache", "the logits at position"),
@@ -83,14 +83,14 @@ MISTAKES = [  # what a user writes, the check that finds it, words of what it sa
 
 
 def test_what_is_allowed_is_said(write):
-    """A window; a hook that is a static method, beside a helper with nearly the name of another."""
+    """A window, a hook as a static method, and a helper named almost like another hook."""
     far = "(at_T[:, None] - at_S > 3).double().mul(-torch.inf).nan_to_num(0.0, neginf=-torch.inf)[None]"
     static = f"    @staticmethod\n    def bias(at_T, at_S):\n        return {far}\n"
     write("own.py", START + static + "    def head(self):\n        return 0\n")
     found = found_of("position", "own.py")
     assert found["causality"] == ("note", "the last of 16 tokens does not see 9 of those before it")
     assert found["hooks"] == ("note", "head is not a hook: did you mean heads?")
-    assert "serves no 128 tokens" in found_of("position", "learned")["length"][1]
+    assert "does not serve 128 tokens" in found_of("position", "learned")["length"][1]
 
 
 TASK = """import numpy as np
@@ -110,7 +110,7 @@ DRAW, WRITE, BOTH = "    def draw", "    def write", 'join("?", letters, "="), j
 GRADE = "    def grade(self, problem, completion):\n        return {'accuracy': %s}\n\n"
 TEXT = "    def text(self, rng, rows, length, held_out=False):\n        return super().text(rng, rows, length, %s)\n\n"
 KEY = "    def split_key(self, drawn):\n        return np.arange(len(drawn))[:, None]\n\n"
-WRONG_TASKS = [  # what is put in the place of what, the check that finds it, words of what it says
+WRONG_TASKS = [  # old code, new code, the check that fails, words of its message
     ("abcd", "abca", "format", "alphabet has a character twice"),
     ("?=#abcd", "?=abcd", "format", "alphabet lacks stop"),
     ("integers(4", "integers(5", "format", "write uses 'e', which alphabet lacks"),
@@ -122,8 +122,8 @@ WRONG_TASKS = [  # what is put in the place of what, the check that finds it, wo
     (DRAW, GRADE % True + DRAW, "problems", "is graded right, as is"),
     (DRAW, GRADE % False + DRAW, "problems", "is graded wrong"),
     (WRITE, KEY + WRITE, "split", "training text has held-out problems"),
-    (DRAW, TEXT % "True" + DRAW, "split", "training text has"),  # trained on what is held out alone
-    (DRAW, TEXT % "held_out or rng.random() < 0.02" + DRAW, "split", "training text has"),  # or one batch in fifty
+    (DRAW, TEXT % "True" + DRAW, "split", "training text has"),  # trains on held-out problems only
+    (DRAW, TEXT % "held_out or rng.random() < 0.02" + DRAW, "split", "training text has"),  # or in one batch of fifty
 ]
 PLANTED = [
     *(("position", START + body + "\n", name, words) for body, name, words in MISTAKES),

@@ -1,4 +1,4 @@
-"""Published beside ours: the rank correlation of our order with a published one."""
+"""Our results beside published ones: rank correlation of the orders, and errors by attribute."""
 
 import re
 
@@ -13,7 +13,7 @@ LOSSES = {scheme: row["loss"] for scheme, row in PUBLISHED.rotations["loss"].ite
 
 
 def run_of(scheme: str, seed: int, end: float):
-    """A run of a scheme as tables call it: `rope (q=0, v=1)`."""
+    """A run of a scheme by its name in tables, such as `rope (q=0, v=1)`."""
     position, _, given = scheme.rstrip(")").partition(" (")
     own = {key: int(value) for key, value in (each.split("=") for each in given.split(", ") if each)}
     settings, run_id = shipped(f"position/{position}") | own, re.sub(r"\W", "-", f"{scheme}{seed}")
@@ -30,7 +30,7 @@ def test_our_order_of_accuracies_is_ranked_against_that_of_published_losses(gain
     assert b"vo" in checks.figure(found, PUBLISHED)
     assert checks.rotated(group(made[2:], PUBLISHED), PUBLISHED) == {}  # RoPE is missing
     apart = [run for run in made if (run.position == "none") == (run.seed == 0)]
-    assert checks.rotated(group(apart, PUBLISHED), PUBLISHED) == {}  # no seed has all
+    assert checks.rotated(group(apart, PUBLISHED), PUBLISHED) == {}  # no seed has all schemes
     assert "not run" in checks.ours(None, ["rope"], {})
 
 

@@ -1,4 +1,4 @@
-"""Tables on Ray and Slurm, real ones of two nodes on this machine: `make cluster-test`."""
+"""Tables on real Ray and Slurm clusters of two nodes on this machine: `make cluster-test`."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ LAUNCHERS = ["ray", "submitit_slurm"]
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[dict[str, str]]:
-    """The environment of a Slurm of two nodes."""
+    """The environment of a two-node Slurm cluster."""
     pytest.importorskip("submitit", reason="not installed; pip install -c constraints.txt -e '.[slurm]'")
     if lacking := slurm.lacking():
         pytest.skip(f"{', '.join(lacking)}: not installed; {slurm.HOW_TO}")
@@ -46,7 +46,7 @@ def environment(request, launcher) -> dict[str, str]:
 
 
 def started(folder: Path, environment: dict[str, str], *words: str) -> subprocess.Popen:
-    """The table of three runs in a session of its own."""
+    """Start the table of three runs in its own session."""
     (folder / "three.yaml").write_text(TABLE)
     command = [sys.executable, "-m", "rope_lab.table", "three.yaml", *RUNS, *words]
     with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
@@ -54,7 +54,7 @@ def started(folder: Path, environment: dict[str, str], *words: str) -> subproces
 
 
 def finished(folder: Path, environment: dict[str, str], *words: str) -> dict[str, list[dict]]:
-    """The metrics of each run of a table that is run to its end."""
+    """Run the table to its end; returns the metrics of each run."""
     status = started(folder, environment, *words).wait(300)
     assert (status, (folder / "err").read_text()) == (0, "")
     assert "three: 3 of 3 runs finished\n" in (folder / "out").read_text()
@@ -67,7 +67,7 @@ def reference(tmp_path_factory) -> dict[str, list[dict]]:
 
 
 def wait_until_training(folder: Path, process: subprocess.Popen) -> None:
-    """Waits until two runs are under way."""
+    """Wait until two runs are training."""
 
     def training() -> bool:
         assert process.poll() is None, (folder / "err").read_text()
@@ -83,7 +83,7 @@ def contents(folder: Path) -> list[dict]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_command_that_is_stopped_or_killed_loses_nothing(tmp_path, launcher, environment, reference, number):
-    """A signal has its runs save themselves. Killed, it leaves no process behind, except for jobs of Slurm's."""
+    """On a signal, its runs save themselves. After SIGKILL, only Slurm jobs go on; no other process is left."""
     process = started(tmp_path, environment, f"hydra/launcher={launcher}")
     wait_until_training(tmp_path, process)
     process.send_signal(number)
@@ -103,13 +103,13 @@ def test_a_command_that_is_stopped_or_killed_loses_nothing(tmp_path, launcher, e
 
 
 def alive(session: int) -> list[str]:
-    """The processes of a session that are no zombies."""
+    """The processes of a session, without zombies."""
     done = subprocess.run(["ps", "-o", "stat=,args=", "-s", str(session)], capture_output=True, text=True)
     return [line for line in done.stdout.splitlines() if not line.startswith("Z")]
 
 
 def begin_now(environment: dict[str, str]) -> None:
-    """Has jobs that were queued again begin; Slurm would wait for two minutes."""
+    """Start requeued jobs now; Slurm would wait for two minutes."""
     for job, state, *_ in slurm.queue(environment):
         if state == "PENDING":
             slurm.control(environment, "update", f"jobid={job}", "StartTime=now")
@@ -121,7 +121,7 @@ def logs(folder: Path) -> str:
 
 @pytest.mark.parametrize("how", ["requeue", "node down"])
 def test_what_slurm_queues_again_resumes(tmp_path, nodes, reference, how):
-    """By scontrol, and when its node goes down; the command waits for it."""
+    """After scontrol requeue, and when its node goes down; the command waits for the run."""
     process = started(tmp_path, nodes, "hydra/launcher=submitit_slurm")
     wait_until_training(tmp_path, process)
     job, _, node = next(line for line in slurm.queue(nodes) if line[1] == "RUNNING")
@@ -139,7 +139,7 @@ def test_what_slurm_queues_again_resumes(tmp_path, nodes, reference, how):
 
 
 def test_a_run_resumes_that_slurm_has_told_of_its_time_limit(tmp_path, nodes):
-    """The signal comes up to a minute before the moment that it is asked for; the run has no other end here."""
+    """Slurm may signal up to a minute earlier than requested; the run is too long to finish before."""
     words = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=30"]
     process = started(tmp_path, nodes, *words, "train.steps=1000000", "eval.every=500000")
     wait_until_training(tmp_path, process)
@@ -158,11 +158,11 @@ def test_a_run_resumes_that_slurm_has_told_of_its_time_limit(tmp_path, nodes):
 
 @contextlib.contextmanager
 def ray_nodes() -> Iterator[tuple[str, list[subprocess.Popen]]]:
-    """The address of a Ray of two nodes with a CPU each, and their processes."""
+    """A Ray cluster of two nodes with one CPU each; yields its address and the nodes' processes."""
     port, begun = slurm.free_ports(1)[0], []
     common = ["--num-cpus=1", "--block", "--disable-usage-stats", "--object-store-memory=80000000"]
     address = f"{socket.gethostbyname(socket.gethostname())}:{port}"
-    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # a short one: it holds sockets
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # a short path: it holds sockets
     head = ["--head", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false"]
     try:
         for node in (head, [f"--address={address}"]):
@@ -178,7 +178,7 @@ def ray_nodes() -> Iterator[tuple[str, list[subprocess.Popen]]]:
 
 
 def kill_session(process: subprocess.Popen) -> None:
-    """The death of a machine."""
+    """Kill all processes of a session, as if its machine died."""
     found = subprocess.run(["ps", "-o", "pid=", "-s", str(process.pid)], capture_output=True, text=True).stdout.split()
     for each in found:
         with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Commands: they are listed, run in each of three ways, and go on whatever becomes of the screen."""
+"""Commands: output that survives a closed pipe, the list of commands, `list`, `rm`, and an unsuitable Python."""
 
 import importlib.util
 import json
@@ -19,7 +19,7 @@ from rope_lab import list as listed
 from rope_lab.train.run import RunFolder
 
 ASCII = "LANG=C LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
-SCREENS = {  # how a shell starts a command: {}
+SCREENS = {  # shell lines; {} is the command
     "stderr closed": "{} 2>&-",
     "stdout closed": "{} >&-",
     "all full": "{} >/dev/full 2>&1",
@@ -57,7 +57,7 @@ def test_nothing_shown_stops_a_command(tmp_path, how):
 
 
 def test_a_run_goes_on_where_nobody_reads(tmp_path):
-    """By `python -m rope_lab train`, too."""
+    """Called as `python -m rope_lab train`; the reader of its pipe exits at once."""
     call = shlex.join([sys.executable, "-m", "rope_lab", "train", *TINY, "out=runs"])
     done = in_shell(f"{call} 2>&1 | true; exit ${{PIPESTATUS[0]}}", tmp_path)
     assert done.returncode == 0
@@ -87,8 +87,8 @@ def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
     second = shutil.copytree(folder, folder.parent / "deeper" / "other")
     os.utime(folder / "run.json", (0, 0))
     content = json.loads((folder / "run.json").read_text())
-    content |= {"status": "running", "task": "substring_by_prefix"}  # whose runs are compared by their loss
-    (second / "metrics.jsonl").write_text('{"step": 2}\n')  # how far it is; run.json is of its begin
+    content |= {"status": "running", "task": "substring_by_prefix"}  # a task with loss as its main metric
+    (second / "metrics.jsonl").write_text('{"step": 2}\n')  # its progress; run.json is from its start
     content["progress"]["steps"] = 0
     (second / "run.json").write_bytes(files.as_json(files.sealed(content)))
     listed.main([str(folder.parent)])
@@ -98,7 +98,7 @@ def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
     assert oldest.startswith("finished ")
     assert f"accuracy {content['metrics']['eval/accuracy']:.3f}" in oldest
     assert oldest.endswith(folder.name)
-    (second / "metrics.jsonl").write_text('{"step": 2}\n{"st')  # killed while it wrote
+    (second / "metrics.jsonl").write_text('{"step": 2}\n{"st')  # killed while writing
     listed.main([str(folder.parent)])
     assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["running", "0/6"]
     for damaged in ("{", '{"format": 1}'):

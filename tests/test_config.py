@@ -1,4 +1,4 @@
-"""Settings: what is wrong is said in one line that names key, value and remedy, before anything is written."""
+"""Settings: an error is one line with key, value and remedy, and comes before anything is written."""
 
 import dataclasses
 import inspect
@@ -18,7 +18,7 @@ from rope_lab.train import config, instantiate
 from rope_lab.train import run as runs
 from rope_lab.train.loop import train
 
-# overrides, and what the message has to name
+# overrides: words of the message
 BAD = {
     "train.lr=nan": "train.lr=nan: must be a finite",
     "train.steps=0": "train.steps=0: must be at least 1; 0 evaluates the run of init_from=",
@@ -68,7 +68,7 @@ def test_every_setting_can_be_given_by_its_name():
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
-    """A file stands where the folder should be: it fails for root too, as permissions would not."""
+    """A file takes the folder's place: this fails for root too, unlike missing permissions."""
     (tmp_path / "runs").write_text("")
     with pytest.raises(ConfigError, match=r"out=.*runs: cannot be written .*; set out="):
         run([*TINY, f"out={tmp_path / 'runs'}"])
@@ -87,7 +87,7 @@ def test_a_yaml_says_only_what_differs_from_its_class(name):
     (cls, *_) = instantiate.classes(node)
     defaults = {key: p.default for key, p in inspect.signature(cls).parameters.items() if key != "dims"}
     assert not [key for key, value in node.items() if key != "_target_" and defaults[key] == value]
-    if name.startswith("position/"):  # what results know without importing torch
+    if name.startswith("position/"):  # results read the same without importing torch
         assert shipped(name) == with_class_names(flat(load(name.replace("/", "=")).position))
 
 
@@ -105,7 +105,7 @@ def test_a_record_gives_back_its_configuration():
 
 @pytest.fixture
 def stranger(tmp_path, monkeypatch):
-    """A package on the path that leaves a mark where it is imported."""
+    """A package on the path; yields a file that exists only after its import."""
     package, mark = tmp_path / "elsewhere" / "stranger.py", tmp_path / "imported"
     package.parent.mkdir()
     package.write_text(f"open({str(mark)!r}, 'w').close()\n")

@@ -1,4 +1,4 @@
-"""The output of a run: lines on the way, and its end."""
+"""The console output of a run: progress lines and the summary."""
 
 import pytest
 from trained import load, run

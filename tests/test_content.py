@@ -1,4 +1,4 @@
-"""Schemes in which content enters, in float64, against their formulas written out as explicit sums."""
+"""Content-dependent schemes in float64, compared with their formulas as explicit sums."""
 
 import math
 
@@ -29,7 +29,7 @@ def test_fox_is_its_formula():
 
 @pytest.mark.parametrize("name", ["selective_rope", "selective_roper"])
 def test_selective_rope_is_its_formula(name):
-    """RoPER's form: values rotated by the difference of running phases, as scores are."""
+    """In RoPER's form, values are rotated by the same difference of phases as in the scores."""
     scheme = learned(name)
     w1, w2 = (linear.weight.detach() for linear in scheme.project[LAYER])
     taps, theta = scheme.taps[LAYER].detach(), torch.tensor(rope(500_000.0), dtype=torch.float64)
@@ -62,7 +62,7 @@ def test_grape_a_is_its_formula():
 
 
 def test_cope_is_its_formula():
-    """Also where more is counted than there are positions."""
+    """Also if the count exceeds the number of positions."""
     scheme = learned("cope")
     e = scheme.tables[LAYER].data = scheme.tables[LAYER].detach()[:, :3]
 
@@ -99,7 +99,7 @@ def test_path_is_its_formula(block, monkeypatch):
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_cached_decoding_is_the_full_pass_beyond_the_trained_length(name):
-    """16 tokens, with parameters that training may have led to; twice as many as were trained on."""
+    """16 tokens, twice the training length, with random parameters."""
     scheme = make_scheme(name, Dims(D, H, max_len=8, n_layers=2))
     if name == "learned":
         with pytest.raises(ValueError, match="16 positions are more than the 8"):
@@ -111,13 +111,13 @@ def test_cached_decoding_is_the_full_pass_beyond_the_trained_length(name):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from torch.compile itself
 @pytest.mark.parametrize("name", ["fox", "kv_shared_back", "path", "pope", "roper", "selective_roper"])
 def test_compiled_layers_are_the_same_forward_and_backward(name, monkeypatch):
-    """Without a graph break, which training would pay for in every step."""
+    """Without a graph break, which would slow down every training step."""
     monkeypatch.setattr(cpu_linear, "ONEDNN", True)  # on any processor
     model, tokens = make_model(name, layers=1).float(), torch.arange(14).view(2, 7) % 11
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    made, leaves = (compiled(tokens), model(tokens)), [*model.parameters()]  # some are of a second layer
+    made, leaves = (compiled(tokens), model(tokens)), [*model.parameters()]  # some belong to a second layer
     results = [(y, *torch.autograd.grad(y.square().mean(), leaves, materialize_grads=True)) for y in made]
     torch.testing.assert_close(*results, rtol=0, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Linear layers on a CPU: the numbers of torch's own, forward and backward, in every precision."""
+"""Linear layers on a CPU agree with torch's own, forward and backward, in every precision."""
 
 import pytest
 import torch

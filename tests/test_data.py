@@ -1,4 +1,4 @@
-"""Batches: each a function of (seed, stream, k) alone."""
+"""Batches: each depends on (seed, stream, k) alone."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from trained import load
 
 from rope_lab.train import config, data
 
-# Digests of the first three training batches of seed 0; of eight held-out rows and the first 200 problems.
+# Two digests each: the first three training batches of seed 0; eight held-out rows and the first 200 problems.
 GOLDEN = json.loads(Path(__file__).with_name("batches.json").read_text())
 
 
@@ -38,7 +38,7 @@ def test_batches_held_out_text_and_problems_are_what_they_were(name, scale):
 @pytest.mark.parametrize("name", sorted({*TASKS} - {"text"}))
 @pytest.mark.parametrize("loss_on", ["all", "answer"])
 def test_targets_are_the_next_tokens_where_they_count(name, loss_on):
-    """In training as `loss_on` says, in evaluation those of answers."""
+    """In training by `loss_on`; in evaluation, only answers count."""
     task = config.build_task(load(f"task={name}"))
     task.loss_on = loss_on
     text = task.text(data.generator(0, data.TRAINING_TEXT, 0), 4, 101)

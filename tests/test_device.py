@@ -1,9 +1,6 @@
-"""Every scheme trains, is evaluated and writes on a device that is none, where it meets what it would on a GPU.
+"""Every scheme trains, is evaluated and generates on the simulated GPU of pretended.py, with the CPU's numbers."""
 
-The numbers are compared with the CPU's; pretended.py has the device.
-"""
-
-import pretended  # before anything goes backward
+import pretended  # before any backward pass
 import pytest
 from conftest import SCHEMES, TINY, only_folder
 from pretended import pretending, resolved
@@ -22,7 +19,7 @@ def settings(scheme: str = "roper", attention: str = "softmax", *more: str) -> l
 
 @pytest.mark.parametrize(("scheme", "attention"), [*((name, "softmax") for name in SCHEMES), ("roper", "linear")])
 def test_the_device_has_the_numbers_of_the_cpu_and_is_waited_for_once_a_step(scheme, attention):
-    """In two steps, an evaluation and completions."""
+    """Over two training steps, an evaluation and completions."""
     words = settings(scheme, attention)
     cpu = build(resolve(load(*words)))
     expected = [update(cpu, k) for k in range(2)]
@@ -31,18 +28,18 @@ def test_the_device_has_the_numbers_of_the_cpu_and_is_waited_for_once_a_step(sch
         for k, numbers in enumerate(expected):
             seen.clear()
             assert update(made, k) == pytest.approx(numbers, rel=2e-6), "other numbers"
-            assert seen == ["to the CPU"], f"waits: {seen}"  # for loss and norms, which are read together
+            assert seen == ["to the CPU"], f"waits: {seen}"  # loss and norms, read together
         found = evaluate_now(made).metrics
         seen.clear()
         samples = write_samples(made)
-        assert len(seen) <= made.cfg.train.seq_len + 20  # one a token, some for a batch
+        assert len(seen) <= made.cfg.train.seq_len + 20  # one per token, some per batch
     assert found["eval/loss"] == pytest.approx(evaluate_now(cpu).metrics["eval/loss"], rel=1e-6)
     assert samples == write_samples(cpu)
 
 
 @pytest.mark.parametrize("scheme", ["sinusoidal", "xpos", "randomized_rope", "alibi", "pope_roper"])
 def test_a_device_without_float64_takes_its_angles_from_the_cpu(scheme, monkeypatch):
-    """As MPS."""
+    """Such as MPS."""
     monkeypatch.setattr(device, "WITHOUT_FLOAT64", {pretended.NAME})
     expected = update(build(resolve(load(*settings(scheme)))), 0)
     with pretending():

@@ -1,4 +1,4 @@
-"""One run on several devices: two processes that torchrun starts, and gradient accumulation in one."""
+"""One run on several devices: two processes under torchrun, and gradient accumulation in one process."""
 
 import contextlib
 import io
@@ -27,11 +27,11 @@ LENGTHS = ["eval.lengths=[5,9]"]
 WRITTEN = [*TINY, "task=arithmetic_addition", "train.seq_len=200", "model.dropout=0.2", "eval.problems=5"]
 WILD = [*TINY, "train.lr=1e30", "train.warmup=0", "train.clip=1e30"]
 CUT = 6  # the step after which a run is interrupted
-SEVERAL = pytest.mark.xdist_group("several")  # so that one process makes the runs that they look at
+SEVERAL = pytest.mark.xdist_group("several")  # on one worker, so that `several` runs only once
 
 
 def torchrun(*words: str) -> subprocess.Popen:
-    """torchrun of two processes with its own free port, its output to be read."""
+    """Start torchrun with two processes and its own free port; its output is piped."""
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "", "OMP_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
@@ -39,7 +39,7 @@ def torchrun(*words: str) -> subprocess.Popen:
 
 
 def as_rank(out: Path) -> None:
-    """What each process of `several` does: runs one after the other, and how each of them ended here."""
+    """The program of each process of `several`: train each run in turn and write how it ended here."""
     ended, plain = {}, update
 
     def tried(label: str, name: str, overrides: list[str]) -> None:
@@ -61,7 +61,7 @@ def as_rank(out: Path) -> None:
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory) -> Path:
-    """A folder with the runs of two processes, as `as_rank` makes them."""
+    """A folder with the runs of two processes, made by `as_rank`."""
     out = tmp_path_factory.mktemp("several")
     process = torchrun(__file__, str(out))
     printed = process.communicate(timeout=300)
@@ -70,7 +70,7 @@ def several(tmp_path_factory) -> Path:
 
 
 def nearly(out: Path) -> list:
-    """The metrics of the run in `out`, to rounding."""
+    """The metrics of the run in `out`, up to rounding."""
     return [pytest.approx(each, rel=1e-5, abs=1e-9) for each in metrics_of(only_folder(out))]
 
 
@@ -97,7 +97,7 @@ def test_two_processes_train_as_one_does(several, tmp_path):
 
 @SEVERAL
 def test_a_signal_to_one_process_saves_and_ends_all_and_the_same_command_resumes_bit_for_bit(several):
-    """The signal comes to rank 1."""
+    """Rank 1 gets the signal."""
     for rank in (0, 1):
         assert (ended(several, rank)["cut"], ended(several, rank)["resumed"]) == ("interrupted", "finished")
     cut = only_folder(several / "cut")
@@ -114,7 +114,7 @@ def test_all_end_when_the_run_has_ended_before_and_when_it_diverges(several):
 
 @SEVERAL
 def test_dropout_and_what_is_written_are_those_of_as_many_micro_batches(several, tmp_path):
-    """Dropout masks belong to a part of the batch, whichever process reads it."""
+    """Dropout masks depend on the part of the batch, not on the process that reads it."""
     run([*WRITTEN, "train.accumulate=2", f"out={tmp_path}"])
     assert metrics_of(only_folder(several / "written")) == nearly(tmp_path)
 
@@ -149,7 +149,7 @@ def test_a_process_that_is_killed_ends_the_run_and_leaves_its_checkpoint(tmp_pat
     ],
 )
 def test_bad_input_is_one_line_and_only_the_first_process_says_it(processes, wrong, said, tiny, tmp_path, monkeypatch):
-    """Where torchrun has started two, the other is not there to be joined."""
+    """The error comes before processes join: under torchrun, each rank runs alone here."""
     for rank in range(processes):
         if processes > 1:
             started = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": rank}
@@ -163,7 +163,7 @@ def test_bad_input_is_one_line_and_only_the_first_process_says_it(processes, wro
 
 @pytest.mark.parametrize("task", [["position=randomized_rope"], ["task=arithmetic_addition", "train.seq_len=200"]])
 def test_micro_batches_make_the_step_of_the_whole_batch(task):
-    """Parts of a batch have unlike numbers of counted tokens: a mean of their means would be another loss."""
+    """Parts of a batch differ in counted tokens: the mean of their means would be another loss."""
     whole, parts = (build(resolve(load(*TINY, *task, f"train.accumulate={n}"))) for n in (1, 4))
     counted = (whole.batches(0).targets_BT != data.IGNORED).sum(1)
     assert len(counted.unique()) > 1

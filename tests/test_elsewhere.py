@@ -1,6 +1,6 @@
-"""docs/elsewhere.md: its examples run as they stand there, and compute what our own model computes.
+"""The examples of docs/elsewhere.md run unchanged and agree with our own model.
 
-Those that need transformers (of the extra `dev`) are skipped where it is not installed.
+Those that need transformers (extra `dev`) are skipped if it is not installed.
 """
 
 import ast
@@ -36,7 +36,7 @@ def example():
 
 @pytest.fixture(scope="module")
 def theirs():
-    """The functions of all its examples. Skips the test where transformers is not installed."""
+    """The functions of all the page's examples; skips the test if transformers is not installed."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     pytest.importorskip("transformers", reason="transformers is not installed: pip install -e '.[dev]'")
     return examples(slice(None))
@@ -44,7 +44,7 @@ def theirs():
 
 def examples(which: slice) -> SimpleNamespace:
     page = (ROOT / "docs" / "elsewhere.md").read_text()
-    names = {"__name__": __name__}  # of a module with a source, which transformers reads
+    names = {"__name__": __name__}  # a module with source code, which transformers reads
     for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL)[which]:
         exec(compile(code, "docs/elsewhere.md", "exec"), names)
     return SimpleNamespace(**names)
@@ -56,7 +56,7 @@ def heads(T: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def by_hooks(scheme: PositionScheme, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention as our model has it, [B, T, H, K]."""
+    """Attention as in our model, [B, T, H, K]."""
     at = scheme.prepare(torch.arange(q.shape[1]), q.dtype)
     return scheme.output(fused(unpacked(scheme.heads(torch.stack([q, k, v], dim=2), at)), None), at)
 
@@ -81,7 +81,7 @@ SOME = ["learned", "roper", "pope", "alibi", "kv_shared_back", "rnope_swa", "ssm
 
 @pytest.mark.parametrize("name", SOME)
 def test_any_scheme_in_a_plain_attention(example, name):
-    """As in a layer of our model, whose output matrix is the identity."""
+    """Compared with a layer of our model with the identity as output matrix."""
     model = make_model(name, layers=1, dims=DIMS)
     layer, x = model.layers[0].attention, torch.randn(2, 40, H * K, dtype=torch.float64)
     layer.out.weight.data, layer.out.bias.data = torch.eye(H * K).double(), torch.zeros(H * K).double()
@@ -96,7 +96,7 @@ def test_any_scheme_in_a_plain_attention(example, name):
 
 
 def llama(attention: str, **changes):
-    """A small Llama of transformers with two queries to a key, always of the same weights."""
+    """A small Llama of transformers with two query heads per key head and fixed weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -106,7 +106,7 @@ def llama(attention: str, **changes):
 
 
 def reference(model, tokens_BT: Tensor) -> Tensor:
-    """Llama's logits (Touvron et al., 2023) by its weights and our hooks, [B, T, V]."""
+    """Llama's logits (Touvron et al., 2023) from its weights and our hooks, [B, T, V]."""
     eps, base = model.config.rms_norm_eps, model.config.rope_parameters["rope_theta"]
 
     def norm(x: Tensor, layer) -> Tensor:
@@ -154,7 +154,7 @@ def test_llama_with_roper_generates_with_a_cache_as_without(theirs, cache):
 
 @pytest.mark.slow
 def test_the_script_trains_saves_loads_and_generates(theirs, tmp_path):
-    """And what was saved is RoPER again, also a Llama that was RoPE before."""
+    """The saved model loads as RoPER, also one made from a Llama with RoPE."""
     torch.manual_seed(0)
     written = theirs.main(tmp_path / "made")
     assert written.shape == (1, 64)

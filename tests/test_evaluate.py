@@ -1,4 +1,4 @@
-"""Evaluation, held against a model that is made to answer and against generation token by token."""
+"""Evaluation, compared with an oracle model and with token-by-token generation."""
 
 from contextlib import nullcontext
 from itertools import pairwise
@@ -27,7 +27,7 @@ def model_of(task, scheme: str = "rope", **more) -> Transformer:
 
 
 def greedy(model, task, prompt: str, longest: int, max_len: int) -> str:
-    """Without a cache and one problem at a time: the definition of greedy decoding."""
+    """Greedy decoding by definition: without a cache, one problem at a time."""
     text = prompt
     while len(text) - len(prompt) < longest:
         logits = model(torch.tensor(task.encode(text), dtype=torch.long)[None])[0, -1]
@@ -38,13 +38,13 @@ def greedy(model, task, prompt: str, longest: int, max_len: int) -> str:
 
 
 def written_after(model, task, prompts: list[str], longest: int, max_len: int) -> list[str]:
-    """What `generate` makes of prompts, as text."""
+    """Completions by `generate`, as text."""
     tokens = generate(model, task, [task.encode(prompt) for prompt in prompts], longest, max_len)
     return [task.decode(row) for row in tokens]
 
 
 class Oracle(nn.Module):
-    """Stands in for a model: knows the texts it will be asked about and, but for given tokens, goes on rightly."""
+    """A mock model that predicts every next token of `texts` correctly, except at the position in `wrong`."""
 
     def __init__(self, task, texts: list[str], wrong: dict[str, int] | None = None):
         super().__init__()
@@ -79,7 +79,7 @@ SOME = ["sinusoidal", "roper", "alibi", "pope", "kv_shared_back", "randomized_ro
 
 @pytest.mark.parametrize(("scheme", "attention"), [*((name, "softmax") for name in SOME), ("roper", "linear")])
 def test_generation_with_a_cache_is_greedy_decoding(scheme, attention):
-    """Prompts of different lengths in one batch, some of which stop early."""
+    """Prompts of different lengths share a batch; some completions stop early."""
     task = SubstringByIndex(6)
     model = model_of(task, scheme, attention=attention)
     with torch.no_grad():
@@ -92,7 +92,7 @@ def test_generation_with_a_cache_is_greedy_decoding(scheme, attention):
 
 @pytest.mark.parametrize("attention", ["softmax", "linear"])
 def test_what_ends_early_ends_however_long_other_prompts_are(attention):
-    """Rows are dropped while longer prompts are still being read, and nothing stands after a stop."""
+    """Rows are dropped while longer prompts are still read, and nothing follows a stop."""
     task = SubstringByIndex(6)
     model = model_of(task, attention=attention)
     with torch.no_grad():
@@ -105,7 +105,7 @@ def test_what_ends_early_ends_however_long_other_prompts_are(attention):
 
 
 def test_only_what_is_wrong_as_a_whole_is_generated_and_graded_in_parts(monkeypatch):
-    """Problem 1 goes wrong in its first step, and is then said to end with the right sum."""
+    """Problem 1 has a wrong first step; its mocked completion ends with the right sum."""
     task = ArithmeticAddition(2)
     problems = data.evaluation_problems(task, 5)
     texts = [p.prompt + p.completion for p in problems]
@@ -152,7 +152,7 @@ def test_evaluation_names_its_metrics(name):
     metrics = evaluation.metrics
     graded = {"eval/accuracy"} if task.grades else {"eval/bits_per_byte"}
     assert {"eval/loss", "eval/token_accuracy"} | graded <= set(metrics)
-    assert "eval/score" not in metrics  # of 5 problems one cannot say how many of 128 are right
+    assert "eval/score" not in metrics  # it needs 128 problems
     assert ("eval/sum_accuracy" in metrics) == ("sum_accuracy" in task.grades)
     assert evaluation.slices.keys() == {"answer_position"} | problems[0].attributes.keys()
 
@@ -172,7 +172,7 @@ def test_the_score_counts_the_first_128_by_the_write_ups_grade():
 
 
 def test_lengths_are_graded_each_by_itself_with_as_many_positions_as_it_takes(monkeypatch):
-    """So that what a scheme draws for one length does not depend on the others that are asked for."""
+    """So the random positions for one length do not depend on the other lengths."""
     task, read = SubstringByIndex(6), []
     longer = data.longer(task, [3, 9], 10, 2, torch.device("cpu"))
     texts = [p.prompt + p.completion for problems in longer.problems.values() for p in problems]
@@ -206,7 +206,7 @@ def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_lengt
     task = SubstringByPrefix(first_length=4, copy_length=4, gap_max=3, context=20)
     model, lengths = model_of(task), [20, 40, 70]
     longer = data.longer(task, lengths, 5, 3, torch.device("cpu"))
-    assert longer.tokens == 70  # the text's, no problem is quite as long
+    assert longer.tokens == 70  # the text's length; problems are shorter
     slices = by_length(model, task, load(), longer)
     assert slices["length"].keys() == slices["length_loss"].keys() == {"20", "40", "70"}
     log_probabilities = model(longer.text.inputs_BT).log_softmax(-1)

@@ -1,4 +1,4 @@
-"""The figures: every seed, means with Student's t, logarithmic losses; a forest plot with a row for each verdict."""
+"""Figures: curves of every seed, means with Student's t intervals, logarithmic losses, forest plot, heat maps."""
 
 import math
 import random
@@ -18,11 +18,11 @@ from rope_lab.results.stats import Interval
 from rope_lab.results.verdicts import verdicts
 
 PREFIX = {"task": "substring_by_prefix", "metric": "eval/loss", "floor": {"loss": 0.2, "answer_position": {}}}
-MANY = ("rope", "roper", "learned", "sinusoidal", "none", "pope", "xpos", "alibi", "t5_bias", "fire")  # as in tables
+MANY = ("rope", "roper", "learned", "sinusoidal", "none", "pope", "xpos", "alibi", "t5_bias", "fire")  # in table order
 
 
 def runs(ends: dict[str, list[float]], **changes) -> list[Run]:
-    """A run for each scheme and seed, evaluated three times: its values rise, or fall, to these ends."""
+    """A run for each scheme and seed, evaluated three times; values rise to `ends`, losses fall to them."""
     of = lambda end: [2 * end, end, end] if "metric" in changes else [0.0, end / 2, end]  # noqa: E731
     return [make_row(s, seed, of(end), **changes) for s, each in ends.items() for seed, end in enumerate(each)]
 
@@ -41,11 +41,11 @@ def test_curves_are_every_seed_thin_and_their_mean_bold():
     ax = figures._curves(only(runs({"rope": ROPE, "roper": ROPER}))).axes[0]
     bold = {line.get_label(): line.get_ydata() for line in ax.lines if not line.get_label().startswith("_")}
     assert len(ax.lines) == 4 + 4 + 2
-    assert list(bold) == ["RoPER", "RoPE"]  # the first in the table on top
+    assert list(bold) == ["RoPER", "RoPE"]  # the first in the table is drawn last, on top
     for title, ends in (("RoPE", ROPE), ("RoPER", ROPER)):
         assert bold[title] == pytest.approx([0, 64 * np.mean(ends), 128 * np.mean(ends)])
     low, high = ax.get_ylim()
-    assert -10 < low < 0 < 128 < high < 138  # shares stand between none and all
+    assert -10 < low < 0 < 128 < high < 138  # problems right: none to all
 
 
 def test_of_many_schemes_that_all_fail_at_the_greatest_length_those_best_at_the_next_are_shown():
@@ -83,11 +83,8 @@ def test_of_a_loss_the_excess_over_the_optimum_stands_on_a_logarithmic_axis():
     assert figures._curves(accuracy).axes[0].get_yscale() == "linear"
 
 
-# The forest plot
-
-
 def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(monkeypatch):
-    """Of Index one planned and one exploratory; of Prefix one. Twice the same bytes, whatever its title."""
+    """Index has a planned and an exploratory verdict, Prefix one. Any title gives the same bytes twice."""
     plotted, rendered = [], figures.rendered
     monkeypatch.setattr(figures, "rendered", lambda figure: plotted.append(figure) or rendered(figure))
     made = runs({"rope": ROPE, "roper": ROPER}) + runs({"rope": [0.5], "roper": [0.3]}, **PREFIX)
@@ -111,7 +108,7 @@ def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(monk
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", range(fuzz(30)))
 def test_any_numbers_can_be_plotted(seed):
-    """Zeros, losses below the optimum, huge and equal ones; one seed, no curve, no slices. A warning is an error."""
+    """Losses that are zero, equal, huge or below the optimum; one seed, no curves, no slices. A warning is an error."""
     chance = random.Random(seed)
     values = chance.sample([0.0, -1.0, 1e-12, 0.2, 0.2 + 1e-7, 0.5, 3.0, 1e99, -1e99], chance.randint(1, 4))
     some = lambda: {str(i): (9, chance.choice(values)) for i in range(chance.randint(1, 30))}  # noqa: E731
@@ -137,6 +134,6 @@ def test_heat_maps_show_a_crossed_attribute_by_length_one_a_scheme():
     assert [ax.get_title() for ax in maps] == ["RoPE", "ALiBi"]
     shown = maps[0].images[0].get_array()
     assert shown.filled(-1).tolist() == [[1.0, 0.2], [-1, 0.8]]
-    assert maps[0].lines[0].get_xdata() == [0.5, 0.5]  # after the lengths of training
+    assert maps[0].lines[0].get_xdata() == [0.5, 0.5]  # right of the training lengths
     assert series.attributes(found)[:2] == ["length", "depth_at_8"]
     assert "8" in series.by_value(found, "depth_at_8").x

@@ -1,4 +1,4 @@
-"""Training from Python: `rope_lab.fit`, in a program, a notebook, or another program of Hydra's."""
+"""Training from Python with `rope_lab.fit`, also inside another Hydra program."""
 
 import shlex
 import sys
@@ -17,7 +17,7 @@ from rope_lab.train import config, loop
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    """The working directory of a program whose runs are small."""
+    """The working directory of a program; its runs are small."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["/home/alice/private.py", "position=hers"])
     load = config.load
@@ -26,7 +26,7 @@ def small(tmp_path, monkeypatch):
 
 
 def run_example() -> dict:
-    """What the example of docs/extending.md has defined once it has run."""
+    """Run the example of docs/extending.md; returns its variables."""
     found: dict = {}
     exec(block("From Python", "python"), found)
     return found

@@ -1,4 +1,4 @@
-"""The data frame of docs/questions.md: its example runs, and its columns are those of the frame."""
+"""The data frame of docs/questions.md: the example runs, and every column is explained."""
 
 import re
 import shutil

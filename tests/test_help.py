@@ -1,4 +1,4 @@
-"""What --help says: every setting there is, with the value that it has."""
+"""The text of --help: every setting with its value."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The house keeps its rules: imports run one way, and nothing in rope_lab knows a task or a scheme by name."""
+"""Import layering, unique class names, and no task or scheme named in rope_lab."""
 
 import ast
 import functools
@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT, SCHEMES, TASKS
 
 BASE = {"rope_lab", "places", "text", "shipped", "files", "command", "identity"}
-# What each package may import besides itself and BASE.
+# Allowed imports of each package, besides itself and BASE.
 PACKAGES = {
     "model": set(),
     "tasks": set(),
@@ -18,7 +18,7 @@ PACKAGES = {
     "results": set(),
     "report": {"results"},
 }
-# The packages that may use a heavy library.
+# The packages and commands that may import each heavy library.
 USERS = {
     "torch": "model train check probe bench",
     "scipy": "results",
@@ -54,14 +54,14 @@ def imported(tree: ast.Module) -> set[str]:
 
 
 def package(name: str) -> str:
-    """`train` of rope_lab.train.loop, `text` of rope_lab.text, `tasks` of tasks.base."""
+    """`train` for rope_lab.train.loop, `text` for rope_lab.text, `tasks` for tasks.base."""
     parts = name.split(".")
     return parts[0] if parts[0] != "rope_lab" or len(parts) == 1 else parts[1]
 
 
 @pytest.mark.parametrize("module", sorted(modules()))
 def test_imports_run_one_way(module):
-    """Commands, which are no package of PACKAGES, may import everything."""
+    """Commands, outside PACKAGES or called `__main__`, may import all our modules."""
     home, names = package(module), imported(modules()[module])
     ours = {package(name) for name in names if name.partition(".")[0] in ("rope_lab", "tasks")}
     if home in BASE:
@@ -79,7 +79,7 @@ def test_each_name_is_of_one_class():
 
 @pytest.mark.parametrize("module", sorted(m for m in modules() if m.startswith("rope_lab.")))
 def test_rope_lab_names_no_task_and_no_scheme(module):
-    """Outside of docstrings, and but for the schemes' own files and what the benchmark times."""
+    """Except in docstrings; the schemes' own files and the benchmark may name schemes."""
     tree = modules()[module]
     documented = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
     docstrings = {node.body[0].value for node in documented if ast.get_docstring(node) is not None}

@@ -44,13 +44,13 @@ def test_runs_that_differ_in_scheme_and_seed_alone_may_be_compared():
 
 
 def test_ids_are_those_of_today_for_ever():
-    """Folders and kept rows are named by them: a change here makes every run another run."""
+    """They name folders and kept records: a change here gives every run another identity."""
     base = identity("train.precision=float32", "position=randomized_rope", "seed=3")
     assert (base.run_id, base.recipe_id, base.scheme_id) == ("10bcaa560d79", "fd609224560a", "c12b42")
 
 
 def test_a_setting_that_was_added_later_leaves_earlier_runs_what_they_were():
-    """Also within a scheme of a scheme."""
+    """Also within a scheme that another one wraps."""
     plain = config.recorded(resolve(load("device=cpu", "position=randomized_rope")))
     for key in BACKFILLED:
         group, _, name = key.partition(".")
@@ -69,7 +69,7 @@ def test_ours_has_numerics_and_no_digest():
 
 
 def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp_path, monkeypatch):
-    """A helper's helper and packages too, also for a scheme within one of ours; not what lies beside."""
+    """Includes indirect imports and packages, also if one of our schemes wraps the plug-in; no other files."""
     texts = {
         "mine_own.py": "from helper_own import GAIN\nfrom rope_lab.model.hooks import PositionScheme\n"
         "import numpy\nclass Mine(PositionScheme): pass\n",
@@ -105,7 +105,7 @@ def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp
 
 
 def test_torch_is_recorded_under_the_version_that_it_says_itself(monkeypatch):
-    """Metadata may lack the +cu130 of it; and plain text, which checkpoints may hold."""
+    """Package metadata may lack the suffix +cu130. The record is a plain str, which checkpoints may hold."""
     monkeypatch.setattr(importlib.metadata, "version", lambda package: "0")
     found = provenance.provenance(load(), torch.device("cpu"), None)["versions"]["torch"]
     assert (found, type(found)) == (torch.__version__, str)

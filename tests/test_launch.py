@@ -1,4 +1,4 @@
-"""Sweeps: what is run, once each; what they show at the end; their exit status. Signals: test_signals.py."""
+"""Sweeps: launching each run once, the final summary and the exit status. Signals: test_signals.py."""
 
 import re
 import signal
@@ -19,7 +19,7 @@ WILD = ["train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=20"]
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a sweep in this process."""
+    """Run a sweep in this process."""
     return lambda *words: command(["-m", *TINY, "out=runs", *words], tmp_path)
 
 
@@ -100,7 +100,7 @@ def test_a_launcher_that_lacks_its_package_or_its_cluster_is_one_line(run, monke
 
 
 def test_submitit_queues_a_run_again_once_it_is_saved(tiny, tmp_path, monkeypatch):
-    """As on a machine of a cluster, to which a signal comes."""
+    """As on a cluster node that gets a signal."""
     (tmp_path / "runs").mkdir()
     heard, call = [], lambda: job.run_elsewhere(load(*tiny), "1/2 · ", "2000-01-01")
     before = signal.signal(signal.SIGUSR2, lambda *_: heard.append(runs.read(only_folder(tmp_path / "runs"))))

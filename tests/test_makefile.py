@@ -1,4 +1,4 @@
-"""The Makefile in folders of any name: a stub Python stands in for the one that would install and run everything."""
+"""The Makefile in folders with unusual names; a stub replaces Python."""
 
 import shutil
 import subprocess

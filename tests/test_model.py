@@ -1,4 +1,4 @@
-"""The transformer: causal, the same with a cache as without, and paired across schemes."""
+"""The transformer: causality, cached decoding, shared initial weights, weight decay and learning rate."""
 
 import hashlib
 
@@ -27,7 +27,7 @@ NO_LINEAR += ["cope", "fox", "grape_a", "irope", "path", "rnope_swa"]
 
 @pytest.mark.parametrize("name", ["none", "learned", "rope", "roper", "xpos", "ssmax"])
 def test_linear_attention_is_causal_and_a_cache_gives_the_logits_of_a_full_pass(name):
-    """It sees all of the past; some tokens are read at once, then one at a time, then only for some rows."""
+    """Every past token has an effect; tokens are read as a block, one by one, and after dropping a batch row."""
     assert causality(make_model(name, attention="linear")) is None
     cached(make_model(name, attention="linear"))
 
@@ -40,7 +40,7 @@ def test_linear_attention_refuses_what_needs_scores_or_wider_queries_and_keys(na
 
 
 def attention_by_hand(layer, x, bias=0.0):
-    """Causal attention of a layer without rotation, written out, with a bias on the scores."""
+    """Reference causal attention of one layer: no rotation, optional bias on the scores."""
     B, T, _ = x.shape
     q, k, v = layer.attention.qkv(x).view(B, T, 3, HEADS, D // HEADS).permute(2, 0, 3, 1, 4)
     scores = q @ k.transpose(-1, -2) / (D // HEADS) ** 0.5 + bias
@@ -51,7 +51,7 @@ def attention_by_hand(layer, x, bias=0.0):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("name", ["none", "alibi"])
 def test_the_whole_model_written_out(name, norm):
-    """Norms where the docstring says, a residual around each part, ReLU, and the bias added to the scores."""
+    """Pre- or post-norm, residual connections, ReLU, and the bias added to the scores."""
     model, tokens, pos = make_model(name, norm=norm), torch.arange(6)[None] % V, torch.arange(6)
     slopes = torch.tensor([2**-4, 2**-8, 2**-2], dtype=torch.float64)[:, None, None]
     bias = -slopes * (pos[:, None] - pos) if name == "alibi" else 0.0
@@ -72,7 +72,7 @@ SMALL = ["model.d_model=16", "model.n_layers=2", "model.n_heads=2", "train.seq_l
 
 
 def shared_weights(*overrides: str) -> str:
-    """A digest of the weights that every scheme has: not those of values, which are the last third of `qkv`."""
+    """Digest of the weights common to all schemes, without position parameters and the value third of `qkv`."""
     digest, cfg = hashlib.sha256(), load(*SMALL, *overrides)
     for name, value in build_model(cfg, 30).state_dict().items():
         if not name.startswith("position."):
@@ -99,7 +99,7 @@ def test_xavier_initialisation_scales_matrices_by_both_their_sides_and_embedding
 
 
 class ByLayer(PositionScheme):
-    """What the content hook can do: scores that depend on it and differ by layer and row, and sums that go on."""
+    """Score bias from the content hook: differs by layer and batch row, with running sums across cached steps."""
 
     def __init__(self, dims):
         super().__init__(dims)
@@ -128,14 +128,14 @@ def test_the_content_hook_is_served_by_layer_and_row_with_a_cache_of_its_own():
 
 
 def test_bytes_of_a_cached_token_count_what_a_scheme_keeps():
-    """Of each layer keys and values, 2 · D numbers a token, the one that ByLayer keeps of each token, and 4 in all."""
+    """Per layer: 2 · D numbers a token for keys and values; ByLayer adds 1 a token and 4 in total."""
     model, own = (make_model(scheme) for scheme in (PositionScheme(DIMS), ByLayer(DIMS)))
     assert model.bytes_of_token(10) == 2 * 8 * 2 * D
     assert own.bytes_of_token(10) == pytest.approx(2 * 8 * (2 * D + 1 + 4 / 10))
 
 
 def decayed(*overrides: str) -> set[str]:
-    """The names of the parameters that decay, once it is seen that all of them are trained."""
+    """Names of the parameters with weight decay; asserts that the optimizer has every parameter once."""
     cfg = resolve(load(*SMALL, "train.weight_decay=0.1", *overrides))
     model = build_model(cfg, V)
     groups, names = make(model, cfg.train).param_groups, {id(p): name for name, p in model.named_parameters()}
@@ -145,7 +145,7 @@ def decayed(*overrides: str) -> set[str]:
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_weight_decay_falls_on_matrices_and_on_what_a_scheme_says(name):
-    """Not on layer norms, biases, and c, L, r, s, α, δ and tables of schemes; GPT's positions decay."""
+    """Not on layer norms, biases or scheme parameters, except GPT's learned position table."""
     found = decayed(f"position={name}")
     assert all(each.endswith("weight") and "norm" not in each for each in found)
     assert len(found) == 2 + 2 * 4 + (name == "learned")
@@ -162,7 +162,7 @@ def test_runs_of_before_decayed_everything_and_stay_the_runs_they_were():
     now = {key: recorded[key] for key in ("weight_decay", "weight_decay_on", "min_lr")} | {"decay": "cosine"}
     assert identity.identify("t", "rope", 0, {"train": now}).run_id == old.run_id
     ids = {config.identity(resolve(load(*words))).run_id for words in (own, own[:1], [], ["train.weight_decay_on=all"])}
-    assert len(ids) == 3  # without decay it is one run
+    assert len(ids) == 3  # without decay, weight_decay_on makes no difference
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_runs_of_before_decayed_everything_and_stay_the_runs_they_were():
     [("none", [1.0, 1.0, 1.0]), ("linear", [0.775, 0.55, 0.109]), ("cosine", [0.8682, 0.55, 0.1002])],
 )
 def test_the_learning_rate_warms_up_and_ends_at_its_floor(decay, rates):
-    """As nanoGPT's: min_lr + (lr − min_lr) (1 + cos πt) / 2, or a line."""
+    """As in nanoGPT, min_lr + (lr − min_lr) (1 + cos πt) / 2; or linear."""
     words = ["train.lr=1.0", "train.min_lr=0.1", "train.steps=110", "train.warmup=10", f"train.decay={decay}"]
     t = load(*words).train
     assert [learning_rate(t, step) for step in (0, 4, 9, 10)] == pytest.approx([0.1, 0.5, 1.0, 1.0])
@@ -181,7 +181,7 @@ def test_the_learning_rate_warms_up_and_ends_at_its_floor(decay, rates):
 
 @pytest.mark.parametrize("name", ["none", "kv_unrotated"])
 def test_query_and_key_norms_are_their_formula(name):
-    """Gains are learned and do not decay; all other weights at first are those without."""
+    """Gains are learned and do not decay; all other initial weights match a model without QK norm."""
     scheme, x = make_scheme(name, DIMS), torch.randn(2, 5, D, dtype=torch.float64)
     model, again = make_model(scheme, layers=1, qk_norm=True), make_model(scheme, layers=1).state_dict()
     plain = {key: value for key, value in model.state_dict().items() if "qk_norm" not in key}
@@ -204,7 +204,7 @@ def test_query_and_key_norms_are_their_formula(name):
 
 @pytest.mark.parametrize("name", ["roper", "kv_shared_back", "alibi"])
 def test_grouped_queries_are_heads_of_equal_keys_and_values(name):
-    """With three heads of queries for each of two of keys and values; all weights at first are those without groups."""
+    """Three query heads for each of two key/value heads; initial weights match a model without groups."""
     n, few, K = 6, 2, D // 6
     grouped, whole = (make_model(name, dims=Dims(D, n, 64), kv_heads=heads) for heads in (few, None))
     for part, full in zip(grouped.layers, whole.layers, strict=True):

@@ -1,6 +1,6 @@
-"""NUMERICS in rope_lab/identity.py stands for these losses: whatever changes one of them raises it.
+"""Golden losses: a change to any of them requires a higher NUMERICS in rope_lab/identity.py.
 
-Then, and only then, `python tests/test_numerics.py` rewrites tests/numerics.json.
+Only then run `python tests/test_numerics.py` to rewrite tests/numerics.json.
 """
 
 import json
@@ -13,9 +13,9 @@ from rope_lab.identity import NUMERICS
 
 GOLDEN = Path(__file__).with_name("numerics.json")
 STEPS = 20
-FEW = 8  # which `make test` takes of all but RoPER; `make test-slow` takes all
-# Relative. Without AVX (ATEN_CPU_CAPABILITY=default, ONEDNN_MAX_CPU_ISA=SSE41) they differ by 5e-6 at most; the two
-# schemes of ours that are most alike at first, none and FIRE, by 1.2e-4.
+FEW = 8  # steps in `make test`, except for RoPER; `make test-slow` runs STEPS
+# Relative. Without AVX (ATEN_CPU_CAPABILITY=default, ONEDNN_MAX_CPU_ISA=SSE41) losses differ by at most 5e-6.
+# The two schemes with the most similar first losses, none and FIRE, differ by 1.2e-4.
 WITHIN = 3e-5
 SMALL = [
     *("scale=quick", "device=cpu", "threads=1", "train.precision=float32", "wandb.mode=disabled"),
@@ -24,7 +24,7 @@ SMALL = [
 ]
 INDEX = "task=substring_by_index"
 ROPER = f"position=roper {INDEX}"
-COPE = "position=cope"  # its gradient jumps where a position crosses a whole number: after 20 steps rounding is 3e-4
+COPE = "position=cope"  # its gradient jumps at integer positions: after 20 steps rounding errors reach 3e-4
 CASES = [
     *(f"position={scheme} {INDEX}" for scheme in SCHEMES),
     *(f"position=roper task={task}" for task in TASKS if task not in INDEX),
@@ -33,7 +33,7 @@ CASES = [
 
 
 def losses(case: str, folder: Path, steps: int = STEPS) -> list[float]:
-    """The training losses of the first steps, and the held-out loss after them if those are all."""
+    """Training losses of the first `steps` steps, plus the held-out loss if that is all STEPS."""
     from trained import load
 
     from rope_lab.train.trainer import build, evaluate_now, resolve, update

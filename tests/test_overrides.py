@@ -1,4 +1,4 @@
-"""What people type: a mistake is answered in one line with the remedy, before anything runs; never with a traceback."""
+"""Command-line overrides: each mistake gets a one-line message with the remedy, before anything runs."""
 
 import shlex
 
@@ -10,7 +10,7 @@ from rope_lab.text import ConfigError
 from rope_lab.train import config
 from rope_lab.train.overrides import expand, read_arguments
 
-# what is typed, and what the answer has to hold
+# command line: part of the expected message
 MISTAKES = {
     # names
     "positon=rope": "did you mean position?",
@@ -37,7 +37,7 @@ MISTAKES = {
     "position=alibi position.q=1": "position.q=1: no such setting; Alibi has no settings",
     "position.qq=1": "did you mean position.q?",
     "task.string_lenght=3": "did you mean task.string_length?",
-    # form
+    # syntax
     "position = rope": "position: cannot be read; write NAME=VALUE without spaces",
     "-m seed=0, 1": "write NAME=VALUE without spaces",
     "eval.lengths=[6, 8, 10] seed=1": "write NAME=VALUE without spaces",
@@ -64,7 +64,7 @@ MISTAKES = {
 
 
 def answer(line: str) -> list[config.Config]:
-    """The configurations that a command line gives. Raises ConfigError."""
+    """Configurations of a command line. Raises ConfigError."""
     options, words = read_arguments(shlex.split(line))
     return [config.load(*run) for run in (expand(words) if "-m" in options else [words])]
 

@@ -1,4 +1,4 @@
-"""Pages of results: what stands where, and that nothing which others wrote is lost."""
+"""Result pages: placement of sections, preservation of user text, and safe writes."""
 
 import re
 from pathlib import Path
@@ -16,13 +16,13 @@ CURVES = "quick-substring_by_index-curves.svg"
 
 @pytest.fixture(autouse=True)
 def drawn_in_no_time(monkeypatch):
-    """What the figures show is test_figures' matter."""
+    """Skip rendering; test_figures covers the figures."""
     monkeypatch.setattr(figures, "rendered", lambda figure: b"a figure")
 
 
 @pytest.fixture
 def out(out) -> Path:
-    """Runs of Index, which has a page of its own, and of a task that has none."""
+    """Runs of Index, which can have its own page, and of a task that cannot."""
     return make_pairs(out, [0.5], [0.6], task="mine", name="mine")
 
 
@@ -54,7 +54,7 @@ def test_a_task_stands_on_its_page_where_there_is_one_and_else_in_the_readme(out
 
 
 def test_marks_in_the_users_own_text_before_the_first_are_text(out):
-    """All text around the marks stays, on every page, line ends too; and nothing changes the second time."""
+    """Text around the marks is preserved on every page, line endings included; a second run changes nothing."""
     around = f"# Mine, after {pages.END}\r\n\nbefore\n", "\nafter\n"
     for name in ("README.md", "index.md"):
         (out / name).write_bytes(MARKS.join(around).encode())
@@ -68,7 +68,7 @@ def test_marks_in_the_users_own_text_before_the_first_are_text(out):
     assert tree(out) == once
 
 
-# Plotted first, replaced last
+# Failed writes
 
 
 @pytest.mark.parametrize("name", ["README.md", "index.md"])

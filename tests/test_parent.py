@@ -1,4 +1,4 @@
-"""Runs that begin with the weights of another, and optimizers by name."""
+"""Runs initialised from a parent run (`init_from`), and the Muon optimizer."""
 
 import json
 import os
@@ -27,14 +27,14 @@ PARENT = ("run_id", "recipe_id", "position", "scheme_id")
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory):
-    """The folder of a finished run of RoPE; not to be changed."""
+    """Folder of a finished RoPE run; do not modify."""
     out = tmp_path_factory.mktemp("parent")
     run([*ROPE, "train.lr=0.05", f"out={out}"])
     return only_folder(out)
 
 
 def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_path, capsys):
-    """Under its own it has the metrics with which it ended; without its rotation, those of the ablated model."""
+    """Its own settings reproduce its final metrics; without rotation the metrics differ."""
     words = [f"init_from={parent}", "train.steps=0", f"out={tmp_path}"]
     before, same, none = content_of(parent), run([*ROPE, *words]), run([*TINY, "position=none", *words])
     ours = [{k: v for k, v in each["metrics"].items() if k.startswith("eval/")} for each in (before, same, none)]
@@ -56,7 +56,7 @@ def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_
 
 
 def test_a_trained_run_is_evaluated_under_other_frequencies_at_longer_texts(parent, tmp_path):
-    """Position interpolation and YaRN: at factor 1 nothing changes, at 2 each is another model."""
+    """Position interpolation and YaRN: the loss is unchanged at factor 1 and differs for each at factor 2."""
     words = ["-m", *ROPE, f"init_from={parent}", "train.steps=0", "eval.lengths=[13,26]", "position.factor=1,2"]
     done = command([*words, "position.scaling=linear,yarn", "out=runs"], tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -78,7 +78,7 @@ def test_with_steps_it_trains_on_with_batches_of_its_own_and_resumes_to_the_bit(
     asked, batches = [], made.batches
     made.batches = lambda k: asked.append(k) or batches(k)
     update(made, 0)
-    assert asked == [6]  # the parent has taken 6 steps
+    assert asked == [6]  # the parent took 6 steps
     run([*words, f"out={tmp_path / 'whole'}"])
     parts = [*words, f"out={tmp_path / 'parts'}"]
     folder = stopped_run(parts, tmp_path / "parts", monkeypatch)
@@ -97,7 +97,7 @@ def test_children_of_other_seeds_are_of_one_recipe(parent, tmp_path):
 
 
 def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
-    """The child of its own scheme is the baseline; the others of its name say what they began from, kept ones too."""
+    """A child with its parent's scheme keeps the plain name; other children name their parent. Kept runs too."""
     run([*TINY, "position=roper", "train.lr=0.05", f"out={tmp_path / 'roper'}"])
     roper = only_folder(tmp_path / "roper")
     for scheme, folder in (("rope", parent), ("none", parent), ("none", roper), ("rope", roper), ("roper", roper)):
@@ -147,7 +147,7 @@ def test_a_parent_that_has_not_finished_or_cannot_be_read_is_one_line(parent, tm
 
 
 def test_muon_moves_the_matrices_of_the_layers_and_adamw_the_rest():
-    """The update of a matrix has singular values near lr · 0.2 · √max(rows, columns)."""
+    """Singular values of a matrix update are near lr · 0.2 · √max(rows, columns)."""
     words = [*TINY, "train.warmup=0", "train.decay=none", "train.weight_decay=0"]
     ours, theirs = (build(resolve(load(*words, f"train.optimizer={name}"))) for name in ("muon", "adamw"))
     before = {name: p.detach().clone() for name, p in ours.model.named_parameters()}

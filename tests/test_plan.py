@@ -1,4 +1,4 @@
-"""Planned comparisons: nothing is tested early, and what is printed is what references compute from the same runs."""
+"""Planned comparisons: no test before the last run, and results that match reference implementations."""
 
 import itertools
 import subprocess
@@ -48,7 +48,7 @@ def study():
 
 @pytest.fixture
 def runs():
-    """RoPER reaches half right at step 200 on every seed, RoPE at 300 on every other one and never on the rest."""
+    """RoPER reaches accuracy 0.5 at step 200 on every seed; RoPE at step 300 on odd seeds, else never."""
     random = Random(3)
     made = []
     for seed in SEEDS:
@@ -67,7 +67,7 @@ def differences(runs, of) -> list[float]:
 
 
 def flips(values: list[float]) -> float:
-    """The sign-flip test by its definition, one choice of signs after the other."""
+    """Exact sign-flip p value by enumeration of all signs."""
     sums = [np.dot(signs, values) for signs in itertools.product((1, -1), repeat=len(values))]
     return np.mean([abs(each) >= abs(sum(values)) - 1e-9 for each in sums])
 
@@ -76,11 +76,11 @@ def test_the_outcome_is_what_references_compute(study, runs):
     text = " ".join(outcome(study, runs).split())
     last, whole = differences(runs, lambda c: c[-1]), differences(runs, lambda c: np.mean(c[1:]))
     p = [flips(last), flips(whole)]
-    assert p == [2 / 64, 2 / 64]  # every seed is ahead: the least that six pairs can give
+    assert p == [2 / 64, 2 / 64]  # RoPER is ahead on every seed: the smallest p of six pairs
     for values in (last, whole):
         ends = scipy_stats.ttest_1samp(values, 0).confidence_interval()
         assert f"{np.mean(values):+.4g} [{ends.low:+.4g}, {ends.high:+.4g}]" in text
-    assert text.count("| 0.031 | 0.062") == 2  # Holm over the two
+    assert text.count("| 0.031 | 0.062") == 2  # Holm over both tests
     assert "6 against 3 of 6; alone 3 against 0 | 0.25 " in text  # 2 · (1/2)³
     assert "median step 200 against never; first 6 times against 0 | 0.031 " in text
     assert text.count("200 | never |") == text.count("200 | 300 |") == 3
@@ -90,7 +90,7 @@ def test_comparisons_whose_names_differ_in_brackets_alone_have_columns_of_their_
     last, whole = study.primary
     named = replace(study, primary=(replace(last, name="right (last)"), replace(whole, name="right (mean)")))
     heading = outcome(named, runs).partition("| seed")[2].partition("\n")[0]
-    assert heading.count("RoPER: ") == 3  # the third: its steps
+    assert heading.count("RoPER: ") == 3  # the third column: steps
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_verdicts(study, higher, published, ends, p, word):
 
 
 def test_logarithms_of_steps_are_compared_and_fewer_are_better(study, runs):
-    """RoPE is at half right at step 300, or never, which counts with one evaluation after the last."""
+    """RoPE reaches accuracy 0.5 at its last evaluation, or never, which counts as one evaluation after the end."""
     never = study.seeds["rope"][-1]
     ends = {seed: {"roper": [0.0, 0.6, 0.9], "rope": [0.0, 0.1, 0.7]} for seed in study.seeds["rope"]}
     ends[never]["rope"] = [0.0, 0.1, 0.2]
@@ -147,7 +147,7 @@ def test_a_margin_is_measured_against_the_unfavourable_end_of_the_interval(study
 
 @pytest.mark.parametrize("change", [{"status": "interrupted"}, {"settings": {"train.lr": 2e-4}}])
 def test_nothing_is_tested_before_the_last_run(study, runs, change):
-    """A run that was cut off, or that has other settings than planned, is none of the study."""
+    """An interrupted run, or one with unplanned settings, does not count."""
     for left_out in (runs[:-1], [*runs[:-1], make_row("rope", 13, [0.0, 0.5], **change)]):
         text = outcome(study, left_out)
         assert "11 of 12 runs have ended" in text
@@ -155,7 +155,7 @@ def test_nothing_is_tested_before_the_last_run(study, runs, change):
 
 
 def test_a_diverged_run_counts_as_planned(study, runs):
-    """As 0 in means, as not solved, as never there; and is named."""
+    """As 0 in means, as not solved and as never reaching the threshold; the output names it."""
     diverged = replace(runs[0], status="diverged")
     zero = make_row("roper", 8, [0.0, 0.0, 0.0, 0.0])
     a, b = (outcome(study, [run, *runs[1:]]).splitlines() for run in (diverged, zero))
@@ -172,7 +172,7 @@ def test_a_diverged_run_counts_as_planned(study, runs):
     ],
 )
 def test_runs_unlike_in_what_the_plan_does_not_name_are_not_paired(study, runs, change, named):
-    """As where `auto` was another precision on another machine, a scheme was edited or a run resumed elsewhere."""
+    """E.g. `auto` chose another precision, a scheme was edited, or a run resumed with another torch version."""
     changed = replace(runs[0], **change | {"settings": runs[0].settings | change.get("settings", {})})
     assert changed.position == "roper"
     text = outcome(study, [changed, *runs[1:]])
@@ -187,7 +187,7 @@ def test_two_runs_for_one_cell_are_refused(study, runs):
 
 
 def test_a_run_belongs_to_the_scheme_with_its_settings():
-    """Those that a scheme names, and else those of its yaml; what is not planned belongs to none."""
+    """Settings come from the scheme's name, otherwise from its yaml; an unplanned run belongs to no scheme."""
     seeds = "{rope: 8-13, rope position.base=100: 8-13, rope train.lr=2e-4: 8-13, roper: 8-13, mine position.k=2: 8-13}"
     text = PLAN.replace("{rope: 8-13, roper: 8-13}", seeds).replace("train.lr: 1e-4, ", "")
     (study,) = studies.parsed(text, "plan.yaml")
@@ -218,13 +218,13 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
 def test_a_plan_that_cannot_be_read_is_said_in_a_line(old, new, named, tmp_path):
     (tmp_path / "plan.yaml").write_text(PLAN.replace(old, new))
     (tmp_path / "runs.jsonl").touch()
-    for command in (plan.main, results.main):  # which reads the plan in a folder of results
+    for command in (plan.main, results.main):  # results.main reads the plan of a results folder
         with pytest.raises(SystemExit, match=one_line(named)):
             command([str(tmp_path / "plan.yaml" if command is plan.main else tmp_path)])
 
 
 def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
-    """Runs count as planned where their commit has the study as it stands now."""
+    """Runs count as planned if their commit contains the current version of the study."""
 
     def git(*arguments: str) -> str:
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]
@@ -248,17 +248,17 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
     assert "does not hold the study" in problems(commits[1] + "?")[0]
     assert "git cannot show" in problems("0123456789ab")[0]
     assert "git cannot show" in problems("unknown")[0]
-    assert f"commit {commits[0]} " in problems(f"{commits[0]} → {commits[1]}")[0]  # of its first part
+    assert f"commit {commits[0]} " in problems(f"{commits[0]} → {commits[1]}")[0]  # commit of the first part
 
 
 def test_the_kept_runs_of_our_own_plan_were_planned():
-    """Each was made by a commit that holds its study; the clone must have its history for git to tell."""
+    """Each run's commit contains its study; commits missing from a shallow clone are skipped."""
     ours, _ = outcomes.read(studies.PLAN)
     assert [p for p in plan.unplanned(studies.PLAN, ours) if "git cannot show" not in p] == []
 
 
 def test_kept_rows_of_a_plan_are_shown_without_tests_of_their_own(tmp_path, capsys):
-    """Whoever keeps rows as they end would otherwise look at p values before the last run."""
+    """Otherwise p values would be visible before the last run has ended."""
     make_pairs(tmp_path / "runs", [0.5, 0.6, 0.4], [0.8, 0.9, 0.9])
     text = {}
     for name in ("kept", "other"):

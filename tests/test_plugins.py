@@ -1,4 +1,4 @@
-"""Schemes and tasks of the user's own, in a file or an installed package: they train, resume and are compared."""
+"""User schemes and tasks in files: training, comparison, sampling and error messages."""
 
 import json
 import re
@@ -32,7 +32,7 @@ IN_WORKERS = pytest.param(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], 
 
 @pytest.mark.parametrize("launcher", [[], IN_WORKERS])
 def test_a_file_is_a_scheme_that_is_compared_under_its_name(write, tmp_path, launcher):
-    """In a sweep beside one of ours, in worker processes too, with no yaml file and no package that is allowed."""
+    """In a sweep with a built-in scheme, also in worker processes; needs no yaml file and no allowed package."""
     write("own_slope.py", SCHEME), write("own_task.py", TASK)
     sweep = ["-m", *launcher, "position=./own_slope.py,rope", "task=own_task.py", "seed=0,1", *TINY, "out=runs"]
     done = command(sweep, tmp_path)
@@ -78,7 +78,7 @@ def test_one_of_several_classes_is_named_by_both(write, tmp_path):
         config.load("position=own_two.py")
 
 
-# what is wrong with a file, and the end of the one line that says it
+# file name: source and expected message
 UNUSABLE = {
     "own_a.py": ("import no_such_thing", r"cannot be imported, own_a\.py:1: ModuleNotFoundError: No module named"),
     "own_b.py": ("x = 1\ny = (", r"cannot be imported, own_b\.py:2: SyntaxError: '\(' was never closed"),
@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_used_is_one_line(write, tmp_path, name):
 
 
 def test_what_breaks_in_training_is_sent_to_the_check(write, tmp_path):
-    """A shape that nothing but the model's own arithmetic refuses."""
+    """A wrong shape that fails only in the model's own arithmetic."""
     write("own_i.py", SCHEME + "\n    def heads(self, qkv, at):\n        return qkv[..., :4]\n")
     done = command(["position=own_i.py", *TINY, "out=runs"], tmp_path)
     assert done.returncode == 1

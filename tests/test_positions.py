@@ -1,4 +1,4 @@
-"""The mathematics of position, in float64, against oracles that share no code with the schemes."""
+"""Position schemes in float64, compared with independent reference formulas."""
 
 import math
 import re
@@ -22,12 +22,12 @@ TOKENS = torch.arange(20).reshape(2, 10) % 11
 
 @pytest.mark.parametrize("name", ["roper", "rope_partial", "xpos", "randomized_rope", "rope_head_bases", "ssmax"])
 def test_pairs_of_halves_are_neighbours_in_another_order_of_features(name):
-    """Weights permuted head by head, feature 2c to c and 2c + 1 to c + r/2, give the same logits."""
+    """Permuting the weights of each head, feature 2c to c and 2c + 1 to c + r/2, gives the same logits."""
     r = K // 2 if name == "rope_partial" else K
     key = "position.scheme.pairs" if name == "randomized_rope" else "position.pairs"
     neighbours, halves = make_model(name), make_model(name, f"{key}=halves")
     assert (neighbours(TOKENS) - halves(TOKENS)).abs().max() > 1e-3
-    order = torch.tensor([*range(0, r, 2), *range(1, r, 2), *range(r, K)])  # of halves, in terms of neighbours
+    order = torch.tensor([*range(0, r, 2), *range(1, r, 2), *range(r, K)])  # of halves, as indices of neighbours
     for layer in halves.layers:
         qkv, out = layer.attention.qkv, layer.attention.out
         for parameter in (qkv.weight, qkv.bias):
@@ -36,7 +36,7 @@ def test_pairs_of_halves_are_neighbours_in_another_order_of_features(name):
     torch.testing.assert_close(halves(TOKENS), neighbours(TOKENS), rtol=0, atol=1e-12)
 
 
-# Schemes as sums: scores of queries and keys, and values, by the positions i of keys and n of queries
+# Schemes as explicit sums: i is a key position, n a query position
 
 SHARED = [("", 0, rope()), (" position.fraction=0.25", K - 2, rope(width=2))]
 
@@ -54,7 +54,7 @@ SHARED = [("", 0, rope()), (" position.fraction=0.25", K - 2, rope(width=2))]
     ],
 )
 def test_the_output_is_the_sum_of_rotated_values(scheme, of_value, theta):
-    """oₙ = Σᵢ aₙᵢ R(of_value · θ) vᵢ with the scores of RoPE (or of no position)."""
+    """oₙ = Σᵢ aₙᵢ R(of_value · θ) vᵢ with the scores of RoPE (or without positions)."""
     name, *settings = scheme.split()
 
     def score(b, h, n, i, q, k):
@@ -70,7 +70,7 @@ def test_the_output_is_the_sum_of_rotated_values(scheme, of_value, theta):
     [("kv_shared", lambda i, n: i), ("kv_shared_back", lambda i, n: i - n), ("kv_unrotated", lambda i, n: 0)],
 )
 def test_the_output_is_the_sum_of_rotated_keys(name, of_value, settings, first, theta):
-    """oₙ = Σᵢ aₙᵢ R(of_value · θ) kᵢ with the scores of RoPE, the last features alone rotated."""
+    """oₙ = Σᵢ aₙᵢ R(of_value · θ) kᵢ with the scores of RoPE; only features from `first` on are rotated."""
     scheme = make_scheme(name, DIMS, *settings.split())
     score = lambda b, h, n, i, q, k: q @ rotated(POS[i] - POS[n], theta, first) @ k  # noqa: E731
     value = lambda b, h, n, i, v: rotated(of_value(POS[i], POS[n]), theta, first) @ QKV[b, i, 1, h]  # noqa: E731
@@ -79,9 +79,9 @@ def test_the_output_is_the_sum_of_rotated_keys(name, of_value, settings, first, 
 
 @pytest.mark.parametrize("name", ["pope", "pope_roper"])
 def test_pope_is_its_formula(name):
-    """Σ_c μ(q_c) μ(k_c) cos((i−n)θ_c + δ_c) / √d, with values as they are or rotated by i−n."""
+    """Σ_c μ(q_c) μ(k_c) cos((i−n)θ_c + δ_c) / √d, with values unrotated or rotated by i−n."""
     scheme, theta = learned(name), torch.tensor(rope(10_000.0, 2 * K), dtype=FLOATS)
-    delta = scheme.delta.data.mul_(3)  # also beyond the bounds that its authors keep it in
+    delta = scheme.delta.data.mul_(3)  # also outside its authors' bounds
 
     def score(b, h, n, i, q, k):
         return ((1 + q.exp()).log() * (1 + k.exp()).log() * ((POS[i] - POS[n]) * theta + delta[h]).cos()).sum()
@@ -98,7 +98,7 @@ def test_phases_of_pope_begin_at_0_or_in_the_range_that_is_set():
 
 
 def test_scores_of_xpos_decay_with_distance_pair_by_pair():
-    """q Rᵀ R k by pairs, each times ζ to the power of the distance over scale_base; and it has an end."""
+    """Per feature pair, q Rᵀ R k · ζ^(distance / scale_base). Positions beyond the limit raise ValueError."""
     pos = [3, 4, 7, 9, 40, 500, 1200]
     zeta = [(2 * j / K + 0.4) / 1.4 for j in range(K // 2)]
 
@@ -112,7 +112,7 @@ def test_scores_of_xpos_decay_with_distance_pair_by_pair():
 
 
 def of_cayley(a: torch.Tensor) -> torch.Tensor:
-    """P of each head, orthogonal."""
+    """Orthogonal matrix P of each head, by the Cayley transform."""
     one, s = torch.eye(K, dtype=FLOATS), a - a.mT
     return (one - s) @ torch.linalg.inv(one + s)
 
@@ -148,7 +148,7 @@ def of_fire(scheme, h: int, n: int, distance: int) -> float:
 
 
 def of_t5(scheme, h: int, n: int, distance: int) -> float:
-    """Sixteen distances of their own, then by logarithm to 128, then one for all."""
+    """Sixteen buckets of one distance each, logarithmic buckets up to 128, then a shared one."""
     shared = 16 + int(math.log(max(distance, 16) / 16) / math.log(128 / 16) * 16 + 1e-9)
     return scheme.table.weight[distance if distance < 16 else min(31, shared), h].item()
 
@@ -165,7 +165,7 @@ BIASES = {
 
 @pytest.mark.parametrize("name", BIASES)
 def test_a_bias_is_its_formula(name):
-    """Of each head, query and key up to it."""
+    """For each head, each query and each key up to it."""
     scheme = learned(name)
     pos = torch.tensor([*range(20), 63, 64, 99, 200, 4096])
     bias = scheme.bias(pos, pos).detach().double()
@@ -185,7 +185,7 @@ def test_slopes_of_alibi(n_heads, exponents):
 
 
 def test_fires_threshold_is_the_training_length_unless_set():
-    """So that beyond it, and only there, distances are scaled to those of training; runs of before keep theirs."""
+    """Distances are rescaled only beyond it; an explicit threshold, as in old runs, is kept."""
     default, old = (make_scheme("fire", DIMS, *own) for own in ([], ["position.threshold=512"]))
     assert (default.threshold, old.threshold) == (DIMS.max_len, 512)
     assert make_scheme("fire", DIMS, "position.threshold=1e-9").bias(torch.arange(9), torch.arange(9)).isfinite().all()
@@ -201,7 +201,7 @@ def test_sinusoidal_is_the_formula_and_its_misreading_multiplies(base):
     torch.testing.assert_close(product.embed(x, product.prepare(pos, FLOATS)), x * encoding, rtol=0, atol=1e-12)
 
 
-# Layers of their own
+# Per-layer schemes
 
 
 @pytest.mark.parametrize(("every", "with_rope"), [(2, [0, 2]), (3, [0, 1]), (4, [0, 1, 2])])
@@ -215,7 +215,7 @@ def test_rnope_is_rope_and_none_layer_by_layer(every, with_rope):
 
 
 def test_windows_and_temperatures_are_those_of_their_layers():
-    """RoPE within 3 tokens in the first layer; in the second no position, scores times 1 + 0.5 ln(1 + ⌊(n+1)/3⌋)."""
+    """First layer: RoPE in a window of 3 tokens. Second: no positions, scores times 1 + 0.5 ln(1 + ⌊(n+1)/3⌋)."""
     scheme = RNoPE(DIMS, window=3, temperature=0.5)
     local = Rotary(DIMS, q=1, k=1)
     local.window, local.in_layer = 3, lambda number: local
@@ -230,7 +230,7 @@ def test_windows_and_temperatures_are_those_of_their_layers():
 
 
 def test_a_window_may_be_a_share_of_the_training_length():
-    """Of the tokens of a text, on random positions too."""
+    """A share of `max_len`, also behind random positions."""
     assert [RNoPE(DIMS, window=window).window for window in (0.25, 0.001, 3)] == [DIMS.max_len // 4, 1, 3]
     random = Randomized(DIMS, lambda dims: RNoPE(dims, window=0.25), longest=20 * DIMS.max_len)
     assert random.in_layer(0).window == DIMS.max_len // 4
@@ -241,7 +241,7 @@ def test_a_window_may_be_a_share_of_the_training_length():
 
 @pytest.mark.parametrize("name", ["randomized_rope", "random_floats"])
 def test_random_positions_are_sorted_distinct_and_those_of_the_seed(name):
-    """Uniform over those below 2048, and the scheme behind them is given them."""
+    """They cover the range below 2048, and the inner scheme receives them."""
     scheme, draws = make_scheme(name, DIMS), []
     for seed in (0, 1, 0):
         scheme.draw(seed, 500)
@@ -258,7 +258,7 @@ def test_random_positions_are_sorted_distinct_and_those_of_the_seed(name):
 
 
 def test_ssmax_counts_keys_under_random_positions_too():
-    """The n-th query is multiplied by s ln n, wherever it stands: it is RoPE's at the same positions times that."""
+    """The n-th query is RoPE's query at the same random position times s ln n."""
     scheme, plain = Randomized(DIMS, SSMax), make_scheme("rope", DIMS)
     at = scheme.with_keys(scheme.prepare(torch.arange(T), FLOATS), torch.arange(1, T + 1))
     made = scheme.in_layer(0).heads(QKV, at)
@@ -279,7 +279,7 @@ def test_a_run_draws_new_positions_for_each_step_and_the_same_for_every_evaluati
     assert tuple(lab.model.position.drawn.tolist()) == seen[2]
 
 
-# All of them
+# All schemes
 
 ABSOLUTE = ["sinusoidal", "sinusoidal_product", "learned", "roper_double_rotation", "fire", "kv_shared"]
 ABSOLUTE += ["irope", "randomized_rope", "random_floats"]
@@ -287,7 +287,7 @@ ABSOLUTE += ["irope", "randomized_rope", "random_floats"]
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_relative_schemes_alone_do_not_notice_a_shift_of_all_positions(name):
-    """By 28,000 xPos says that it cannot; FIRE takes distances as shares of the position beyond its threshold only."""
+    """xPos is limited to about 28,000 positions; FIRE depends on absolute position only beyond its threshold."""
     far = {"xpos": 10_000, "learned": 40, "randomized_rope": 40, "random_floats": 40, "fire": 1000}
     model, pos = make_model(name), torch.arange(16)
     tokens = torch.randint(11, (3, 16), generator=torch.Generator().manual_seed(3))
@@ -316,13 +316,13 @@ def test_a_setting_that_cannot_be_served_is_one_clear_message(name, override, me
             make_scheme(name, Dims(14, 2, 64))
 
 
-SCALINGS = {"linear": "linear", "ntk": "dynamic", "yarn": "yarn"}  # the names of transformers
+SCALINGS = {"linear": "linear", "ntk": "dynamic", "yarn": "yarn"}  # the names in transformers
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize(("width", "base", "factor", "original"), [(64, 1e4, 4.0, 512), (128, 5e5, 8.0, 4096)])
 def test_scaled_frequencies_are_those_of_transformers(scaling, width, base, factor, original):
-    """Their dynamic NTK of factor 1 at a length of factor · original is ours."""
+    """Our NTK equals their dynamic NTK with factor 1 at length factor · original."""
     their = pytest.importorskip("transformers.modeling_rope_utils", reason="pip install -e '.[dev]'")
     llama = pytest.importorskip("transformers").LlamaConfig
     parameters = {"rope_type": SCALINGS[scaling], "rope_theta": base, "original_max_position_embeddings": original}
@@ -337,7 +337,7 @@ def test_scaled_frequencies_are_those_of_transformers(scaling, width, base, fact
 
 
 def test_yarn_multiplies_all_scores():
-    """Under partial rotation too, by (0.1 ln factor + 1)²; values are as they were."""
+    """By (0.1 ln factor + 1)², also under partial rotation; values are unchanged."""
     scheme = make_scheme("rope", DIMS, "position.scaling=yarn", "position.factor=16", "position.fraction=0.5")
     scheme.theta = make_scheme("rope", DIMS, "position.fraction=0.5").theta
     sharpness = (0.1 * math.log(16) + 1) ** 2

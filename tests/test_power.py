@@ -1,4 +1,4 @@
-"""How many seeds: from the spread of paired differences, and only of runs that may be compared."""
+"""Power analysis: pairs needed and detectable differences, from the spread of paired differences."""
 
 from argparse import Namespace
 
@@ -29,7 +29,7 @@ def test_pairs_and_what_is_seen_come_from_the_spread_of_paired_differences(out, 
 
 
 def test_the_example_of_the_docs_is_what_kept_rows_say(capsys):
-    """And what the plan of the confirmation was made with: 16 pairs for a difference of 45 with power 0.9."""
+    """The confirmation plan used the same numbers: 16 pairs for a difference of 45 with power 0.9."""
     choice = ("--task", "substring_by_index", "--scale", "reduced", "--difference", 45, "--power", 0.9)
     (found,) = [row for row in asked(capsys, ROOT / "results", *choice) if row.get("against RoPE") == "RoPER"]
     assert found["pairs for 45"] == "16 [9, 59]"

@@ -1,4 +1,4 @@
-"""A run's record says nothing of the machine, its user or the checkout, and one from elsewhere reads nothing here."""
+"""Privacy: records reveal no paths, user, host name or secrets, and foreign records read no environment variables."""
 
 import json
 import platform
@@ -20,7 +20,7 @@ SECRET = "hunter2-of-alice"
 
 @pytest.fixture(scope="module", params=["disabled", pytest.param("offline", marks=pytest.mark.slow)])
 def private(request, tmp_path_factory) -> Path:
-    """The folder of all runs after one, without or with W&B, in an environment that must not be seen in them."""
+    """Runs folder after one run, with W&B disabled or offline, in an environment that must not leak into it."""
     folder = tmp_path_factory.mktemp("elsewhere")
     environment = {
         "GIT_CONFIG_COUNT": "1",
@@ -43,10 +43,10 @@ def private(request, tmp_path_factory) -> Path:
 
 
 def test_nothing_that_is_recorded_tells_of_the_machine_its_user_or_the_checkout(private):
-    """Every byte of it but for W&B's own logs, which are never uploaded."""
+    """Checks all files except W&B's own logs, which are never uploaded."""
     remote = subprocess.run(["git", "remote", "-v"], cwd=ROOT, capture_output=True, text=True).stdout.split()
     telling = [str(ROOT), str(Path.home()), str(private), SCRATCH, SECRET, "alice", sys.executable, *remote[1:2]]
-    telling += [platform.node()] if len(platform.node()) > 4 else []  # `vm` stands in many a file
+    telling += [platform.node()] if len(platform.node()) > 4 else []  # `vm` occurs in many files
     paths = [path for path in private.rglob("*") if path.is_file() and "logs" not in path.parts]
     assert {"run.json", "metrics.jsonl", "weights.safetensors"} < {path.name for path in paths}
     for path in paths:
@@ -70,7 +70,7 @@ def test_wandb_records_offline_what_the_run_records(private):
 
 
 def test_what_repeats_a_run_is_recorded(private):
-    """Settings that were typed as ${…} by what they came to, the command as it was typed, without where it wrote."""
+    """Settings typed as ${…} are recorded as values; the command as typed, without output options."""
     folder = only_folder(private)
     content = runs.read(folder)
     assert content["seed"] == content["config"]["seed"] == 7

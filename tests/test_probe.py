@@ -1,4 +1,4 @@
-"""Probes: each does to the model what it says, and one that cannot be is one clear message."""
+"""Probes of a trained model: ablations, shifts, attention windows, and error messages."""
 
 import json
 import shutil
@@ -69,7 +69,7 @@ def test_a_probe_of_pairs_has_the_wavelengths_that_are_ablated():
 
 
 def test_random_positions_stay_as_they_were_drawn():
-    """A shift moves what was drawn, and the scheme behind the random positions is ablated."""
+    """A shift moves the sampled positions; an ablation applies to the inner scheme."""
     made, bare = make_model("randomized_rope"), make_model("rope")
     made.position.draw(3, 32)
     drawn = made.position.drawn[:20]
@@ -119,7 +119,7 @@ def test_a_probe_without_its_part_is_one_clear_message(name, what, message):
 
 @pytest.mark.parametrize("name", ["none", "roper", "pope", "alibi", "rnope_swa", "ssmax", "fox", "cope", "path"])
 def test_recorded_attention_weighs_the_values_to_the_outputs_of_each_layer(name, monkeypatch):
-    """In rows that sum to 1, over tokens up to the query."""
+    """Weights are causal, and each row sums to 1."""
     made, weights_of, seen = make_model(name), probe.attention_weights, []
 
     def compared(scheme, heads, at, bias):
@@ -140,7 +140,7 @@ def test_recorded_attention_weighs_the_values_to_the_outputs_of_each_layer(name,
 
 
 def test_the_command_line(tiny, tmp_path, capsys):
-    """All probes are written beside the run, a few are shown; a .json is enough to write the rest again."""
+    """All probes are written beside the run, selected ones only printed; the .json restores .md and .svg."""
     content = run([*tiny, "position=roper", "eval.problems_at_end=20"])
     folder = only_folder(tmp_path / "runs")
     probe.main([str(folder)])
@@ -173,7 +173,7 @@ def test_the_command_line(tiny, tmp_path, capsys):
 
 
 def test_weights_that_are_not_finite_are_one_line(folder):
-    """Not `0 of 8 right`, and no table of nan."""
+    """Instead of `0 of 8 right` or a table of nan."""
     saved = checkpoint.load(folder)
     saved["model"]["unembedding.bias"][0] = torch.nan
     checkpoint.save(folder, saved["step"], saved)
@@ -183,7 +183,7 @@ def test_weights_that_are_not_finite_are_one_line(folder):
 
 
 def test_positions_that_end_are_said_to_end(tiny, tmp_path, capsys):
-    """Behind random positions; other probes are evaluated all the same."""
+    """For a learned table behind random positions; other probes are still evaluated."""
     inner = "+position.scheme={_target_:rope_lab.model.positions.Learned,_partial_:true}"
     run([*tiny, "position=randomized_rope", "~position.scheme", inner, "position.longest=164"])
     probe.main([str(only_folder(tmp_path / "runs")), "shift=101", "window=8"])

@@ -1,4 +1,4 @@
-"""README and docs: examples run as they stand there, numbers are those of the records, links lead somewhere."""
+"""README and docs: links resolve, numbers match the records, tables and pins are complete."""
 
 import re
 import tomllib
@@ -16,7 +16,7 @@ LINK = re.compile(r"(?:\]\(|src=\"|srcset=\")([^)#\s\"]+)(?:#[\w-]+)?[)\"]")
 
 
 def block(heading: str, language: str, page: str = "docs/extending.md") -> str:
-    """The first code block of a language under a heading of a page."""
+    """First code block in `language` under a heading of a page."""
     section = (ROOT / page).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1]
 
@@ -28,7 +28,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
-    """Each size in its table: a gain with its interval and seeds, and `yes` and `not shown` as the verdicts are."""
+    """Each gain in the table, with its interval and seeds, matches a verdict with the expected word."""
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if re.match(r"\| (Does|Is) it ", line)]
     said = re.findall(r"([\d.]+)[^(;|]*\(([−\d.]+) to ([\d.]+)\)[^;|]*[;,] (\d+) seeds", " ".join(rows))
     found = verdicts([], outcomes.of_folder(ROOT / "results")[0], Published())
@@ -55,7 +55,7 @@ def test_what_the_readme_says_of_keys_as_values_is_planned():
 
 
 def test_the_planned_outcomes_of_the_results_page_are_those_of_the_plan():
-    """Each row in the order of the page: its verdict, difference, interval and p, rounded as they are printed."""
+    """Each row matches exactly one planned result with its verdict, difference, interval and p, rounded as printed."""
     page = (ROOT / "results" / "README.md").read_text().partition("## Planned\n")[2].partition("\n## ")[0]
     rows = re.findall(r"\*\*(\w+)\*\*: ([\d.]+)[^(|]*\(([−\d.]+) to ([\d.]+), p = ([\d.]+)", page)
     results = [result for outcome in outcomes.of_folder(ROOT / "results")[0] for result in outcome.primary]

@@ -1,4 +1,4 @@
-"""Records and folders that were damaged, locked, or are the user's own; and checkpoints."""
+"""Run records and folders: user files, damage, checkpoints and locks."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def again(folder: Path, *overrides: str) -> dict:
 
 @pytest.fixture
 def home(tmp_path) -> Path:
-    """A folder of the user with a file in it that nobody may touch."""
+    """A user folder with a file that must not change."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "precious").write_text("mine")
     return tmp_path / "home"
@@ -35,11 +35,11 @@ def home(tmp_path) -> Path:
 
 @pytest.fixture
 def stopped(tiny, tmp_path, monkeypatch) -> Path:
-    """The folder of a run that was interrupted after step 4: checkpoints of steps 3 and 4."""
+    """Folder of a run interrupted after step 4, with checkpoints of steps 3 and 4."""
     return stopped_run(tiny, tmp_path / "runs", monkeypatch)
 
 
-# What is the user's own
+# User files
 
 
 @pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "weights.safetensors.tmp"])
@@ -71,7 +71,7 @@ def test_starting_over_keeps_what_others_put_into_the_folder(folder):
     theirs = {"notes.md", "checkpoint-best.pt", "mine.tmp", ".run.json.mine.tmp", "plots/mine.png"}
     for name in theirs:
         (folder / name).write_text("mine")
-    killed = folder / ".run.json.0123456789abcdef.tmp"  # left by a write that was killed
+    killed = folder / ".run.json.0123456789abcdef.tmp"  # left by a killed write
     killed.write_text("half")
     again(folder, "fresh=true")
     assert {name for name, content in tree(folder).items() if content == b"mine"} == theirs
@@ -116,7 +116,7 @@ def test_a_record_of_another_format_is_one_line(folder, tmp_path):
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_the_one_before_resumes(stopped, finished, caplog):
-    """40 flipped bits and truncations, each noticed; then the run resumes from the checkpoint before."""
+    """Each of 40 flipped bits and truncations is detected; the run resumes from the previous checkpoint."""
     newest = checkpoint.checkpoints(stopped)[0]
     whole = newest.read_bytes()
     flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), len(whole) // 30)]
@@ -177,7 +177,7 @@ def test_a_run_in_use_on_this_machine_is_refused_at_once_and_freed_at_its_end(fo
 
 
 def test_a_process_that_was_killed_is_followed_at_once(folder):
-    """The lock of a process id that nobody has any more."""
+    """A lock with the id of a process that no longer exists."""
     with runs.RunFolder(folder) as held:
         lock = (folder / ".lock").read_text()
     assert held.lock.owner is None
@@ -206,7 +206,7 @@ def test_a_lock_of_another_machine_counts_while_it_beats(folder, monkeypatch, al
 
 
 def test_a_run_that_is_taken_over_ends_in_one_line_and_writes_no_more(tiny, tmp_path, monkeypatch):
-    """As after a machine slept for longer than others wait."""
+    """E.g. after a machine slept for longer than the lock timeout."""
     lost = {}
 
     def taken_over(trainer, step, update=train.update):

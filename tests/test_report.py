@@ -1,4 +1,4 @@
-"""The report: what is on the page, what is in its charts, and that no record can put anything else there."""
+"""The HTML report: page content, charts, and escaping of text from records."""
 
 import base64
 import functools
@@ -23,13 +23,13 @@ from rope_lab.results import __main__ as results
 from rope_lab.results import frame
 from rope_lab.results.folders import read
 
-KEPT = [ROOT / "results" / "confirm", ROOT / "results" / "text"]  # all of them would take half a minute
+KEPT = [ROOT / "results" / "confirm", ROOT / "results" / "text"]  # all folders would take half a minute
 EVIL = "</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\u2028 **b** `c` \\| _d_"
-KEPT_PAGE = pytest.mark.xdist_group("kept page")  # so that one process makes it
+KEPT_PAGE = pytest.mark.xdist_group("kept page")  # one process builds it
 
 
 class Page(HTMLParser):
-    """A page taken apart as a browser does: its elements, its texts, and the runs and charts that it draws."""
+    """A parsed page: elements, texts, and the runs and charts in its data."""
 
     def __init__(self, path: Path):
         super().__init__()
@@ -60,7 +60,7 @@ def page_of(out: Path, *arguments: str | Path) -> Page:
 
 @pytest.fixture(autouse=True, scope="module")
 def bundled_once():
-    """Vega itself, which takes a second to pack."""
+    """Cache the Vega bundle, which takes a second to build."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vl_convert, "javascript_bundle", functools.cache(vl_convert.javascript_bundle))
         yield
@@ -103,7 +103,7 @@ def test_planned_comparisons_are_shown_without_differences(kept):
 
 @KEPT_PAGE
 def test_charts_hold_the_numbers_of_the_records(kept):
-    """A learning curve above its floor, and the mean of all."""
+    """A learning curve above the Bayes-optimal loss, and the mean over seeds."""
     found = [run for run in read(KEPT[0])[0] if (run.scale, run.position) == ("paper", "roper") and run.floor]
     run = found[2]
     curve = frame.curve(run, "eval/loss") - run.floor["loss"]
@@ -163,7 +163,7 @@ def test_runs_that_have_not_ended_have_a_curve_and_count_in_no_mean(runs, tmp_pa
 
 
 def test_without_a_verdict_the_page_says_where_the_two_are_compared_and_what_is_missing(tmp_path):
-    """Runs under the recipe of conf/ make those of 100 steps a variant, which has no verdict."""
+    """Beside a run under the conf/ recipe, runs of 100 steps are a variant without a verdict."""
     runs = make_pairs(tmp_path / "runs", [0.5] * 2, [0.6] * 2)
     usual = {"steps": 1000, "batch_size": 4, "seq_len": 64, "decay": "none"}
     make_run(runs, "rope", 3, 0.5, config__train=usual, progress__steps=1000)

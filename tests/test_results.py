@@ -1,4 +1,4 @@
-"""From run folders to rows and tables, on records made for the purpose; broken ones among them."""
+"""Results of synthetic run folders and kept records: grouping, pairing, tables and messages."""
 
 import json
 import re
@@ -24,12 +24,12 @@ def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_facto
     assert first.keys() >= {"runs.jsonl", "README.md", "figures/quick-substring_by_index-curves.svg"}
     results.main([str(kept)])
     assert tree(kept) == first
-    keep(read(kept)[0], kept)  # whole numbers too are read as they were written
+    keep(read(kept)[0], kept)  # integers survive too
     assert tree(kept) == first
     results.main([str(out), "--keep", "--into", str(kept)])  # keeping the same runs again changes nothing
     assert tree(kept) == first
     lines = [json.loads(line) for line in first["runs.jsonl"].splitlines()]
-    named = "task scale recipe_id position seed run_id status config metrics curve"  # what others rely on
+    named = "task scale recipe_id position seed run_id status config metrics curve"  # public fields
     assert all(line.keys() >= set(named.split()) for line in lines)
     assert len(lines) == 8
 
@@ -46,7 +46,7 @@ def test_a_user_loads_a_tidy_frame_from_folders_and_kept_records_alike(out, tmp_
     accuracies = first[first.metric == "eval/accuracy"].pivot(index="seed", columns="scheme", values="value")
     assert accuracies.to_dict("list") == {"rope": ROPE, "roper": ROPER}
     assert set(first["train.steps"]) == {100}
-    assert first["train.lr"].isna().all()  # these records say nothing of it
+    assert first["train.lr"].isna().all()  # not in these records
     assert load(tmp_path_factory.mktemp("empty")).empty
 
 
@@ -114,14 +114,14 @@ def test_where_there_are_no_runs_it_is_said_where_some_are_or_how_to_make_one(tm
 
 
 def test_a_task_that_was_not_published(tmp_path, capsys):
-    slices = {"answer_position": {"1": [9, 0.5]}, "length": {"4": [100, 0.5], "8": [100, 0.25]}}  # none of its problems
+    slices = {"answer_position": {"1": [9, 0.5]}, "length": {"4": [100, 0.5], "8": [100, 0.25]}}  # no attributes
     for seed in range(2):
         make_run(tmp_path, "rope", seed, 0.5, task="mine")
         make_run(tmp_path, "none", seed, 0.5 + seed / 10, task="mine", slices=slices)
     text = shown(capsys, tmp_path)
     assert "## mine, scale quick" in text
     assert row(text, "none")["mean, share of problems right"].startswith("0.550 (0.500–0.600) n=2")
-    assert "| length | 4 | 8 |" in text  # it is not known how long those of training were
+    assert "| length | 4 | 8 |" in text  # training lengths are unknown
     assert "longer" not in text
 
 
@@ -137,7 +137,7 @@ def test_accuracy_by_length(tmp_path, capsys):
 
 
 def test_what_is_left_of_a_difference_as_long_after_a_threshold(tmp_path, capsys):
-    """Two schemes of which one does 20 steps later all that the other does: nothing is left."""
+    """Two identical schemes, one delayed by 20 steps: the difference since the threshold is 0."""
     for seed in range(3):
         for scheme, late in (("rope", 20), ("roper", 0)):
             ends = {"eval/loss": 2 - seed - (100 - late) / 40}
@@ -151,14 +151,14 @@ def test_what_is_left_of_a_difference_as_long_after_a_threshold(tmp_path, capsys
     assert prefix.first_steps("roper", threshold).to_dict() == dict.fromkeys(range(3), 40)
     difference = prefix.difference_since(threshold)
     assert (difference.mean, difference.n) == (pytest.approx(0), 3)
-    assert (difference.low, difference.high) == pytest.approx((0, 0), abs=1e-9)  # seed by seed, which end at 0 to 2
+    assert (difference.low, difference.high) == pytest.approx((0, 0), abs=1e-9)  # paired by seed, despite offsets
     words = r"At the same number of steps after each run reaches training loss 1\.0, .* is [+-]0\.0000 .* over 3 pairs"
     assert re.search(words, shown(capsys, tmp_path))
 
 
 @pytest.mark.parametrize(("task", "above"), [("substring_by_prefix", "0.2000"), ("substring_by_index", None)])
 def test_the_loss_above_the_floor_and_one_below_it_that_no_model_can_have(tmp_path, capsys, task, above):
-    """(0.5 + 0.4) / 2 − 0.25, and 0.1, which is named; of accuracy nothing is above or below a loss."""
+    """RoPE: (0.5 + 0.4) / 2 − 0.25. Loss 0.1 is reported as below the floor. Accuracy is not compared with it."""
     for seed, (scheme, accuracy) in enumerate((("rope", 0.5), ("rope", 0.6), ("mine", 0.9))):
         floor = {"loss": 0.25, "place": {"1": [10, 0.25]}}
         make_run(tmp_path, scheme, seed, accuracy, task=task, floor=floor)

@@ -1,4 +1,4 @@
-"""Records that were crafted or damaged are named in a line or shown as text; runs of mixed origin are not paired."""
+"""Crafted or damaged records are rejected in one line or shown as text; mixed-origin runs are not paired."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def changed_bit(folder: Path) -> None:
     (folder / "run.json").write_text(text.replace('"steps": 100', '"steps": 101'))
 
 
-# What `make_run` is to change, or what is done to the folder
+# Changes for `make_run`, or a function that damages the folder
 SHOWN = {
     "mathtext in a scheme": {"config__position": {"_target_": "Mine", "q": r"$x_{$"}},
     "markdown in a setting": {"config__model": {"init": MARKDOWN}},
@@ -49,7 +49,7 @@ REFUSED = {
 
 
 def test_crafted_folders_are_shown_or_named_in_a_line(tmp_path, capsys):
-    """All at once; what is shown of them can be kept."""
+    """All in one folder; accepted runs can be kept."""
     runs = make_pairs(tmp_path / "runs", [0.5], [0.5])
     for seed, (what, damage) in enumerate((SHOWN | REFUSED).items()):
         changes = damage if isinstance(damage, dict) else {}
@@ -82,7 +82,7 @@ def test_markdown_of_others_is_text():
 
 
 def part(**changes) -> dict:
-    """An earlier part of what `make_run` makes."""
+    """Provenance of an earlier part of a run from `make_run`."""
     git, hardware = {"commit": "0123456789abcdef", "dirty": False}, {"device": "cpu", "name": "CPU", "threads": 1}
     own = {"numerics": 3, "plugin": {}}
     return own | {"git": git, "versions": {"torch": "2.13.0"}, "hardware": hardware} | changes
@@ -120,7 +120,7 @@ def test_a_run_of_mixed_origin_is_named_kept_as_such_and_not_paired(tmp_path, ca
 
 
 def test_a_run_that_was_resumed_where_it_began_is_of_one_origin(tmp_path, capsys):
-    """A commit that changed no numbers makes no other."""
+    """A commit with the same numerics does not change the origin."""
     make_run(tmp_path, "rope", 0, 0.5)
     git = {"commit": "f" * 16, "dirty": True}
     make_run(tmp_path, "roper", 0, 0.75, provenance__earlier=[part(), part(git=git)])

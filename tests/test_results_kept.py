@@ -1,4 +1,4 @@
-"""Kept records: edits are named, numbers are never replaced in silence, writers lose nothing."""
+"""Kept records: edits are reported, numbers are never silently replaced, concurrent writes are not lost."""
 
 import csv
 import os
@@ -27,7 +27,7 @@ def kept(tmp_path) -> Path:
     return place
 
 
-EDITED = "line 1: .* is not what its digest says, so it was edited"
+EDITED = "line 1: .* does not match its digest, so it was edited"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The table of schemes and tasks: the definition of a score, and the choice of runs."""
+"""The table of schemes and tasks: definition of a score, and selection of runs."""
 
 import math
 from dataclasses import replace
@@ -39,7 +39,7 @@ def test_each_seed_counts_at_the_rate_that_is_best_on_the_others():
     groups = group([*made, *usual, *elsewhere], PUBLISHED)
     shown = scores.column(*scores.widest(groups), groups)
     assert shown.searched == {"rope"}
-    # without seed 0 the best is the first rate, without seed 1 too, without seed 2 the second
+    # best rate: the first without seed 0 or without seed 1, the second without seed 2
     assert list(shown.scores["rope"]) == [0.1, 0.1, 0.2]
     assert list(shown.scores["none"]) == [0.2] * 3
     groups = group([*made[:6], *usual], PUBLISHED)

@@ -1,4 +1,4 @@
-"""When runs stop: signals, and a killed parent, tried on real processes."""
+"""Runs stopped by signals or a killed parent, in real processes."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ TABLE = ["rope_lab.table", "quick", "--jobs", "2", *(word for word in LONG if wo
 
 
 def started(command: list[str], folder: Path, shown: int) -> subprocess.Popen:
-    """`python -m …` in a process group of its own, once it has shown so many evaluations."""
+    """Start `python -m …` in a new process group; return after `shown` evaluations."""
     words = [sys.executable, "-m", *command]
     with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
         process = subprocess.Popen(words, cwd=folder, stdout=out, stderr=err, start_new_session=True)
@@ -34,7 +34,7 @@ def started(command: list[str], folder: Path, shown: int) -> subprocess.Popen:
 
 
 def wait_for_all(process: subprocess.Popen, folder: Path) -> tuple[int, str]:
-    """The exit status of a process and its complaints, once it and everything in its group has ended."""
+    """Exit status and stderr of a process, after its whole group has ended."""
     status = process.wait(120)
     while subprocess.run(["pgrep", "-g", str(process.pid)], stdout=subprocess.DEVNULL).returncode == 0:
         time.sleep(0.05)
@@ -42,14 +42,14 @@ def wait_for_all(process: subprocess.Popen, folder: Path) -> tuple[int, str]:
 
 
 def children(process: subprocess.Popen) -> list[int]:
-    """The processes in the group of another in which runs are."""
+    """Ids of the worker processes in the group of `process`."""
     done = subprocess.run(["pgrep", "-g", str(process.pid), "-f", "forkserver"], capture_output=True, text=True)
     _, *found = [int(line) for line in done.stdout.split()] or [0]
     return found
 
 
 def assert_saved(out: Path, interrupted: int, finished: int = 0) -> None:
-    """So many runs ended how, and those that were interrupted have a checkpoint of their last step."""
+    """Assert the number of runs of each status, and that each has a checkpoint of its last step."""
     contents = {path.parent: runs.read(path.parent) for path in out.glob("*/run.json")}
     assert sorted(c["status"] for c in contents.values()) == ["finished"] * finished + ["interrupted"] * interrupted
     for folder, content in contents.items():
@@ -57,7 +57,7 @@ def assert_saved(out: Path, interrupted: int, finished: int = 0) -> None:
 
 
 def test_a_signal_to_a_process_ends_its_run_with_a_checkpoint(tmp_path):
-    """Nothing is left where it stands, and W&B, which is slow, is not imported."""
+    """No stray files in the working directory; W&B, which is slow, is not imported."""
     (tmp_path / "wandb.py").write_text("raise AssertionError")
     process = started(["rope_lab.train", *LONG], tmp_path, shown=1)
     time.sleep(0.5)
@@ -71,7 +71,7 @@ def test_a_signal_to_a_process_ends_its_run_with_a_checkpoint(tmp_path):
 
 
 def test_a_signal_to_all_ends_a_sweep_and_each_of_its_runs_is_saved(tmp_path, finished):
-    """As Ctrl-C does; more signals while they save do no harm. Two runs have finished by then, as they do alone."""
+    """Like Ctrl-C; more signals while saving do no harm. A run finished before has the same metrics as alone."""
     process = started([*SWEEP, "train.steps=6,7,1000000,1000001", "eval.every=3"], tmp_path, shown=9)
     while sum("train/loss" in path.read_text() for path in tmp_path.glob("runs/*/metrics.jsonl")) < 4:
         time.sleep(0.05)
@@ -115,7 +115,7 @@ def test_runs_whose_parent_is_killed_save_themselves(tmp_path):
 
 @pytest.mark.torture
 def test_sweeps_that_are_signalled_at_random_moments_leave_no_run_running(tmp_path):
-    """Before, while and after their runs begin; the parent, one run, or all at once; once or more often."""
+    """Before, during and after the start of runs; sent to the parent or the group, once or several times."""
     began = time.monotonic()
     process = started([*SWEEP, "seed=0,1,2,3"], tmp_path, shown=2)
     process.terminate()

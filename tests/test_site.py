@@ -1,4 +1,4 @@
-"""scripts/make_site.py: every link of a page leads to a file, and to a heading that is there."""
+"""scripts/make_site.py: every link resolves to an existing file and heading."""
 
 import re
 import subprocess

@@ -54,7 +54,7 @@ def test_wilson_against_a_textbook():
 
 
 def test_mcnemar_against_the_sum_of_its_binomial():
-    """Both tails of all splits that are no likelier than the one seen: 2 (1 + 10) / 2¹⁰ of 1 and 9."""
+    """Two-sided sum over splits at most as likely as the observed one: 2 (1 + 10) / 2¹⁰ for 1 and 9."""
     assert stats.sign_p(1, 9) == stats.sign_p(9, 1) == pytest.approx(22 / 1024)
     assert stats.sign_p(0, 3) == pytest.approx(0.25)
     assert stats.sign_p(2, 2) == stats.sign_p(0, 0) == pytest.approx(1.0)
@@ -63,7 +63,7 @@ def test_mcnemar_against_the_sum_of_its_binomial():
 def test_no_spread_at_all():
     assert stats.paired_difference([1.0, 1.0], [1.0, 1.0]).p == 1.0
     assert math.isnan(stats.paired_difference([2.0, 3.0], [1.0, 2.0]).p)
-    thirds = [128 * round(k / 768, 6) for k in (5, 256, 700)]  # as rows keep them
+    thirds = [128 * round(k / 768, 6) for k in (5, 256, 700)]  # rounded as in kept rows
     more = [128 * round((k + 3) / 768, 6) for k in (5, 256, 700)]
     assert math.isnan(stats.paired_difference(more, thirds).p)
     assert stats.paired_difference([0.50001, 0.50003], [0.5, 0.5]).p == pytest.approx(0.2951672)
@@ -79,7 +79,7 @@ def test_power_against_simulated_experiments(pairs, difference):
 
 
 def test_pairs_needed_are_the_fewest_and_detectable_is_their_inverse():
-    """Known from the plan: a difference of 45 with spread 51 needs 16 pairs for power 0.9 at 5%, 19 at 2.5%."""
+    """From the plan: a difference of 45 with spread 51 needs 16 pairs for power 0.9 at the 5% level."""
     assert stats.pairs_needed(45, 51, 0.9) == 16
     assert stats.pairs_needed(-1e6, 1, 0.8) == 2
     assert stats.pairs_needed(1e-3, 1, 0.8) is None

@@ -1,4 +1,4 @@
-"""Sweeps of settings: which recipes are one, what its table says, what tuning gains, its figure."""
+"""Sweeps of settings: detection, table, best value, gain from tuning, and figure."""
 
 import re
 from itertools import product
@@ -21,7 +21,7 @@ def cell(scheme: str, seed: int, value: float, settings: dict, **changes) -> Run
 
 
 def rates(ends: dict[str, list[list[float]]]) -> list[Run]:
-    """For each scheme, at each of RATES, what its seeds end with."""
+    """One run per scheme, rate and seed; `ends` has the final values by scheme, rate and seed."""
     return [
         cell(scheme, seed, value, {"train.lr": rate})
         for scheme, each in ends.items()
@@ -42,7 +42,7 @@ def only(runs: list[Run]) -> sweeps.Sweep:
 
 
 def held(runs: list[Run]) -> list[tuple]:
-    """Of each sweep its settings and how many recipes it holds."""
+    """Setting and number of recipes of each sweep."""
     return [(sweep.setting, len(sweep.groups)) for sweep in sweeps.find(group(runs, PUBLISHED))]
 
 
@@ -114,14 +114,14 @@ def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
     [("state_tracking", (0.001, 0.002), 0), ("state_tracking", (0.002, 0.004), None), ("mine", (0.004, 0.008), 1)],
 )
 def test_a_value_is_the_recipes_unless_conf_has_another(task, rates, recipe):
-    """conf/recipe/state_tracking/quick.yaml has 0.001; of a task that is not in conf/, it is the value of most runs."""
+    """conf/recipe/state_tracking/quick.yaml has 0.001; for a task outside conf/, the value of most runs counts."""
     seeds = [(rates[0], 0), (rates[1], 0), (rates[1], 1)]
     made = [cell("rope", seed, 0.5, {"train.lr": rate}, task=task, scale="quick") for rate, seed in seeds]
     assert only(made).recipe == recipe
 
 
 def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path):
-    """The recipe that is most like conf/ keeps its own section; what was published stands there alone."""
+    """The recipe closest to conf/ keeps its own section; only that one shows published values."""
     for rate, scheme, seed in product(RATES, ("rope", "roper"), range(3)):
         train = {"steps": 100, "batch_size": 4, "seq_len": 64, "decay": "none", "lr": rate}
         make_run(tmp_path, scheme, seed, ENDS[scheme][RATES.index(rate)][seed], config__train=train, name=f"l{rate}")

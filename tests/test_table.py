@@ -1,4 +1,4 @@
-"""A whole comparison as one command that can be stopped and given again."""
+"""rope_lab.table: a whole comparison as one resumable command."""
 
 import pytest
 from conftest import ROOT, SCHEMES, TINY
@@ -32,7 +32,7 @@ studies:
 
 @pytest.fixture
 def run(tmp_path):
-    """`python -m rope_lab.table` in this process."""
+    """Run `python -m rope_lab.table` in this process."""
     (tmp_path / "mine.yaml").write_text(MINE)
     return lambda *arguments: command([arguments[0], *TINY, "out=runs", *arguments[1:]], tmp_path, table.main)
 
@@ -111,7 +111,7 @@ KEPT = ["train.precision=bfloat16", "device=cpu"]
 
 
 def test_kept_runs_are_what_they_were_whatever_settings_came_later():
-    """Runs of every kind of scheme, made when there were fewer settings, are still found by their identity."""
+    """Kept runs of every kind of scheme, made before newer settings existed, still have the same run ids."""
     every = [f"position={p}" for p in ("randomized_rope", "rope_partial", "p_rope")]
     others = [["task=substring_by_index", name, "seed=0", "scale=quick"] for name in every]
     quick = [words for words in table.runs_of("quick") if "seed=0" in words]
@@ -122,7 +122,7 @@ def test_kept_runs_are_what_they_were_whatever_settings_came_later():
 
 @pytest.mark.slow
 def test_each_task_scale_scheme_and_setting_of_the_tables_can_be_composed():
-    """Where one first occurs in a table; and each cell of a table is a run of its own."""
+    """Each at its first occurrence in a table; every cell of a table is a distinct run."""
     seen = set()
     beside = [str(path) for path in (ROOT / "results").rglob("table*.yaml")]
     for name in [*names("table"), *beside, *(study.name for study in studies.load())]:

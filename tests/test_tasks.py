@@ -1,4 +1,4 @@
-"""The generators, held against parsers that are written from the formats and share no code with them."""
+"""Task generators, checked with independent parsers of the text formats."""
 
 from collections import Counter
 from string import ascii_letters, ascii_lowercase
@@ -27,7 +27,7 @@ from tasks.substring_by_index import SubstringByIndex
 from tasks.substring_by_prefix import SubstringByPrefix
 
 examples, seeds = settings(max_examples=fuzz(300), deadline=None), st.integers(0, 2**32 - 1)
-LARGE = [  # with a length that is asked for
+LARGE = [  # each with a requested length
     (ArithmeticAddition(), 41),
     (SubstringByIndex(), 52),
     (IndirectIndexing(), 45),
@@ -57,7 +57,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def rows_of(task: Task, seed: int, rows: int, length: int, held_out: bool = False) -> list[tuple[str, list[int]]]:
-    """Each row's characters and answer positions."""
+    """Characters and answer positions of each row."""
     text = task.text(rng(seed), rows, length, held_out)
     assert text.tokens.shape == text.answer_position.shape == (rows, length)
     return [(task.decode(row), position.tolist()) for row, position in zip(*text, strict=True)]
@@ -68,7 +68,7 @@ def text_of(problem: Problem) -> str:
 
 
 def check_packed(task: PackedTask, row: str, positions: list[int]) -> list[Any]:
-    """Every problem of a row parses, and positions cover answers alone, also of a problem cut off; the keys."""
+    """Assert that each problem parses and positions cover only answers, even if cut off; return the split keys."""
     parsed = [parse(task, problem) for problem in problems_of(task, row)]
     expected = [position for each in parsed for position in each.positions]
     assert expected
@@ -109,7 +109,7 @@ def test_prefix_text_is_right_to_the_letter(seed, copy, gap, extra, held_out):
 @examples
 @given(seed=seeds, n=st.integers(60, 700))
 def test_prefix_of_a_given_length(seed, n):
-    """Its last copy that fits: no other one would, whatever the gap before it."""
+    """The length is at most n, short by less than one copy with the longest gap."""
     task = SubstringByPrefix()
     for problem in task.of_length(n).problems(rng(seed), 3):
         parse_prefix(text_of(problem), task)
@@ -126,7 +126,7 @@ def test_a_prefix_problem_asks_only_for_what_can_be_known():
         (at,) = (i for i in range(len(letters)) if letters.startswith(known, i))
         sources = [letters[i : i + task.copy_length] for i in range(len(letters) - task.copy_length + 1)]
         assert sum(source.startswith(known) for source in sources) == 1
-        assert sum(source.startswith(known[:-1]) for source in sources) > 1  # one letter fewer would not do
+        assert sum(source.startswith(known[:-1]) for source in sources) > 1  # one letter fewer is ambiguous
         assert letters[at:].startswith(known + problem.completion)
         distance = problem.attributes.pop("distance")  # from the first unknown letter back to its source
         assert text[len(problem.prompt) - distance] == problem.completion[0]
@@ -134,7 +134,7 @@ def test_a_prefix_problem_asks_only_for_what_can_be_known():
 
 
 def test_the_write_ups_own_examples_are_parsed_and_written():
-    """Guards the parsers themselves; and drawn numbers in, the write-up's text out, a final carry among them."""
+    """Checks the parsers themselves, and that `write` gives the write-up's text, including a final carry."""
     task = ArithmeticAddition(8)
     for a, b, steps in (
         (66623, 401, "3e0+1e0+0e0==4e0 2e1+0e1+0e1==2e1 6e2+4e2+0e2==10e2 6e3+0e3+1e3==7e3 6e4+0e4+0e4==6e4"),
@@ -170,7 +170,7 @@ def test_what_is_drawn_is_uniform():
 
 @pytest.mark.parametrize("distinct", [False, True])
 def test_drawn_shifts_lengths_and_letters_are_uniform(distinct):
-    """And every source from which a shift stays within the string is as likely as another."""
+    """All sources that keep the shift inside the string are equally likely."""
     task = IndirectIndexing(7, "abcdefg", shortest=5, max_distance=4, distinct=distinct)
     drawn = task.draw(rng(), 60_000)
     strings, index, shift = drawn[:, :-2], drawn[:, -2], drawn[:, -1]
@@ -186,7 +186,7 @@ def test_drawn_shifts_lengths_and_letters_are_uniform(distinct):
 
 
 def test_recall_and_flip_flops_are_drawn_as_they_say():
-    """Keys, values, and the pair asked for last are uniform; keys come again in every place, and as often in each."""
+    """Keys, values, the last queried pair and the places of repeated keys are uniform."""
     task = AssociativeRecall(24, 3, 16, fewest=2)
     drawn = task.draw(rng(), 40_000)
     check_uniform(drawn[:, 0], [2, 3])
@@ -202,14 +202,14 @@ def test_recall_and_flip_flops_are_drawn_as_they_say():
 
 
 def test_prefix_copies_come_from_uniform_offsets():
-    """The first copy's source is uniform over every offset there is, the last of them included."""
+    """The first copy's source is uniform over all offsets, including the last."""
     task = SubstringByPrefix(letters=ascii_lowercase, first_length=20, gap_min=1, gap_max=1, context=100)
     parts = [row.split(">") for row, _ in rows_of(task, 0, 6000, 40)]
     check_uniform(np.array([first.index(copied[:16]) for first, copied, *_ in parts]), range(6))
 
 
 def keys_of(task: Task, row: str) -> list[Any]:
-    """What decides on which side of the split the problems of a row are (for Prefix: the row), parsed from its text."""
+    """Split keys of a row's problems (for Prefix: of the row), parsed from its text."""
     if isinstance(task, SubstringByPrefix):
         return [row[: task.first_length]]
     return [parse(task, problem).key for problem in problems_of(task, row)]
@@ -242,7 +242,7 @@ def test_no_evaluation_problem_is_in_training(name, scale):
     ],
 )
 def test_a_string_is_trained_on_with_every_index_or_shift_or_with_none(task, n):
-    """Also where problems of one length are asked for."""
+    """Also for problems of one requested length."""
     trained = {key for row, _ in rows_of(task, 0, 3000, 120) for key in keys_of(task, row)}
     held_out = [key for problem in task.of_length(n).problems(rng(1), 30) for key in keys_of(task, text_of(problem))]
     assert not trained & set(held_out)
@@ -250,7 +250,7 @@ def test_a_string_is_trained_on_with_every_index_or_shift_or_with_none(task, n):
 
 
 def test_the_split_is_what_it_was():
-    """If this fails, every recorded run was split otherwise than today's code splits: do not change the hash."""
+    """A failure means that recorded runs used another split: do not change the hash."""
     columns = (np.arange(400) * 7919 % 1009).reshape(100, 4)
     assert np.flatnonzero(is_held_out(columns)).tolist() == [8, 34, 62, 64, 70]
     share = is_held_out(rng().integers(26, size=(100_000, 13))).mean()
@@ -258,14 +258,14 @@ def test_the_split_is_what_it_was():
 
 
 def test_the_floor_is_what_a_brute_force_predictor_reaches():
-    """An ideal predictor written with strings, on the same rows; the last copy may be cut."""
+    """A Bayes-optimal predictor on strings, for the same rows; the last copy may be cut off."""
     task = SubstringByPrefix(letters="abc", copy_length=6, first_length=6, gap_min=1, gap_max=3, context=60)
     text = task.text(rng(3), 30, 80)
     for tokens, positions, floor in zip(*text, task.floor(text.tokens), strict=True):
         expected, letters = [], ""
         for i, part in enumerate(task.decode(tokens).split(">")):
             sources = [letters[o : o + 6] for o in range(len(letters) - 5)]
-            for j in range(len(part) + 1 if i else len(part)):  # the arrow before a copy counts as its position 0
+            for j in range(len(part) + 1 if i else len(part)):  # the arrow before a copy is its position 0
                 nats = 0.0
                 if i and 2 <= j <= 6:
                     matching = [s for s in sources if s.startswith(part[: j - 1])]

@@ -1,4 +1,4 @@
-"""Real text: tokens are what the corpus says, held-out text is never trained on, a corpus is known by its bytes."""
+"""Real text: lossless tokens, no training on held-out text, corpora identified by their bytes."""
 
 import importlib.util
 import json
@@ -43,7 +43,7 @@ def cache(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def written(tmp_path) -> Path:
-    """A corpus of 60,000 bytes or so, with characters of one to three bytes."""
+    """A corpus of about 60,000 bytes, with characters of one to three bytes."""
     path = tmp_path / "corpus.txt"
     path.write_text(words(12_000), "utf-8")
     return path
@@ -74,7 +74,7 @@ def test_tokens_are_the_corpus_whatever_the_blocks_in_which_it_is_read(written, 
     monkeypatch.setattr(corpus, "BLOCK", size)
     text = words(800).encode()
     halves = (part.decode("utf-8", "ignore") for part in (text[: -len(text) // 10], text[-len(text) // 10 :]))
-    written.write_text("ﷺ".join(["", *halves]), "utf-8")  # a character of three bytes where the held-out part begins
+    written.write_text("ﷺ".join(["", *halves]), "utf-8")  # a three-byte character at the split
     task = make(written, kind)
     training, held_out = decoded(task)
     assert (training + held_out).encode() == written.read_bytes()
@@ -138,7 +138,7 @@ def test_what_is_not_text_is_read_as_bytes_with_one_warning(folder, caplog):
     assert f"{folder}/utf16.txt is not UTF-8 text" in warning
 
 
-SHOWN = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that a token of byte pairs shows as themselves
+SHOWN = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that BPE tokens show unchanged
 BYTE_OF = {chr(byte): byte for byte in SHOWN}
 BYTE_OF |= {chr(256 + i): byte for i, byte in enumerate(sorted(set(range(256)) - set(SHOWN)))}
 BYTES = {
@@ -151,7 +151,7 @@ BYTES = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [1, 8, 10**6])
 def test_bits_per_byte_are_of_the_bytes_that_were_predicted(tmp_path, kind, rows):
-    """ASCII, then Japanese, so that what a token is worth in bytes depends on where one looks."""
+    """ASCII, then Japanese, so that the bytes per token vary along the text."""
     japanese = "".join(map(chr, np.random.default_rng(0).integers(0x3042, 0x3090, size=600)))
     path = tmp_path / "mixed.txt"
     path.write_text((words(1800, 1) + japanese) * 4 + words(600, 2) + japanese, "utf-8")
@@ -204,7 +204,7 @@ def test_a_finished_run_does_not_need_its_corpus_but_to_measure_held_out_text(wr
 
     before = sampled()
     written.write_bytes(text[::-1])
-    probe.main([str(folder), "shift=1"])  # there is a copy in the cache
+    probe.main([str(folder), "shift=1"])  # the cache has a copy
     assert sampled() == before
     shutil.rmtree(cache)
     assert sampled() == before
@@ -212,12 +212,12 @@ def test_a_finished_run_does_not_need_its_corpus_but_to_measure_held_out_text(wr
         probe.main([str(folder), "shift=1"])
     assert "\n" not in str(refused.value)
     written.write_bytes(text)
-    assert run([*chosen, f"out={tmp_path / 'runs'}"]) == content  # which brings the text back
+    assert run([*chosen, f"out={tmp_path / 'runs'}"]) == content  # restores the cached copy
     probe.main([str(folder), "shift=1"])
 
 
 def test_a_folder_with_runs_in_it_is_the_same_corpus_after_them(folder):
-    """And after W&B's files, and tables and figures of them."""
+    """Also with W&B files, tables and figures among the runs."""
     for _ in range(2):
         done = command([*TINY, "task=text", "task.path=.", "out=runs"], folder)
         assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Runs killed without warning, at random moments: `make torture`. Each must end as if nothing had happened."""
+"""Runs killed with SIGKILL at random moments (`make torture`) must end like uninterrupted runs."""
 
 import signal
 import subprocess
@@ -30,7 +30,7 @@ def command(cell: list[str], out: Path) -> list[str]:
 
 
 def test_runs_killed_at_random_moments_end_as_if_nothing_had_happened(tmp_path):
-    """SIGKILL from the moment on at which the process is born until it would be done, over and over."""
+    """SIGKILL at a random time between process start and its usual end, repeatedly."""
     random, kills, lost = Random(0), 0, []
     for number, cell in enumerate(CELLS):
         began = time.monotonic()
@@ -58,4 +58,4 @@ def test_runs_killed_at_random_moments_end_as_if_nothing_had_happened(tmp_path):
             assert not list(folder.glob("*.tmp"))
             assert runs.read(folder)["status"] == "finished"
     print(f"{kills} kills, the steps that stood in the last checkpoint after each: {lost}")
-    assert len({step for step in lost if step}) > 5  # the kills fell all over the runs
+    assert len({step for step in lost if step}) > 5  # the kills were spread over the runs

@@ -1,4 +1,4 @@
-"""W&B beside a run: it changes no number, and W&B's own variables count."""
+"""W&B tracking: it changes no metric, respects W&B's own variables, and fails with a warning only."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def nothing(*_, **__):
 
 @pytest.fixture
 def begin(monkeypatch, tmp_path):
-    """Trains beside a W&B that does nothing but what is in `calls`; returns how it was begun, and the metrics."""
+    """Train with a stub W&B with the methods in `calls`; return the arguments of `init` and the metrics."""
     monkeypatch.setattr(tracking, "PATIENCE", 0.2)
 
     def begin(*overrides: str, **calls) -> tuple[list[dict], list[dict]]:
@@ -60,7 +60,7 @@ def test_wandbs_variables_count_unless_a_setting_is_given(begin, tmp_path, monke
 
 
 def test_wandb_reports_nothing_of_the_machine_unless_the_user_wants_it(begin, monkeypatch):
-    """Its telemetry looks an address up, offline too, unless a variable stands in the environment at its import."""
+    """Its telemetry looks up an address, even offline, unless a variable is set before its import."""
     monkeypatch.delenv("WANDB_ERROR_REPORTING", raising=False)
     ((begun,), _) = begin()
     assert os.environ["WANDB_ERROR_REPORTING"] == "false"

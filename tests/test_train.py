@@ -1,4 +1,4 @@
-"""Runs from the outside: what they record, that they repeat to the bit, and that they resume where they stopped."""
+"""Training runs end to end: records, bitwise reproducibility, resuming, failures and sampling."""
 
 import contextlib
 import functools
@@ -31,7 +31,7 @@ WILD = ["train.lr=1e30", "train.warmup=0", "train.clip=1e30"]
 
 
 def dying_at(step: int, update):
-    """`update`, which fails before the step after `step`."""
+    """`update` that fails after `step` steps."""
 
     def die(trainer, at):
         if at == step:
@@ -79,7 +79,7 @@ def test_a_run_records_what_the_contract_says(tiny, tmp_path):
 
 @pytest.mark.parametrize(("decay", "factors"), [("none", [1, 1]), ("linear", [1, 1 / 2]), ("cosine", [1, 1 / 2])])
 def test_the_loop_is_these_few_lines_of_plain_torch(tiny, tmp_path, decay, factors):
-    """Batches 0, 1, …, the schedule, clipping and AdamW: weights agree to the bit."""
+    """Batches 0, 1, …, the schedule, clipping and AdamW: weights are bit-identical."""
     settings = ["train.steps=4", "train.warmup=2", "train.lr=1e-2", f"train.decay={decay}", "train.clip=0.05"]
     settings += ["train.beta1=0.8", "train.beta2=0.9", "seed=5"]
     run([*tiny, *settings])
@@ -153,7 +153,7 @@ def test_a_run_repeats_to_the_bit_and_resumes_from_any_step_to_the_bit(tiny, tmp
 
 
 def test_a_run_that_fails_between_checkpoints_resumes_to_the_bit(tiny, finished, tmp_path, monkeypatch):
-    """Metrics of later steps than the last checkpoint are cut off, also half a line of them."""
+    """Metrics after the last checkpoint are dropped, including a half-written line."""
     with monkeypatch.context() as patch:
         patch.setattr(train, "update", dying_at(5, train.update))
         with pytest.raises(ArithmeticError):
@@ -176,7 +176,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))])
 def test_a_run_killed_between_any_two_writes_resumes_to_the_bit(tiny, finished, tmp_path, monkeypatch, first):
-    """Before each rename, removal and line in turn, until a run gets through."""
+    """Kills before each rename, unlink and metrics line in turn, until a run completes."""
     calls = {"left": 0, "dead": False}
 
     def counted(real):
@@ -198,7 +198,7 @@ def test_a_run_killed_between_any_two_writes_resumes_to_the_bit(tiny, finished, 
         out = tmp_path / str(survived)
         calls.update(left=survived, dead=False)
         with monkeypatch.context() as patch:
-            patch.setattr(runs, "claim", unlocked)  # whose own file is left to test_records
+            patch.setattr(runs, "claim", unlocked)  # test_records covers the lock file
             patch.setattr(os, "replace", counted(os.replace))
             patch.setattr(runs, "_line", counted(runs._line))
             patch.setattr(runs.Path, "unlink", counted(runs.Path.unlink))
@@ -248,7 +248,7 @@ def test_a_number_that_is_not_finite_stops_the_run_before_the_step(tiny, monkeyp
 
     def poison(trainer, step, update=train.update):
         if step == 4:
-            if where == "weight":  # a hidden one: its ReLU gives 0, and so is its gradient
+            if where == "weight":  # a hidden unit: its ReLU output and gradient are 0
                 with torch.no_grad():
                     trainer.model.layers[0].up.bias[0] = -torch.inf
             before.update({k: v.clone() for k, v in trainer.model.state_dict().items()})
@@ -273,7 +273,7 @@ def test_a_number_that_is_not_finite_stops_the_run_before_the_step(tiny, monkeyp
     after = before.pop("after")
     assert all(torch.equal(after[k], v) for k, v in before.items())
     assert "diverged after 4 steps" in capsys.readouterr().out
-    assert run(tiny) == content  # an outcome like another: it stays
+    assert run(tiny) == content  # divergence is a final outcome
 
 
 def test_a_model_that_is_not_finite_at_an_evaluation_has_diverged_with_a_status_of_its_own(tmp_path):
@@ -317,7 +317,7 @@ def test_a_signal_outside_of_a_step_harms_nothing(tiny, tmp_path, monkeypatch, w
 
 @pytest.mark.parametrize("where", ["update", "build"])
 def test_code_that_exits_with_status_0_is_a_failure(tmp_path, monkeypatch, where):
-    """A hook that calls exit(): the run did not finish, and whoever reads exit statuses learns it."""
+    """E.g. a hook that calls exit(): the run did not finish, so the exit status is 1."""
     monkeypatch.setattr(train, where, lambda *_, **__: exit(0))
     done = command([*TINY, "out=runs"], tmp_path)
     assert done.returncode == 1
@@ -344,7 +344,7 @@ def test_memory_that_runs_out_is_one_line_with_what_to_lower(tmp_path, monkeypat
 
 
 def test_a_full_disk_through_the_command_line(tmp_path):
-    """No file may grow beyond what holds the metrics and not a checkpoint: one line, a status of its own, no litter."""
+    """A file size limit that fits the metrics but no checkpoint: one line, status `failed`, no leftover files."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     try:
@@ -370,7 +370,7 @@ def test_a_long_wait_for_an_evaluation_is_cut_by_checkpoints(tiny, tmp_path, mon
     assert checkpoint.load(only_folder(tmp_path / "runs"))["step"] == 5
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from torch.compile
 @pytest.mark.parametrize(
     "override", ["train.precision=bfloat16", pytest.param("train.compile=true", marks=pytest.mark.slow)]
 )

@@ -1,4 +1,4 @@
-"""Verdicts: which word a comparison earns, what it is a gain of, and what its one p value is corrected for."""
+"""Verdicts: word, gain, and p value of a comparison with its correction."""
 
 import math
 from dataclasses import replace
@@ -13,19 +13,19 @@ from rope_lab.results.runs import Run
 from rope_lab.results.studies import Comparison, Study
 from rope_lab.results.verdicts import Verdict, legend, table, verdicts
 
-INDEX, PREFIX = "substring_by_index", "substring_by_prefix"  # gains of 34.11 of 128, and of 0.0124 nats, published
+INDEX, PREFIX = "substring_by_index", "substring_by_prefix"  # published gains: 34.11 of 128, and 0.0124 nats
 DIFFERENCE = "difference from RoPE, higher is better"
 SPREAD = [0.001, 0.0, -0.001, 0.0, 0.001, 0.0, -0.001, 0.0]
 
 
 def runs(rope: list[float], roper: list[float], task: str = INDEX, **changes) -> list[Run]:
-    """A run of each scheme and seed; of Prefix with these losses, else with these accuracies."""
+    """One run per scheme and seed; values are losses for Prefix, else accuracies."""
     changes = {"task": task, "metric": "eval/loss" if task == PREFIX else "eval/accuracy"} | changes
     return make_rows({"rope": rope, "roper": roper}, **changes)
 
 
 def gaining(gain: float, task: str = INDEX, spread: float = 1.0, **changes) -> list[Run]:
-    """Runs of eight seeds in which RoPER has `gain` more, with hardly a spread."""
+    """Runs of eight seeds in which RoPER's value is higher by `gain`, with a small spread."""
     return runs([0.5] * 8, [0.5 + gain + spread * s for s in SPREAD], task, **changes)
 
 
@@ -34,28 +34,28 @@ def found(*made: Run, studies: tuple[Outcome, ...] = ()) -> list[Verdict]:
 
 
 def planned(made: list[Run], higher: bool = True, **changes) -> Outcome:
-    """The outcome of a study of eight seeds with one comparison, of RoPER and RoPE after the last step."""
+    """Outcome of a study of eight seeds with one comparison: RoPER and RoPE after the last step."""
     last = {"name": "last", "schemes": ("roper", "rope"), "test": "sign_flip", "metric": "eval/accuracy"}
     primary = [Comparison(**last | {"times": 128.0, "reaches": 0.5} | changes)]
     seeds = {scheme: list(range(8)) for scheme in ("rope", "roper")}
     return outcomes.of(Study("a", "b", "c", INDEX, "reduced", {}, seeds, higher, 0.0, primary=primary), made)
 
 
-# Words
+# Verdict words
 
 
 @pytest.mark.parametrize(
     ("made", "word"),
     [
-        (gaining(0.3), "ahead"),  # p < 1e-9, and not planned
+        (gaining(0.3), "ahead"),  # p < 1e-9, but not planned
         (gaining(0.13), "no"),  # 16.6 problems: less than half of the published 34.1
-        (gaining(0.1, spread=200), "unsure"),  # of which the interval holds half
-        (gaining(-0.3, task="mine"), "behind"),  # of which nothing was published
+        (gaining(0.1, spread=200), "unsure"),  # half of 34.1 is inside the interval
+        (gaining(-0.3, task="mine"), "behind"),  # no published gain
         (runs([0.5], [0.5]), "unsure"),  # one seed
-        (runs([0.86, 0.87], [0.86, 0.871]), "no"),  # 17.3 problems of room
+        (runs([0.86, 0.87], [0.86, 0.871]), "no"),  # headroom of 17.3 problems
         (runs([0.87, 0.88], [0.87, 0.881]), "ceiling"),  # 16
-        (runs([0.95, 0.95, 0.96], [0.99, 0.7, 0.4]), "unsure"),  # worse by much: no room for more is no excuse
-        (gaining(-0.3, PREFIX), "ahead"),  # a loss
+        (runs([0.95, 0.95, 0.96], [0.99, 0.7, 0.4]), "unsure"),  # much worse: the ceiling is no excuse
+        (gaining(-0.3, PREFIX), "ahead"),  # a loss: lower is better
     ],
 )
 def test_what_was_not_planned_is_never_a_yes(made, word):
@@ -71,7 +71,7 @@ def test_a_planned_test_says_yes_or_no_whichever_scheme_it_names_first(test, gai
     (verdict,) = found(studies=(planned(made, test=test, schemes=schemes),))
     assert (verdict.word, verdict.planned, verdict.p) == (word, True, 2 / 2**8)
     (row,) = table([verdict], PUBLISHED).rows
-    assert (row["seeds"], row["scale"] == "reduced") == ("8", test == "sign_flip")  # others are named by their test
+    assert (row["seeds"], row["scale"] == "reduced") == ("8", test == "sign_flip")  # the scale names other tests
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_planned_test_that_says_neither_is_unsure_unless_the_published_gain_is
     (verdict,) = found(studies=(planned(gaining(0.01, spread=spread), published=published),))
     assert verdict.p > 0.05
     assert verdict.word == word
-    assert verdict.published == pytest.approx([34.11] if published else [])  # the write-up's own; a plan may round it
+    assert verdict.published == pytest.approx([34.11] if published else [])  # the write-up's value; a plan may round it
 
 
 def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
@@ -89,10 +89,10 @@ def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
     open_, mixed = planned(made[:-1]), planned([replace(made[0], numerics=2), *made[1:]])
     verdict, untested = found(studies=(open_, mixed))
     assert (verdict.word, verdict.runs) == ("open", (15, 16))
-    assert untested.word == "unsure"  # all have ended, and cannot be paired
+    assert untested.word == "unsure"  # all have ended, but cannot be paired
     for each in (verdict, untested):
         assert all(map(math.isnan, (each.p, each.gain.mean, *each.means)))
-    (row,) = table([verdict, untested], PUBLISHED).rows  # nothing of what is open
+    (row,) = table([verdict, untested], PUBLISHED).rows  # no row for the open one
     assert (row["seeds"], row["p (corrected for)"], row["measured gain [95% interval]"]) == ("0", "–", "–")
     said = "open: Substring by Index, reduced, last step: 15 of 16 runs have ended"
     assert said in legend([verdict, untested], PUBLISHED)
@@ -103,7 +103,7 @@ def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
 
 @pytest.mark.parametrize(("task", "times", "sign"), [(INDEX, 128, 1), (PREFIX, 1, -1)])
 def test_a_gain_is_positive_where_the_contender_is_ahead(task, times, sign):
-    """Of accuracy and of a loss; measured, published, planned and not."""
+    """For accuracy and loss; measured and published, planned and unplanned."""
     ahead = gaining(0.2 * sign, task)
     (name,) = ahead[0].metrics
     in_plan = [replace(run, task=INDEX) for run in ahead]
@@ -138,7 +138,7 @@ def test_tasks_at_a_scale_are_corrected_together_and_not_with_planned_tests():
 
 
 def test_planned_tests_are_corrected_among_themselves_and_then_judged():
-    """Of 2⁸ choices of signs, 10 put the mean as far from 0: p is 0.039 of one test and 0.078 of two."""
+    """10 of 2⁸ sign choices give a mean at least as extreme: p is 0.039 for one test and 0.078 for two."""
     made = runs([0.5] * 8, [0.5 + d / 100 for d in (8, 7, 6, 5, 4, 3, -2, -1)])
     one = planned(made).study
     two = replace(one, primary=[*one.primary, replace(one.primary[0], value="mean")])
@@ -148,7 +148,7 @@ def test_planned_tests_are_corrected_among_themselves_and_then_judged():
 
 
 def test_a_comparison_has_one_p_wherever_it_is_shown(tmp_path, capsys):
-    """RoPER's is that of the verdict; the other schemes are corrected among themselves."""
+    """RoPER's p is the verdict's; the other schemes are corrected among themselves."""
     make_pairs(tmp_path, ROPE, ROPER)
     prefix = [0.5, 0.4, 0.7], [0.6, 0.4, 0.8]
     make_pairs(tmp_path, *prefix, task=PREFIX, name="p")
@@ -171,7 +171,7 @@ def test_a_comparison_has_one_p_wherever_it_is_shown(tmp_path, capsys):
     assert row(index, "sinusoidal")["p"] == row(index, "RoPE")["p"] == "–"
 
 
-# As they are shown
+# Tables
 
 
 def test_published_beside_measured_and_the_paired_interval(tmp_path, capsys):
@@ -194,7 +194,7 @@ def test_published_beside_measured_and_the_paired_interval(tmp_path, capsys):
     means, seeds = (each for each in table_rows(text) if each.get("scheme") == "RoPER")
     assert means["published"] == "96.11"
     assert means[DIFFERENCE] == f"+39.0 {interval}"
-    assert means["half right"] == "4 of 4, 100"  # at the third evaluation at the latest
+    assert means["half right"] == "4 of 4, 100"  # by the third evaluation
     assert means["95% right"] == "1 of 4"
     assert seeds["every seed, problems right of 128"] == "102.4 124.2 96.0 96.0"
     assert seeds["worst removed"] == "107.5"  # (0.80 + 0.97 + 0.75) / 3 × 128
@@ -203,10 +203,10 @@ def test_published_beside_measured_and_the_paired_interval(tmp_path, capsys):
 
 
 def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
-    """Of so few pairs as published.yaml names, whichever the scheme; one more, and they are tested."""
+    """With as few pairs as published.yaml names, any scheme gets an estimate only; one more pair gets a test."""
     few = PUBLISHED.untested["full_width"]
     rope, roper = ([start + seed / 100 for seed in range(few + 1)] for start in (0.4, 0.7))
-    roper[0] = 0.45  # which is no half
+    roper[0] = 0.45  # less than half
     for n, tested in ((few, False), (few + 1, True)):
         make_pairs(out := tmp_path / str(n), rope[:n], roper[:n], scale="full_width")
         make_run(out, "none", 0, 0.2, scale="full_width")

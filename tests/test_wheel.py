@@ -1,4 +1,4 @@
-"""Installed from a wheel the package is whole, does not touch `tasks` of others, and computes as its checkout does."""
+"""Installation from a wheel: complete, independent of a user's `tasks` package, compatible with the checkout."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def test_every_package_goes_into_the_wheel():
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """Built from a copy without a build folder or a network."""
+    """A wheel built offline from a copy without a build folder."""
     source = tmp_path_factory.mktemp("source")
     for name in ("rope_lab", "tasks", "conf", "results"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("runs", "__pycache__"))
@@ -45,7 +45,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> Path:
-    """The programs of a clean environment with the wheel in it, and our libraries from where they are."""
+    """The bin folder of a clean environment with the wheel; our libraries are on its path."""
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
@@ -64,7 +64,7 @@ def call(folder: Path, *words: str | Path) -> str:
 
 @pytest.mark.slow
 def test_every_command_works_where_it_is_installed(wheel, installed, tmp_path):
-    """In a folder with a package `tasks` of the user's; what comes out lies below that folder."""
+    """In a folder with a user's `tasks` package; all output stays below that folder."""
     names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {name for name in names if not name.endswith(".dist-info")} == {"rope_lab"}
     (tmp_path / "tasks").mkdir()

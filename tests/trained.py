@@ -1,7 +1,7 @@
-"""Runs that train in a moment, here and in processes of their own.
+"""Runs that train in a moment, in this process or in their own.
 
-A Python process that imports torch takes some 3 seconds of a core: `command` calls the command line in this process,
-and is what a test should use that does not look at signals, kills or descriptors.
+A Python process that imports torch takes some 3 seconds of a core. Use `command`, which calls the command line in this
+process, unless the test is about signals, kills or descriptors.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ composed = functools.cache(config.load)
 
 
 def load(*overrides: str) -> config.Config:
-    """What config.load gives, composed by Hydra once for all calls that differ in `out` or a scheme's name alone."""
+    """`config.load`, but Hydra composes only once for calls that differ only in `out` or the name of a scheme."""
     out = [override.removeprefix("out=") for override in overrides if override.startswith("out=")]
     scheme = [word for word in overrides if re.match(r"[+~]*position\b", word)]
     if len(scheme) != 1 or (name := scheme[0].removeprefix("position=")) not in SCHEMES:
@@ -52,18 +52,18 @@ def make_scheme(name: str, dims: Dims, *overrides: str) -> PositionScheme:
 
 
 def run(overrides: list[str]) -> dict:
-    """The content of run.json of a run that is trained, resumed or returned in this process."""
+    """Train, resume or return a run in this process; returns the content of its run.json."""
     return train.train(load(*overrides))
 
 
 def metrics_of(folder: Path) -> list[dict]:
-    """The metric records of a run, but for seconds."""
+    """The metric records of a run, without seconds."""
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
 def assert_same_end(a: Path, b: Path) -> None:
-    """Two run folders hold the same metrics and bit-identical weights and optimizer states."""
+    """Assert that two run folders hold the same metrics and bit-identical weights and optimizer states."""
     assert metrics_of(a) == metrics_of(b)
     ours, theirs = checkpoint.load(a), checkpoint.load(b)
     assert ours["step"] == theirs["step"]
@@ -74,7 +74,7 @@ def assert_same_end(a: Path, b: Path) -> None:
 
 
 def raising_signal_at(step: int, update, number: int = signal.SIGTERM):
-    """`update`, in whose call before step `step` is done two signals come, the first of them `number`."""
+    """Wrap `update` to raise two signals, `number` and SIGINT, in the call that completes step `step`."""
 
     def interrupted(trainer, at):
         if at == step - 1:
@@ -86,7 +86,7 @@ def raising_signal_at(step: int, update, number: int = signal.SIGTERM):
 
 
 def stopped_run(overrides: list[str], out: Path, monkeypatch, stop_at: int = 4) -> Path:
-    """The folder of a run that was interrupted by a signal after step `stop_at`."""
+    """The folder of a run interrupted by a signal after step `stop_at`."""
     with monkeypatch.context() as patch:
         patch.setattr(train, "update", raising_signal_at(stop_at, train.update))
         assert run(overrides)["status"] == "interrupted"
@@ -94,10 +94,10 @@ def stopped_run(overrides: list[str], out: Path, monkeypatch, stop_at: int = 4) 
 
 
 def command(overrides: list[str], folder: Path, main: Callable[[], None] = command_line) -> SimpleNamespace:
-    """How `python -m rope_lab.train` ends in `folder`, with what it prints, called in this process; or another command.
+    """Call `python -m rope_lab.train` in `folder` and in this process; returns its exit status and output.
 
     overrides: its arguments
-    main:      what calls it
+    main:      the entry point, for another command
     """
     stdout, stderr, status = io.StringIO(), io.StringIO(), 0
     with pytest.MonkeyPatch.context() as patch, same_process(), contextlib.chdir(folder):
@@ -112,7 +112,7 @@ def command(overrides: list[str], folder: Path, main: Callable[[], None] = comma
 
 @contextlib.contextmanager
 def same_process() -> Iterator[None]:
-    """Gives signals and their handlers back that a process sets which is to end."""
+    """Restore signal handlers and mask; a command leaves them changed, as its process would end."""
     handlers = {number: signal.getsignal(number) for number in stop.SIGNALS}
     held_back = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     try:
@@ -124,7 +124,7 @@ def same_process() -> Iterator[None]:
 
 
 def spawn(overrides: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess:
-    """`python -m rope_lab.train` in a process of its own."""
+    """Run `python -m rope_lab.train` in its own process."""
     arguments = [sys.executable, "-m", "rope_lab.train", *overrides]
     environment = os.environ | {"PYTHONWARNINGS": ""} | environment
     return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)

@@ -77,9 +77,9 @@ class Transformer(nn.Module):
             _, k, v = unpacked(scheme.heads(qkv, own_at))
             widths.append((k.shape[-1], v.shape[-1]))
             if widths[-1] != (d_model // n_heads,) * 2:
-                lacks = "gives queries and keys another width than values, and it takes one"
+                lacks = "gives queries and keys another width than values, which linear attention does not support"
             elif bias is not None or own_bias is not None or scheme.window or "attention" in overridden(scheme):
-                lacks = "needs attention scores, which it does not have"
+                lacks = "needs attention scores, which linear attention does not have"
         if lacks and attention == "linear":
             remedy = "take model.attention=softmax or another position scheme"
             raise ValueError(f"model.attention=linear: {type(self.position).__name__} {lacks}: {remedy}")

@@ -124,7 +124,7 @@ def _read_curves(folder: Path, digests: dict[str, str]) -> tuple[dict[str, tuple
     """
     content = read_file(folder / METRICS) if (folder / METRICS).exists() else b""
     if METRICS in digests and digests[METRICS] != digest(content):
-        raise ValueError(f"{METRICS} is not what run.json says of it; fresh=true trains the run again")
+        raise ValueError(f"{METRICS} does not match its digest in run.json; fresh=true trains the run again")
     curves: dict[str, tuple[list[int], list[Any]]] = {}
     bad = 0
     for line in content.splitlines():

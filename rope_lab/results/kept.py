@@ -82,5 +82,5 @@ def _from_line(line: bytes) -> Run:
         raise ValueError(f"is of format {record['format']}, this program reads format {VERSION}")
     if record["digest"] != sealed(record, VERSION)["digest"]:
         named = " ".join(str(record.get(name)) for name in ("task", "scale", "position", "seed"))
-        raise ValueError(f"{named} is not what its digest says, so it was edited: restore the line")
+        raise ValueError(f"{named} does not match its digest, so it was edited: restore the line")
     return from_record(record)
