@@ -108,7 +108,7 @@ def shapes(scheme: PositionScheme, dims: Dims) -> None:
     for hook, added, most in (("bias", bias, [H, T, T]), ("read", scores, [2, H, T, T])):
         shape = most if added is None else [*added.shape]
         fits = len(shape) == len(most) and all(n in (1, m) for n, m in zip(shape, most, strict=True))
-        demand(fits, f"{hook} returns {shape}, must be {most}, each number or 1")
+        demand(fits, f"{hook} returns {shape}, must be {most}, any of them 1")
     heads = layer.heads(qkv_BT3HK, at)
     if isinstance(heads, Tensor) and scheme.projects_values:
         right = heads.shape == qkv_BT3HK.shape

@@ -1,6 +1,6 @@
 """List runs, newest first: `rope-lab list [FOLDER]` (default: results/runs).
 
-One line per run: status, steps, its task's main metric, the time of its last record, and folder.
+One line per run: status, steps, its task's main metric, when run.json was written, and folder.
 """
 
 import json
@@ -29,7 +29,7 @@ def line(folder: Path, written: str, published: Published) -> str:
     if name in metrics:
         value = f"{name.removeprefix('eval/')} {metrics[name]:.{declared(name).digits}f}"
     done = content["progress"]["steps"]
-    if content["status"] == "running":  # run.json is written at the begin and the end
+    if content["status"] == "running":  # run.json is written at the start and end
         with suppress(OSError, ValueError, LookupError):  # no line, or half of one
             done = json.loads((folder / "metrics.jsonl").read_bytes().splitlines()[-1])["step"]
     steps = f"{done:,}/{content['config']['train']['steps']:,}"

@@ -10,7 +10,7 @@ RESULTS = (ROOT if IN_CHECKOUT else Path()) / "results"
 
 
 def newest_run(folder: Path) -> Path | None:
-    """The run folder that may be meant by `folder`, which is not one: the one around it, or the newest near it."""
+    """A run folder near `folder`, which is not one: the one around it, else the newest; None if there is none."""
     if (folder.parent / "run.json").is_file():
         return folder.parent
     places = [folder, folder / "runs", folder / "results" / "runs"] if folder.is_dir() else [folder.parent]

@@ -110,7 +110,7 @@ def attention_weights(scheme: PositionScheme, heads: Heads, at: Any, bias: Tenso
 def changed(probe: str, model: Transformer) -> tuple[PositionScheme, tuple[float, float] | None]:
     """A copy of the model's scheme, changed as `probe` says, and the shortest and longest wavelength of named pairs.
 
-    Raises ConfigError where the model has no such part.
+    Raises ConfigError if the model has no such part.
     """
     scheme, match = copy.deepcopy(model.position), PROBE.fullmatch(probe)
     if not match or match["window"] == "0":
@@ -143,7 +143,7 @@ def changed(probe: str, model: Transformer) -> tuple[PositionScheme, tuple[float
 
 
 def rotated_frequencies(scheme: PositionScheme) -> dict[str, Tensor]:
-    """For each of q, k, v and o (the output) that a scheme rotates, |θ| of its rotated pairs, a head's first ones."""
+    """For each of q, k, v and o (the output) that a scheme rotates, |θ| of a head's rotated pairs, in order."""
     theta = getattr(scheme.scheme if isinstance(scheme, Randomized) else scheme, "theta", None)
     parts = theta.items() if isinstance(theta, dict) else ()  # a scheme of one's own may mean something else by it
     return {part: theta_C[theta_C != 0].abs() for part, theta_C in parts if theta_C.any()}

@@ -36,7 +36,7 @@ def complete(cfg: config.Config, task: Task, model: Transformer, prompt: str, ch
 def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) -> str:
     """Completions of the first `n` held-out problems, marked right or wrong, the right answer below a wrong one.
 
-    Where the task grades nothing, held-out text and how the model writes on.
+    If the task grades nothing: held-out text and the model's continuations.
     """
     with config_errors(f"-n {n}: "):
         problems = data.evaluation_problems(task, n)
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "prompt", nargs="?", metavar="PROMPT", help="text in the task's alphabet, or a setting of the task"
     )
-    parser.add_argument("-n", type=int, default=8, help="how many held-out problems, where no prompt is given")
+    parser.add_argument("-n", type=int, default=8, help="number of held-out problems, if there is no prompt")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package or file to import")
     parser.add_argument("--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy")
     parser.add_argument("--top-k", type=int, default=40, help="sample among so many tokens")

@@ -45,7 +45,7 @@ def say(text: str) -> None:
 
 
 def plain(text: str) -> str:
-    """`text` in one line, with control characters and direction marks escaped."""
+    """`text` in one line; characters that are not printable are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -76,7 +76,7 @@ class Task(ABC):
     version:      raised if the same generator gives other text or problems; checkpoints of other versions are refused
     loss_on:      the tokens that the training loss counts: `all`, or those of the `answer`
     name:         of the text's file or folder; empty if the task writes its own
-    kept:         text that a run keeps for reading it without the task's data; None: not needed
+    kept:         text kept by a run, set to read it without the task's data; None: not needed
     """
 
     version: int = 1

@@ -87,8 +87,8 @@ class SubstringByPrefix(Task):
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         """A problem's prompt ends where only one possible source of the last copy begins with the letters so far.
 
-        Passed over are copies that never get there (their source was copied whole before), and those whose letters so
-        far also stand too near the end of the text to be a source, so that every problem is plain to see.
+        Skipped are copies that never do (their source was copied whole before), and those whose letters so far also
+        stand too near the end of the text to be a source: so every problem is unambiguous.
         Attributes: `copy` (how many copies stand before it), `known` (its letters in the prompt), `distance` (tokens
         from the first unknown letter back to its source).
         """

@@ -17,7 +17,7 @@ EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_DIVERGED = 1, 2, 3
 
 
 def run(cfg: Config, stopping: Stop, prefix: str = "", since: str = "") -> int:
-    """Train or resume a run; returns its exit status, 128 + the number of a signal that interrupts it.
+    """Train or resume a run; returns 0, an EXIT_ status, or 128 + the number of the caught signal.
 
     Errors are shown. The arguments are those of `train`.
     """

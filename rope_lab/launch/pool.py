@@ -27,7 +27,7 @@ def in_turn(runs: Runs, stopping: Stop) -> None:
 def in_children(runs: Runs, stopping: Stop, at_once: int) -> None:
     """Run in child processes, `at_once` in parallel. A signal is passed on to them; they save their runs.
 
-    Children are forked from a server that has imported torch. All begin with SIGNALS blocked, until they handle them.
+    Children are forked from a server that has imported torch. It blocks SIGNALS, a child until it handles them.
     """
     forkserver.set_forkserver_preload([__name__])
     environment = dict(os.environ)

@@ -22,8 +22,8 @@ from rope_lab.model.rotation import frequencies, rotate, unit, wide
 class FoX(PositionScheme):
     """Scores fall by forget gates between key and query (Lin et al., 2025, Forgetting Transformer, equation 5).
 
-    fₜ = σ(w xₜ + b) for each head; bias = Σ ln fₗ over i < l ≤ n. Of Σ_{l≤n} − Σ_{l≤i} the first is one for all keys of
-    a query, which softmax does not notice. b is 0 at first, so that a token is forgotten by half about every token.
+    fₜ = σ(w xₜ + b) for each head; bias = Σ ln fₗ over i < l ≤ n. In Σ_{l≤n} − Σ_{l≤i} the first term is the same for
+    all keys of a query: softmax ignores it. b is 0 at first, so that a token is forgotten by half about every token.
     """
 
     def __init__(self, dims: Dims):

@@ -82,7 +82,7 @@ def forward(heads: list[Tensor], bias: Tensor | None, low: torch.dtype) -> list[
 
 
 def backward(do_BTHK: Tensor, saved: list[Tensor], bias: Tensor | None, packed: bool) -> list[Tensor]:
-    """The gradients of queries, keys and values, [N, T, K] each or [3, N, T, K], and of `bias` where it is given."""
+    """The gradients of queries, keys and values, [N, T, K] each or [3, N, T, K], and of `bias` if it is given."""
     q_NTK, k_NTK, v_NTK, *probabilities = saved
     B, T, H, K = do_BTHK.shape
     do_NTK = do_BTHK.transpose(1, 2).flatten(0, 1).to(q_NTK.dtype)
@@ -131,7 +131,7 @@ def _by_head(x_BTHK: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _product(out_NTK: Tensor, a_NTS: Tensor, b_NSK: Tensor, add: bool) -> None:
-    """out = a b, or out += a b, avoiding torch's loop over N where `out` is strided and wider than bfloat16."""
+    """out = a b, or out += a b, avoiding torch's loop over N if `out` is strided and wider than bfloat16."""
     if out_NTK.is_contiguous() or out_NTK.dtype == torch.bfloat16:
         out_NTK.baddbmm_(a_NTS, b_NSK, beta=int(add))
     elif add:
@@ -141,7 +141,7 @@ def _product(out_NTK: Tensor, a_NTS: Tensor, b_NSK: Tensor, add: bool) -> None:
 
 
 def _own(begin: int, end: int, size: int) -> slice:
-    """The part of a bias' dimension that belongs to a block: all of it if it is broadcast."""
+    """The part of a dimension of a bias that a block has: all of it if it is broadcast."""
     return slice(begin, end) if size > 1 else slice(None)
 
 

@@ -28,8 +28,7 @@ def keep_freed_memory() -> None:
     """Make glibc keep freed memory for later allocations of this process; a no-op with other C libraries.
 
     By default large blocks go back to the system, which clears them page by page at the next allocation: a fifth of a
-    small model's step. The setting holds for the whole process and cannot be undone: its memory never falls below its
-    peak.
+    small model's step. The setting cannot be undone: the process may hold as much memory as it once used until it ends.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)

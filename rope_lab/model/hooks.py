@@ -74,8 +74,7 @@ class PositionScheme(nn.Module):
         return self
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
-        """Prepare what the hooks need to know of positions `pos`, [T], once per forward pass; each hook gets it as
-        `at`.
+        """Prepare positions `pos`, [T], for the hooks, once per forward pass; each hook gets the result as `at`.
 
         `dtype` is the model's; results computed from angles stay in float32 or wider (see `rotation.wide`).
         """
@@ -97,7 +96,7 @@ class PositionScheme(nn.Module):
             )
 
     def in_layer(self, number: int) -> "PositionScheme":
-        """The scheme of layer `number`, 0 …, given this one's `at`; it serves all hooks but `embed` and `bias`."""
+        """The scheme for `read`, `heads`, `attention`, `output` in layer `number`, 0 …, given this one's `at`."""
         return self
 
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:

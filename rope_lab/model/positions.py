@@ -85,7 +85,7 @@ class Rotary(PositionScheme):
         None: the training length; see `rotation.scaled`. yarn multiplies scores too, by (0.1 ln factor + 1)²; of
         linear attention the numerator
 
-    Raises ValueError where a share is not a whole number of pairs above 0, or a base not finite and above 1.
+    Raises ValueError if a share is not a whole number of pairs above 0, or a base not finite and above 1.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Rotary(PositionScheme):
         super().__init__(dims)
         if not (v or o) and (value_fraction, value_base) != (1, None):
             given = f"position.value_fraction={value_fraction}, position.value_base={value_base or 'null'}"
-            raise ValueError(f"{given}: must be 1.0 and null where position.v and position.o are 0")
+            raise ValueError(f"{given}: must be 1.0 and null if position.v and position.o are 0")
         r = round(fraction * dims.d_head, 6)
         if r % 2 or dims.d_head % 2 or not 2 <= r <= dims.d_head:
             sizes = f"model.d_model={dims.d_model}, model.n_heads={dims.n_heads}"
@@ -129,7 +129,7 @@ class Rotary(PositionScheme):
         self.sharpness = (0.1 * math.log(factor) + 1) ** 2 if scaling == "yarn" else 1.0
 
     def phases(self, parts: str, pos: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """e^(i · pos · θ) for each of `parts`, cosine and sine: [T, parts, C, 2]; None where none is rotated."""
+        """e^(i · pos · θ) for each of `parts`, cosine and sine: [T, parts, C, 2]; None if none is rotated."""
         if not self.theta.keys() & set(parts):
             return None
         none_C = torch.zeros_like(next(iter(self.theta.values())))
@@ -199,7 +199,7 @@ class PoPE(Rotary):
     v, o: how many times values and output are rotated, as in Rotary: 1 and −1 are the values of RoPER
     delta_init: δ is drawn from [−delta_init, 0] at first; its authors take 2π for indirect indexing, 0 for text
 
-    Raises ValueError where a head's width is odd, `base` is not finite and above 1, or `delta_init` not 0 to 2π.
+    Raises ValueError if a head's width is odd, `base` is not finite and above 1, or `delta_init` not 0 to 2π.
     """
 
     def __init__(self, dims: Dims, v: int = 0, o: int = 0, base: float = 10_000.0, delta_init: float = 0.0):
@@ -226,8 +226,8 @@ class Randomized(Wrapper):
     """Another scheme on random positions: sorted, without repeats, of 0 … longest − 1 (Ruoss et al., 2023).
 
     The same positions serve all hooks and all rows of a batch. They are drawn for each training step from the run's
-    own random numbers. Every evaluation of every run has the same ones: how far results differ from one draw to
-    another is in no interval.
+    own random numbers. Every evaluation of every run has the same ones: no interval includes how
+    results vary between draws.
 
     floats: positions are any numbers from 0 to `longest`, drawn evenly (Shimizu et al., 2026, arXiv 2602.14050)
     """

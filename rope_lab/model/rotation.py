@@ -18,7 +18,7 @@ Scaling = Literal["none", "linear", "ntk", "yarn"]  # how frequencies are made f
 def rotate(x: Tensor, e: Tensor | None, pairs: Pairs = "neighbours") -> Tensor:
     """Each pair of features of `x` [..., K], as a complex number, times its `e` [..., C, 2], in the precision of `e`.
 
-    Returns `x` where `e` is None. torch.compile knows no complex numbers, so there the product is written out.
+    Returns `x` if `e` is None. torch.compile knows no complex numbers, so there the product is written out.
     """
     if e is None:
         return x
@@ -76,12 +76,12 @@ def angles(pos: Tensor, theta_C: Tensor) -> Tensor:
 
 
 def precise(pos: Tensor) -> Tensor:
-    """Positions in float64; on the CPU where their device has none."""
+    """Positions in float64; on the CPU if their device has none."""
     return pos.to(pos.device if has_float64(pos.device) else "cpu", torch.float64)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """float32, or `dtype` where that is wider."""
+    """float32, or `dtype` if that is wider."""
     return torch.promote_types(dtype, torch.float32)
 
 

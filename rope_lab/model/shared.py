@@ -1,8 +1,8 @@
 """Values that are keys: position schemes of models that project queries and keys alone.
 
-Without a value projection a layer has a quarter of its attention weights less, and all others at first are those of
-other schemes. Compare with `rope`; and with `rope model.kv_heads=` half of the heads, which has as many weights and as
-many numbers in its cache.
+Without a value projection a layer has a quarter fewer attention weights; the others begin as in other schemes. Compare
+with `rope`; and with `rope model.kv_heads=` half of the heads, which has as many weights and as many numbers in its
+cache.
 
 Shape letters: B batch, T time, H heads, K head width, C pairs of a head's features; 2 stands for queries and keys.
 """

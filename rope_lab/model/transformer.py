@@ -65,7 +65,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def _try_hooks(self, d_model: int, n_heads: int, attention: str) -> list[tuple[int, int]]:
-        """The widths of a head's keys and values in each layer. Raises ValueError where linear attention cannot be."""
+        """The widths of a head's keys and values in each layer. Raises ValueError if linear attention cannot be."""
         at, widths, lacks = self.position.prepare(torch.arange(2), torch.float32), [], ""
         bias, at_queries = self.position.bias(at, at), self.position.with_keys(at, torch.arange(1, 3))
         qkv = torch.zeros(1, 2, 3 if self.position.projects_values else 2, n_heads, d_model // n_heads)

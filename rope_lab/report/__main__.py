@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("report", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--out", type=Path, metavar="FILE.html", help="default: report.html in the first FOLDER")
-    parser.add_argument("--contender", metavar="SCHEME", help="of the verdicts; default: your only own one, else roper")
+    parser.add_argument("--contender", metavar="SCHEME", help="of verdicts; default: your only scheme, else roper")
     parser.add_argument("--against", metavar="SCHEME", help="the scheme that it is compared with (default: rope)")
     given = parser.parse_args(arguments)
     try:

@@ -86,7 +86,7 @@ def _points(table: pd.DataFrame, log: bool) -> dict[str, list]:
 
 
 def _axis(panel: Panel, values: list[float]) -> dict[str, Any]:
-    """An axis as wide as the values, bands aside; of shares, from 0 to 1, with room for dots."""
+    """An axis as wide as values, not bands; of shares, from none to all, with room for dots."""
     least, most = min(values, default=0.1), max(values, default=1.0)
     if panel.log and least > 0:
         scale = {"type": "log", "domain": rounded([least / 1.15, most * 1.15]), "nice": False}

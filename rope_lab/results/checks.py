@@ -41,7 +41,7 @@ def rows(checks: list[dict], groups: dict[str, list[Group]]) -> list[dict[str, s
 def ours(g: Group | None, schemes: list[str], wrong_by: dict[str, list[int]]) -> str:
     """The mean of each scheme, of the seeds that all have; "not run" without runs.
 
-    wrong_by: an attribute → its values; given: the share of problems wrong at each instead
+    wrong_by: if given, the share of problems wrong at these values of an attribute instead
     """
     if g and wrong_by:
         ((attribute, shown),) = wrong_by.items()

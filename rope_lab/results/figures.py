@@ -72,7 +72,7 @@ def draw(shown: Collection[Group | Sweep]) -> dict[Group | Sweep, tuple[str, byt
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """A context with our style over matplotlib's defaults, whatever a matplotlibrc says; no font warnings."""
+    """A context with our style over matplotlib's defaults, not a matplotlibrc's; mutes harmless warnings."""
     ours = mpl.rc_params_from_file(STYLE, use_default_template=False)
     with mpl.rc_context(mpl.rcParamsDefault | {"backend": "agg"} | ours), warnings.catch_warnings():
         for harmless in ("Glyph .* missing from font", "constrained_layout not applied", "Attempting to set identical"):

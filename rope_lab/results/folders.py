@@ -87,8 +87,8 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
 def origin(provenance: dict[str, Any]) -> dict[str, Any]:
     """The `provenance` of a record: numerics, code, torch and hardware; with the same ones a run repeats to the bit.
 
-    Where the parts of a resumed run differ, their values are joined by `MIXED`. The commit of a changed checkout ends
-    in +, in ? where it may have been changed; `unknown` without git.
+    If the parts of a resumed run differ, their values are joined by `MIXED`. The commit of a changed checkout ends
+    in +, in ? if it may have been changed; `unknown` without git.
     """
     parts = [_origin(part) for part in [*provenance.get("earlier", []), provenance]]
     groups = dict.fromkeys(group for part in parts for group in part["plugin"])

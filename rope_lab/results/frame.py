@@ -21,7 +21,7 @@ def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
     """The runs of a folder as a tidy frame, a row a run and metric. Runs that cannot be read are logged and left out.
 
     folder:   of kept records (`results`), of run folders (`results/runs`), or one run's
-    settings: of the recipe, by name (`train.lr`); each becomes a column more, None where a run has no such setting
+    settings: of the recipe, by name (`train.lr`); each becomes a column more, None if a run has no such setting
 
     The columns are in docs/questions.md.
     """
@@ -44,7 +44,7 @@ def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
 def runs_frame(runs: list[Run]) -> pd.DataFrame:
     """A row a run: `COLUMNS`, `scheme` (see `scheme_names`), `run`, and `pair_as`.
 
-    Runs of one seed may be paired where `pair_as` is equal: the numerics or, of a run of mixed origin, its own id.
+    Runs of one seed may be paired if `pair_as` is equal: the numerics or, of a run of mixed origin, its own id.
     """
     table = pd.DataFrame([[getattr(run, name) for name in COLUMNS] for run in runs], columns=list(COLUMNS))
     table["plugin"] = [" ".join(run.plugin.values()) for run in runs]
@@ -53,7 +53,7 @@ def runs_frame(runs: list[Run]) -> pd.DataFrame:
 
 
 def curve(run: Run, metric: str) -> pd.Series:
-    """The values of a metric by step; empty where a run has none."""
+    """The values of a metric by step; empty if a run has none."""
     steps, values = run.curves.get(metric, ([], []))
     return pd.Series(values, index=steps, dtype=float)
 

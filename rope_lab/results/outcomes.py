@@ -113,9 +113,9 @@ def _untested(study: Study, found: Runs) -> str:
     if len(codes := {run.numbers for run in found.values()}) > 1:
         return f"The runs are of {len(codes)} codes and cannot be paired."
     if edited := _several((run.position, run.plugin.get("position", "")) for run in found.values()):
-        return f"Not all runs of {' and of '.join(edited)} are of one code of that scheme's own."
+        return f"The runs of {' and of '.join(edited)} differ in the code of that scheme."
     if differing := _several(_settings(study, found)):
-        return f"The runs differ in settings of which the plan says nothing: {', '.join(differing)}."
+        return f"The runs differ in settings that the plan does not name: {', '.join(differing)}."
     if impure := [cell for cell, run in found.items() if run.mixed]:
         return f"Of mixed origin, so not to be paired: {named(impure)}."
     if lacking := {cell: names for cell, run in found.items() if (names := _lacking(study, cell[0], run))}:

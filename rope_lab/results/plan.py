@@ -37,7 +37,7 @@ tested before the last run of a study has ended.
 
 
 def section(outcome: Outcome, published: Published, correction: str = "") -> str:
-    """The outcome of a study as Markdown; before its last run, how many have ended."""
+    """The outcome of a study as Markdown; without tests, why there are none yet."""
     study = outcome.study
     settings = " ".join(f"{key}={value}" for key, value in study.settings.items())
     seeds = [f"{published.title(called(scheme))} seeds {numbers(each)}" for scheme, each in study.seeds.items()]
@@ -105,7 +105,7 @@ def _every_seed(outcome: Outcome, published: Published) -> Table:
 
 
 def unplanned(path: Path, found: list[Outcome]) -> list[str]:
-    """The commits of runs without their study, word for word: it may be younger than the runs."""
+    """A line per commit of runs that lacks their study as it is, or that git cannot show."""
     problems = []
     for outcome in found:
         study = outcome.study

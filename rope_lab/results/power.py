@@ -25,7 +25,7 @@ FEW = 5  # pairs: of fewer the spread is hardly known
 
 
 def differences(group: Group) -> dict[str, pd.Series]:
-    """Paired differences of schemes from the baseline, unless all are alike; in the unit of the tables."""
+    """Paired differences of schemes from the baseline that have a spread; in the unit of the tables."""
     pairs = {scheme: group.pairs(scheme, group.published.baseline) for scheme in group.others}
     found = {scheme: each.value - each.value_other for scheme, each in pairs.items()}
     return {scheme: each for scheme, each in found.items() if spread_interval(each)[0] > 0}

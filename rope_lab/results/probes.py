@@ -56,7 +56,7 @@ class AttentionWeights:
 
 @dataclass(frozen=True)
 class Probed:
-    """A run, its outcomes, that without a probe first, and its attention, if it was recorded."""
+    """A run, its outcomes, first without a probe, and its attention if it was recorded."""
 
     task: str
     position: str
@@ -87,7 +87,7 @@ def read(path: Path) -> Probed:
 
 
 def table(outcomes: list[Measurement], title: str = "Probes") -> Table:
-    """The outcomes, that without a probe first, the others with their costs."""
+    """The outcomes: first without a probe, then the others with their costs."""
     whole, rows = outcomes[0], []
     for o in outcomes:
         loss, right, change, points = NONE, NONE, o.cannot, ""

@@ -91,11 +91,11 @@ class Published:
         return pairs > self.untested.get(scale, 0)
 
     def report(self, task: str, metrics: set[str], settings: Mapping[str, Any], data: str = "") -> TaskReport:
-        """The report of a task, with those of its runs' `settings` in its title that `named` lists.
+        """The report of a task; its title has the `settings` that `named` lists.
 
-        data: the name of the file that a corpus without a name there is from
+        data: the file of a corpus, as its name if `named` has none
 
-        A task without one is compared by the first of `METRICS` that its runs recorded.
+        Without a report, the first of `METRICS` that the runs recorded is compared.
         """
         if task not in self.tasks:
             metric = next((m for m in METRICS if m.name in metrics), METRICS[0])

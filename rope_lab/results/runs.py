@@ -83,7 +83,7 @@ class Run:
 
     @property
     def all_settings(self) -> dict[str, Any]:
-        """`settings`, with the values of younger ones that the run had before they existed."""
+        """`settings`, and of settings added since, the values that hold for earlier runs."""
         return BACKFILLED | self.settings
 
     @property
@@ -146,7 +146,7 @@ def _numbers(run: Run) -> dict[str, Number]:
 
 
 def reason(error: Exception, depth: int | None = 2) -> str:
-    """An error of `DAMAGE` in words; depth: names of the path to its place."""
+    """An error of `DAMAGE` in words; depth: names of its place, None: all."""
     if not isinstance(error, ValidationError):
         return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     first = error.errors(include_url=False)[0]

@@ -64,7 +64,7 @@ def over_training(group: Group, metric: Metric, schemes: Iterable[str] = ()) -> 
 
 
 def by_value(group: Group, attribute: str) -> Panel:
-    """Shares of problems right, or losses above a known floor, by an attribute of the problems or bins of it."""
+    """Shares of problems right, or losses (above the floor if known), by an attribute or bins of it."""
     slices, some = group.slices(attribute), next(run for run in group.finished.run if attribute in run.slices)
     is_length, share = attribute in (LENGTH, LENGTH_LOSS), attribute not in LOSS_ATTRIBUTES
     below = {int(value): nats for value, (_, nats) in some.floor.get(attribute, {}).items()}

@@ -130,7 +130,7 @@ def paired_power(pairs: int, difference: float, spread: float) -> float:
 
 
 def pairs_needed(difference: float, spread: float, power: float) -> int | None:
-    """The fewest pairs with which that test has at least `power`; None where even MOST_PAIRS have less."""
+    """The fewest pairs with which that test has at least `power`; None if even MOST_PAIRS have less."""
     if paired_power(MOST_PAIRS, difference, spread) < power:
         return None
     return 2 + bisect_left(range(2, MOST_PAIRS), True, key=lambda n: paired_power(n, difference, spread) >= power)

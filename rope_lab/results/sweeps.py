@@ -26,7 +26,7 @@ class Sweep:
     """Recipes that differ in one setting, and their runs.
 
     groups: each value of the setting, in order → the runs that have it
-    others: those of other than the usual recipe, which has its own section
+    others: `groups` without the usual recipe, which has its own section
     recipe: the index of the usual recipe's value; None if no group is of it, or conf/recipe has another value
     scores: of each scheme with runs at two values or more, if any has: a row a seed, a column a value's index; a run
             that diverged counts with the worst value of all that finished. Runs may be paired whose row has the same

@@ -11,7 +11,7 @@ from rope_lab.train.stop import Stop, ignore
 
 
 def command_line() -> None:
-    """Run the command line; of torchrun's processes only the first reports.
+    """Run the command line; under torchrun one process per machine reports.
 
     A mistake in it is one line, and the process exits.
     """

@@ -37,7 +37,7 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> None:
 
 
 def load(folder: Path) -> dict[str, Any] | None:
-    """The newest undamaged checkpoint, on the CPU; None if there are none. Warns of each damaged one.
+    """The newest undamaged checkpoint, on the CPU; None without any. Warns of newer, damaged ones.
 
     It is read without running code from it. Raises OSError, and ConfigError if all are damaged.
     """

@@ -52,7 +52,7 @@ def compose(words: Iterable[str]) -> DictConfig:
 
 
 def from_record(recorded: dict[str, Any], allowed_packages: Iterable[str] = ()) -> Config:
-    """The configuration in a run.json; LOCAL settings are left to the caller. Raises ConfigError."""
+    """The configuration in a run.json; LOCAL settings are defaults, W&B off. Raises ConfigError."""
     defaults = OmegaConf.to_container(OmegaConf.load(CONF / "config.yaml"))
     local = {key: defaults[key] for key in LOCAL}
     local["wandb"] |= {"mode": "disabled"}

@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 
 
 class HeldOutText(NamedTuple):
-    """A batch of held-out text; what only statistics of its losses need stays on the CPU (MPS has no float64)."""
+    """A batch of held-out text; the last two fields, for statistics, stay on the CPU (MPS has no float64)."""
 
     inputs_BT: Tensor
     targets_BT: Tensor

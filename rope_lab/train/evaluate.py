@@ -173,7 +173,7 @@ def most_tokens(model: Transformer) -> int:
 
 
 def _written(model: Transformer, task: Task, some: list[Problem], every: list[Problem], max_len: int) -> list[str]:
-    """Completions of some prompts: greedy and at most as long as the longest; sampled if nothing is graded."""
+    """Completions of `some`: greedy, up to the longest right one of `every`; sampled if nothing is graded."""
     longest, choose = max(p.length - p.prompt_length for p in every), likeliest
     if not task.grades:
         longest, choose = max_len, sampled()

@@ -40,7 +40,7 @@ def names(group: str) -> list[str]:
 
 
 def register(group: str, file: str, name: str | None) -> str:
-    """Make the class in a file, or that of a `name`, a choice of Hydra's; the name of its runs. Raises ConfigError."""
+    """Register the class in a file, `name` if given, as a choice for Hydra; returns its name. Raises ConfigError."""
     path = Path(os.path.expanduser(file))
     run_name = f"{path.stem}-{name}" if name else path.stem
     if run_name in names(group):
@@ -177,7 +177,7 @@ def build(node: dict[str, Any], *arguments: Any) -> Any:
 
 @contextmanager
 def config_errors(prefix: str = "") -> Iterator[None]:
-    """Turn a ValueError about a setting into a ConfigError; with its line if no `raise` made it, as in `a, b = 1`."""
+    """Turn a ValueError about a setting into a ConfigError; with its line if no `raise` made it, as in `a, b = [1]`."""
     try:
         yield
     except ValueError as error:
@@ -197,7 +197,7 @@ def error_line(error: BaseException, file: str | None = None) -> str:
 
 
 def refusal(key: str, value: Any, errors: list[ErrorDetails]) -> str:
-    """Pydantic's errors about a value, in one line; a list instead of one value is taken for a sweep."""
+    """Pydantic's errors about a value, in one line; for a list, also how to write it as a sweep."""
     messages = [re.sub("^(Value error, )?((Input|String) should|must) ", "", each["msg"]) for each in errors]
     reasons = " or ".join(dict.fromkeys(messages)).replace(" or be ", " or ")
     sweep = f"; for a sweep: -m {key}={','.join(map(show, value))}" if value and isinstance(value, list) else ""

@@ -39,7 +39,7 @@ def train(cfg: Config, stopping: Stop | None = None, prefix: str = "", since: st
 
     stopping: notes the signal that interrupts the run
     prefix:   of its lines on the screen
-    since:    when a queue, which may start it again, first did: `fresh` deletes nothing that was begun later
+    since:    when a queue got it, which may start it again: `fresh` deletes nothing that was begun later
 
     Raises ConfigError before anything is written if `cfg` cannot be run, and RunFailed if the run cannot continue.
     """

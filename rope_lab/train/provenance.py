@@ -76,7 +76,7 @@ def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:
 def _files_of(module: str) -> list[str]:
     """Name and digest of each file of a user's module: its package's, and those of its folder that they import.
 
-    Of an installed package the files of the package alone.
+    For an installed package, only its own files.
     """
     file, package = Path(sys.modules[module].__file__).resolve(), module.partition(".")[0]
     folder = file.parents[module.count(".") + (file.name == "__init__.py")]
@@ -113,10 +113,10 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 
 def typed(cfg: Config) -> list[str]:
-    """The overrides that repeat a run, as they were typed; none of a run that is not of overrides.
+    """The overrides that repeat a run, as they were typed; empty if it was made without any.
 
-    Not those of `out`, `wandb`, Hydra and `task.path`, which say where things lie, nor
-    `fresh`, which deletes what was there. Files of plug-ins and a parent's folder are named without their paths.
+    Without `out`, `wandb`, `task.path` and Hydra's own, which are local, and `fresh`, which deletes records. Files of
+    plug-ins and a parent's folder are named without their paths.
     """
     repeats = re.compile(r"[~+]*(?!(?:out|fresh|wandb|hydra|task\.path)\b)\w[\w./@]*(?:=|$)")
     words = [word for word in cfg.overrides if repeats.match(word)]

@@ -1,7 +1,7 @@
 """A run's folder: run.json, metrics.jsonl, checkpoints and final weights, written by one process at a time.
 
-run.json describes the run and its status, with the digest of metrics.jsonl once it has ended; that has
-a line a metric record. A checkpoint says how much of metrics.jsonl belongs to it: the rest is cut off at a resume.
+run.json describes the run and its status, and once it has ended the digest of metrics.jsonl, a line per metric record.
+A checkpoint says how much of metrics.jsonl belongs to it: the rest is cut off at a resume.
 """
 
 import json
@@ -105,7 +105,7 @@ class RunFolder:
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a metric record: a line of metrics.jsonl, and a step of W&B."""
-        if self.lock:  # on a full disk a line may be lost until the next checkpoint
+        if self.lock:  # a full disk may cut a line off: a resume replaces it
             with open(self.folder / METRICS, "ab") as file:
                 file.write(_line(record))
         self.metrics.append(record)

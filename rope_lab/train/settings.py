@@ -72,7 +72,7 @@ class Eval:
     problems: PositiveInt = about("problems that are graded, of one list that all schemes and seeds share")
     sequences: PositiveInt = about("sequences of held-out text, for eval/loss")
     lengths: Annotated[list[PositiveInt], BeforeValidator(_rising)] = about("lengths of problems graded at the end too")
-    problems_at_end: PositiveInt | None = about("problems graded after the last step; null: as many as before")
+    problems_at_end: PositiveInt | None = about("problems graded after the last step; null: eval.problems")
 
 
 @group
@@ -95,7 +95,7 @@ class Settings:
     device: Literal["auto", "cpu", "cuda", "mps"] = about("where the model runs")
     threads: PositiveInt | None = about(f"CPU threads, of {CORES} cores; null: as many as torch takes", le=CORES)
     out: Text | None = about("the folder that holds run folders; null: results/runs")
-    fresh: bool = about("delete what is recorded of this run and start over")
+    fresh: bool = about("delete the records of this run and start over")
     other_code: bool = about("resume a run although the code has changed since")
     wandb: Wandb
 

@@ -45,7 +45,7 @@ class Trainer:
 def resolve(cfg: Config) -> Config:
     """`cfg` with `auto` replaced by the device and the precision in which that computes fastest.
 
-    Its task is as a record holds it; it has its parent's ids. Raises ConfigError for missing or contradictory settings.
+    Its task is as recorded; it has its parent's ids. Raises ConfigError for a missing device or contradictory settings.
     """
     cfg = with_parent(cfg)
     t, device = cfg.train, cfg.device
@@ -78,7 +78,7 @@ def computes_bfloat16(device: str) -> bool:
 
 
 def build(cfg: Config) -> Trainer:
-    """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError where they cannot be built."""
+    """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError if they cannot be built."""
     device, t = torch.device(cfg.device), cfg.train
     if cfg.threads:
         torch.set_num_threads(cfg.threads)
@@ -114,7 +114,7 @@ def _held_out(cfg: Config, task: Task, device: torch.device) -> tuple[data.HeldO
 
 
 def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
-    """Take optimizer step number `step`; returns the batch's loss, its gradient's norm (unclipped), the learning rate.
+    """Take optimizer step `step`; returns the batch's loss, the gradient norm before clipping and the learning rate.
 
     Raises Diverged, the weights unchanged, if the loss, a gradient or a weight is not finite.
     """
@@ -163,7 +163,7 @@ def _backward(trainer: Trainer, batch: data.Batch, k: int, part: int) -> Tensor:
 
 
 def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
-    """Evaluate the model; at_end: as after the last step. Raises Diverged if its loss or a weight is not finite."""
+    """Evaluate the model; at_end: on all problems. Raises Diverged if its loss or a weight is not finite."""
     cfg, model = trainer.cfg, trainer.model
     with as_evaluated(model, cfg):
         problems = trainer.problems if at_end else trainer.problems[: cfg.eval.problems]
