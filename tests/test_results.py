@@ -83,7 +83,7 @@ def test_pairs_of_different_code_are_not_compared(out, capsys):
     make_run(out, "rope", 9, 0.1)
     make_run(out, "roper", 9, 0.1, provenance__numerics=2)
     text = shown(capsys, out)
-    assert "RoPER and RoPE were run by code of other numbers at seed 9: these pairs are not compared" in text
+    assert "RoPER and RoPE were run by different numerics or task code at seed 9: not compared" in text
     assert row(text, INDEX)["seeds"] == "4"
     make_run(out, "none", 9, 0.1, provenance__numerics=2)
     assert "none lacks seeds 0–3 that RoPE has: there is no pair to compare" in shown(capsys, out)
@@ -165,6 +165,6 @@ def test_the_loss_above_the_floor_and_one_below_it_that_no_model_can_have(tmp_pa
     text = shown(capsys, tmp_path)
     assert row(text, "RoPE").get("above the Bayes-optimal loss") == above
     assert "Bayes-optimal loss on the held-out text: 0.2500" in text
-    named = "mine is below the Bayes-optimal loss, which takes later tokens" in text
+    named = "mine is below the Bayes-optimal loss, so it must see later tokens" in text
     assert named == (above is not None)
     assert "RoPE is below" not in text

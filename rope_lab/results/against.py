@@ -10,7 +10,7 @@ from rope_lab.text import ConfigError, nearest, show
 
 PARENT = "parent"  # --against parent: the runs that others began from, by `init_from`
 NOTE = (
-    "Runs paired by seed with those that they began from, where their codes give the same numbers; `here` names the "
+    "Runs paired by seed with those that they began from, if both have the same numerics; `here` names the "
     "settings that differ. 95% intervals over seeds (Student's t); p: paired t test, corrected (Holm, 1979) for {}."
 )
 

@@ -134,13 +134,13 @@ class Group:
                     lacks.setdefault(f"{seeds(missing)} that {title(other)} has: {over}", []).append(title(name))
             both = ours.index.intersection(theirs.index)
             if unlike := [seed for seed in both if ours.run[seed].numbers != theirs.run[seed].numbers]:
-                different = f"were run by code of other numbers at {seeds(unlike)}: these pairs are not compared"
+                different = f"were run by different numerics or task code at {seeds(unlike)}: not compared"
                 yield f"{title(scheme)} and {title(baseline)} {different}; run one of the two again"
         for what, names in lacks.items():
             yield f"{'; '.join(names)} {'lacks' if len(names) == 1 else 'lack'} {what}"
         for scheme in self.finished.scheme[self.finished.value < LEAKS * self.optimum].unique():
             yield (
-                f"{title(scheme)} is below the Bayes-optimal loss, which takes later tokens: "
+                f"{title(scheme)} is below the Bayes-optimal loss, so it must see later tokens: "
                 "rope-lab check says whether it sees them"
             )
         named = [f"{run.hardware}, {run.threads} thread{'' if run.threads == 1 else 's'}" for run in self.runs.run]

@@ -21,7 +21,7 @@ TESTS = {
     "t": "paired t test of the mean difference (without any spread: the sign-flip test), with Student's t interval",
     "sign_flip": "sign-flip permutation test of the mean paired difference, with Student's t interval",
     "mcnemar": "McNemar's exact test of the seeds that only one of the two solves",
-    "sign": "exact sign test of which of a pair is there first; a run that never is, is later than any that is",
+    "sign": "exact sign test of which run of a pair gets there first; a run that never does comes last",
 }
 HEAD = """# Planned comparisons and their outcome
 

@@ -34,7 +34,7 @@ HEAD = """# Scores of schemes on tasks
 
 Written by `rope-lab scores` from all kept runs: {} models. A score is the share of problems right, or e^(−loss) where a
 task is compared by its loss: then even the best possible score is below 1. Each cell is the mean over seeds with half
-of its 95% interval, which may leave what is possible.
+of its 95% interval, which may go beyond possible values.
 
 **Compare within a column, and cells with † only with cells with †.** Without it the learning rate is the recipe's. With
 it the rate was searched: of half, whole and double that rate, each seed counts at the one with the best mean over the

@@ -107,7 +107,7 @@ def section(sweep: Sweep) -> Section:
     metric = sweep.metric
     sentences = [
         f"{metric.unit}, mean over seeds; {metric.better} is better. Emphasized: the best value of a scheme that has "
-        "them all; it is chosen by the scores that it is shown with, which flatters each."
+        "them all; it is chosen on the scores shown, which flatters each scheme."
     ]
     if sweep.diverged:
         sentences.append("A run that diverged counts with the worst value of those that finished.")
