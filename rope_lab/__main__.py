@@ -8,13 +8,14 @@ from rope_lab.text import nearest
 HELP = """\
 rope-lab compares position encodings of small transformers. A first session:
 
-  rope-lab train position=rope                          a minute; the same command resumes, or returns at once
-  rope-lab sweep position=rope,roper seed=0,1           four runs, and how each scheme did
-  rope-lab list                                         the runs so far
-  rope-lab report                                       one page of verdicts and charts, results/runs/report.html
+  rope-lab train position=rope                 a minute; repeated, it resumes
+  rope-lab sweep position=rope,roper seed=0,1  four runs, and their scores
+  rope-lab list                                the runs so far
+  rope-lab report                              verdicts and charts on one page
 
-Settings are NAME=VALUE: position=NAME or position=./mine.py, task=NAME, scale=quick, seed=0, train.lr=1e-3 …
-`rope-lab train --help` explains every setting, `rope-lab COMMAND --help` any other command.
+Settings are NAME=VALUE: position=NAME or position=./mine.py, task=NAME,
+scale=quick, seed=0, train.lr=1e-3 … `rope-lab train --help` explains each,
+`rope-lab COMMAND --help` any other command.
 
 Train:
   rope-lab train    Train one run
@@ -24,7 +25,7 @@ Train:
 Look at runs:
   rope-lab list     List runs, newest first
   rope-lab results  Make tables and figures
-  rope-lab report   Make one page of verdicts, charts and runs, to open in a browser
+  rope-lab report   Make one page of verdicts and charts, to open in a browser
   rope-lab sample   Show problems or text with a run's completions
   rope-lab probe    Measure how a trained run uses its positions
   rope-lab rm       Delete runs

@@ -1,11 +1,13 @@
 """Measure how a trained run uses its positions: `rope-lab probe FOLDER [PROBE…]`.
 
 Evaluates the run as it is, and with one thing changed at a time. PROBE is one of
-  shift=N        all positions are N further on
-  window=N       attention sees the last N tokens only, the token itself among them
-  ablate=PARTS   the rotation of PARTS (of q, k, v and o, the output) is removed: ablate=v, ablate=vo
-  ablate=PARTS:P the same for pair P of each head's features alone, or for pairs P-P: ablate=qk:0, ablate=vo:4-7
-                 (of queries and keys under PoPE: for a feature, each of which has a frequency of its own)
+  shift=N         all positions are N further on
+  window=N        attention sees the last N tokens only, itself among them
+  ablate=PARTS    PARTS (of q, k, v and o, the output) are not rotated:
+                  ablate=v, ablate=vo
+  ablate=PARTS:P  the same for pair P of each head's features alone, or for
+                  pairs P-P: ablate=qk:0, ablate=vo:4-7 (under PoPE features
+                  of q and k instead, each with a frequency of its own)
 Teacher-forced, on the run's own held-out text and problems. The table is printed. Without a PROBE, all that apply to
 the scheme are run, and the table, a figure and attention weights are written beside the run; `rope-lab report` shows
 them. Given such .json files instead of a folder, it remakes their tables and figures; of several, one figure that

@@ -7,8 +7,10 @@ import json
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +35,17 @@ def errors_as_exit(*kinds: type[Exception]) -> Iterator[None]:
         sys.exit(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
+class Filled(argparse.HelpFormatter):
+    """Paragraphs as wide as the terminal; indented lines as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = groupby(text.splitlines(), lambda line: line[:1].strip() == "")
+        return "\n".join("\n".join(lines) if raw else textwrap.fill(" ".join(lines), width) for raw, lines in parts)
+
+
 def argument_parser(command: str, about: str) -> argparse.ArgumentParser:
-    """The parser of `rope-lab COMMAND`, whose help begins with the docstring of its module as it stands."""
-    form = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(prog=f"rope-lab {command}", description=about, formatter_class=form)
+    """The parser of `rope-lab COMMAND`, whose help begins with the docstring of its module."""
+    return argparse.ArgumentParser(prog=f"rope-lab {command}", description=about, formatter_class=Filled)
 
 
 def say(text: str) -> None:

@@ -1,6 +1,7 @@
 """The help of `rope-lab train`: every setting with its value and meaning."""
 
 import inspect
+import shutil
 import textwrap
 from operator import attrgetter
 from typing import Literal, get_args, get_origin
@@ -14,7 +15,7 @@ rope-lab train [SETTING=VALUE …]    trains, resumes or returns a run
 rope-lab train -m SETTING=A,B …     a sweep; see hydra/launcher=joblib
 rope-lab train --help task=text     this, for another task or scheme
 """
-WIDTH, COLUMN = 100, 30  # of a line; where explanations begin
+WIDEST, COLUMN = 100, 30  # of a line; where explanations begin
 
 
 def text(overrides: list[str]) -> str:
@@ -38,5 +39,5 @@ def text(overrides: list[str]) -> str:
 
 def _line(setting: str, meaning: str) -> list[str]:
     """A setting and, beside it, its meaning."""
-    begin = setting.ljust(COLUMN - 1) + " "
-    return textwrap.wrap(meaning, WIDTH, initial_indent=begin, subsequent_indent=" " * COLUMN) or [setting]
+    begin, width = setting.ljust(COLUMN - 1) + " ", min(WIDEST, shutil.get_terminal_size((WIDEST, 0)).columns)
+    return textwrap.wrap(meaning, width, initial_indent=begin, subsequent_indent=" " * COLUMN) or [setting]
