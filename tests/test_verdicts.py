@@ -11,7 +11,7 @@ from rope_lab.results.groups import group
 from rope_lab.results.outcomes import Outcome
 from rope_lab.results.runs import Run
 from rope_lab.results.studies import Comparison, Study
-from rope_lab.results.verdicts import Verdict, legend, table, verdicts
+from rope_lab.results.verdicts import Verdict, legend, sentences, table, verdicts
 
 INDEX, PREFIX = "substring_by_index", "substring_by_prefix"  # published gains: 34.11 of 128, and 0.0124 nats
 DIFFERENCE = "difference from RoPE, higher is better"
@@ -99,6 +99,12 @@ def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
 
 
 # Gains
+
+
+def test_each_verdict_is_said_in_a_sentence():
+    (said,) = sentences(found(*gaining(0.3)), PUBLISHED)
+    assert said.startswith("Substring by Index, reduced, exploratory, seeds 0–7: gain of RoPER over RoPE +38.4 [")
+    assert said.endswith(" problems right of 128: ahead")
 
 
 @pytest.mark.parametrize(("task", "times", "sign"), [(INDEX, 128, 1), (PREFIX, 1, -1)])

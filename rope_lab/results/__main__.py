@@ -26,6 +26,7 @@ from rope_lab.results.kept import keep
 from rope_lab.results.pages import Content, publish, shown, text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run, differing, first_three
+from rope_lab.results.verdicts import sentences
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
 
@@ -87,7 +88,7 @@ def main(arguments: list[str] | None = None) -> None:
     if asks or (published.compares and not is_kept(out)):
         groups = group(runs, published := against.question(published, groups, given.contender, given.against))
     content = Content(groups, published, problems, studied)
-    say(text(content))
+    say("\n".join([text(content), *sentences(content.verdicts, published)]))
     if hint := against.hint(published, groups):
         say(hint)
     if given.print or not content.groups:

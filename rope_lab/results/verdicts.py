@@ -215,6 +215,13 @@ def table(found: list[Verdict], published: Published) -> Table:
     return Table(rows, "Verdicts")
 
 
+def sentences(found: list[Verdict], published: Published) -> list[str]:
+    """A sentence for each verdict whose runs have ended, for the end of a long output."""
+    gain = "gain of {} over {}".format(*published.titles)
+    ended = [v for v in found if v.word != OPEN]
+    return [f"{v.title}, {v.label}: {gain} {v.gain_text} {v.metric.unit}: {v.word}" for v in ended]
+
+
 def legend(found: list[Verdict], published: Published) -> list[str]:
     """The words of `table` that are used, its units, and planned tests whose runs are to come: a sentence each."""
     contender, baseline = published.titles
