@@ -39,5 +39,6 @@ def text(overrides: list[str]) -> str:
 
 def _line(setting: str, meaning: str) -> list[str]:
     """A setting and, beside it, its meaning."""
-    begin, width = setting.ljust(COLUMN - 1) + " ", min(WIDEST, shutil.get_terminal_size((WIDEST, 0)).columns)
+    begin = setting.ljust(COLUMN - 1) + " "
+    width = min(WIDEST, shutil.get_terminal_size((WIDEST, 0)).columns)
     return textwrap.wrap(meaning, width, initial_indent=begin, subsequent_indent=" " * COLUMN) or [setting]
