@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--keep", action="store_true", help="add the runs to those kept in results/, and rebuild that")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="keep them there instead, or write the pages there")
     parser.add_argument("--replace", action="store_true", help="with --keep: other numbers replace those that are kept")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the frame there, a row a run and metric")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the frame there, one row per run and metric")
     parser.add_argument("--against", metavar="SCHEME", help="or `parent`; default: rope")
     parser.add_argument("--contender", metavar="SCHEME", help="of verdicts; default: your only scheme, else roper")
     parser.add_argument("--print", action="store_true", help="write nothing, only print the tables")

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
-    """The runs of a folder as a tidy frame, a row a run and metric. Runs that cannot be read are logged and left out.
+    """The runs of a folder as a tidy frame, one row per run and metric. Unreadable runs are logged and left out.
 
     folder:   of kept records (`results`), of run folders (`results/runs`), or one run's
     settings: of the recipe, by name (`train.lr`); each becomes a column more, None if a run has no such setting

@@ -20,7 +20,7 @@ from rope_lab.text import LEAKS, show
 class Group:
     """The runs of one task and recipe.
 
-    runs:     a row a run (see `runs_frame`), by scheme in the order of published.yaml, then by seed
+    runs:     one row per run (see `runs_frame`), by scheme in the order of published.yaml, then by seed
     variant:  its settings that differ from the usual recipe of its task and scale; empty for that recipe
     finished: the finished runs, with their final `value` in the unit of the tables
     others:   the schemes that are compared with the baseline; none without it

@@ -1,4 +1,4 @@
-"""Kept records: `runs.jsonl` in a folder, a run a line, each with a digest of itself."""
+"""Kept records: `runs.jsonl` in a folder, one run per line, each with a digest of itself."""
 
 import fcntl
 import json

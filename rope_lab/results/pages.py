@@ -1,4 +1,4 @@
-"""The pages of a folder of results: README.md with the verdicts, and a page a task if the folder has one."""
+"""The pages of a folder of results: README.md with the verdicts, and a page for each task that has one."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -80,7 +80,7 @@ def column(g: Group, groups: list[Group]) -> Column:
     searched = {}
     for scheme in found:
         rates = [of[scheme] for of in at_rate.values() if scheme in of]
-        table = pd.concat(rates, axis=1).dropna()  # a row a seed that has every rate, a column a rate
+        table = pd.concat(rates, axis=1).dropna()  # one row per seed that has every rate, one column per rate
         if len(rates) == len(RATES) and len(table) >= FEWEST:
             best = {seed: table.drop(seed).mean().argmax() for seed in table.index}  # the rate, on the other seeds
             searched[scheme] = pd.Series({seed: table.loc[seed].iloc[at] for seed, at in best.items()})

@@ -22,7 +22,7 @@ FEWEST = 3  # seeds of which an interval is plotted
 class Panel:
     """One pair of axes.
 
-    points: a row a point, `scheme seed x y ended`; runs that have not ended are shown and count in no mean
+    points: one row per point, `scheme seed x y ended`; runs that have not ended are shown and count in no mean
     title, x, y: of the panel and its axes
     log:    whether y is logarithmic, as of a loss above its floor
     most:   the largest possible value, of shares; otherwise infinite

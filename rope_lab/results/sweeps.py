@@ -28,9 +28,9 @@ class Sweep:
     groups: each value of the setting, in order → the runs that have it
     others: `groups` without the usual recipe, which has its own section
     recipe: the index of the usual recipe's value; None if no group is of it, or conf/recipe has another value
-    scores: of each scheme with runs at two values or more, if any has: a row a seed, a column a value's index; a run
-            that diverged counts with the worst value of all that finished. Runs may be paired whose row has the same
-            name, seed and `pair_as`
+    scores: of each scheme with runs at two values or more, if any has: one row per seed, one column per value's
+            index; a run that diverged counts with the worst value of all that finished. Runs may be paired whose row
+            has the same name, seed and `pair_as`
     diverged: scheme → index of the value → the number of runs that diverged
     """
 
