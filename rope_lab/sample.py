@@ -28,7 +28,7 @@ def complete(cfg: config.Config, task: Task, model: Transformer, prompt: str, ch
         raise ConfigError(f"a prompt of {len(tokens)} tokens: must have 1 to {cfg.train.seq_len}")
     longest = cfg.train.seq_len
     if task.grades and not task.stop:
-        longest = max(p.length - p.prompt_length for p in data.evaluation_problems(task, 8))
+        longest = max(p.length - p.prompt_length for p in data.evaluation_problems(task, min(8, cfg.eval.problems)))
     (written,) = generate(model, task, [tokens], longest, cfg.train.seq_len, choose)
     return task.decode(written)
 

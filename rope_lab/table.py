@@ -28,6 +28,7 @@ from rope_lab.train import config
 from rope_lab.train.instantiate import names
 from rope_lab.train.overrides import is_hydra
 from rope_lab.train.stop import ignore
+from rope_lab.train.trainer import CORES
 
 TABLES = config.CONF / "table"
 REST = "*"  # all schemes that the table does not name
@@ -113,7 +114,7 @@ def run() -> int:
     about += [f"  {name:<8} {load(TABLES / f'{name}.yaml').about}" for name in names("table")]
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
-    parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {config.CORES})")
+    parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {CORES})")
     parser.add_argument("--list", action="store_true", help="run nothing, only list what is missing")
     parser.add_argument("overrides", nargs="*", default=[], help="settings of all runs: wandb.mode=disabled")
     given = parser.parse_intermixed_args()

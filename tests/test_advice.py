@@ -1,6 +1,7 @@
 """The box "Should I use it?" agrees with the kept records, also on the page of results."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from builders import PUBLISHED, make_rows
@@ -39,6 +40,13 @@ def test_a_scheme_that_its_seeds_do_not_tell_from_the_best_is_named_beside_it(sh
     (said,) = advice.best(group(runs, PUBLISHED), PUBLISHED)
     assert "Best mean of 2 schemes on Substring by Index, reduced: RoPER, 78.1 problems" in said
     assert ("not distinguishable from it: RoPE" in said) == alike
+
+
+def test_a_scheme_without_seeds_of_the_best_is_not_compared_with_it():
+    other = [replace(run, seed=run.seed + 3) for run in make_rows({"rope": [0.6, 0.6, 0.6]})]
+    (said,) = advice.best(group(make_rows({"roper": [0.60, 0.62, 0.61]}) + other, PUBLISHED), PUBLISHED)
+    assert "Best mean of 2 schemes" in said
+    assert "not distinguishable" not in said
 
 
 def test_the_best_scheme_is_of_the_runs_of_all_folders():

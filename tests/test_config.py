@@ -47,6 +47,8 @@ BAD = {
     "position=learned train.seq_len=64 task.string_length=6 eval.lengths=[6,60]": "positions are more than the 64",
     "task=substring_by_prefix eval.lengths=[20]": "context=20: must be a whole",
     "eval.lengths=[26,13]": "must be a list in rising order",
+    "eval.lengths=[13,abc]": "must be a list in rising order",
+    "threads=4096": "threads=4096: this machine has",
     "eval.problems_at_end=5": "problems_at_end=5: must be at least eval.problems=",
     "model.attention=linear position=alibi": "model.attention=linear: Alibi needs attention scores",
     "task.loss_on='a\x1b[31m\nb'": "\\x1b[31m",

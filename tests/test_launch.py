@@ -9,7 +9,7 @@ import pytest
 from conftest import TINY, only_folder
 from trained import command, load, raising_signal_at
 
-from rope_lab.launch import job, sweep
+from rope_lab.launch import clusters, job, sweep
 from rope_lab.results.folders import read
 from rope_lab.train import loop
 from rope_lab.train import run as runs
@@ -48,6 +48,14 @@ def test_what_is_the_same_run_twice_is_launched_and_counted_once(run, tmp_path):
     assert re.search(r"\n  rope   2 runs · held-out loss (\S+) \(min (\S+) to max (\S+)\) · accuracy", done.stdout)
     assert done.stdout.endswith("rope-lab report runs\n")
     assert "1 of 2 runs are listed more than once" in run("seed=2", "train.lr=2e-3,0.002").stdout
+
+
+def test_a_run_on_a_cluster_may_have_more_threads_than_this_machine_has_cores(tmp_path, monkeypatch):
+    given, settings = [], {"_target_": "rope_lab.launch.clusters.on_slurm", "cpus_per_task": 4096}
+    monkeypatch.setattr(clusters, "on_slurm", lambda every, *_: given.extend(cfg.threads for cfg, _ in every))
+    jobs = sweep.compose_jobs([[*TINY, "threads=null", f"out={tmp_path}"], [*TINY, "threads=999", f"out={tmp_path}"]])
+    assert sweep.launch(jobs, settings) == job.EXIT_FAILED  # none of them began
+    assert given == [4096]
 
 
 def test_runs_that_differ_in_seed_alone_are_composed_once_and_as_if_alone():

@@ -257,6 +257,12 @@ def test_random_positions_are_sorted_distinct_and_those_of_the_seed(name):
     assert torch.equal(scheme.in_layer(0).heads(QKV, scheme.prepare(torch.arange(T), FLOATS)), expected)
 
 
+def test_distances_between_whole_ones_are_in_the_bucket_of_t5_below_them():
+    bias = make_scheme("t5_bias", DIMS).bias
+    at_S = torch.arange(16)
+    assert torch.equal(bias(at_S[-1:] + 0.5, at_S), bias(at_S[-1:], at_S))
+
+
 def test_ssmax_counts_keys_under_random_positions_too():
     """The n-th query is RoPE's query at the same random position times s ln n."""
     scheme, plain = Randomized(DIMS, SSMax), make_scheme("rope", DIMS)

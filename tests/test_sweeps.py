@@ -111,10 +111,16 @@ def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
 
 @pytest.mark.parametrize(
     ("task", "rates", "recipe"),
-    [("state_tracking", (0.001, 0.002), 0), ("state_tracking", (0.002, 0.004), None), ("mine", (0.004, 0.008), 1)],
+    [
+        ("state_tracking", (0.001, 0.002), 0),
+        ("state_tracking", (0.002, 0.004), None),
+        ("substring_by_index", (0.002, 0.004), 0),
+        ("substring_by_index", (0.001, 0.004), None),
+        ("mine", (0.004, 0.008), 1),
+    ],
 )
 def test_a_value_is_the_recipes_unless_conf_has_another(task, rates, recipe):
-    """conf/recipe/state_tracking/quick.yaml has 0.001; for a task outside conf/, the value of most runs counts."""
+    """State tracking's quick recipe has 0.001, Index's the default 0.002; of a task outside conf/ most runs count."""
     seeds = [(rates[0], 0), (rates[1], 0), (rates[1], 1)]
     made = [cell("rope", seed, 0.5, {"train.lr": rate}, task=task, scale="quick") for rate, seed in seeds]
     assert only(made).recipe == recipe

@@ -14,6 +14,8 @@ from trained import load
 
 from rope_lab import sample
 from rope_lab.train import config, data
+from rope_lab.train.generate import likeliest
+from rope_lab.train.trainer import build, resolve
 from tasks.arithmetic_addition import ArithmeticAddition
 from tasks.base import PackedTask, Problem, Task
 from tasks.flip_flop import FlipFlop
@@ -340,6 +342,13 @@ TOO_FEW = "more than the task has|too small|too few"
 def test_impossible_settings_and_more_problems_than_there_are_are_errors(ask, message):
     with pytest.raises(ValueError, match=message):
         ask()
+
+
+def test_a_prompt_is_completed_by_a_model_of_a_task_of_few_problems():
+    few = ["task.tokens=4", "task.pairs=1", "task.vocabulary=16", "eval.problems=6", "train.seq_len=8"]
+    cfg = resolve(load("task=mqar", "scale=quick", "position=rope", "device=cpu", *few))
+    trainer = build(cfg)
+    assert sample.complete(cfg, trainer.task, trainer.model, trainer.problems[0].prompt, likeliest)
 
 
 @pytest.mark.parametrize("name", sorted({*TASKS} - {"text"}))

@@ -18,11 +18,11 @@ from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.text import ConfigError, say, short_path
 from rope_lab.train import config
 from rope_lab.train import run as runs
-from rope_lab.train.config import CORES, Config
+from rope_lab.train.config import Config
 from rope_lab.train.console import SHOWN
 from rope_lab.train.instantiate import SWAPPED, own_modules
 from rope_lab.train.stop import Stop, same_command
-from rope_lab.train.trainer import resolve
+from rope_lab.train.trainer import CORES, resolve
 
 FEW = 4  # runs that have not finished, by status: so many are named at the end of a sweep
 ENDS = ("finished", "diverged")

@@ -48,7 +48,7 @@ class T5Bias(PositionScheme):
         own = self.buckets // 2
         log_share = (distance.clamp(min=1) / own).log() / math.log(self.max_distance / own)
         shared = (own + (log_share * (self.buckets - own)).long()).clamp(max=self.buckets - 1)
-        return self.table(torch.where(distance < own, distance, shared)).movedim(-1, -3)
+        return self.table(torch.where(distance < own, distance.long(), shared)).movedim(-1, -3)
 
 
 class Fire(PositionScheme):

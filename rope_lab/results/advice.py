@@ -76,7 +76,7 @@ def best(groups: list[Group], published: Published) -> Iterator[str]:
         first, *rest = means.sort_values("mean", ascending=not g.metric.higher_is_better, kind="stable").index
         mean, n = number(means["mean"][first], g.metric.digits), means["count"][first]
         differences = {scheme: g.difference(g.pairs(first, scheme)) for scheme in rest}
-        alike = [published.title(scheme) for scheme, d in differences.items() if not (d.low > 0 or d.high < 0)]
+        alike = [published.title(scheme) for scheme, d in differences.items() if d.n and not (d.low > 0 or d.high < 0)]
         more = f" and {len(alike) - 2} more" if len(alike) > 2 else ""
         beside = f"; not distinguishable from it: {'; '.join(alike[:2])}{more}" if alike else ""
         yield (

@@ -41,7 +41,8 @@ class Sweep:
         self.title = ", ".join(filter(None, [self.report.title, variant, f"by {setting}", f"scale {self.group.scale}"]))
         self.recipe_id = f"{setting}-{self.group.recipe_id}".replace(".", "_")
         self.others = {value: group for value, group in groups.items() if group.variant}
-        ours = shipped(f"recipe/{self.group.task}/{self.group.scale}").get(setting)
+        recipe = shipped(f"recipe/{self.group.task}/{self.group.scale}")
+        ours = (shipped("config") | recipe).get(setting) if recipe else None
         usual = [i for i, (v, group) in enumerate(groups.items()) if not group.variant and ours in (None, v)]
         self.recipe = usual[0] if usual else None
         parts = [group.runs.assign(value=group.finished.value, at=at) for at, group in enumerate(groups.values())]

@@ -1,14 +1,11 @@
 """Every setting that is tuned: its type, its range and its meaning. Its default is in conf/config.yaml."""
 
 import dataclasses
-import os
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
-
-CORES = os.cpu_count() or 1
 
 # Settings that say where and how a run is made here, and change none of its numbers: a record does not hold them.
 LOCAL = ("init_from", "threads", "out", "fresh", "other_code", "wandb")
@@ -26,7 +23,7 @@ def about(meaning: str, **limits: float) -> Any:
 
 def _rising(value: Any) -> Any:
     values = value if isinstance(value, list) else [value]
-    if None in values or sorted(set(values)) != values:
+    if not all(isinstance(each, int | float) for each in values) or sorted(set(values)) != values:
         raise ValueError("must be a list in rising order, eval.lengths=[13,26] for example, or [] for none")
     return values
 
@@ -93,7 +90,7 @@ class Settings:
     seed: NonNegativeInt = about("initial weights and batches, the same ones for every scheme")
     init_from: Text | None = about("the folder of a finished run whose weights are the initial ones; null: new ones")
     device: Literal["auto", "cpu", "cuda", "mps"] = about("where the model runs")
-    threads: PositiveInt | None = about(f"CPU threads, of {CORES} cores; null: as many as torch takes", le=CORES)
+    threads: PositiveInt | None = about("CPU threads, at most one per core; null: as many as torch takes")
     out: Text | None = about("the folder that holds run folders; null: results/runs")
     fresh: bool = about("delete the records of this run and start over")
     other_code: bool = about("resume a run although the code has changed since")

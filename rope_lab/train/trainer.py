@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from rope_lab.train.instantiate import config_errors
 from rope_lab.train.load import build_model, load_parent, with_parent
 from tasks.base import Problem, Task
 
+CORES = os.cpu_count() or 1
 EXAMPLES = 8  # problems whose completions are kept with the record
 
 
@@ -80,6 +82,8 @@ def computes_bfloat16(device: str) -> bool:
 def build(cfg: Config) -> Trainer:
     """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError if they cannot be built."""
     device, t = torch.device(cfg.device), cfg.train
+    if cfg.threads and cfg.threads > CORES:
+        raise ConfigError(f"threads={cfg.threads}: this machine has {CORES} cores")
     if cfg.threads:
         torch.set_num_threads(cfg.threads)
     task = config.build_task(cfg)
