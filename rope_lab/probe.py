@@ -185,13 +185,10 @@ def evaluated(probe: str, model: Transformer, cfg: config.Config, text, problems
 
 def attention(model: Transformer, cfg: config.Config, text: data.HeldOutText) -> AttentionWeights | None:
     """The run's attention on a few held-out texts; None of linear attention, which has no weights."""
-    trained, watched = model.position, Watched(model.position)
-    try:
-        model.position = watched
-        with as_evaluated(model, cfg):
-            model(text.inputs_BT[:TEXTS])
-    finally:
-        model.position = trained
+    model.position = watched = Watched(model.position)
+    with as_evaluated(model, cfg):
+        model(text.inputs_BT[:TEXTS])
+    model.position = watched.scheme
     if not watched.weights:
         return None
     T = text.inputs_BT.shape[1]

@@ -72,9 +72,7 @@ def show_task(*words: str) -> str:
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("sample", __doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or task=NAME")
-    parser.add_argument(
-        "prompt", nargs="?", metavar="PROMPT", help="text in the task's alphabet, or a setting of the task"
-    )
+    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="text in the task's alphabet, or a task's setting")
     parser.add_argument("-n", type=int, default=8, help="number of held-out problems, if there is no prompt")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package or file to import")
     parser.add_argument("--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy")

@@ -5,7 +5,6 @@ most informative runs come first. Runs go side by side on the cores of this mach
 hydra/launcher=submitit_slurm sends them to a cluster, hydra/launcher=basic runs one after the other in this process.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
@@ -108,8 +107,7 @@ def runs_of(name: str) -> list[list[str]]:
     return every
 
 
-def run() -> int:
-    """Run the missing runs of the table that the command line names; an exit status. Raises ConfigError."""
+def main() -> None:
     about = [__doc__ or "", "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of"]
     about += [f"  {name:<8} {load(TABLES / f'{name}.yaml').about}" for name in names("table")]
     parser = argument_parser("table", "\n".join(about))
@@ -118,29 +116,22 @@ def run() -> int:
     parser.add_argument("--list", action="store_true", help="run nothing, only list what is missing")
     parser.add_argument("overrides", nargs="*", default=[], help="settings of all runs: wandb.mode=disabled")
     given = parser.parse_intermixed_args()
-
-    table = runs_of(given.table)
-    hydra = [word for word in given.overrides if is_hydra(word)]
-    extra = [word for word in given.overrides if word not in hydra]
-    chosen = {word.partition("=")[0] for words in table for word in words}
-    if twice := [word for word in extra if word.lstrip("+~").partition("=")[0] in chosen]:
-        raise ConfigError(f"{twice[0]}: the table sets it")
-    if not any(word.startswith("hydra/launcher=") for word in hydra):
-        hydra.append("hydra/launcher=joblib")
-    if given.jobs is not None:
-        hydra.append(f"hydra.launcher.n_jobs={given.jobs}")
-    settings = sweep.launcher_settings(hydra)
-    jobs = sweep.compose_jobs([[*words, *extra] for words in table])
-    return sweep.launch(jobs, settings, Path(given.table).stem, begin=not given.list)
-
-
-def main() -> None:
     try:
-        status = run()
+        table = runs_of(given.table)
+        hydra = [word for word in given.overrides if is_hydra(word)]
+        extra = [word for word in given.overrides if word not in hydra]
+        chosen = {word.partition("=")[0] for words in table for word in words}
+        if twice := [word for word in extra if word.lstrip("+~").partition("=")[0] in chosen]:
+            raise ConfigError(f"{twice[0]}: the table sets it")
+        if not any(word.startswith("hydra/launcher=") for word in hydra):
+            hydra.append("hydra/launcher=joblib")
+        if given.jobs is not None:
+            hydra.append(f"hydra.launcher.n_jobs={given.jobs}")
+        settings = sweep.launcher_settings(hydra)
+        jobs = sweep.compose_jobs([[*words, *extra] for words in table])
+        parser.exit(sweep.launch(jobs, settings, Path(given.table).stem, begin=not given.list))
     except ConfigError as error:
-        print(error, file=sys.stderr)
-        status = EXIT_BAD_CONFIG
-    sys.exit(status)
+        parser.exit(EXIT_BAD_CONFIG, f"{error}\n")
 
 
 if __name__ == "__main__":

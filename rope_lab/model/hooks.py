@@ -139,9 +139,8 @@ class PositionScheme(nn.Module):
         return o_BTHK
 
 
-def overridden(scheme: PositionScheme | type[PositionScheme]) -> set[str]:
-    """The names of the hooks that a scheme overrides."""
-    cls = scheme if isinstance(scheme, type) else type(scheme)
+def overridden(cls: type[PositionScheme]) -> set[str]:
+    """The names of the hooks that a class of schemes overrides."""
     return {name for name in HOOKS if getattr(cls, name) is not getattr(PositionScheme, name)}
 
 

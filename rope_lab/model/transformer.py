@@ -78,7 +78,7 @@ class Transformer(nn.Module):
             widths.append((k.shape[-1], v.shape[-1]))
             if widths[-1] != (d_model // n_heads,) * 2:
                 lacks = "gives queries and keys another width than values, which linear attention does not support"
-            elif bias is not None or own_bias is not None or scheme.window or "attention" in overridden(scheme):
+            elif bias is not None or own_bias is not None or scheme.window or "attention" in overridden(type(scheme)):
                 lacks = "needs attention scores, which linear attention does not have"
         if lacks and attention == "linear":
             remedy = "take model.attention=softmax or another position scheme"

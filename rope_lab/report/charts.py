@@ -39,7 +39,7 @@ def curves(group: Group) -> list[Chart]:
         panel = series.over_training(group, metric)
         if len(panel.points):
             every = series.over_training(group, metric, group.schemes).points
-            charts.append(chart(panel, group.published, panel.title, metric.name, every) | {"rates": rates})
+            charts.append(chart(panel, group.published, panel.y, metric.name, every) | {"rates": rates})
     return charts
 
 
@@ -47,10 +47,10 @@ def others(shown: Group | Sweep) -> list[Chart]:
     """Scores by length and kind of problem; of a sweep, by the setting."""
     if not isinstance(shown, Sweep):
         panels = [series.by_value(shown, attribute) for attribute in series.attributes(shown)]
-        return [chart(panel, shown.published, panel.title, panel.y) for panel in panels]
+        return [chart(panel, shown.published, f"By {panel.x}", panel.y) for panel in panels]
     panel, values = sweeps.panel(shown), shown.values
     log = all(map(sweeps.is_number, values)) and 0 < 3 * values[0] <= values[-1]
-    return [chart(panel, shown.published, panel.y.replace("\n", ", "), f"by {panel.x}") | {"log": log}]
+    return [chart(panel, shown.published, panel.y, f"by {panel.x}") | {"log": log}]
 
 
 def chart(panel: Panel, published: Published, title: str, note: str, every: pd.DataFrame | None = None) -> Chart:

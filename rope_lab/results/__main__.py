@@ -61,8 +61,6 @@ def main(arguments: list[str] | None = None) -> None:
     asks = given.against or given.contender
     if asks and given.keep:
         parser.error("kept runs have pages about RoPER against RoPE; ask --against and --contender without --keep")
-    if given.print and given.keep:
-        parser.error("--keep writes, --print does not: give one of them")
     published = Published().but(compares=not any(map(studies.covers, (out, *folders))))
     if asks and not published.compares:
         sys.exit("planned comparisons are among these runs, and are tested as planned and nowhere else")

@@ -79,7 +79,5 @@ def best(groups: list[Group], published: Published) -> Iterator[str]:
         alike = [published.title(scheme) for scheme, d in differences.items() if d.n and not (d.low > 0 or d.high < 0)]
         more = f" and {len(alike) - 2} more" if len(alike) > 2 else ""
         beside = f"; not distinguishable from it: {'; '.join(alike[:2])}{more}" if alike else ""
-        yield (
-            f"Best mean of {len(means)} schemes on {g.report.title}, {g.scale}: {published.title(first)}, "
-            f"{mean} {g.metric.unit} ({n} seeds){beside}"
-        )
+        said = f"{published.title(first)}, {mean} {g.metric.unit} ({n} seeds){beside}"
+        yield f"Best mean of {len(means)} schemes on {g.report.title}, {g.scale}: {said}"

@@ -139,10 +139,8 @@ class Group:
         for what, names in lacks.items():
             yield f"{'; '.join(names)} {'lacks' if len(names) == 1 else 'lack'} {what}"
         for scheme in self.finished.scheme[self.finished.value < LEAKS * self.optimum].unique():
-            yield (
-                f"{title(scheme)} is below the Bayes-optimal loss, so it must see later tokens: "
-                "rope-lab check says whether it sees them"
-            )
+            hint = "so it must see later tokens: rope-lab check says whether it sees them"
+            yield f"{title(scheme)} is below the Bayes-optimal loss, {hint}"
         named = [f"{run.hardware}, {run.threads} thread{'' if run.threads == 1 else 's'}" for run in self.runs.run]
         on = self.runs.assign(hardware=named)
         for name in ("numerics", "hardware", "torch"):

@@ -53,9 +53,8 @@ def section(outcome: Outcome, published: Published, correction: str = "") -> str
     diverged = [cell for cell, run in outcome.found.items() if run.status == "diverged"]
     which = f" ({outcomes.named(diverged)}; counted as {study.diverged:g})" if diverged else ""
     better = "Higher" if study.higher_is_better else "Lower"
-    parts.append(
-        f"All {len(outcome.found)} runs have ended, {len(diverged)} of them diverged{which}. {better} is better."
-    )
+    ended = f"All {len(outcome.found)} runs have ended, {len(diverged)} of them diverged{which}"
+    parts.append(f"{ended}. {better} is better.")
     for name, family in (("primary", outcome.primary), ("secondary", outcome.secondary)):
         if family:
             tests = "; ".join(sorted({TESTS[result.comparison.test] for result in family}))

@@ -149,10 +149,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not shown:
         sys.exit(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
     count = sum(len(scores) for each in shown for scores in each.scores.values())
-    origins = [
-        f"{each.title}: recipe {each.group.recipe_id}, seeds {numbers(sorted({*each.group.finished.seed}))}"
-        for each in shown
-    ]
+    origins = [f"{c.title}: recipe {c.group.recipe_id}, seeds {numbers(set(c.group.finished.seed))}" for c in shown]
     parts = [HEAD.format(f"{count:,}").rstrip(), markdown(table(shown, published)), bullets(origins)]
     write_page(folder / PAGE, parts, {MAP: heat_map(shown, published)})
 

@@ -86,10 +86,8 @@ def _reached_thresholds(group: Group) -> Iterator[str]:
         if any(alone):
             tested = group.published.tests(group.scale, len(reached))
             test = f" (McNemar's exact p {sign_p(*alone):.2g})" if tested else ""
-            yield (
-                f"{threshold.name}: {base.sum()} of {len(reached)} seeds under {theirs}, {other.sum()} under "
-                f"{ours}; under {ours} alone {alone[1]}, under {theirs} alone {alone[0]}{test}."
-            )
+            both = f"{base.sum()} of {len(reached)} seeds under {theirs}, {other.sum()} under {ours}"
+            yield f"{threshold.name}: {both}; under {ours} alone {alone[1]}, under {theirs} alone {alone[0]}{test}."
 
 
 def _since_thresholds(group: Group) -> Iterator[str]:
@@ -102,11 +100,9 @@ def _since_thresholds(group: Group) -> Iterator[str]:
         if constant and (d := group.difference_since(threshold)).n:
             digits = group.metric.digits
             interval = f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})" if d.n > 1 else ""
-            yield (
-                f"At the same number of steps after each run {threshold.name}, "
-                f"{' − '.join(group.published.titles)} is {d.mean:+.{digits}f}{interval} over {d.n} "
-                f"pair{'s' if d.n > 1 else ''}."
-            )
+            found = f"{' − '.join(group.published.titles)} is {d.mean:+.{digits}f}{interval}"
+            pairs = f"{d.n} pair{'s' if d.n > 1 else ''}"
+            yield f"At the same number of steps after each run {threshold.name}, {found} over {pairs}."
 
 
 def every_seed(group: Group) -> Table:
@@ -164,10 +160,8 @@ def details(group: Group) -> Iterator[str]:
     graded = any("eval/accuracy" in run.metrics for run in group.runs.run)
     held_out = f"{n:,} held-out problems" if graded else "the held-out text"
     seeds = group.runs.groupby("scheme", sort=False).seed
-    yield (
-        f"recipe {group.recipe_id}: {s['train.steps']:,} optimizer steps = {sequences:,} sequences = "
-        f"{sequences * s['train.seq_len']:,} tokens; {held_out}"
-    )
+    size = f"{sequences:,} sequences = {sequences * s['train.seq_len']:,} tokens"
+    yield f"recipe {group.recipe_id}: {s['train.steps']:,} optimizer steps = {size}; {held_out}"
     yield "seeds: " + "; ".join(f"{group.published.title(name)} {numbers(each)}" for name, each in seeds)
     if group.versions and (deviations := group.deviations()):
         yield "differs from the write-up in " + "; ".join(deviations)

@@ -23,13 +23,12 @@ class Panel:
     """One pair of axes.
 
     points: one row per point, `scheme seed x y ended`; runs that have not ended are shown and count in no mean
-    title, x, y: of the panel and its axes
+    x, y:   of the axes
     log:    whether y is logarithmic, as of a loss above its floor
     most:   the largest possible value, of shares; otherwise infinite
     """
 
     points: pd.DataFrame
-    title: str
     x: str
     y: str
     log: bool = False
@@ -60,7 +59,7 @@ def over_training(group: Group, metric: Metric, schemes: Iterable[str] = ()) -> 
         values = metric.times * curve(run.run, metric.name) - floor
         rows += [(run.scheme, run.seed, step, y, run.run_id in ended) for step, y in values.items()]
     unit = metric.unit + (f" above the Bayes-optimal {floor:.3g}" if floor else "")
-    return Panel(points_frame(rows), unit, "optimizer steps", unit, floor > 0, metric.most)
+    return Panel(points_frame(rows), "optimizer steps", unit, floor > 0, metric.most)
 
 
 def by_value(group: Group, attribute: str) -> Panel:
@@ -75,9 +74,8 @@ def by_value(group: Group, attribute: str) -> Panel:
     rows = [(r.scheme, r.seed, r.value, r.mean, True) for r in shown.itertuples()]
     log = above_floor(group, attribute)
     unit = "share of problems right" if share else "nats above the Bayes-optimal loss" if log else group.metric.unit
-    name = title(group, attribute)
-    x = group.report.length["title"] if is_length else name
-    return Panel(points_frame(rows), f"By {x}", x, unit, log, 1 if share else np.inf)
+    x = group.report.length["title"] if is_length else title(group, attribute)
+    return Panel(points_frame(rows), x, unit, log, 1 if share else np.inf)
 
 
 def title(group: Group, attribute: str) -> str:

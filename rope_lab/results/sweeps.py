@@ -106,10 +106,8 @@ def _candidates(groups: list[Group]) -> list[tuple[str, dict[Any, Group]]]:
 def section(sweep: Sweep) -> Section:
     """A sweep's tables and sentences."""
     metric = sweep.metric
-    sentences = [
-        f"{metric.unit}, mean over seeds; {metric.better} is better. Emphasized: the best value of a scheme that has "
-        "them all; it is chosen on the scores shown, which flatters each scheme."
-    ]
+    best = "the best value of a scheme that has them all; it is chosen on the scores shown, which flatters each scheme"
+    sentences = [f"{metric.unit}, mean over seeds; {metric.better} is better. Emphasized: {best}."]
     if sweep.diverged:
         sentences.append("A run that diverged counts with the worst value of those that finished.")
     warnings = _said_once(sweep, {value: group.warnings() for value, group in sweep.others.items()})
@@ -165,7 +163,7 @@ def panel(sweep: Sweep) -> Panel:
         for (seed, _, i), score in scores.stack().items()
     ]
     unit = metric.unit + (f" above the Bayes-optimal {optimum:.3g}" if optimum else "") + f", {metric.better} is better"
-    return Panel(points_frame(points), sweep.title, sweep.setting, unit, optimum > 0, metric.most)
+    return Panel(points_frame(points), sweep.setting, unit, optimum > 0, metric.most)
 
 
 def is_number(value: Any) -> bool:

@@ -3,7 +3,6 @@
 import sys
 
 from rope_lab.launch import job, sweep
-from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.text import ConfigError, say
 from rope_lab.train import config, distributed, help
 from rope_lab.train.overrides import expand, is_hydra, read_arguments
@@ -30,8 +29,8 @@ def command_line() -> None:
             status = sweep.launch(sweep.compose_jobs(runs), launcher)
     except ConfigError as error:
         print(error, file=sys.stderr)
-        status = EXIT_BAD_CONFIG
-    if status and not (muted and status == EXIT_BAD_CONFIG):  # torchrun would end the process that says why
+        status = job.EXIT_BAD_CONFIG
+    if status and not (muted and status == job.EXIT_BAD_CONFIG):  # torchrun would end the process that says why
         sys.exit(status)
 
 

@@ -127,8 +127,7 @@ def loop(trainer: Trainer, state: State, run: RunFolder, stopping: Stop, shown: 
     def report(metrics: dict[str, float]) -> None:
         state.seconds = time.monotonic() - began
         progress = state.progress(cfg)
-        record = {"step": progress.pop("steps")} | progress | metrics
-        run.log(record)
+        run.log({"step": progress.pop("steps")} | progress | metrics)
 
     def save() -> None:
         state.seconds = time.monotonic() - began

@@ -1,4 +1,4 @@
-"""The registry of optimizers, which weights decay, and the learning rate of each step."""
+"""The optimizers, which weights decay, and the learning rate of each step."""
 
 import math
 from typing import Any
@@ -55,12 +55,10 @@ class Several:
             part.load_state_dict(states[name])
 
 
-OPTIMIZERS = {"adamw": adamw, "muon": muon}
-
-
 def make(model: Transformer, t: config.Train) -> torch.optim.Optimizer | Several:
     """The optimizer that `train.optimizer` names."""
-    return OPTIMIZERS[t.optimizer](list(model.named_parameters()), model, t)
+    named = list(model.named_parameters())
+    return muon(named, model, t) if t.optimizer == "muon" else adamw(named, model, t)
 
 
 def learning_rate(t: config.Train, step: int) -> float:
