@@ -88,12 +88,11 @@ def part(**changes) -> dict:
     return own | {"git": git, "versions": {"torch": "2.13.0"}, "hardware": hardware} | changes
 
 
-def test_records_without_numerics_are_those_of_the_planned_runs_of_one_commit():
-    old = part(git={"commit": "f581087d169d", "dirty": False})
+def test_a_record_without_numerics_is_refused():
+    old = part()
     del old["numerics"]
-    assert origin(old)["numerics"] == 3
     with pytest.raises(ValueError, match="before records had numerics"):
-        origin(old | {"git": part()["git"]})
+        origin(old)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from rope_lab.text import ConfigError
 
 METRICS = "metrics.jsonl"
 NAMED = re.compile(r".+-s\d+-([0-9a-f]{12})")  # how the program names run folders
-NUMERICS_BEFORE = {"f581087": 3}  # of a commit whose planned runs go on, and whose records lack numerics
 
 
 def is_kept(folder: Path) -> bool:
@@ -98,12 +97,11 @@ def origin(provenance: dict[str, Any]) -> dict[str, Any]:
 
 def _origin(part: dict[str, Any]) -> dict[str, Any]:
     git, hardware = part["git"], part["hardware"]
-    numerics = part.get("numerics", NUMERICS_BEFORE.get(str(git["commit"])[:7]))
-    if numerics is None:
+    if "numerics" not in part:
         raise ValueError("was made before records had numerics; run it again")
     dirt = "+" if git["dirty"] else "?" if git["dirty"] is None and git["commit"] else ""
     return {
-        "numerics": numerics,
+        "numerics": part["numerics"],
         "plugin": part.get("plugin", {}),
         "commit": (git["commit"] or "unknown")[:12] + dirt,
         "torch": part["versions"]["torch"],
