@@ -56,6 +56,7 @@ def test_recipes_that_differ_in_a_number_are_a_sweep_and_two_words_are_not():
     assert held(of({"model.init": "pytorch"}, {"model.init": "xavier"})) == []
     assert held(of(*({"model.init": word} for word in ("pytorch", "xavier", "mine")))) == [("model.init", 3)]
     assert held(of({"train.lr": 0.001, "train.warmup": 1}, {"train.lr": 0.002, "train.warmup": 2})) == []
+    assert held(of({"eval.every": 100}, {"eval.every": 250})) == []
     assert held(of({"train.lr": 0.001})) == []
 
 

@@ -45,9 +45,9 @@ FOREST = "verdicts.svg"
 
 
 def draw(shown: Collection[Group | Sweep]) -> dict[Group | Sweep, tuple[str, bytes]]:
-    """The figure of each sweep, and of each group under its usual recipe: the name of its file, and SVG.
+    """The figure of each sweep and group: the name of its file, and SVG.
 
-    A sweep of two values or one seed is not drawn; a group of one scheme has only its sweep's figure.
+    Not drawn are sweeps of two values or one seed, and a group of one scheme if it is in a sweep or of another recipe.
     """
     drawn: dict[Group | Sweep, tuple[str, bytes]] = {}
     drawable = [s for s in shown if isinstance(s, Sweep) and len(s.values) > 2 and max(map(len, s.scores.values())) > 1]
@@ -58,7 +58,7 @@ def draw(shown: Collection[Group | Sweep]) -> dict[Group | Sweep, tuple[str, byt
             if each not in drawable:
                 continue
             group, short, kind, plot = each.group, f"{each.setting.replace('.', '_')}-", "sweep", _sweep
-        elif each.finished.empty or each.variant or each in swept:
+        elif each.finished.empty or each in swept or (each.variant and len(each.schemes) == 1):
             continue
         else:
             kind, plot = ("lengths", _lengths) if each.lengths else ("curves", _curves)

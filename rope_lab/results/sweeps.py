@@ -93,7 +93,7 @@ def _candidates(groups: list[Group]) -> list[tuple[str, dict[Any, Group]]]:
     settings = pd.DataFrame([{k: json.dumps(v, sort_keys=True) for k, v in g.settings.items()} for g in groups])
     varied = [key for key in settings if settings[key].nunique(dropna=False) > 1]
     found = []
-    for setting in sorted(varied, reverse=True):
+    for setting in sorted({*varied} - {"eval.every"}, reverse=True):  # how often one looks changes no score
         rest = [str([g.settings.get(key) for key in varied if key != setting]) for g in groups]
         for same in settings.groupby(rest, sort=False).groups.values():
             values = {_hashable(groups[i].settings.get(setting)): groups[i] for i in same}
