@@ -52,9 +52,11 @@ def section(outcome: Outcome, published: Published, correction: str = "") -> str
         return "\n\n".join([*parts, f"**Outcome: {'open' if outcome.open else 'none'}.** {outcome.untested}"])
     diverged = [cell for cell, run in outcome.found.items() if run.status == "diverged"]
     which = f" ({outcomes.named(diverged)}; counted as {study.diverged:g})" if diverged else ""
-    better = "Higher" if study.higher_is_better else "Lower"
+    better = f"{'Higher' if study.higher_is_better else 'Lower'} is better"
+    if any(c.value == "log_steps" for c in study.primary):
+        better += ", of steps fewer"
     ended = f"All {len(outcome.found)} runs have ended, {len(diverged)} of them diverged{which}"
-    parts.append(f"{ended}. {better} is better.")
+    parts.append(f"{ended}. {better}.")
     for name, family in (("primary", outcome.primary), ("secondary", outcome.secondary)):
         if family:
             tests = "; ".join(sorted({TESTS[result.comparison.test] for result in family}))

@@ -225,7 +225,8 @@ def sentences(found: list[Verdict], published: Published) -> list[str]:
 def legend(found: list[Verdict], published: Published) -> list[str]:
     """The words of `table` that are used, its units, and planned tests whose runs are to come: a sentence each."""
     contender, baseline = published.titles
-    units = dict.fromkeys(f"{v.title}: {v.metric.unit}" for v in found if v.word != OPEN)
+    steps = "times the steps, below 1 if ahead, geometric means"
+    units = dict.fromkeys(f"{v.title}: {steps if v.logarithm else v.metric.unit}" for v in found if v.word != OPEN)
     to_come = [v for v in found if v.word == OPEN]
     lines = [f"{OPEN}: {v.title}, {v.scale}, {v.value}: {v.runs[0]} of {v.runs[1]} runs have ended" for v in to_come]
     if not units:
