@@ -55,6 +55,11 @@ def test_damage_is_named_line_by_line_and_stays_as_it_is(kept, change, named, ca
     assert (kept / "runs.jsonl").read_text() == damaged
 
 
+def test_printing_only_and_keeping_exclude_each_other(kept):
+    with pytest.raises(SystemExit, match="2"):
+        results.main([str(kept.parent / "runs"), "--keep", "--print", "--into", str(kept)])
+
+
 def test_what_the_repository_keeps_is_whole():
     for path in [ROOT / "results", *(kept.parent for kept in (ROOT / "results").glob("*/runs.jsonl"))]:
         found, problems = read_kept(path)

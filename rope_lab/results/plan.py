@@ -54,7 +54,7 @@ def section(outcome: Outcome, published: Published, correction: str = "") -> str
     which = f" ({outcomes.named(diverged)}; counted as {study.diverged:g})" if diverged else ""
     better = f"{'Higher' if study.higher_is_better else 'Lower'} is better"
     if any(c.value == "log_steps" for c in study.primary):
-        better += ", of steps fewer"
+        better += "; fewer steps are better"
     ended = f"All {len(outcome.found)} runs have ended, {len(diverged)} of them diverged{which}"
     parts.append(f"{ended}. {better}.")
     for name, family in (("primary", outcome.primary), ("secondary", outcome.secondary)):

@@ -82,9 +82,9 @@ def computes_bfloat16(device: str) -> bool:
 def build(cfg: Config) -> Trainer:
     """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError if they cannot be built."""
     device, t = torch.device(cfg.device), cfg.train
-    if cfg.threads and cfg.threads > CORES:
-        raise ConfigError(f"threads={cfg.threads}: this machine has {CORES} cores")
     if cfg.threads:
+        if cfg.threads > CORES:
+            raise ConfigError(f"threads={cfg.threads}: this machine has {CORES} cores")
         torch.set_num_threads(cfg.threads)
     task = config.build_task(cfg)
     text, problems, longer = _held_out(cfg, task, device)
