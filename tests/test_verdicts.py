@@ -33,12 +33,13 @@ def found(*made: Run, studies: tuple[Outcome, ...] = ()) -> list[Verdict]:
     return verdicts(group(list(made), PUBLISHED), list(studies), PUBLISHED)
 
 
-def planned(made: list[Run], higher: bool = True, **changes) -> Outcome:
+def planned(made: list[Run], higher: bool = True, settings: dict | None = None, **changes) -> Outcome:
     """Outcome of a study of eight seeds with one comparison: RoPER and RoPE after the last step."""
     last = {"name": "last", "schemes": ("roper", "rope"), "test": "sign_flip", "metric": "eval/accuracy"}
     primary = [Comparison(**last | {"times": 128.0, "reaches": 0.5} | changes)]
     seeds = {scheme: list(range(8)) for scheme in ("rope", "roper")}
-    return outcomes.of(Study("a", "b", "c", INDEX, "reduced", {}, seeds, higher, 0.0, primary=primary), made)
+    given = settings or {}
+    return outcomes.of(Study("a", "b", "c", INDEX, "reduced", given, seeds, higher, 0.0, primary=primary), made)
 
 
 # Verdict words
@@ -96,6 +97,15 @@ def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
     assert (row["seeds"], row["p (corrected for)"], row["measured gain [95% interval]"]) == ("0", "–", "–")
     said = "open: Substring by Index, reduced, last step: 15 of 16 runs have ended"
     assert said in legend([verdict, untested], PUBLISHED)
+
+
+@pytest.mark.parametrize(("rate", "scale"), [(1e-4, "reduced"), (2e-4, "reduced, learning rate 0.0002")])
+def test_a_rate_that_is_not_the_recipes_is_named(rate, scale):
+    made = [replace(run, settings=run.settings | {"train.lr": rate}) for run in gaining(0.3)]
+    (verdict,) = found(studies=(planned(made, settings={"train.lr": rate}),))
+    (row,) = table([verdict], PUBLISHED).rows
+    assert row["scale"] == scale
+    assert verdict.rates in verdict.label
 
 
 # Gains

@@ -26,9 +26,9 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
         some = f"shown in {words.count(YES)} of {len(here)} tests" if YES in words else "not shown"
         answer = "yes" if {*words} == {YES} else "no" if NO in words else some
         decided = [v for v in here if v.word in (YES, NO)]
-        gains = [f", {v.gain.mean:+.{v.metric.digits}f} {_unit(v)} at {_size(v, outcomes)}" for v in decided]
+        gains = [f", {v.gain.mean:+.{v.metric.digits}f} {_unit(v)} at {_size(v)}" for v in decided]
         lead.append(f"For {use}: {answer}{''.join(gains)}.")
-        tests = [f"{v.title}, {_size(v, outcomes)}: {v.gain_text} {_unit(v)}, {v.word}" for v in here]
+        tests = [f"{v.title}, {_size(v)}: {v.gain_text} {_unit(v)}, {v.word}" for v in here]
         row = {"for": use, "answer": Strong(answer), "gain [95% interval]": "\n".join(tests)}
         row |= {"a step takes": _cost(about["tasks"], outcomes, published), "not known": about["unknown"]}
         rows.append(row)
@@ -46,11 +46,9 @@ def _unit(v: Verdict) -> str:
     return v.metric.unit if v.metric.higher_is_better else f"{v.metric.unit} ({100 * v.gain.mean / v.means[1]:.2g}%)"
 
 
-def _size(v: Verdict, outcomes: list[Outcome]) -> str:
-    """`0.6M parameters`, of the runs of a verdict."""
-    found = [o.found for o in outcomes if (o.study.task, o.study.scale) == (v.task, v.scale)]
-    sizes = sorted({round(run.parameters / 1e6, 1) for runs in found for run in runs.values()})
-    return f"{' to '.join(map(str, sizes))}M parameters"
+def _size(v: Verdict) -> str:
+    """`0.6M parameters`, of the runs of a verdict, and rates that are not the recipe's."""
+    return f"{v.parameters / 1e6:.1f}M parameters" + (f", {v.rates}" if v.rates else "")
 
 
 def _cost(tasks: list[str], outcomes: list[Outcome], published: Published) -> str:

@@ -9,8 +9,9 @@ from rope_lab.results.metrics import Metric, declared
 from rope_lab.results.outcomes import CONFIRMED, REFUTED, REVERSED, Outcome, Result, counted
 from rope_lab.results.published import Published, TaskReport, rank
 from rope_lab.results.stats import ALPHA, Interval, holm
-from rope_lab.results.studies import Comparison
+from rope_lab.results.studies import Comparison, Study
 from rope_lab.results.tables import NONE, Strong, Table, number, signed
+from rope_lab.shipped import shipped
 
 LAST, MEAN = "last step", "mean over training"
 YES, NO, AHEAD, BEHIND, CEILING, UNSURE, OPEN = "yes", "no", "ahead", "behind", "ceiling", "unsure", "open"
@@ -30,11 +31,12 @@ class Verdict:
                planned; `ceiling`: the baseline leaves no room for half of the published gain, and a loss of that size
                is excluded; `open`: runs are to come; else `unsure`
     seeds:     that both schemes have
-    value:     `last step`, `mean over training`, `each at its own rate` if rates were searched, or the name of a test
-               of steps or of reaching a value
+    value:     `last step`, `mean over training`, or the name of a test of steps or of reaching a value
+    rates:     the learning rates in words, if they are not the recipe's
     planned:   whether its plan was committed before its first run
     runs:      of a plan, how many have ended, and how many are planned
     logarithm: whether gain and means are logarithms of steps
+    parameters: the most of a run of a plan's two schemes
     """
 
     task: str
@@ -49,16 +51,23 @@ class Verdict:
     word: str
     seeds: tuple[int, ...]
     value: str = LAST
+    rates: str = ""
     planned: bool = False
     runs: tuple[int, int] = (0, 0)
     logarithm: bool = False
+    parameters: int = 0
 
     @property
     def label(self) -> str:
         """`paper, exploratory, seeds 0–4`"""
         kind = "planned" if self.planned else "exploratory"
-        value = f", {self.value}" if self.value != LAST else ""
-        return f"{self.scale}, {kind}{value}" + (f", {seeds(self.seeds)}" if self.seeds else "")
+        parts = [self.scale, kind, self.unusual, seeds(self.seeds) if self.seeds else ""]
+        return ", ".join(filter(None, parts))
+
+    @property
+    def unusual(self) -> str:
+        """The compared value and the rates in words, as far as they are not the last step at the recipe's rate."""
+        return ", ".join(filter(None, [self.value if self.value != LAST else "", self.rates]))
 
     @property
     def gain_text(self) -> str:
@@ -145,8 +154,7 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
         gain, gains = _gain(result.difference, sign), [sign * c.published] if c.published is not None else []
         report = published.report(study.task, {c.metric}, study.settings)
         metric, value = _compared(report, c)
-        if names != c.schemes and value == LAST:
-            value = "each at its own rate"
+        rates = "each at its own rate" if names != c.schemes else _unusual_rate(study)
         means = result.means if first else result.means[::-1]
         if gains and metric is report.metric and value == LAST:  # the plan may round them
             gains = report.published_gains(*published.pair) or gains
@@ -156,6 +164,7 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
             title=report.title,
             metric=metric,
             value=value,
+            rates=rates,
             planned=True,
             published=gains,
             means=means,
@@ -166,7 +175,17 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
             runs=(len(outcome.found), len(study.cells)),
             seeds=tuple(counted(study, outcome.found, c).dropna().index) if outcome.primary else (),
             logarithm=c.value == "log_steps",
+            parameters=max(
+                [run.parameters for (scheme, _), run in outcome.found.items() if scheme in c.schemes] or [0]
+            ),
         )
+
+
+def _unusual_rate(study: Study) -> str:
+    """The learning rate of a study in words; empty if it is the recipe's."""
+    usual = shipped("config") | shipped(f"recipe/{study.task}/{study.scale}")
+    rate = study.settings.get("train.lr", usual["train.lr"])
+    return f"learning rate {rate:g}" if rate != usual["train.lr"] else ""
 
 
 def _compared(report: TaskReport, c: Comparison) -> tuple[Metric, str]:
@@ -204,7 +223,7 @@ def table(found: list[Verdict], published: Published) -> Table:
     contender, baseline = published.titles
     ended, rows = [v for v in found if v.word != OPEN], []
     for v in ended:
-        row = {"task": v.title, "scale": v.scale + ("" if v.value == LAST else f", {v.value}")}
+        row = {"task": v.title, "scale": ", ".join(filter(None, [v.scale, v.unusual]))}
         if any(each.published for each in ended):
             row["published gain"] = v.published_text
         row[f"measured {baseline} → {contender}"] = v.means_text
@@ -228,7 +247,8 @@ def legend(found: list[Verdict], published: Published) -> list[str]:
     steps = "times the steps, below 1 if ahead, geometric means"
     units = dict.fromkeys(f"{v.title}: {steps if v.logarithm else v.metric.unit}" for v in found if v.word != OPEN)
     to_come = [v for v in found if v.word == OPEN]
-    lines = [f"{OPEN}: {v.title}, {v.scale}, {v.value}: {v.runs[0]} of {v.runs[1]} runs have ended" for v in to_come]
+    which = [f"{OPEN}: {v.title}, {v.scale}, {v.unusual or LAST}" for v in to_come]
+    lines = [f"{each}: {v.runs[0]} of {v.runs[1]} runs have ended" for each, v in zip(which, to_come, strict=True)]
     if not units:
         return lines
     meanings = {
