@@ -99,7 +99,7 @@ def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
     assert said in legend([verdict, untested], PUBLISHED)
 
 
-@pytest.mark.parametrize(("rate", "scale"), [(1e-4, "reduced"), (2e-4, "reduced, learning rate 0.0002")])
+@pytest.mark.parametrize(("rate", "scale"), [(1e-4, "reduced"), (2e-4, "reduced, lr 0.0002")])
 def test_a_rate_that_is_not_the_recipes_is_named(rate, scale):
     made = [replace(run, settings=run.settings | {"train.lr": rate}) for run in gaining(0.3)]
     (verdict,) = found(studies=(planned(made, settings={"train.lr": rate}),))

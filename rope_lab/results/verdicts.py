@@ -185,7 +185,7 @@ def _unusual_rate(study: Study) -> str:
     """The learning rate of a study in words; empty if it is the recipe's."""
     usual = shipped("config") | shipped(f"recipe/{study.task}/{study.scale}")
     rate = study.settings.get("train.lr", usual["train.lr"])
-    return f"learning rate {rate:g}" if rate != usual["train.lr"] else ""
+    return f"lr {rate:g}" if rate != usual["train.lr"] else ""
 
 
 def _compared(report: TaskReport, c: Comparison) -> tuple[Metric, str]:
