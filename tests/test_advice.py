@@ -29,9 +29,12 @@ def box(planned):
 
 def test_every_use_has_an_answer_of_planned_tests(box):
     said = {row["for"]: row["answer"] for row in box.shown[0].rows}
-    assert said == {"a language model": "shown in 2 of 4 tests", "copying": "yes", "looking up and adding": "not shown"}
+    answers = {"copying": "yes", "a language model": "shown in 2 of 4 tests"}
+    assert said == answers | {"looking up by index": "shown in 2 of 3 tests", "adding": "not shown"}
     assert "try RoPER for copying." in box.sentences[0]
     assert "For copying: yes, +0.0427 nats per copied letter (13%) at 0.6M parameters." in box.details
+    (sooner,) = (line for line in box.details if "looking up" in line)
+    assert ", 0.86 times the steps at 1.2M parameters, steps to half right, lr 0.0002" in sooner
 
 
 @pytest.mark.parametrize(("shift", "alike"), [(0.0, True), (0.1, False)])

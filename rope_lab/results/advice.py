@@ -9,7 +9,7 @@ from rope_lab.results.published import Published
 from rope_lab.results.scores import FEWEST, widest
 from rope_lab.results.stats import t_interval
 from rope_lab.results.tables import NONE, Section, Strong, Table, number
-from rope_lab.results.verdicts import LAST, NO, OPEN, YES, Verdict
+from rope_lab.results.verdicts import NO, OPEN, YES, Verdict
 
 
 def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], published: Published) -> Section | None:
@@ -19,16 +19,16 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
     """
     rows, lead = [], []
     for use, about in published.uses.items():
-        here = [v for v in found if v.task in about["tasks"] and v.planned and v.value == LAST and v.word != OPEN]
+        here = [v for v in found if v.task in about["tasks"] and v.planned and v.word != OPEN]
         if not here:
             continue
         words = [v.word for v in here]
         some = f"shown in {words.count(YES)} of {len(here)} tests" if YES in words else "not shown"
         answer = "yes" if {*words} == {YES} else "no" if NO in words else some
         decided = [v for v in here if v.word in (YES, NO)]
-        gains = [f", {v.gain.mean:+.{v.metric.digits}f} {_unit(v)} at {_size(v)}" for v in decided]
+        gains = [f", {_gain(v)} at {_size(v)}" for v in decided]
         lead.append(f"For {use}: {answer}{''.join(gains)}.")
-        tests = [f"{v.title}, {_size(v)}: {v.gain_text} {_unit(v)}, {v.word}" for v in here]
+        tests = [f"{v.title}, {_size(v)}: {v.gain_text}{_unit(v)}, {v.word}" for v in here]
         row = {"for": use, "answer": Strong(answer), "gain [95% interval]": "\n".join(tests)}
         row |= {"a step takes": _cost(about["tasks"], outcomes, published), "not known": about["unknown"]}
         rows.append(row)
@@ -41,14 +41,20 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
     return Section(f"Should I use {contender}?", [Table(rows)], sentences, details=lead)
 
 
+def _gain(v: Verdict) -> str:
+    """A gain without its interval."""
+    return v.gain_text.partition(" [")[0] + _unit(v)
+
+
 def _unit(v: Verdict) -> str:
-    """The unit of a gain, and of a loss the gain in percent of the baseline's."""
-    return v.metric.unit if v.metric.higher_is_better else f"{v.metric.unit} ({100 * v.gain.mean / v.means[1]:.2g}%)"
+    """The unit of a gain, and of a loss the gain in percent of the baseline's; empty for steps, whose text has it."""
+    share = "" if v.metric.higher_is_better else f" ({100 * v.gain.mean / v.means[1]:.2g}%)"
+    return "" if v.logarithm else f" {v.metric.unit}{share}"
 
 
 def _size(v: Verdict) -> str:
-    """`0.6M parameters`, of the runs of a verdict, and rates that are not the recipe's."""
-    return f"{v.parameters / 1e6:.1f}M parameters" + (f", {v.rates}" if v.rates else "")
+    """`0.6M parameters`, of the runs of a verdict, and what else is unusual about it."""
+    return ", ".join(filter(None, [f"{v.parameters / 1e6:.1f}M parameters", v.unusual]))
 
 
 def _cost(tasks: list[str], outcomes: list[Outcome], published: Published) -> str:
