@@ -33,6 +33,8 @@ def test_every_use_has_an_answer_of_planned_tests(box):
     assert said == answers | {"looking up by index": "shown in 2 of 3 tests", "adding": "not shown"}
     assert "try RoPER for copying." in box.sentences[0]
     assert "For copying: yes, +0.0427 nats per copied letter (13%) at 0.6M parameters." in box.details
+    (text,) = (line for line in box.details if "language" in line)
+    assert "(0.51%) at 0.8M parameters, each at its own rate" in text  # other studies of this text have smaller models
     (sooner,) = (line for line in box.details if "looking up" in line)
     assert ", 0.86 times the steps at 1.2M parameters, steps to half right, lr 0.0002" in sooner
 

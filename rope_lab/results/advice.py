@@ -43,7 +43,8 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
 
 def _gain(v: Verdict) -> str:
     """A gain without its interval."""
-    return v.gain_text.partition(" [")[0] + _unit(v)
+    mean = v.gain.mean
+    return f"{math.exp(-mean):.2f} times the steps" if v.logarithm else f"{mean:+.{v.metric.digits}f}{_unit(v)}"
 
 
 def _unit(v: Verdict) -> str:

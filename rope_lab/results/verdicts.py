@@ -36,7 +36,7 @@ class Verdict:
     planned:   whether its plan was committed before its first run
     runs:      of a plan, how many have ended, and how many are planned
     logarithm: whether gain and means are logarithms of steps
-    parameters: the most of a run of a plan's two schemes
+    parameters: of a plan, the number of the larger of its two schemes' models
     """
 
     task: str
@@ -175,9 +175,7 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
             runs=(len(outcome.found), len(study.cells)),
             seeds=tuple(counted(study, outcome.found, c).dropna().index) if outcome.primary else (),
             logarithm=c.value == "log_steps",
-            parameters=max(
-                [run.parameters for (scheme, _), run in outcome.found.items() if scheme in c.schemes] or [0]
-            ),
+            parameters=max((run.parameters for (s, _), run in outcome.found.items() if s in c.schemes), default=0),
         )
 
 
@@ -247,8 +245,10 @@ def legend(found: list[Verdict], published: Published) -> list[str]:
     steps = "times the steps, below 1 if ahead, geometric means"
     units = dict.fromkeys(f"{v.title}: {steps if v.logarithm else v.metric.unit}" for v in found if v.word != OPEN)
     to_come = [v for v in found if v.word == OPEN]
-    which = [f"{OPEN}: {v.title}, {v.scale}, {v.unusual or LAST}" for v in to_come]
-    lines = [f"{each}: {v.runs[0]} of {v.runs[1]} runs have ended" for each, v in zip(which, to_come, strict=True)]
+    lines = [
+        f"{OPEN}: {v.title}, {v.scale}, {v.unusual or LAST}: {v.runs[0]} of {v.runs[1]} runs have ended"
+        for v in to_come
+    ]
     if not units:
         return lines
     meanings = {
