@@ -31,7 +31,7 @@ class Trained:
         return self.record["metrics"]
 
     @property
-    def score(self) -> float | None:
+    def accuracy(self) -> float | None:
         """The share of held-out problems that are right, 0 to 1; None if the task grades nothing, as text."""
         return self.metrics.get("eval/accuracy")
 

@@ -35,7 +35,7 @@ def run_example() -> dict:
 def test_the_example_in_the_docs_runs(small, capsys):
     found = run_example()
     run = found["run"]
-    assert capsys.readouterr().out.splitlines()[-1].startswith(f"{run.score:.0%} of held-out")
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"{run.accuracy:.0%} of held-out")
     assert found["loss"].index.tolist() == [0, 3, 6]
     assert run.curve.loc[6, "eval/loss"] == run.metrics["eval/loss"]
     assert not run.model.training
