@@ -31,6 +31,16 @@ def test_of_two_recipes_the_one_of_most_schemes_is_shown():
     assert scores.scores(shown).keys() == {"rope", "roper", "none"}
 
 
+def test_of_two_recipes_of_as_many_schemes_the_one_at_the_usual_rate_is_shown():
+    """1e-4 is the rate of conf/recipe/substring_by_index/reduced.yaml."""
+    ends = dict.fromkeys(("rope", "roper"), [0.5] * 3)
+    usual = make_rows({"none": [0.5] * 3}, settings={"train.lr": 1e-4})
+    unusual = ({"train.lr": 2e-4}, {"train.lr": 1e-4, "train.warmup": 7})
+    made = [run for settings in unusual for run in make_rows(ends, settings=settings)]
+    (shown,) = scores.widest(group([*usual, *made], PUBLISHED))
+    assert shown.settings["train.lr"] == 1e-4
+
+
 def test_each_seed_counts_at_the_rate_that_is_best_on_the_others():
     at = {1e-4: [0.1, 0.1, 0.9], 2e-4: [0.5, 0.6, 0.2], 4e-4: [0.3, 0.3, 0.3]}
     made = [run for lr, ends in at.items() for run in make_rows({"rope": ends}, settings={"train.lr": lr})]

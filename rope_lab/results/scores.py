@@ -24,6 +24,7 @@ from rope_lab.results.kept import KEPT
 from rope_lab.results.published import Published, rank
 from rope_lab.results.stats import t_interval
 from rope_lab.results.tables import NONE, Table, bullets, markdown, write_page
+from rope_lab.shipped import shipped
 from rope_lab.text import argument_parser, errors_as_exit
 
 FEWEST = 3  # seeds
@@ -60,12 +61,17 @@ class Column:
 
 
 def widest(groups: list[Group]) -> list[Group]:
-    """Of each task, the group in which most schemes have FEWEST seeds; of several, the first."""
+    """Of each task, the group in which most schemes have FEWEST seeds; then one at the recipe's rate."""
     found: dict[str, list[Group]] = {}
     for g in groups:
         if len(scores(g)) > 1:
             found.setdefault(g.report.title, []).append(g)
-    chosen = [max(each, key=lambda g: len(scores(g))) for each in found.values()]
+
+    def preference(g: Group) -> tuple[int, bool]:
+        recipe = shipped("config") | shipped(f"recipe/{g.task}/{g.scale}")
+        return len(scores(g)), g.settings["train.lr"] == recipe["train.lr"]
+
+    chosen = [max(each, key=preference) for each in found.values()]
     return sorted(chosen, key=lambda g: (rank(g.published.tasks, g.task), g.scale))
 
 
