@@ -17,6 +17,11 @@ def shipped(name: str) -> dict[str, Any]:
     return with_class_names(flat(_filled(OmegaConf.to_container(OmegaConf.load(path))))) if path.exists() else {}
 
 
+def recipe(task: str, scale: str) -> dict[str, Any]:
+    """The settings of a task at a scale, flat, but for those of its task and scheme."""
+    return shipped("config") | shipped(f"recipe/{task}/{scale}")
+
+
 def with_class_names(settings: dict[str, Any]) -> dict[str, Any]:
     """Flat settings in which `_target_` is the name of a class, whatever module it stands in; without `_partial_`."""
     own = {key: value for key, value in settings.items() if not key.endswith("_partial_")}

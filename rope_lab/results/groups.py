@@ -13,7 +13,7 @@ from rope_lab.results.metrics import AT, LENGTH, LENGTH_LOSS, Metric
 from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold, rank
 from rope_lab.results.runs import Run, one_line
 from rope_lab.results.stats import NOTHING, Interval, paired_difference
-from rope_lab.shipped import shipped
+from rope_lab.shipped import recipe
 from rope_lab.text import LEAKS, show
 
 
@@ -176,7 +176,7 @@ def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
     """
     first = rows.run.iloc[0]
     alike = table[(table.task == first.task) & (table.scale == first.scale)]
-    usual, found = shipped("config") | shipped(f"recipe/{first.task}/{first.scale}"), []
+    usual, found = recipe(first.task, first.scale), []
     for recipe_id, each in alike.groupby("recipe_id"):
         settings = each.run.iloc[0].recipe
         unlike = sum(usual.get(key, value) not in (value, "auto") for key, value in settings.items())

@@ -24,7 +24,7 @@ from rope_lab.results.kept import KEPT
 from rope_lab.results.published import Published, rank
 from rope_lab.results.stats import t_interval
 from rope_lab.results.tables import NONE, Table, bullets, markdown, write_page
-from rope_lab.shipped import shipped
+from rope_lab.shipped import recipe
 from rope_lab.text import argument_parser, errors_as_exit
 
 FEWEST = 3  # seeds
@@ -68,8 +68,7 @@ def widest(groups: list[Group]) -> list[Group]:
             found.setdefault(g.report.title, []).append(g)
 
     def preference(g: Group) -> tuple[int, bool]:
-        recipe = shipped("config") | shipped(f"recipe/{g.task}/{g.scale}")
-        return len(scores(g)), g.settings["train.lr"] == recipe["train.lr"]
+        return len(scores(g)), g.settings["train.lr"] == recipe(g.task, g.scale)["train.lr"]
 
     chosen = [max(each, key=preference) for each in found.values()]
     return sorted(chosen, key=lambda g: (rank(g.published.tasks, g.task), g.scale))

@@ -11,7 +11,7 @@ from rope_lab.results.published import Published, TaskReport, rank
 from rope_lab.results.stats import ALPHA, Interval, holm
 from rope_lab.results.studies import Comparison, Study
 from rope_lab.results.tables import NONE, Strong, Table, number, signed
-from rope_lab.shipped import shipped
+from rope_lab.shipped import recipe
 
 LAST, MEAN = "last step", "mean over training"
 YES, NO, AHEAD, BEHIND, CEILING, UNSURE, OPEN = "yes", "no", "ahead", "behind", "ceiling", "unsure", "open"
@@ -181,9 +181,9 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
 
 def _unusual_rate(study: Study) -> str:
     """The learning rate of a study in words; empty if it is the recipe's."""
-    usual = shipped("config") | shipped(f"recipe/{study.task}/{study.scale}")
-    rate = study.settings.get("train.lr", usual["train.lr"])
-    return f"lr {rate:g}" if rate != usual["train.lr"] else ""
+    usual = recipe(study.task, study.scale)["train.lr"]
+    rate = study.settings.get("train.lr", usual)
+    return f"lr {rate:g}" if rate != usual else ""
 
 
 def _compared(report: TaskReport, c: Comparison) -> tuple[Metric, str]:
