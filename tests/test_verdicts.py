@@ -99,13 +99,21 @@ def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
     assert said in legend([verdict, untested], PUBLISHED)
 
 
-@pytest.mark.parametrize(("rate", "scale"), [(1e-4, "reduced"), (2e-4, "reduced, lr 0.0002")])
-def test_a_rate_that_is_not_the_recipes_is_named(rate, scale):
-    made = [replace(run, settings=run.settings | {"train.lr": rate}) for run in gaining(0.3)]
-    (verdict,) = found(studies=(planned(made, settings={"train.lr": rate}),))
+@pytest.mark.parametrize(
+    ("settings", "training"),
+    [
+        ({"train.lr": 1e-4}, ""),
+        ({"train.lr": 2e-4}, "lr 0.0002"),
+        ({"train.lr": 1e-4, "train.optimizer": "muon"}, "muon"),
+        ({"train.lr": 2e-4, "train.optimizer": "muon"}, "lr 0.0002, muon"),
+    ],
+)
+def test_a_rate_and_an_optimizer_that_are_not_the_recipes_are_named(settings, training):
+    made = [replace(run, settings=run.settings | settings) for run in gaining(0.3)]
+    (verdict,) = found(studies=(planned(made, settings=settings),))
     (row,) = table([verdict], PUBLISHED).rows
-    assert row["scale"] == scale
-    assert verdict.rates in verdict.label
+    assert row["scale"] == ", ".join(filter(None, ["reduced", training]))
+    assert training in verdict.label
 
 
 # Gains

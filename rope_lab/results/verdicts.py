@@ -32,7 +32,7 @@ class Verdict:
                is excluded; `open`: runs are to come; else `unsure`
     seeds:     that both schemes have
     value:     `last step`, `mean over training`, or the name of a test of steps or of reaching a value
-    rates:     the learning rates in words, if they are not the recipe's
+    training:  the learning rates and the optimizer in words, if they are not the recipe's
     planned:   whether its plan was committed before its first run
     runs:      of a plan, how many have ended, and how many are planned
     logarithm: whether gain and means are logarithms of steps
@@ -51,7 +51,7 @@ class Verdict:
     word: str
     seeds: tuple[int, ...]
     value: str = LAST
-    rates: str = ""
+    training: str = ""
     planned: bool = False
     runs: tuple[int, int] = (0, 0)
     logarithm: bool = False
@@ -66,8 +66,8 @@ class Verdict:
 
     @property
     def unusual(self) -> str:
-        """The compared value and the rates in words, as far as they are not the last step at the recipe's rate."""
-        return ", ".join(filter(None, [self.value if self.value != LAST else "", self.rates]))
+        """The compared value and the training in words, as far as they are not the last step of the recipe."""
+        return ", ".join(filter(None, [self.value if self.value != LAST else "", self.training]))
 
     @property
     def gain_text(self) -> str:
@@ -155,6 +155,7 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
         report = published.report(study.task, {c.metric}, study.settings)
         metric, value = _compared(report, c)
         rates = "each at its own rate" if names != c.schemes else _unusual_rate(study)
+        optimizer = study.settings.get("train.optimizer", "")
         means = result.means if first else result.means[::-1]
         if gains and metric is report.metric and value == LAST:  # the plan may round them
             gains = report.published_gains(*published.pair) or gains
@@ -164,7 +165,7 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
             title=report.title,
             metric=metric,
             value=value,
-            rates=rates,
+            training=", ".join(filter(None, [rates, optimizer])),
             planned=True,
             published=gains,
             means=means,
