@@ -6,7 +6,6 @@ from conftest import one_line
 
 from rope_lab.report import __main__ as report
 from rope_lab.results import __main__ as results
-from rope_lab.results import studies
 
 COLUMN = "difference from RoPER, higher is better"
 
@@ -71,9 +70,3 @@ def test_the_pages_beside_kept_rows_stay_and_others_are_written_where_it_is_said
     assert not (pages / "runs.jsonl").exists()
     with pytest.raises(SystemExit):
         results.main([str(kept), "--against", "roper", "--keep"])
-
-
-def test_planned_comparisons_are_tested_nowhere_else(out, monkeypatch):
-    monkeypatch.setattr(studies, "covers", lambda folder: True)
-    with pytest.raises(SystemExit, match="tested as planned and nowhere else"):
-        results.main([str(out), "--print", "--against", "roper"])

@@ -137,3 +137,10 @@ def test_heat_maps_show_a_crossed_attribute_by_length_one_a_scheme():
     assert maps[0].lines[0].get_xdata() == [0.5, 0.5]  # right of the training lengths
     assert series.attributes(found)[:2] == ["length", "depth_at_8"]
     assert "8" in series.by_value(found, "depth_at_8").x
+
+
+def test_a_scheme_with_settings_has_its_colour_unless_another_of_it_is_beside():
+    roper, plain = "roper (train.lr=2e-3)", PUBLISHED.color("roper")
+    assert PUBLISHED.color(roper, ["rope", roper]) == plain
+    beside = ["roper (train.lr=4e-3)", roper, "rope"]
+    assert len({plain, *(PUBLISHED.color(scheme, beside) for scheme in beside)}) == 4

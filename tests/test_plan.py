@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from builders import make_pairs, make_row
+from builders import make_pairs, make_row, make_run, table_rows
 from conftest import one_line
 from scipy import stats as scipy_stats
 
@@ -278,3 +278,37 @@ def test_a_page_of_the_users_own_beside_a_plan_stays(tmp_path):
     with pytest.raises(SystemExit, match=r"plan\.md: was not written by this command, and stays"):
         plan.main([str(tmp_path / "plan.yaml")])
     assert (tmp_path / "plan.md").read_text() == "# My plan\n"
+
+
+RATES = """
+studies:
+  rates:
+    hypothesis: RoPER is ahead at twice the rate.
+    rows: kept
+    task: substring_by_index
+    scale: quick
+    settings: {threads: 1}
+    seeds: {rope train.lr=1e-3: 0-2, roper train.lr=2e-3: 0-2}
+    higher_is_better: true
+    diverged: 0
+    primary:
+      - {name: last, schemes: [roper train.lr=2e-3, rope train.lr=1e-3], test: t, metric: eval/accuracy}
+"""
+
+
+def test_the_page_of_planned_runs_shows_a_study_in_one_table_and_tests_nothing(tmp_path, capsys):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (tmp_path / "plan.yaml").write_text(RATES)
+    for scheme, rate in (("rope", 1e-3), ("roper", 2e-3), ("alibi", 1e-3)):  # alibi is in no study
+        for seed in range(3):
+            make_run(tmp_path / "runs", scheme, seed, 0.5 + 0.1 * seed, config__train__lr=rate)
+    results.main([str(tmp_path / "runs"), "--keep", "--into", str(kept)])
+    page = (kept / "README.md").read_text()
+    study, _, rest = page.partition("## Substring by Index, rates, scale quick")[2].partition("\n## ")
+    assert [each["scheme"] for each in table_rows(study)] == 2 * ["RoPE (train.lr=1e-3)", "RoPER (train.lr=2e-3)"]
+    assert "figures/rates-curves.svg" in study
+    assert {each["scheme"] for each in table_rows(rest)} == {"ALiBi"}
+    assert "difference from" not in page
+    with pytest.raises(SystemExit, match="tested as planned and nowhere else"):
+        results.main([str(kept), "--against", "roper", "--print"])

@@ -73,14 +73,15 @@ def main(arguments: list[str] | None = None) -> None:
     if asks or own:
         published = against.question(published, every, given.contender, given.against)
     # of two runs of one scheme and seed the last counts: the user's own
-    ordered = [folder for folder in folders if folder not in own and not studies.covers(folder)] + own[::-1]
+    ordered = [folder for folder in folders if folder not in own and not studies.of_rows(folder)] + own[::-1]
     pooled = group([run for folder in ordered for run in recorded[folder][0]], published)
     for folder, (runs, problems) in recorded.items():
         studied, wrong = outcomes.of_folder(folder)
         found, unread = read_probes(folder)
         probed += found
-        here = published.but(compares=not studies.covers(folder))
-        groups = group(runs, here)
+        planned = studies.of_rows(folder)
+        here = published.but(compares=not planned)
+        groups = group(runs, here, planned)
         if folder in own:
             ids = {run.run_id for run in runs}
             groups = [each for each in pooled if ids & {*each.runs.run_id}]

@@ -62,7 +62,8 @@ def main(arguments: list[str] | None = None) -> None:
     asks = given.against or given.contender
     if asks and given.keep:
         parser.error("kept runs have pages about RoPER against RoPE; ask --against and --contender without --keep")
-    published = Published().but(compares=not any(map(studies.covers, (out, *folders))))
+    planned = [study for folder in dict.fromkeys([out, *folders]) for study in studies.of_rows(folder)]
+    published = Published().but(compares=not planned)
     if asks and not published.compares:
         sys.exit("planned comparisons are among these runs, and are tested as planned and nowhere else")
     studied, problems = outcomes.of_folder(out)
@@ -80,7 +81,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     if given.csv:
         write_whole(given.csv, tidy(runs).to_csv(index=False).encode())
-    groups = group(runs, published)
+    groups = group(runs, published, planned)
     if given.against == against.PARENT:
         say(shown(against.parents(groups)))
         return

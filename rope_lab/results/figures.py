@@ -62,7 +62,7 @@ def draw(shown: Collection[Group | Sweep]) -> dict[Group | Sweep, tuple[str, byt
             continue
         else:
             kind, plot = ("lengths", _lengths) if each.lengths else ("curves", _curves)
-        name = f"{group.scale}-{group.task}-{short}{kind}.svg"
+        name = f"{group.study or f'{group.scale}-{group.task}'}-{short}{kind}.svg"
         if name in dict(drawn.values()):
             name = f"{group.scale}-{group.task}-{each.recipe_id}-{kind}.svg"
         with styled():

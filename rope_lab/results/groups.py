@@ -1,4 +1,4 @@
-"""Runs that may be compared: one task and recipe, its schemes, and the seeds of each scheme."""
+"""Runs that may be compared: one task and recipe, or one planned study, its schemes, and the seeds of each scheme."""
 
 import math
 from collections import Counter
@@ -13,15 +13,18 @@ from rope_lab.results.metrics import AT, LENGTH, LENGTH_LOSS, Metric
 from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold, rank
 from rope_lab.results.runs import Run, one_line
 from rope_lab.results.stats import NOTHING, Interval, paired_difference
+from rope_lab.results.studies import Runs, Study, called, find
 from rope_lab.shipped import recipe
 from rope_lab.text import LEAKS, show
 
 
 class Group:
-    """The runs of one task and recipe.
+    """The runs of one task and recipe, or of one planned study.
 
     runs:     one row per run (see `runs_frame`), by scheme in the order of published.yaml, then by seed
     variant:  its settings that differ from the usual recipe of its task and scale; empty for that recipe
+    study:    the name of the study; empty for a recipe
+    report:   of its task; its title names the text `data`
     finished: the finished runs, with their final `value` in the unit of the tables
     others:   the schemes that are compared with the baseline; none without it
     versions: published results of its schemes; empty without any
@@ -31,16 +34,17 @@ class Group:
     lengths:  further lengths at which finished runs were evaluated; of two kinds, those of LENGTH
     """
 
-    def __init__(self, runs: pd.DataFrame, published: Published, report: TaskReport, variant: str = ""):
-        first = runs.run.iloc[0]
+    def __init__(self, runs: pd.DataFrame, published: Published, data: str, variant: str = "", study: str = ""):
+        recorded, first = {metric for run in runs.run for metric in run.metrics}, runs.run.iloc[0]
         self.task, self.scale, self.recipe_id, self.settings = first.task, first.scale, first.recipe_id, first.recipe
-        self.runs, self.published, self.report, self.variant = runs, published, report, variant
-        self.metric: Metric = report.metric  # by which schemes are compared
-        self.title = ", ".join(filter(None, [report.title, variant]))
+        self.runs, self.published, self.variant, self.study = runs, published, variant, study
+        self.report: TaskReport = published.report(self.task, recorded, first.settings, data)
+        self.metric: Metric = self.report.metric  # by which schemes are compared
+        self.title = ", ".join(filter(None, [self.report.title, variant or study]))
         self.schemes = list(runs.scheme.unique())
         compared = published.compares and published.baseline in self.schemes
         self.others = [scheme for scheme in self.schemes if compared and scheme != published.baseline]
-        self.versions = report.published if any(scheme in report.published for scheme in self.schemes) else {}
+        self.versions = self.report.published if {*self.schemes} & self.report.published.keys() else {}
         values = np.array([run.metrics.get(self.metric.name, np.nan) for run in runs.run], dtype=float)
         self.finished = runs.assign(value=self.metric.times * values)
         self.finished = self.finished[(runs.status == "finished") & self.finished.value.notna()]
@@ -150,7 +154,22 @@ class Group:
                 yield f"the runs differ in {name}: {each}"
 
 
-def group(runs: list[Run], published: Published) -> list[Group]:
+def group(runs: list[Run], published: Published, studies: Iterable[Study] = ()) -> list[Group]:
+    """The runs of each study, in the order of the plan; then the others by recipe."""
+    found = {study.name: find(study, runs) for study in studies}
+    planned = {run.run_id for each in found.values() for run in each.values()}
+    groups = [_of_study(name, each, published) for name, each in found.items() if each]
+    return groups + by_recipe([run for run in runs if run.run_id not in planned], published)
+
+
+def _of_study(name: str, found: Runs, published: Published) -> Group:
+    """The runs of a study, whatever their recipes; its schemes have their settings in their names."""
+    table = runs_frame(list(found.values()))
+    table = table.assign(scheme=[called(scheme) for scheme, _ in found], order=lambda t: t.scheme.map(published.order))
+    return Group(table.sort_values(["order", "seed"], kind="stable"), published, table.run[0].data, study=name)
+
+
+def by_recipe(runs: list[Run], published: Published) -> list[Group]:
     """The runs by task and recipe, in the order of published.yaml; runs of different recipes never meet."""
     key = ["task", "scale", "recipe_id"]
     table = runs_frame(runs).drop_duplicates([*key, "scheme", "seed"], keep="last")
@@ -159,10 +178,8 @@ def group(runs: list[Run], published: Published) -> list[Group]:
     corpora = Counter(data for data, _ in {(run.data, run.settings.get("task.corpus")) for run in table.run})
     groups = []
     for _, rows in table.groupby(key):
-        recorded, first = {metric for run in rows.run for metric in run.metrics}, rows.run.iloc[0]
-        data = first.data if corpora[first.data] == 1 else ""
-        report = published.report(first.task, recorded, first.settings, data)
-        groups.append(Group(rows, published, report, _variant(rows, table)))
+        data = rows.run.iloc[0].data
+        groups.append(Group(rows, published, data if corpora[data] == 1 else "", _variant(rows, table)))
     scales, tasks = published.scales, published.tasks
     return sorted(
         groups, key=lambda g: (rank(scales, g.scale), rank(tasks, g.task), g.scale, g.task, g.variant, g.recipe_id)

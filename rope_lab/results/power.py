@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
     if given.difference is not None and not (given.difference and math.isfinite(given.difference)):
         parser.error("--difference: must be a number other than 0")
     folders = folders_of_runs(given.folders or [RESULTS])
-    if planned := [folder for folder in folders if studies.covers(folder)]:
+    if planned := [folder for folder in folders if studies.of_rows(folder)]:
         sys.exit(f"{planned[0]}: planned comparisons, which are tested as planned and nowhere else")
     runs = {run.run_id: run for folder in folders for run in read(folder)[0]}
     groups = [g for g in group(list(runs.values()), Published()) if not g.variant]

@@ -126,9 +126,14 @@ class Published:
         return rank(self.schemes, scheme if scheme in self.schemes else scheme.partition(" ")[0]), scheme
 
     def color(self, scheme: str, beside: Iterable[str] = ()) -> str:
-        """A known scheme's colour, the same in every figure; an unknown one's differs from those `beside` it."""
-        if scheme in self.schemes:
-            return self.schemes[scheme]["color"]
+        """A known scheme's colour, the same in every figure; an unknown one's differs from those `beside` it.
+
+        A scheme with settings in its name has the colour of the plain one, unless another of that is `beside` it.
+        """
+        plain = scheme.partition(" ")[0]
+        alone = [other.partition(" ")[0] for other in {scheme, *beside}].count(plain) == 1
+        if scheme in self.schemes or (alone and plain in self.schemes):
+            return self.schemes[scheme if scheme in self.schemes else plain]["color"]
         unknown = sorted({scheme, *beside} - self.schemes.keys())
         return SPARE_COLORS[unknown.index(scheme) % len(SPARE_COLORS)]
 

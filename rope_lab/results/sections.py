@@ -161,7 +161,8 @@ def details(group: Group) -> Iterator[str]:
     held_out = f"{n:,} held-out problems" if graded else "the held-out text"
     seeds = group.runs.groupby("scheme", sort=False).seed
     size = f"{sequences:,} sequences = {sequences * s['train.seq_len']:,} tokens"
-    yield f"recipe {group.recipe_id}: {s['train.steps']:,} optimizer steps = {size}; {held_out}"
+    recipes = ", ".join(group.runs.recipe_id.unique())
+    yield f"recipe {recipes}: {s['train.steps']:,} optimizer steps = {size}; {held_out}"
     yield "seeds: " + "; ".join(f"{group.published.title(name)} {numbers(each)}" for name, each in seeds)
     if group.versions and (deviations := group.deviations()):
         yield "differs from the write-up in " + "; ".join(deviations)

@@ -151,10 +151,11 @@ def corrections(path: Path) -> dict[str, str]:
     return OmegaConf.to_container(OmegaConf.load(path)).get("corrections") or {}
 
 
-def covers(folder: Path) -> bool:
-    """Whether a plan beside a folder of kept records names it. Raises ConfigError."""
+def of_rows(folder: Path) -> list[Study]:
+    """The studies of the plan beside a folder of kept records that name it as their rows. Raises ConfigError."""
     path = folder.resolve().parent / NAME
-    return path.exists() and folder.resolve() in {(path.parent / study.rows).resolve() for study in load(path)}
+    studies = load(path) if path.exists() else []
+    return [study for study in studies if (path.parent / study.rows).resolve() == folder.resolve()]
 
 
 def parsed(text: str, name: str) -> list[Study]:
