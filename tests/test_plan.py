@@ -304,6 +304,7 @@ def test_the_page_of_planned_runs_shows_a_study_in_one_table_and_tests_nothing(t
         for seed in range(3):
             make_run(tmp_path / "runs", scheme, seed, 0.5 + 0.1 * seed, config__train__lr=rate)
     results.main([str(tmp_path / "runs"), "--keep", "--into", str(kept)])
+    assert "--contender" not in capsys.readouterr().out  # which is refused
     page = (kept / "README.md").read_text()
     study, _, rest = page.partition("## Substring by Index, rates, scale quick")[2].partition("\n## ")
     assert [each["scheme"] for each in table_rows(study)] == 2 * ["RoPE (train.lr=1e-3)", "RoPER (train.lr=2e-3)"]

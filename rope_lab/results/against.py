@@ -36,8 +36,10 @@ def question(published: Published, groups: list[Group], contender: str | None, a
 def hint(published: Published, groups: list[Group]) -> str:
     """The schemes that verdicts are about, and how to ask about others.
 
-    Only for runs with schemes of the user's own, or without the contender; else empty.
+    Only for runs with schemes of the user's own, or without the contender; else, and of planned runs, empty.
     """
+    if not published.compares:
+        return ""
     own, there = _own(published, groups), _schemes(groups)
     others = [*own, Published().contender] if own else sorted(there) if published.contender not in there else []
     asks = " or ".join(f"--contender '{scheme}'" for scheme in others if scheme in there - {*published.pair})
