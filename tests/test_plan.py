@@ -1,6 +1,7 @@
 """Planned comparisons: no test before the last run, and results that match reference implementations."""
 
 import itertools
+import re
 import subprocess
 from dataclasses import replace
 from random import Random
@@ -280,6 +281,18 @@ def test_a_page_of_the_users_own_beside_a_plan_stays(tmp_path):
     assert (tmp_path / "plan.md").read_text() == "# My plan\n"
 
 
+def test_a_scheme_of_ones_own_is_found_by_the_name_of_its_file(runs):
+    (own,) = studies.parsed(PLAN.replace("roper", "./own.py"), "plan.yaml")
+    made = [replace(run, position="own") if run.position == "roper" else run for run in runs]
+    assert len(studies.find(own, made)) == len(runs)
+
+
+@pytest.mark.parametrize("name", ["../mine", "a/b", "base 100"])
+def test_a_name_that_is_no_name_of_a_file_is_refused(name):
+    with pytest.raises(ConfigError, match=f"name is .{name}"):
+        studies.parsed(PLAN.replace("mine:", f"{name}:"), "plan.yaml")
+
+
 RATES = """
 studies:
   rates:
@@ -296,14 +309,31 @@ studies:
 """
 
 
-def test_the_page_of_planned_runs_shows_a_study_in_one_table_and_tests_nothing(tmp_path, capsys):
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    (tmp_path / "plan.yaml").write_text(RATES)
-    for scheme, rate in (("rope", 1e-3), ("roper", 2e-3), ("alibi", 1e-3)):  # alibi is in no study
-        for seed in range(3):
-            make_run(tmp_path / "runs", scheme, seed, 0.5 + 0.1 * seed, config__train__lr=rate)
-    results.main([str(tmp_path / "runs"), "--keep", "--into", str(kept)])
+@pytest.fixture
+def rates(tmp_path):
+    """A function that keeps runs in a folder of a plan, and gives the folder."""
+
+    def keep(folder: str = "mine", **statuses: str):
+        kept = tmp_path / folder / "kept"
+        kept.mkdir(parents=True)
+        (kept.parent / "plan.yaml").write_text(RATES)
+        for scheme, rate in (("rope", 1e-3), ("roper", 2e-3), ("alibi", 4e-3)):  # ALiBi is in no study
+            for seed in range(3):
+                status = statuses.get(f"{scheme}{seed}", "finished")
+                last = 0.5 + 0.1 * seed
+                make_run(tmp_path / f"{folder}-runs", scheme, seed, last, config__train__lr=rate, status=status)
+        results.main([str(tmp_path / f"{folder}-runs"), "--keep", "--into", str(kept)])
+        return kept
+
+    return keep
+
+
+def headings(page: str) -> list[str]:
+    return re.findall(r"^## (.*)", page, re.M)
+
+
+def test_the_page_of_planned_runs_shows_a_study_in_one_table_and_tests_nothing(rates, capsys):
+    kept = rates()
     assert "--contender" not in capsys.readouterr().out  # which is refused
     page = (kept / "README.md").read_text()
     study, _, rest = page.partition("## Substring by Index, rates, scale quick")[2].partition("\n## ")
@@ -313,3 +343,22 @@ def test_the_page_of_planned_runs_shows_a_study_in_one_table_and_tests_nothing(t
     assert "difference from" not in page
     with pytest.raises(SystemExit, match="tested as planned and nowhere else"):
         results.main([str(kept), "--against", "roper", "--print"])
+
+
+def test_runs_of_a_study_are_those_of_its_own_folder_and_in_no_sweep(rates, capsys):
+    one, other = rates("one", rope2="interrupted"), rates("other")
+    assert "rope seed 2 is interrupted" in (one / "README.md").read_text()
+    capsys.readouterr()
+    results.main([str(one), str(other), "--print"])
+    text = capsys.readouterr().out
+    assert headings(text).count("Substring by Index, rates, scale quick") == 2
+    assert not any("by train.lr" in heading for heading in headings(text))
+
+
+def test_two_runs_of_one_cell_are_named_and_the_page_is_by_recipe(rates, tmp_path, capsys):
+    kept = rates()
+    make_run(tmp_path / "again", "rope", 0, 0.5, config__train__lr=1e-3, recipe="abc")
+    results.main([str(tmp_path / "again"), "--keep", "--into", str(kept)])
+    page = (kept / "README.md").read_text()
+    assert "rates: two runs are rope train.lr=1e-3 seed 0" in page
+    assert "rates, scale" not in page

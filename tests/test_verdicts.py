@@ -103,9 +103,9 @@ def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
     ("settings", "training"),
     [
         ({"train.lr": 1e-4}, ""),
-        ({"train.lr": 2e-4}, "lr 0.0002"),
-        ({"train.lr": 1e-4, "train.optimizer": "muon"}, "muon"),
-        ({"train.lr": 2e-4, "train.optimizer": "muon"}, "lr 0.0002, muon"),
+        ({"train.lr": 2e-4}, "train.lr=0.0002"),
+        ({"train.lr": 1e-4, "train.optimizer": "muon"}, "train.optimizer=muon"),
+        ({"train.lr": 2e-4, "train.optimizer": "muon"}, "train.lr=0.0002, train.optimizer=muon"),
     ],
 )
 def test_a_rate_and_an_optimizer_that_are_not_the_recipes_are_named(settings, training):

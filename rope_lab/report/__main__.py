@@ -79,14 +79,14 @@ def main(arguments: list[str] | None = None) -> None:
         studied, wrong = outcomes.of_folder(folder)
         found, unread = read_probes(folder)
         probed += found
-        planned = studies.of_rows(folder)
-        here = published.but(compares=not planned)
+        planned, twice = studies.kept_in(folder, runs)
+        here = published.but(compares=not studies.of_rows(folder))
         groups = group(runs, here, planned)
         if folder in own:
             ids = {run.run_id for run in runs}
             groups = [each for each in pooled if ids & {*each.runs.run_id}]
             pooled = [each for each in pooled if each not in groups]
-        content = Content(groups, here, problems + wrong + unread, studied)
+        content = Content(groups, here, problems + wrong + twice + unread, studied)
         below = folder not in own if own else folder not in folders and not asks and here.compares
         heading = ", ".join(dict.fromkeys(g.report.title for g in groups if studied)) or title(folder)
         shown.append(page.Folder(folder.resolve().name, heading, content, below))

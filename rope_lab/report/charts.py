@@ -29,11 +29,8 @@ def curves(group: Group) -> list[Chart]:
     """
     recorded = {name for run in group.runs.run for name in run.curves}
     metrics = [group.metric, *(declared(name) for name in BESIDE if name != group.metric.name and name in recorded)]
-    tokens = group.settings["train.batch_size"] * group.settings["train.seq_len"]
-    rates = {
-        group.published.title(scheme): {"tokens": tokens, "seconds": float((runs.seconds / runs.steps.clip(1)).mean())}
-        for scheme, runs in group.runs.groupby("scheme")
-    }
+    a_step = group.runs[["tokens", "seconds"]].div(group.runs.steps.clip(1), axis=0).groupby(group.runs.scheme).mean()
+    rates = {group.published.title(scheme): {**rate} for scheme, rate in a_step.iterrows()}
     charts = []
     for metric in metrics:
         panel = series.over_training(group, metric)

@@ -127,11 +127,12 @@ def _section(folder: Folder, shown: Group | Sweep, planned: bool) -> dict[str, A
     """A recipe or sweep: tables, charts, settings, every run; `planned`: beside planned ones others are exploratory."""
     groups = list(shown.others.values()) if isinstance(shown, Sweep) else [shown]
     here = [seed for group in groups for seed in group.runs.seed]
-    kind = ", planned" if not folder.content.published.compares else ", exploratory" if planned else ""
+    kind = ", planned" if groups[0].study else ", exploratory" if planned else ""
+    settings = set.intersection(*({f"{k}={show(v)}" for k, v in run.recipe.items()} for run in groups[0].runs.run))
     return {
         "section": folder.content.sections[shown],
         "label": f"{len(here)} run{'s' * (len(here) > 1)}, {seeds(set(here))}{kind}",
-        "settings": " ".join(f"{key}={show(value)}" for key, value in sorted(groups[0].settings.items())),
+        "settings": " ".join(sorted(settings)),
         "data": {"groups": list(map(_group, groups)), "charts": charts.others(shown)},
     }
 

@@ -62,8 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
     asks = given.against or given.contender
     if asks and given.keep:
         parser.error("kept runs have pages about RoPER against RoPE; ask --against and --contender without --keep")
-    planned = [study for folder in dict.fromkeys([out, *folders]) for study in studies.of_rows(folder)]
-    published = Published().but(compares=not planned)
+    published = Published().but(compares=not any(map(studies.of_rows, (out, *folders))))
     if asks and not published.compares:
         sys.exit("planned comparisons are among these runs, and are tested as planned and nowhere else")
     studied, problems = outcomes.of_folder(out)
@@ -77,10 +76,16 @@ def main(arguments: list[str] | None = None) -> None:
         out.mkdir(parents=True, exist_ok=True)
         keep([worth_keeping(run, published) for run in runs], out, given.replace)
         runs, kept_problems = read(out)
+        folders, found = [out], [(runs, kept_problems)]
         problems += kept_problems
 
     if given.csv:
         write_whole(given.csv, tidy(runs).to_csv(index=False).encode())
+    planned = []
+    for folder, (part, _) in zip(folders, found, strict=True):
+        of_plan, wrong = studies.kept_in(folder, part)
+        planned += of_plan
+        problems += wrong
     groups = group(runs, published, planned)
     if given.against == against.PARENT:
         say(shown(against.parents(groups)))

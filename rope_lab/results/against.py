@@ -38,8 +38,7 @@ def hint(published: Published, groups: list[Group]) -> str:
 
     Only for runs with schemes of the user's own, or without the contender; else, and of planned runs, empty.
     """
-    if not published.compares:
-        return ""
+    groups = [group for group in groups if group.published.compares]
     own, there = _own(published, groups), _schemes(groups)
     others = [*own, Published().contender] if own else sorted(there) if published.contender not in there else []
     asks = " or ".join(f"--contender '{scheme}'" for scheme in others if scheme in there - {*published.pair})

@@ -13,7 +13,7 @@ from rope_lab.results.metrics import AT, LENGTH, LENGTH_LOSS, Metric
 from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold, rank
 from rope_lab.results.runs import Run, one_line
 from rope_lab.results.stats import NOTHING, Interval, paired_difference
-from rope_lab.results.studies import Runs, Study, called, find
+from rope_lab.results.studies import Runs, Study, called
 from rope_lab.shipped import recipe
 from rope_lab.text import LEAKS, show
 
@@ -40,7 +40,7 @@ class Group:
         self.runs, self.published, self.variant, self.study = runs, published, variant, study
         self.report: TaskReport = published.report(self.task, recorded, first.settings, data)
         self.metric: Metric = self.report.metric  # by which schemes are compared
-        self.title = ", ".join(filter(None, [self.report.title, variant or study]))
+        self.title = ", ".join(filter(None, [self.report.title, study, variant]))
         self.schemes = list(runs.scheme.unique())
         compared = published.compares and published.baseline in self.schemes
         self.others = [scheme for scheme in self.schemes if compared and scheme != published.baseline]
@@ -154,19 +154,19 @@ class Group:
                 yield f"the runs differ in {name}: {each}"
 
 
-def group(runs: list[Run], published: Published, studies: Iterable[Study] = ()) -> list[Group]:
-    """The runs of each study, in the order of the plan; then the others by recipe."""
-    found = {study.name: find(study, runs) for study in studies}
-    planned = {run.run_id for each in found.values() for run in each.values()}
-    groups = [_of_study(name, each, published) for name, each in found.items() if each]
-    return groups + by_recipe([run for run in runs if run.run_id not in planned], published)
+def group(runs: list[Run], published: Published, planned: Iterable[tuple[Study, Runs]] = ()) -> list[Group]:
+    """The `planned` runs by study, in the given order; then all others by recipe."""
+    groups = [_of_study(study, found, published) for study, found in planned if found]
+    ids = {run_id for each in groups for run_id in each.runs.run_id}
+    return groups + by_recipe([run for run in runs if run.run_id not in ids], published)
 
 
-def _of_study(name: str, found: Runs, published: Published) -> Group:
+def _of_study(study: Study, found: Runs, published: Published) -> Group:
     """The runs of a study, whatever their recipes; its schemes have their settings in their names."""
     table = runs_frame(list(found.values()))
     table = table.assign(scheme=[called(scheme) for scheme, _ in found], order=lambda t: t.scheme.map(published.order))
-    return Group(table.sort_values(["order", "seed"], kind="stable"), published, table.run[0].data, study=name)
+    table = table.sort_values(["order", "seed"], kind="stable")
+    return Group(table, published, table.run.iloc[0].data, study.unusual, study.name)
 
 
 def by_recipe(runs: list[Run], published: Published) -> list[Group]:

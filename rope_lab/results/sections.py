@@ -8,6 +8,7 @@ import pandas as pd
 from rope_lab.results import series
 from rope_lab.results.groups import Group, numbers
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS
+from rope_lab.results.runs import Run
 from rope_lab.results.stats import ALPHA, NOTHING, sign_p, wilson, without_worst
 from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, number, signed, strong_if
 from rope_lab.results.verdicts import Verdict, family_of
@@ -152,17 +153,21 @@ def lengths(group: Group) -> Table:
     return Table(cells.to_dict("records"), "By length", f"{words}: mean over seeds (least–most){unlike}.")
 
 
+def _steps(run: Run) -> str:
+    s = run.settings
+    sequences = s["train.steps"] * s["train.batch_size"]
+    return f"{s['train.steps']:,} optimizer steps = {sequences:,} sequences = {sequences * s['train.seq_len']:,} tokens"
+
+
 def details(group: Group) -> Iterator[str]:
     """Recipe, seeds, deviations from the write-up, and where the runs come from: a line each."""
     s, metric = group.settings, group.metric
     n = s.get("eval.problems_at_end") or s["eval.problems"]
-    sequences = s["train.steps"] * s["train.batch_size"]
     graded = any("eval/accuracy" in run.metrics for run in group.runs.run)
     held_out = f"{n:,} held-out problems" if graded else "the held-out text"
     seeds = group.runs.groupby("scheme", sort=False).seed
-    size = f"{sequences:,} sequences = {sequences * s['train.seq_len']:,} tokens"
-    recipes = ", ".join(group.runs.recipe_id.unique())
-    yield f"recipe {recipes}: {s['train.steps']:,} optimizer steps = {size}; {held_out}"
+    for steps, recipes in group.runs.groupby(group.runs.run.map(_steps), sort=False).recipe_id.unique().items():
+        yield f"recipe {', '.join(recipes)}: {steps}; {held_out}"
     yield "seeds: " + "; ".join(f"{group.published.title(name)} {numbers(each)}" for name, each in seeds)
     if group.versions and (deviations := group.deviations()):
         yield "differs from the write-up in " + "; ".join(deviations)

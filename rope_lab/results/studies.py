@@ -12,9 +12,9 @@ from yaml import YAMLError
 from rope_lab.files import read_file
 from rope_lab.identity import BACKFILLED
 from rope_lab.places import ROOT
-from rope_lab.results.runs import Run, reason
-from rope_lab.shipped import shipped
-from rope_lab.text import ConfigError, first_line, flat
+from rope_lab.results.runs import Name, Run, reason
+from rope_lab.shipped import recipe, shipped
+from rope_lab.text import ConfigError, first_line, flat, show
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
@@ -94,7 +94,7 @@ class Study:
     secondary: described and not corrected; these decide nothing
     """
 
-    name: str
+    name: Name
     hypothesis: str
     rows: str
     task: str
@@ -130,6 +130,14 @@ class Study:
         every = sorted({seed for seeds in self.seeds.values() for seed in seeds})
         return [(scheme, seed) for seed in every for scheme, seeds in self.seeds.items() if seed in seeds]
 
+    @property
+    def unusual(self) -> str:
+        """Its settings of training and model that are not the recipe's: `train.lr=0.0002, train.optimizer=muon`."""
+        usual = recipe(self.task, self.scale)
+        given = {key: value for key, value in self.settings.items() if key.startswith(("train.", "model."))}
+        unlike = {key: value for key, value in given.items() if usual.get(key) not in (value, "auto")}
+        return ", ".join(f"{key}={show(value)}" for key, value in sorted(unlike.items()))
+
     def prefers_high(self, comparison: Comparison) -> bool:
         return self.higher_is_better and comparison.value != "log_steps"
 
@@ -156,6 +164,14 @@ def of_rows(folder: Path) -> list[Study]:
     path = folder.resolve().parent / NAME
     studies = load(path) if path.exists() else []
     return [study for study in studies if (path.parent / study.rows).resolve() == folder.resolve()]
+
+
+def kept_in(folder: Path, runs: list[Run]) -> tuple[list[tuple[Study, Runs]], list[str]]:
+    """The studies whose rows are kept in `folder`, with those of its `runs` that are theirs; and problems."""
+    try:
+        return [(study, find(study, runs)) for study in of_rows(folder)], []
+    except ConfigError as error:
+        return [], [str(error)]
 
 
 def parsed(text: str, name: str) -> list[Study]:
@@ -195,6 +211,7 @@ def called(scheme: str) -> str:
 def _fits(scheme: str, study: Study, run: Run) -> bool:
     """Whether a run belongs to a study's scheme: it has its settings, and else those of the scheme's yaml."""
     name, *settings = scheme.split()
+    name = Path(name).stem  # of a scheme of one's own, ./mine.py
     given = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
     own = {key: value for key, value in run.settings.items() if key.startswith("position.")}
     usual = BACKFILLED | {f"position.{key}": value for key, value in shipped(f"position/{name}").items()} | given

@@ -75,7 +75,8 @@ class Sweep:
 def find(groups: list[Group]) -> list[Sweep]:
     """The sweeps among these groups, the longest first; each unusual recipe is in at most one of them."""
     found: list[Sweep] = []
-    for alike in (list(same) for _, same in groupby(groups, key=lambda group: (group.task, group.scale))):
+    by_recipe = [group for group in groups if not group.study]
+    for alike in (list(same) for _, same in groupby(by_recipe, key=lambda group: (group.task, group.scale))):
         left = {group for group in alike if group.variant}
         for setting, held in sorted(_candidates(alike), key=lambda each: -len(each[1])):
             here = left & {*held.values()}

@@ -9,9 +9,8 @@ from rope_lab.results.metrics import Metric, declared
 from rope_lab.results.outcomes import CONFIRMED, REFUTED, REVERSED, Outcome, Result, counted
 from rope_lab.results.published import Published, TaskReport, rank
 from rope_lab.results.stats import ALPHA, Interval, holm
-from rope_lab.results.studies import Comparison, Study
+from rope_lab.results.studies import Comparison
 from rope_lab.results.tables import NONE, Strong, Table, number, signed
-from rope_lab.shipped import recipe
 
 LAST, MEAN = "last step", "mean over training"
 YES, NO, AHEAD, BEHIND, CEILING, UNSURE, OPEN = "yes", "no", "ahead", "behind", "ceiling", "unsure", "open"
@@ -32,7 +31,7 @@ class Verdict:
                is excluded; `open`: runs are to come; else `unsure`
     seeds:     that both schemes have
     value:     `last step`, `mean over training`, or the name of a test of steps or of reaching a value
-    training:  the learning rates and the optimizer in words, if they are not the recipe's
+    training:  the learning rates in words, and other settings that are not the recipe's
     planned:   whether its plan was committed before its first run
     runs:      of a plan, how many have ended, and how many are planned
     logarithm: whether gain and means are logarithms of steps
@@ -154,8 +153,7 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
         gain, gains = _gain(result.difference, sign), [sign * c.published] if c.published is not None else []
         report = published.report(study.task, {c.metric}, study.settings)
         metric, value = _compared(report, c)
-        rates = "each at its own rate" if names != c.schemes else _unusual_rate(study)
-        optimizer = study.settings.get("train.optimizer", "")
+        rates = "each at its own rate" if names != c.schemes else ""
         means = result.means if first else result.means[::-1]
         if gains and metric is report.metric and value == LAST:  # the plan may round them
             gains = report.published_gains(*published.pair) or gains
@@ -165,7 +163,7 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
             title=report.title,
             metric=metric,
             value=value,
-            training=", ".join(filter(None, [rates, optimizer])),
+            training=", ".join(filter(None, [rates, study.unusual])),
             planned=True,
             published=gains,
             means=means,
@@ -178,13 +176,6 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
             logarithm=c.value == "log_steps",
             parameters=max((run.parameters for (s, _), run in outcome.found.items() if s in c.schemes), default=0),
         )
-
-
-def _unusual_rate(study: Study) -> str:
-    """The learning rate of a study in words; empty if it is the recipe's."""
-    usual = recipe(study.task, study.scale)["train.lr"]
-    rate = study.settings.get("train.lr", usual)
-    return f"lr {rate:g}" if rate != usual else ""
 
 
 def _compared(report: TaskReport, c: Comparison) -> tuple[Metric, str]:
