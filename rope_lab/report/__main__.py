@@ -79,8 +79,9 @@ def main(arguments: list[str] | None = None) -> None:
         studied, wrong = outcomes.of_folder(folder)
         found, unread = read_probes(folder)
         probed += found
-        planned, twice = studies.kept_in(folder, runs)
-        here = published.but(compares=not studies.of_rows(folder))
+        of_plan = studies.of_rows(folder)
+        planned, twice = studies.with_runs(of_plan, runs)
+        here = published.but(compares=not of_plan)
         groups = group(runs, here, planned)
         if folder in own:
             ids = {run.run_id for run in runs}

@@ -29,7 +29,8 @@ def curves(group: Group) -> list[Chart]:
     """
     recorded = {name for run in group.runs.run for name in run.curves}
     metrics = [group.metric, *(declared(name) for name in BESIDE if name != group.metric.name and name in recorded)]
-    a_step = group.runs[["tokens", "seconds"]].div(group.runs.steps.clip(1), axis=0).groupby(group.runs.scheme).mean()
+    a_step = group.runs[["tokens", "seconds"]].div(group.runs.steps.clip(1), axis=0).groupby(group.runs.scheme)
+    a_step = a_step.agg({"tokens": "max", "seconds": "mean"})  # a run without a step has no tokens
     rates = {group.published.title(scheme): {**rate} for scheme, rate in a_step.iterrows()}
     charts = []
     for metric in metrics:

@@ -36,7 +36,7 @@ def question(published: Published, groups: list[Group], contender: str | None, a
 def hint(published: Published, groups: list[Group]) -> str:
     """The schemes that verdicts are about, and how to ask about others.
 
-    Only for runs with schemes of the user's own, or without the contender; else, and of planned runs, empty.
+    Empty for planned runs, and for others unless they have schemes of the user's own or lack the contender.
     """
     groups = [group for group in groups if group.published.compares]
     own, there = _own(published, groups), _schemes(groups)

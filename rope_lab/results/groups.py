@@ -158,7 +158,7 @@ def group(runs: list[Run], published: Published, planned: Iterable[tuple[Study, 
     """The `planned` runs by study, in the given order; then all others by recipe."""
     groups = [_of_study(study, found, published) for study, found in planned if found]
     ids = {run_id for each in groups for run_id in each.runs.run_id}
-    return groups + by_recipe([run for run in runs if run.run_id not in ids], published)
+    return groups + _by_recipe([run for run in runs if run.run_id not in ids], published)
 
 
 def _of_study(study: Study, found: Runs, published: Published) -> Group:
@@ -169,7 +169,7 @@ def _of_study(study: Study, found: Runs, published: Published) -> Group:
     return Group(table, published, table.run.iloc[0].data, study.unusual, study.name)
 
 
-def by_recipe(runs: list[Run], published: Published) -> list[Group]:
+def _by_recipe(runs: list[Run], published: Published) -> list[Group]:
     """The runs by task and recipe, in the order of published.yaml; runs of different recipes never meet."""
     key = ["task", "scale", "recipe_id"]
     table = runs_frame(runs).drop_duplicates([*key, "scheme", "seed"], keep="last")

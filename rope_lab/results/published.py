@@ -132,8 +132,9 @@ class Published:
         """
         plain = scheme.partition(" ")[0]
         alone = [other.partition(" ")[0] for other in {scheme, *beside}].count(plain) == 1
-        if scheme in self.schemes or (alone and plain in self.schemes):
-            return self.schemes[scheme if scheme in self.schemes else plain]["color"]
+        known = scheme if scheme in self.schemes or not alone else plain
+        if known in self.schemes:
+            return self.schemes[known]["color"]
         unknown = sorted({scheme, *beside} - self.schemes.keys())
         return SPARE_COLORS[unknown.index(scheme) % len(SPARE_COLORS)]
 

@@ -166,10 +166,10 @@ def of_rows(folder: Path) -> list[Study]:
     return [study for study in studies if (path.parent / study.rows).resolve() == folder.resolve()]
 
 
-def kept_in(folder: Path, runs: list[Run]) -> tuple[list[tuple[Study, Runs]], list[str]]:
-    """The studies whose rows are kept in `folder`, with those of its `runs` that are theirs; and problems."""
+def with_runs(studies: list[Study], runs: list[Run]) -> tuple[list[tuple[Study, Runs]], list[str]]:
+    """Each study of a folder with those of its `runs` that are its own; none, and the problem, if `find` refuses."""
     try:
-        return [(study, find(study, runs)) for study in of_rows(folder)], []
+        return [(study, find(study, runs)) for study in studies], []
     except ConfigError as error:
         return [], [str(error)]
 
