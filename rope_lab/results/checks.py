@@ -18,11 +18,11 @@ from rope_lab.text import errors_as_exit
 HEAD = """# Published beside ours
 
 Written by `make figures` from [checks.yaml](checks.yaml) and kept runs. Square brackets: 95% interval over seeds; round
-ones: the range. Of two schemes, the seeds that both have.
+ones: the range. A row of two schemes uses the seeds that both have.
 """
 ROTATED = """## Which of q, k, v (queries, keys, values) and o (the output) are rotated
 
-{}: best to worst {}. On Index the best lie within a problem of 128.
+{}: best to worst {}. On Index the best differ by less than a problem of 128.
 
 ![our means and seeds over published losses, better is lower](figures/rotations.svg)
 """
