@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from rope_lab.results import against, frame
 from rope_lab.results.folders import read
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
-from rope_lab.train import checkpoint
+from rope_lab.train import checkpoint, loop
 from rope_lab.train.config import identity
 from rope_lab.train.load import load_run
 from rope_lab.train.run import read as content_of
@@ -118,6 +119,25 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
     assert {(row["scheme"], row["pairs"]) for row in table.rows} == {(PUBLISHED.title(name), "1") for name in found}
     same = [row["here − there"].split()[0] for row in table.rows if row["scheme"] in ("RoPE", "RoPER")]
     assert same == ["+0.0", "+0.0"]
+
+
+@pytest.mark.parametrize("where", ["begin", "by_length"])
+def test_a_run_of_no_steps_that_ends_early_is_evaluated_once_in_all(parent, tmp_path, monkeypatch, where):
+    """By a signal before the evaluation, or an error after it."""
+    words = [*ROPE, f"init_from={parent}", "train.steps=0", f"out={tmp_path}"]
+    real = getattr(loop, where)
+
+    def interrupted(*arguments):
+        if where == "by_length":
+            raise RuntimeError
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, where, interrupted)
+        assert command(words, tmp_path).returncode == {"begin": 128 + signal.SIGTERM, "by_length": 1}[where]
+    assert run(words)["status"] == "finished"
+    assert [each["step"] for each in metrics_of(only_folder(tmp_path))] == [0]
 
 
 @pytest.mark.parametrize(

@@ -107,9 +107,9 @@ def test_comparisons_whose_names_differ_in_brackets_alone_have_columns_of_their_
     ],
 )
 def test_verdicts(study, higher, published, ends, p, word):
-    asked = replace(study, higher_is_better=higher)
+    planned = replace(study.primary[0], metric="eval/accuracy" if higher else "eval/loss", published=published)
+    asked = replace(study, primary=[planned], secondary=[], higher_is_better=higher)
     ahead = (sum(ends) > 0) == higher
-    planned = replace(study.primary[0], published=published)
     result = Result(planned, p, "", Interval(sum(ends) / 2, *ends, 24), (), ahead)
     assert outcomes.verdict(asked, result, p) == word
 
@@ -140,8 +140,9 @@ def test_logarithms_of_steps_are_compared_and_fewer_are_better(study, runs):
 )
 def test_a_margin_is_measured_against_the_unfavourable_end_of_the_interval(study, gains, said, higher):
     ends = {"roper": [0.5 + (g if higher else -g) for g in gains], "rope": [0.5, 0.5]}
-    made = [make_row(scheme, seed, [0.0, ends[scheme][seed % 2]]) for scheme, seed in study.cells]
-    planned = replace(study.primary[0], test="t", times=1.0, margin=0.01)
+    metric = "eval/accuracy" if higher else "eval/loss"
+    made = [make_row(scheme, seed, [0.0, ends[scheme][seed % 2]], metric) for scheme, seed in study.cells]
+    planned = replace(study.primary[0], test="t", metric=metric, times=1.0, margin=0.01)
     asked = replace(study, primary=[], secondary=[planned], higher_is_better=higher)
     assert f": {said}" in outcomes.of(asked, made).secondary[0].text
 
@@ -285,6 +286,11 @@ def test_a_scheme_of_ones_own_is_found_by_the_name_of_its_file(runs):
     (own,) = studies.parsed(PLAN.replace("roper", "./own.py"), "plan.yaml")
     made = [replace(run, position="own") if run.position == "roper" else run for run in runs]
     assert len(studies.find(own, made)) == len(runs)
+
+
+def test_a_metric_whose_direction_is_not_the_studys_is_refused():
+    with pytest.raises(ConfigError, match="steps: a lower train/loss is better, but higher_is_better is True"):
+        studies.parsed(PLAN.replace("test: sign, metric: eval/accuracy", "test: sign, metric: train/loss"), "plan.yaml")
 
 
 @pytest.mark.parametrize("name", ["../mine", "a/b", "base 100"])

@@ -10,7 +10,7 @@ from builders import make_pairs, make_run, row, shown
 
 from rope_lab.results import __main__ as results
 from rope_lab.results import pages, tables
-from rope_lab.results.folders import origin, read
+from rope_lab.results.folders import read
 from rope_lab.results.kept import keep, read_kept
 
 ACTIVE = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
@@ -86,13 +86,6 @@ def part(**changes) -> dict:
     git, hardware = {"commit": "0123456789abcdef", "dirty": False}, {"device": "cpu", "name": "CPU", "threads": 1}
     own = {"numerics": 3, "plugin": {}}
     return own | {"git": git, "versions": {"torch": "2.13.0"}, "hardware": hardware} | changes
-
-
-def test_a_record_without_numerics_is_refused():
-    old = part()
-    del old["numerics"]
-    with pytest.raises(ValueError, match="before records had numerics"):
-        origin(old)
 
 
 @pytest.mark.parametrize(

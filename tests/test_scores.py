@@ -56,6 +56,13 @@ def test_each_seed_counts_at_the_rate_that_is_best_on_the_others():
     assert scores.column(*scores.widest(groups), groups).searched == set()
 
 
+def test_of_rates_that_are_best_alike_the_lowest_counts():
+    at = {5e-5: [0.9, 1.0, 1.0], 1e-4: [1.0] * 3, 2e-4: [0.5] * 3}
+    made = [run for lr, ends in at.items() for run in make_rows({"rope": ends}, settings={"train.lr": lr})]
+    groups = group([*made, *make_rows({"none": [0.2] * 3}, settings={"train.lr": 1e-4})], PUBLISHED)
+    assert list(scores.column(*scores.widest(groups), groups).scores["rope"]) == [0.9, 1.0, 1.0]
+
+
 def test_without_three_seeds_of_two_schemes_it_is_one_line(tmp_path):
     keep([make_row("rope", 0, [0.5, 0.5])], tmp_path)
     with pytest.raises(SystemExit, match="no task has two schemes of 3 kept runs each"):

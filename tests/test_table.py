@@ -22,7 +22,7 @@ studies:
     rows: kept
     task: substring_by_index
     scale: quick
-    settings: {train.lr: 1e-3}
+    settings: {train.lr: 1e-3, eval.problems_at_end: null}
     seeds: {rope position.base=100: 0-1, roper: 0-1}
     higher_is_better: false
     diverged: 4

@@ -35,16 +35,12 @@ class Job:
     cfg: Config
     label: str
 
-    @property
+    @functools.cached_property  # for text a corpus is read
     def identity(self) -> Identity:
         """Its identity, as far as this machine can resolve its settings: a cluster may have other devices."""
         with suppress(ConfigError):
             return config.identity(resolve(self.cfg))
         return config.identity(self.cfg)
-
-    @property
-    def folder(self) -> Path:
-        return runs.out_folder(self.cfg) / self.identity.run_name
 
 
 def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
@@ -89,7 +85,7 @@ def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", b
 
     Raises ConfigError if the launcher cannot begin.
     """
-    folders = [job.folder for job in jobs]
+    folders = [runs.out_folder(job.cfg) / job.identity.run_name for job in jobs]
     contents = [runs.read(folder) or {} for folder in folders]
     waiting = [i for i, job in enumerate(jobs) if job.cfg.fresh or contents[i].get("status") not in ENDS]
     if len(waiting) < len(jobs):

@@ -115,8 +115,15 @@ class Transformer(nn.Module):
 
     def new_cache(self, rows: int, slots: int) -> Cache:
         """An empty cache with room for `slots` tokens in each of `rows` batch rows."""
-        pairs = zip(self.layers, self.widths, strict=True)
-        return [layer.attention.new_cache(rows, slots, *widths) for layer, widths in pairs]
+        weight, attention = self.unembedding.weight, self.layers[0].attention
+        size, kind, dtype = (rows, attention.n_heads), weight.device.type, weight.dtype
+        if attention.linear:
+            sums = [(weight.new_zeros(*size, k, v), weight.new_zeros(*size, k)) for k, v in self.widths]
+            return [LinearAttentionState(*each) for each in sums]
+        if kind != "cpu" and torch.is_autocast_enabled(kind):  # on a CPU one query at a time is faster in float32
+            dtype = torch.get_autocast_dtype(kind)
+        pairs = [[weight.new_zeros(*size, slots, width, dtype=dtype) for width in pair] for pair in self.widths]
+        return [KVCache(*pair) for pair in pairs]
 
     def bytes_of_token(self, slots: int) -> float:
         """Bytes per token and batch row of a cache with room for `slots` tokens."""
@@ -201,13 +208,3 @@ class Attention(nn.Module):
                 kept = [part[:width] for part, width in zip(parts, widths, strict=False)]
                 setattr(self.qkv, name, nn.Parameter(torch.cat(kept)))
             self.qkv.out_features = sum(widths)
-
-    def new_cache(self, rows: int, slots: int, k_width: int, v_width: int) -> LayerCache:
-        """An empty cache with room for `slots` tokens in each of `rows` batch rows, keys and values of these widths."""
-        weight, H = self.out.weight, self.n_heads
-        if self.linear:
-            return LinearAttentionState(weight.new_zeros(rows, H, k_width, v_width), weight.new_zeros(rows, H, k_width))
-        kind, dtype = weight.device.type, weight.dtype
-        if kind != "cpu" and torch.is_autocast_enabled(kind):  # on a CPU one query at a time is faster in float32
-            dtype = torch.get_autocast_dtype(kind)
-        return KVCache(*(weight.new_zeros(rows, H, slots, width, dtype=dtype) for width in (k_width, v_width)))

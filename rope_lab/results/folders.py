@@ -19,7 +19,7 @@ from rope_lab.results.runs import DAMAGE, MIXED, Run, from_record, one_line, rea
 from rope_lab.text import ConfigError
 
 METRICS = "metrics.jsonl"
-NAMED = re.compile(r".+-s\d+-([0-9a-f]{12})")  # how the program names run folders
+NAMED = re.compile(r".+-s\d+-[0-9a-f]{12}")  # how the program names run folders
 
 
 def is_kept(folder: Path) -> bool:
@@ -66,9 +66,6 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
     content = read_sealed(folder / "run.json")
     if content is None:
         raise ValueError("cannot be read, or was changed; the training command makes it again")
-    named = NAMED.fullmatch(folder.name)
-    if named and named[1] != content["run_id"]:
-        raise ValueError(f"is of run {content['run_id']}, and its folder has the name of another")
     curves, problems = _read_curves(folder, content.get("digests", {}))
     config = {part: content["config"][part] for part in ("task", "model", "train", "eval")}
     other = ""  # the scheme of its parent, if that is not its own
@@ -78,8 +75,8 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
         if parent["scheme_id"] != own:
             other = f"{parent.get('position', '')}-{parent['scheme_id']}"
     config |= {"device": content["provenance"]["hardware"]["device"], "position": content["config"]["position"]}
-    record = short({"slices": {}, "floor": {}} | content) | {"config": config, "curve": curves}
-    record |= {"provenance": origin(content["provenance"]), "parent": other}
+    record = json.loads(json.dumps({"slices": {}, "floor": {}} | content), parse_float=six_digits)
+    record |= {"config": config, "curve": curves, "provenance": origin(content["provenance"]), "parent": other}
     return from_record(record), problems
 
 
@@ -97,8 +94,6 @@ def origin(provenance: dict[str, Any]) -> dict[str, Any]:
 
 def _origin(part: dict[str, Any]) -> dict[str, Any]:
     git, hardware = part["git"], part["hardware"]
-    if "numerics" not in part:
-        raise ValueError("was made before records had numerics; run it again")
     dirt = "+" if git["dirty"] else "?" if git["dirty"] is None and git["commit"] else ""
     return {
         "numerics": part["numerics"],
@@ -127,21 +122,16 @@ def _read_curves(folder: Path, digests: dict[str, str]) -> tuple[dict[str, tuple
     bad = 0
     for line in content.splitlines():
         try:
-            record = json.loads(line)
+            record = json.loads(line, parse_float=six_digits)
             for name in record:
                 if name.startswith("eval/") or ("/" in name and declared(name)):
                     steps, values = curves.setdefault(name, ([], []))
                     steps.append(record["step"])
-                    values.append(short(record[name]))
+                    values.append(record[name])
         except DAMAGE:
             bad += 1
     return curves, [f"{bad} lines of {METRICS} cannot be read and are left out"] if bad else []
 
 
-def short(value: Any) -> Any:
-    """Floats to six digits, at any depth."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: short(each) for key, each in value.items()}
-    return [short(each) for each in value] if isinstance(value, list) else value
+def six_digits(text: str) -> float:
+    return float(f"{float(text):.6g}")

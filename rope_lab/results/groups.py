@@ -206,13 +206,9 @@ def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
 
 def numbers(values: Iterable[int]) -> str:
     """Whole numbers in short: 0–4, 7."""
-    spans: list[list[int]] = []
-    for value in sorted(values):
-        if spans and value == spans[-1][1] + 1:
-            spans[-1][1] = value
-        else:
-            spans.append([value, value])
-    return ", ".join(f"{a}–{b}" if a < b else f"{a}" for a, b in spans)
+    ordered = np.unique(list(values))
+    spans = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
+    return ", ".join(f"{span[0]}–{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans if len(span))
 
 
 def seeds(values: Iterable[int]) -> str:

@@ -56,7 +56,8 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
         if unlike and not replaces:
             raise ConfigError(f"{folder}: {first_three(unlike)}; --replace keeps the second of each")
         order = sorted(merged.values(), key=lambda run: [getattr(run, name) for name in ORDER])
-        write_whole(folder / KEPT, b"".join(map(_to_line, order)))
+        lines = (json.dumps(sealed(to_record(run), VERSION), separators=(",", ":")) + "\n" for run in order)
+        write_whole(folder / KEPT, "".join(lines).encode())
 
 
 @contextmanager
@@ -69,10 +70,6 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _to_line(run: Run) -> bytes:
-    return json.dumps(sealed(to_record(run), VERSION), separators=(",", ":")).encode() + b"\n"
 
 
 def _from_line(line: bytes) -> Run:

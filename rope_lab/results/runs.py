@@ -1,12 +1,11 @@
 """The record of one run, to keep, compare and plot: the only place where records are checked."""
 
-from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass
 
-from rope_lab.identity import BACKFILLED
+from rope_lab.identity import BACKFILLED, NAME
 from rope_lab.results.metrics import declared
 from rope_lab.shipped import with_class_names
 from rope_lab.text import flat, nested, plain
@@ -16,7 +15,7 @@ MIXED = " → "  # joins different values of a resumed run's parts
 SIZES = {"train.steps", "train.batch_size", "train.seq_len", "eval.problems"}  # settings that every run has
 DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError)  # raised when a record is damaged
 
-Name = Annotated[str, StringConstraints(pattern=r"^\w[\w-]{0,60}$")]  # part of the names of figures
+Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 Key = Annotated[str, StringConstraints(pattern=r"^-?\d+$")]
 Whole = Annotated[int, Field(ge=0)]
 Number = int | float
@@ -105,8 +104,10 @@ class Run:
         return [f"{name} {value}" for name, value in values.items() if MIXED in str(value)]
 
 
-COLUMNS = tuple(field.name for field in fields(Run))[:18]  # of a frame, besides metric and value
-NAMES, ORIGIN, PROGRESS = COLUMNS[:7], COLUMNS[12:18], COLUMNS[7:11]
+NAMES = ("task", "scale", "recipe_id", "position", "seed", "run_id", "status")
+PROGRESS = ("steps", "sequences", "tokens", "seconds")
+ORIGIN = ("numerics", "plugin", "commit", "torch", "hardware", "threads")
+COLUMNS = (*NAMES, *PROGRESS, "parameters", *ORIGIN)  # of a frame, besides metric and value
 
 
 def from_record(record: dict[str, Any]) -> Run:

@@ -37,11 +37,11 @@ Written by `rope-lab scores` from all kept runs: {} models. A score is the share
 task is compared by its loss: then even the best possible score is below 1. Each cell is the mean over seeds with half
 of its 95% interval, which may go beyond possible values.
 
-**Compare within a column, and cells with † only with cells with †.** Without it the learning rate is the recipe's. With
-it the rate was searched: of half, whole and double that rate, each seed counts at the one with the best mean over the
-other seeds, of equal ones the lowest. `rope-lab table scores` makes missing runs. Intervals are not paired;
-[planned tests](plan.md) pair runs by seed. In the figure colours run from the worst to the best of each column; * marks
-intervals wider than ±0.1.
+**Compare within a column, and cells with † only with cells with †.** Without it the learning rate is that below the
+table. With it the rate was searched: of half, whole and double that rate, each seed counts at the one with the best
+mean over the other seeds, of equal ones the lowest. `rope-lab table scores` makes missing runs. Intervals are not
+paired; [planned tests](plan.md) pair runs by seed. In the figure colours run from the worst to the best of each column;
+* marks intervals wider than ±0.1.
 
 ![mean scores of schemes on tasks](figures/scores.svg)
 """
@@ -84,7 +84,7 @@ def column(g: Group, groups: list[Group]) -> Column:
             at_rate[rate] = scores(each)
     searched = {}
     for scheme in found:
-        rates = [of[scheme] for of in at_rate.values() if scheme in of]
+        rates = [at_rate[rate][scheme] for rate in sorted(at_rate) if scheme in at_rate[rate]]
         table = pd.concat(rates, axis=1).dropna()  # one row per seed that has every rate, one column per rate
         if len(rates) == len(RATES) and len(table) >= FEWEST:
             best = {seed: table.drop(seed).mean().argmax() for seed in table.index}  # the rate, on the other seeds
@@ -154,7 +154,11 @@ def main(arguments: list[str] | None = None) -> None:
     if not shown:
         sys.exit(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
     count = sum(len(scores) for each in shown for scores in each.scores.values())
-    origins = [f"{c.title}: recipe {c.group.recipe_id}, seeds {numbers(set(c.group.finished.seed))}" for c in shown]
+    origins = [
+        f"{c.title}: recipe {c.group.recipe_id}, learning rate {c.group.settings['train.lr']:g},"
+        f" seeds {numbers(set(c.group.finished.seed))}"
+        for c in shown
+    ]
     parts = [HEAD.format(f"{count:,}").rstrip(), markdown(table(shown, published)), bullets(origins)]
     write_page(folder / PAGE, parts, {MAP: heat_map(shown, published)})
 

@@ -12,6 +12,7 @@ from yaml import YAMLError
 from rope_lab.files import read_file
 from rope_lab.identity import BACKFILLED
 from rope_lab.places import ROOT
+from rope_lab.results.metrics import declared
 from rope_lab.results.runs import Name, Run, reason
 from rope_lab.shipped import recipe, shipped
 from rope_lab.text import ConfigError, first_line, flat, show
@@ -86,9 +87,11 @@ class Comparison:
 class Study:
     """One question: its runs, and the comparisons that answer it.
 
+    hypothesis, reason: what is expected, and why
     rows:     the folder, beside the plan, of its kept runs
     settings: of all runs, besides task and scale, as overrides of the training command
     seeds:    scheme → its seeds; settings may follow the scheme, as in tables: `rope position.base=100`
+    higher_is_better: of every metric that it compares
     diverged: the value of a diverged run, in the metric's own unit
     primary:  one family, corrected by Holm; these decide
     secondary: described and not corrected; these decide nothing
@@ -119,6 +122,10 @@ class Study:
             first, second = (set(self.seeds.get(scheme, [])) for scheme in c.schemes)
             if not first & second:
                 raise ValueError(f"{c.name}: schemes: must be two of {', '.join(self.seeds)} with a seed in common")
+            metric = declared(c.metric)
+            if metric and metric.higher_is_better != self.higher_is_better:
+                given = f"higher_is_better is {self.higher_is_better}"
+                raise ValueError(f"{c.name}: a {metric.better} {c.metric} is better, but {given}")
 
     @property
     def comparisons(self) -> list[Comparison]:

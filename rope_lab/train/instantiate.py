@@ -21,6 +21,7 @@ import pydantic
 from hydra.core.config_store import ConfigStore
 from pydantic_core import ErrorDetails
 
+from rope_lab.identity import NAME
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.places import ROOT
 from rope_lab.text import ConfigError, nearest, show
@@ -43,6 +44,8 @@ def register(group: str, file: str, name: str | None) -> str:
     """Register the class in a file, `name` if given, as a choice for Hydra; returns its name. Raises ConfigError."""
     path = Path(os.path.expanduser(file))
     run_name = f"{path.stem}-{name}" if name else path.stem
+    if not re.fullmatch(NAME, run_name):
+        raise ConfigError(f"{group}={file}: a name is up to 61 letters, digits, _ and -; give the file another name")
     if run_name in names(group):
         raise ConfigError(f"{group}={file}: conf/{group}/ has a {run_name}; give the file another name")
     try:

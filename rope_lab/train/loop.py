@@ -102,7 +102,7 @@ def train_to_end(trainer: Trainer, state: State, run: RunFolder, stopping: Stop,
     say(console.beginning(run.content, prefix))
     try:
         evaluation = loop(trainer, state, run, stopping, Progress(cfg.train.steps, state.step, prefix))
-        if state.step < cfg.train.steps:
+        if state.step < cfg.train.steps or not run.metrics:
             end("interrupted")
         else:
             slices = (evaluation or evaluate_now(trainer, at_end=True)).slices
@@ -135,7 +135,7 @@ def loop(trainer: Trainer, state: State, run: RunFolder, stopping: Stop, shown: 
         run.save(state.step, **trainer.states(), **kept)
 
     stopped = has_to_stop(stopping)
-    if state.step == 0 and not stopped:
+    if not run.metrics and not stopped:
         evaluation = evaluate_now(trainer, at_end=cfg.train.steps == 0)
         report(evaluation.metrics)
         shown.show(0, evaluation.metrics)
