@@ -117,7 +117,7 @@ def heat_map(shown: list[Column], published: Published) -> bytes:
     rows = schemes(shown, published)
     means = pd.DataFrame({each.title: {s: v.mean() for s, v in each.scores.items()} for each in shown}).reindex(rows)
     with styled():
-        figure = Figure(figsize=(WIDTH, 0.2 * len(rows) + 1), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 0.2 * len(rows) + 1.7), layout="constrained")
         ax = figure.subplots()
         spread = (means.max() - means.min()).where(lambda each: each > 0, 1)
         ax.imshow((means - means.min()) / spread, cmap="YlGn", vmin=0, vmax=1.4, aspect="auto")
@@ -129,7 +129,7 @@ def heat_map(shown: list[Column], published: Published) -> bytes:
                     text = f"{cell.mean:.3f}{marks}"
                     ax.text(place, rows.index(scheme), text, ha="center", va="center", fontsize=7)
         ax.xaxis.tick_top()
-        ax.set_xticks(range(means.shape[1]), [fill(title, 12, break_long_words=False) for title in means], fontsize=6)
+        ax.set_xticks(range(means.shape[1]), [fill(title, 30) for title in means], fontsize=7, rotation=90)
         ax.set_yticks(range(len(rows)), map(published.title, rows), fontsize=7)
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0)
