@@ -5,7 +5,6 @@ most informative runs come first. Runs go side by side on the cores of this mach
 hydra/launcher=submitit_slurm sends them to a cluster, hydra/launcher=basic runs one after the other in this process.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
@@ -103,7 +102,7 @@ def runs_of(name: str) -> list[list[str]]:
         return found.runs(names("position"))
     every = []
     for study in found:
-        settings = [f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in study.settings.items()]
+        settings = [f"{key}={'null' if value is None else value}" for key, value in study.settings.items()]
         every += Block([study.task], study.scale, study.seeds, settings).runs()
     return every
 

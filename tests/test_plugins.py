@@ -83,9 +83,9 @@ UNUSABLE = {
     "own_a.py": ("import no_such_thing", r"cannot be imported, own_a\.py:1: ModuleNotFoundError: No module named"),
     "own_b.py": ("x = 1\ny = (", r"cannot be imported, own_b\.py:2: SyntaxError: '\(' was never closed"),
     "json.py": (SCHEME, r"there is a module json already; give the file another name"),
-    "own.c.py": (SCHEME, r"a name is up to 61 letters, digits, _ and -; give the file another name"),
-    "rope+own.py": (SCHEME, r"a name is up to 61 letters"),
-    f"{62 * 'o'}.py": (SCHEME, r"a name is up to 61 letters"),
+    "own.c.py": (SCHEME, r"a name is up to 61 of a to z, digits, _ and -; give the file another name"),
+    "größe.py": (SCHEME, r"a name is up to 61 of a to z"),
+    f"{62 * 'o'}.py": (SCHEME, r"a name is up to 61 of a to z"),
     "roper.py": (SCHEME, r"conf/position/ has a roper; give the file another name"),
     "own_g.py": (
         SCHEME.replace("def bias", "def heads(self, qkv, at):\n        a, b = 1, 2, 3\n\n    def bias"),

@@ -128,8 +128,7 @@ def _section(folder: Folder, shown: Group | Sweep, planned: bool) -> dict[str, A
     groups = list(shown.others.values()) if isinstance(shown, Sweep) else [shown]
     here = [seed for group in groups for seed in group.runs.seed]
     kind = ", planned" if groups[0].study else ", exploratory" if planned else ""
-    recipes = [{k: v for k, v in run.recipe.items() if k in run.settings} for run in groups[0].runs.run]
-    settings = set.intersection(*({f"{k}={show(v)}" for k, v in recipe.items()} for recipe in recipes))
+    settings = set.intersection(*({f"{k}={show(v)}" for k, v in run.recipe.items()} for run in groups[0].runs.run))
     return {
         "section": folder.content.sections[shown],
         "label": f"{len(here)} run{'s' * (len(here) > 1)}, {seeds(set(here))}{kind}",
@@ -145,7 +144,7 @@ def _group(group: Group) -> dict[str, Any]:
         value = number(metric.times * run.run.metrics.get(metric.name, math.nan), metric.digits)
         rows.append([title(run.scheme), str(run.seed), value, *(str(getattr(run, name)) for name in ORIGIN)])
     settings = {
-        title(scheme): {key: show(value) for key, value in sorted(run.settings.items())}
+        title(scheme): {key: show(value) for key, value in sorted(run.all_settings.items())}
         for scheme, run in group.runs.drop_duplicates("scheme")[["scheme", "run"]].itertuples(index=False)
     }
     columns = ["scheme", "seed", metric.unit, *ORIGIN]

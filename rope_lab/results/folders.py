@@ -19,7 +19,7 @@ from rope_lab.results.runs import DAMAGE, MIXED, Run, from_record, one_line, rea
 from rope_lab.text import ConfigError
 
 METRICS = "metrics.jsonl"
-NAMED = re.compile(r".+-s\d+-[0-9a-f]{12}")  # how the program names run folders
+NAMED = re.compile(r".+-s\d+-([0-9a-f]{12})")  # how the program names run folders
 
 
 def is_kept(folder: Path) -> bool:
@@ -66,6 +66,9 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
     content = read_sealed(folder / "run.json")
     if content is None:
         raise ValueError("cannot be read, or was changed; the training command makes it again")
+    named = NAMED.fullmatch(folder.name)
+    if named and named[1] != content["run_id"]:
+        raise ValueError(f"is of run {content['run_id']}, and its folder has the name of another")
     curves, problems = _read_curves(folder, content.get("digests", {}))
     config = {part: content["config"][part] for part in ("task", "model", "train", "eval")}
     other = ""  # the scheme of its parent, if that is not its own

@@ -206,7 +206,7 @@ def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
 
 def numbers(values: Iterable[int]) -> str:
     """Whole numbers in short: 0–4, 7."""
-    ordered = np.unique(list(values))
+    ordered = np.unique(np.array([*values], dtype=object))  # a seed may exceed 64 bits
     spans = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
     return ", ".join(f"{span[0]}–{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans if len(span))
 

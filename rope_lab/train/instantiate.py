@@ -44,8 +44,8 @@ def register(group: str, file: str, name: str | None) -> str:
     """Register the class in a file, `name` if given, as a choice for Hydra; returns its name. Raises ConfigError."""
     path = Path(os.path.expanduser(file))
     run_name = f"{path.stem}-{name}" if name else path.stem
-    if not re.fullmatch(NAME, run_name):
-        raise ConfigError(f"{group}={file}: a name is up to 61 letters, digits, _ and -; give the file another name")
+    if not re.fullmatch(NAME, run_name, re.ASCII):
+        raise ConfigError(f"{group}={file}: a name is up to 61 of a to z, digits, _ and -; give the file another name")
     if run_name in names(group):
         raise ConfigError(f"{group}={file}: conf/{group}/ has a {run_name}; give the file another name")
     try:
