@@ -1,6 +1,6 @@
 """The hooks by which position enters a transformer: the base class of position schemes.
 
-A scheme overrides the hooks that it uses; the model calls them and knows no scheme. The schemes are in modules beside.
+A scheme overrides the hooks that it uses; the model calls them and knows no scheme. They are in modules beside this.
 
 Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head width; 3 stands for
 queries, keys and values side by side. Positions are integers, [T].

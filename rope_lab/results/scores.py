@@ -39,9 +39,10 @@ of its 95% interval, which may go beyond possible values.
 
 **Compare within a column, and cells with † only with cells with †.** Without it the learning rate is that below the
 table. With it the rate was searched: of half, whole and double that rate, each seed counts at the one with the best
-mean over the other seeds, of equal ones the lowest. `rope-lab table scores` makes missing runs. Intervals are not
-paired; [planned tests](plan.md) pair runs by seed. In the figure colours run from the worst to the best of each column;
-* marks intervals wider than ±0.1.
+mean over the other seeds, of equal ones the lowest. `rope-lab table scores` makes missing runs.
+
+Intervals are not paired; [planned tests](plan.md) pair runs by seed. In the figure colours run from the worst to the
+best of each column; * marks intervals wider than ±0.1.
 
 ![mean scores of schemes on tasks](figures/scores.svg)
 """

@@ -44,8 +44,6 @@ def register(group: str, file: str, name: str | None) -> str:
     """Register the class in a file, `name` if given, as a choice for Hydra; returns its name. Raises ConfigError."""
     path = Path(os.path.expanduser(file))
     run_name = f"{path.stem}-{name}" if name else path.stem
-    if not re.fullmatch(NAME, run_name, re.ASCII):
-        raise ConfigError(f"{group}={file}: a name is up to 61 of a to z, digits, _ and -; give the file another name")
     if run_name in names(group):
         raise ConfigError(f"{group}={file}: conf/{group}/ has a {run_name}; give the file another name")
     try:
@@ -77,8 +75,8 @@ def import_file(path: Path) -> str:
     name, file = path.stem, path.resolve()
     if not file.is_file():
         raise ConfigError(f"there is no such file in {file.parent}")
-    if "." in name:
-        raise ConfigError("a module's name has no dots; give the file another name")
+    if not re.fullmatch(NAME, name, re.ASCII):
+        raise ConfigError("a name is up to 61 of a to z, digits, _ and -; give the file another name")
     there = sys.modules.get(name) or importlib.util.find_spec(name)
     origin = getattr(there, "__file__", None) or getattr(there, "origin", None) or ""
     if there and Path(origin).resolve() != file:
