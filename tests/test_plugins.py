@@ -78,6 +78,12 @@ def test_one_of_several_classes_is_named_by_both(write, tmp_path):
         config.load("position=own_two.py")
 
 
+@pytest.mark.parametrize("name", ["nan", "1e5", "null"])
+def test_a_file_named_like_a_number_is_a_scheme(write, name):
+    path = write(f"{name}.py", SCHEME)
+    assert config.load(f"position={path}").names.position == name
+
+
 # file name: source and expected message
 UNUSABLE = {
     "own_a.py": ("import no_such_thing", r"cannot be imported, own_a\.py:1: ModuleNotFoundError: No module named"),

@@ -82,7 +82,7 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
             as_list = f"; a list is written {key}=[{typed}]" if "." in key else ""
             raise ConfigError(f"{text}: several values are a sweep, write -m {key}={typed.strip('[]')}{as_list}")
         if key in SWAPPED and value and (file := FILE.fullmatch(str(value))):
-            text = f"{key}={register(key, file['path'], file['name'])}"
+            text = f"{key}='{register(key, file['path'], file['name'])}'"  # nan.py is not a number
             files.append(os.path.realpath(os.path.expanduser(file["path"])))
         elif key in GROUPS and (value is None or str(value) not in names(key)):
             hint = nearest("none" if value is None else str(value), names(key), "")
