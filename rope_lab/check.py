@@ -6,6 +6,7 @@ settings are as in training: `model.n_heads=8`, `task.digits=3`. Exit status 1 i
 
 import dataclasses
 import difflib
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rope_lab.model.attention import unpacked
 from rope_lab.model.hooks import HOOKS, Dims, PositionScheme, overridden
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, argument_parser, plain, say
@@ -29,12 +31,12 @@ def checks(cfg: Config, group: str) -> dict[str, Callable[[], str | None]]:
     """The checks of a scheme or a task, by name; each raises Wrong, or returns a note or None."""
     T = cfg.train.seq_len
     if group == "task":
-        task = config.build_task(cfg)
+        task = functools.cache(lambda: config.build_task(cfg))
         return {
-            "format": lambda: written(task, T + 1),
-            "reproducibility": lambda: reproducible(task, config.build_task(cfg), T),
-            "problems": lambda: problems(task, T),
-            "split": lambda: split(task, T),
+            "format": lambda: written(task(), T + 1),
+            "reproducibility": lambda: reproducible(task(), config.build_task(cfg), T),
+            "problems": lambda: problems(task(), T),
+            "split": lambda: split(task(), T),
         }
     dims = Dims(cfg.model.d_model, cfg.model.n_heads, T, n_layers=2)
     return {
@@ -91,8 +93,8 @@ def model_of(cfg: Config) -> Transformer:
     return model
 
 
-def shapes(scheme: PositionScheme, dims: Dims) -> None:
-    """Each hook returns the shape that the model reads."""
+def shapes(scheme: PositionScheme, dims: Dims) -> str | None:
+    """Each hook returns the shape that the model reads; float64, in which all would be slow, is noted."""
     T, H, K = 5, dims.n_heads, dims.d_head
     x_BTD = torch.randn(2, T, dims.d_model)
     qkv_BT3HK = torch.randn(2, T, 3 if scheme.projects_values else 2, H, K)
@@ -119,13 +121,17 @@ def shapes(scheme: PositionScheme, dims: Dims) -> None:
         demand(right, f"heads returns {parts}, must be three: q and k [2, {T}, {H}, width], v [2, {T}, {H}, {K}]")
     output = layer.output(qkv_BT3HK[:, :, 0], at)
     demand(output.shape == (2, T, H, K), f"output returns {[*output.shape]}, must be {[2, T, H, K]}")
+    returned = {"embed": embedded, "heads": unpacked(heads)[0], "output": output}
+    doubled = [hook for hook, result in returned.items() if result.dtype == torch.float64]
+    return f"{', '.join(doubled)}: float64 of float32, which is slow: angles are float64, cast them" if doubled else None
 
 
 def hooks(cls: type[PositionScheme]) -> str | None:
-    """The class overrides a hook; a method with nearly the name of a hook that it does not override is noted."""
-    left = [name for name in HOOKS if name not in overridden(cls)]
-    own = [name for name in dir(cls) if not hasattr(PositionScheme, name)]
-    near = {name: hook for name in own for hook in difflib.get_close_matches(name, left, 1, 0.75)}
+    """The class overrides a hook; a method with nearly the name of a hook that its class does not override is noted."""
+    near = {}
+    for body in map(vars, cls.__mro__[: cls.__mro__.index(PositionScheme)]):
+        left, own = set(HOOKS) - body.keys(), [name for name in body if not hasattr(PositionScheme, name)]
+        near |= {name: hook for name in own for hook in difflib.get_close_matches(name, left, 1, 0.75)}
     message = "; ".join(f"{name} is not a hook: did you mean {hook}?" for name, hook in near.items())
     does = overridden(cls) or cls.window or cls is PositionScheme
     demand(does, f"overrides none of {', '.join(HOOKS)}: it is position=none. {message}")

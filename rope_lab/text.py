@@ -63,6 +63,12 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def first_three(lines: list[str]) -> str:
+    """The first three lines in one, and the number of others."""
+    more = f"; and {len(lines) - 3} more" if len(lines) > 3 else ""
+    return "; ".join(lines[:3]) + more
+
+
 def show(value: Any) -> str:
     """A value as one types it on the command line, cut if it is long."""
     text = str(value) if isinstance(value, str | float) else json.dumps(value, default=str)

@@ -83,14 +83,23 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
 
 
 def test_what_is_allowed_is_said(write):
-    """A window, a hook as a static method, and a helper named almost like another hook."""
+    """A window, a hook as a static method, a helper named almost like another hook, and float64."""
     far = "(at_T[:, None] - at_S > 3).double().mul(-torch.inf).nan_to_num(0.0, neginf=-torch.inf)[None]"
     static = f"    @staticmethod\n    def bias(at_T, at_S):\n        return {far}\n"
     write("own.py", START + static + "    def head(self):\n        return 0\n")
     found = found_of("position", "own.py")
     assert found["causality"] == ("note", "the last of 16 tokens does not see 9 of those before it")
     assert found["hooks"] == ("note", "head is not a hook: did you mean heads?")
+    write("double.py", START + HEADS + "qkv.double()\n")
+    kind, told = found_of("position", "double.py")["shapes"]
+    assert (kind, told.partition(":")[0]) == ("note", "heads")
     assert "does not serve 128 tokens" in found_of("position", "learned")["length"][1]
+
+
+def test_a_misspelt_hook_of_a_subclass_is_named(write):
+    """Its parent overrides the hook that was meant."""
+    write("own.py", "from rope_lab.model.positions import Rotary\n\nclass Own(Rotary):\n    def ouput(self, o, at): pass\n")
+    assert found_of("position", "own.py")["hooks"] == ("note", "ouput is not a hook: did you mean output?")
 
 
 TASK = """import numpy as np
@@ -112,6 +121,7 @@ TEXT = "    def text(self, rng, rows, length, held_out=False):\n        return s
 KEY = "    def split_key(self, drawn):\n        return np.arange(len(drawn))[:, None]\n\n"
 WRONG_TASKS = [  # old code, new code, the check that fails, words of its message
     ("abcd", "abca", "format", "alphabet has a character twice"),
+    ("rng.integers(4, size=(n, 6))", "self.letters", "format", "own.py:8: AttributeError"),
     ("?=#abcd", "?=abcd", "format", "alphabet lacks stop"),
     ("integers(4", "integers(5", "format", "write uses 'e', which alphabet lacks"),
     ("rng.integers(4, size=(n, 6))", "rng.random((n, 6))", "format", "draw"),

@@ -11,7 +11,7 @@ from trained import command, load, raising_signal_at
 
 from rope_lab.launch import clusters, job, sweep
 from rope_lab.results.folders import read
-from rope_lab.train import loop
+from rope_lab.train import loop, provenance
 from rope_lab.train import run as runs
 
 WILD = ["train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=20"]
@@ -37,6 +37,14 @@ def test_a_sweep_runs_each_cell_once_and_goes_on_past_a_bad_one(run, tmp_path):
     assert (again.returncode, again.stderr) == (0, "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
     assert len(read(tmp_path / "runs")[0]) == 2
+
+
+def test_runs_of_other_code_are_named(run, monkeypatch):
+    assert "other code" not in run("seed=0,1").stdout + run("seed=0,1").stdout
+    monkeypatch.setattr(provenance, "NUMERICS", provenance.NUMERICS + 1)
+    done = run("seed=0,1,2").stdout
+    assert "2 of 3 runs have ended before\n  by other code than now" in done
+    assert ": seed=0; seed=1\n" in done
 
 
 def test_what_is_the_same_run_twice_is_launched_and_counted_once(run, tmp_path):
@@ -77,7 +85,7 @@ def test_a_signal_ends_a_whole_sweep_and_runs_that_wait_are_one_line(run, tmp_pa
     monkeypatch.setattr(loop, "update", raising_signal_at(3, loop.update, signal.SIGINT))
     done = run("seed=range(0,201)")
     assert done.returncode == 128 + signal.SIGINT
-    said = "  interrupted: seed=0 at step 3\n  not run: seed=1; seed=2; seed=3; seed=4; and 196 more\n"
+    said = "  interrupted: seed=0 at step 3\n  not run: seed=1; seed=2; seed=3; and 197 more\n"
     assert f"sweep: 0 of 201 runs finished\n{said}" in done.stdout
     assert runs.read(only_folder(tmp_path / "runs"))["status"] == "interrupted"
 

@@ -133,6 +133,17 @@ def test_logarithms_of_steps_are_compared_and_fewer_are_better(study, runs):
         replace(planned, reaches=None)
 
 
+def test_problems_of_one_length_are_compared(study, runs):
+    """Their share right is a slice of the record, not a metric."""
+    at = {(run.position, run.seed): 0.5 + 0.01 * run.seed * (run.position == "roper") for run in runs}
+    graded = [replace(run, slices={"length": {"24": (64, at[run.position, run.seed])}}) for run in runs]
+    planned = replace(study.primary[0], metric="length/24", times=100, published=None)
+    asked = replace(study, primary=[planned], secondary=[])
+    (result,) = outcomes.of(asked, graded).primary
+    assert result.difference.mean == pytest.approx(np.mean(SEEDS))
+    assert "length/24 of" in outcomes.of(asked, runs).untested
+
+
 @pytest.mark.parametrize("higher", [True, False])
 @pytest.mark.parametrize(
     ("gains", "said"),  # intervals 0.013 to 0.027, -0.007 to 0.007 and -0.014 to 0.000

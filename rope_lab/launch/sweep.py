@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 from rope_lab.identity import Identity
 from rope_lab.launch import clusters, pool
 from rope_lab.launch.job import EXIT_FAILED
-from rope_lab.text import ConfigError, say, short_path
-from rope_lab.train import config
+from rope_lab.text import ConfigError, first_three, say, short_path
+from rope_lab.train import config, provenance
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import SHOWN
@@ -24,7 +24,6 @@ from rope_lab.train.instantiate import SWAPPED, own_modules
 from rope_lab.train.stop import Stop, same_command
 from rope_lab.train.trainer import CORES, resolve
 
-FEW = 4  # runs that have not finished, by status: so many are named at the end of a sweep
 ENDS = ("finished", "diverged")
 
 
@@ -90,6 +89,9 @@ def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", b
     waiting = [i for i, job in enumerate(jobs) if job.cfg.fresh or contents[i].get("status") not in ENDS]
     if len(waiting) < len(jobs):
         say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs have ended before")
+    other = [jobs[i].label for i in range(len(jobs)) if i not in waiting and _of_other_code(jobs[i], contents[i])]
+    if other:
+        say(f"  by other code than now, fresh=true runs them again: {first_three(other)}")
     with Stop() as stopping:
         if waiting and begin:
             _begin([jobs[i] for i in waiting], settings, stopping)
@@ -100,6 +102,10 @@ def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", b
     if stopping.caught:
         return 128 + stopping.caught
     return 0 if all(content.get("status") in ENDS for content in contents) else EXIT_FAILED
+
+
+def _of_other_code(job: Job, content: dict[str, Any]) -> bool:
+    return bool(provenance.differences(content["provenance"], provenance.code(job.cfg)))
 
 
 def _begin(jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop) -> None:
@@ -153,8 +159,7 @@ def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str, 
         if every:
             lines.append("\n    ".join([f"  {status}:", *each]))
             continue
-        more = f"; and {len(each) - FEW} more" if len(each) > FEW else ""
-        lines.append(f"  {status}: {'; '.join(each[:FEW])}{more}")
+        lines.append(f"  {status}: {first_three(each)}")
     for row, its in rows.items():
         line = f"  {row:<{max(map(len, rows))}}  {len(its)} run{'s' * (len(its) > 1)}"
         for key, (title, form) in SHOWN.items():

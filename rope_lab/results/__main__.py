@@ -25,9 +25,9 @@ from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
 from rope_lab.results.pages import Content, publish, shown, text
 from rope_lab.results.published import Published
-from rope_lab.results.runs import Run, differing, first_three
+from rope_lab.results.runs import Run, differing
 from rope_lab.results.verdicts import sentences
-from rope_lab.text import argument_parser, errors_as_exit, say, short_path
+from rope_lab.text import argument_parser, errors_as_exit, first_three, say, short_path
 
 
 def worth_keeping(run: Run, published: Published) -> Run:

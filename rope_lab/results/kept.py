@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rope_lab.files import read_file, remove_temporary, sealed, write_whole
-from rope_lab.results.runs import DAMAGE, VERSION, Run, differing, first_three, from_record, one_line, reason, to_record
-from rope_lab.text import ConfigError
+from rope_lab.results.runs import DAMAGE, VERSION, Run, differing, from_record, one_line, reason, to_record
+from rope_lab.text import ConfigError, first_three
 
 KEPT = "runs.jsonl"
 ORDER = ("task", "scale", "recipe_id", "position", "seed", "run_id")

@@ -144,8 +144,9 @@ def _lacking(study: Study, scheme: str, run: Run) -> set[str]:
     if run.status == "diverged":
         return set()
     curves = {f"the curve of {name}" for name, (steps, _) in run.curves.items() if steps[-1] > 0}
-    used = (c for c in study.comparisons if scheme in c.schemes)
-    return {f"the curve of {c.metric}" if c.of_curves else c.metric for c in used} - curves - set(run.metrics)
+    used = [c for c in study.comparisons if scheme in c.schemes]
+    lacking = {c.metric for c in used if not c.of_curves and run.final(c.metric) is None}
+    return lacking | ({f"the curve of {c.metric}" for c in used if c.of_curves} - curves)
 
 
 def _value(study: Study, run: Run, c: Comparison) -> float:
@@ -162,7 +163,7 @@ def _value(study: Study, run: Run, c: Comparison) -> float:
         steps, values = run.curves[c.metric]
         value = float(np.mean([value for step, value in zip(steps, values, strict=True) if step > 0]))
     else:
-        value = run.metrics[c.metric]
+        value = run.final(c.metric)
     return float(study.reaches(value, c)) if c.test == "mcnemar" else value * c.times
 
 

@@ -96,6 +96,12 @@ class Run:
         own = {k.removeprefix("position."): v for k, v in self.all_settings.items() if k.startswith("position.")}
         return own | ({"code": self.plugin["position"]} if "position" in self.plugin else {})
 
+    def final(self, metric: str) -> Number | None:
+        """The last value of a metric, or of a slice, such as `length/24`: the mean over those problems; None without."""
+        attribute, _, value = metric.partition("/")
+        _, mean = self.slices.get(attribute, {}).get(value, (0, self.metrics.get(metric)))
+        return mean
+
     @property
     def mixed(self) -> list[str]:
         """Differences between the parts of a resumed run that change its numbers: `numerics 2 → 3`."""
@@ -156,12 +162,6 @@ def reason(error: Exception, depth: int | None = 2) -> str:
         return f"{where} is missing"
     said = first["msg"].removeprefix("Value error, ")
     return f"{where} is {one_line(repr(first['input']), 40)}: {said}" if where else said
-
-
-def first_three(lines: list[str]) -> str:
-    """The first three lines in one, and the number of others."""
-    more = f"; and {len(lines) - 3} more" if len(lines) > 3 else ""
-    return "; ".join(lines[:3]) + more
 
 
 def one_line(text: str, longest: int = 400) -> str:

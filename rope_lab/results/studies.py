@@ -40,7 +40,8 @@ class Comparison:
     """One planned comparison of two schemes over the same seeds, schemes[0] − schemes[1].
 
     test:    see plan.TESTS
-    metric:  of the run records; values are multiplied by `times` and then in `unit`
+    metric:  of the run records, or of problems of one kind after the last step, such as `length/24` of eval.lengths;
+             values are multiplied by `times` and then in `unit`
     value:   of t and sign_flip: `last`, after the last step; `mean`, over all evaluations after step 0; `log_steps`,
              the logarithm of the first evaluated step at `reaches`, lower is better; a run that never gets there
              counts with train.steps + eval.every
