@@ -116,7 +116,7 @@ class Task(ABC):
         Problems that are also problems of this task stay on their side of the train/held-out split. Raises ValueError
         if there are none of that length.
         """
-        raise ValueError(f"{type(self).__name__} does not define longer problems (of_length)")
+        raise ValueError(f"{type(self).__name__} has problems of one length: see set_lengths, or override of_length")
 
     def floor(self, tokens: np.ndarray) -> np.ndarray:
         """The Bayes-optimal loss of each answer token in rows of text, in nats: float64 [rows, length]."""

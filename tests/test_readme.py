@@ -99,4 +99,4 @@ def test_every_dependency_is_pinned():
 def test_the_plan_in_the_docs_is_a_plan():
     text = (ROOT / "docs" / "questions.md").read_text()
     (study,) = parsed(re.search(r"```yaml\n(studies:.*?)```", text, re.DOTALL)[1], "plan.yaml")
-    assert study.cells[:2] == [("rope position.base=100", 20), ("roper", 20)]
+    assert study.cells[:2] == [("./mine.py", 20), ("rope", 20)]

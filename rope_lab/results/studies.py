@@ -213,13 +213,19 @@ def find(study: Study, runs: list[Run]) -> Runs:
 def called(scheme: str) -> str:
     """The name in tables of a plan's scheme: `rope (base=100)` for `rope position.base=100`."""
     name, *settings = scheme.split()
-    return name + (f" ({', '.join(setting.removeprefix('position.') for setting in settings)})" if settings else "")
+    return run_name(name) + (f" ({', '.join(setting.removeprefix('position.') for setting in settings)})" if settings else "")
+
+
+def run_name(position: str) -> str:
+    """The name of a run's scheme: `mine` of `./mine.py`, `mine-Steep` of `./mine.py:Steep`."""
+    file, _, cls = position.partition(".py:")
+    return "-".join(filter(None, [Path(file).stem, cls]))
 
 
 def _fits(scheme: str, study: Study, run: Run) -> bool:
     """Whether a run belongs to a study's scheme: it has its settings, and else those of the scheme's yaml."""
     name, *settings = scheme.split()
-    name = Path(name).stem  # of a scheme of one's own, ./mine.py
+    name = run_name(name)
     given = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
     own = {key: value for key, value in run.settings.items() if key.startswith("position.")}
     usual = BACKFILLED | {f"position.{key}": value for key, value in shipped(f"position/{name}").items()} | given
