@@ -93,8 +93,8 @@ def model_of(cfg: Config) -> Transformer:
     return model
 
 
-def shapes(scheme: PositionScheme, dims: Dims) -> str | None:
-    """Each hook returns the shape that the model reads; float64, in which all would be slow, is noted."""
+def shapes(scheme: PositionScheme, dims: Dims) -> str:
+    """Each hook returns the shape that the model reads; a slow float64 is noted."""
     T, H, K = 5, dims.n_heads, dims.d_head
     x_BTD = torch.randn(2, T, dims.d_model)
     qkv_BT3HK = torch.randn(2, T, 3 if scheme.projects_values else 2, H, K)
@@ -123,7 +123,7 @@ def shapes(scheme: PositionScheme, dims: Dims) -> str | None:
     demand(output.shape == (2, T, H, K), f"output returns {[*output.shape]}, must be {[2, T, H, K]}")
     returned = {"embed": embedded, "heads": unpacked(heads)[0], "output": output}
     doubled = [hook for hook, result in returned.items() if result.dtype == torch.float64]
-    return f"{', '.join(doubled)}: float64 of float32, which is slow: angles are float64, cast them" if doubled else None
+    return f"{', '.join(doubled)}: float64 of float32, which is slow; angles are float64, cast them" if doubled else ""
 
 
 def hooks(cls: type[PositionScheme]) -> str | None:

@@ -180,7 +180,8 @@ def evaluated(probe: str, model: Transformer, cfg: config.Config, text, problems
         return Measurement(probe, cannot=str(error))
     finally:
         model.position = trained
-    return Measurement(probe, nats_N.mean().item(), sum(right) / len(right), wavelengths=wavelengths)
+    accuracy = sum(right) / len(right) if right else None
+    return Measurement(probe, nats_N.mean().item(), accuracy, wavelengths=wavelengths)
 
 
 def attention(model: Transformer, cfg: config.Config, text: data.HeldOutText) -> AttentionWeights | None:
@@ -234,7 +235,8 @@ def main(arguments: list[str] | None = None) -> None:
             changed(probe, model)
         with config_errors():
             text = data.evaluation_text(task, cfg.eval.sequences, cfg.train.seq_len)
-            problems = data.evaluation_problems(task, cfg.eval.problems_at_end or cfg.eval.problems)
+            n = cfg.eval.problems_at_end or cfg.eval.problems
+            problems = data.evaluation_problems(task, n) if task.grades else []
         each = tqdm(["", *probes], unit="probe", leave=False, disable=None)
         outcomes = [evaluated(probe, model, cfg, text, problems) for probe in each]
         say(markdown(table(outcomes)))

@@ -22,10 +22,12 @@ def main(arguments: list[str] | None = None) -> None:
     with errors_as_exit():
         for folder in folders:
             if folder.is_symlink() or (folder / "run.json").is_symlink() or read(folder) is None:
-                raise ConfigError(f"{short_path(folder)}: is not a run folder; rope-lab list shows all runs")
+                raise ConfigError(f"{short_path(folder)}: has no readable run.json; if it is a run, delete it by hand")
         say("\n".join(map(short_path, folders)))
-        question = f"delete {len(folders)} run(s) for good? [y/N] "
-        if not given.yes and not (sys.stdin.isatty() and input(question).lower() in ("y", "yes")):
+        if not given.yes and sys.stdin.isatty():
+            print(f"delete {len(folders)} run(s) for good? [y/N] ", end="", flush=True)
+            given.yes = sys.stdin.readline().strip().lower() in ("y", "yes")
+        if not given.yes:
             raise ConfigError("nothing was deleted; --yes deletes without asking")
         for folder in folders:
             with RunFolder(folder) as run:  # refused while another process trains it

@@ -98,7 +98,8 @@ def test_what_is_allowed_is_said(write):
 
 def test_a_misspelt_hook_of_a_subclass_is_named(write):
     """Its parent overrides the hook that was meant."""
-    write("own.py", "from rope_lab.model.positions import Rotary\n\nclass Own(Rotary):\n    def ouput(self, o, at): pass\n")
+    parent = "from rope_lab.model.positions import Rotary\n"
+    write("own.py", f"{parent}class Own(Rotary):\n    def ouput(self, o, at): pass\n")
     assert found_of("position", "own.py")["hooks"] == ("note", "ouput is not a hook: did you mean output?")
 
 

@@ -25,6 +25,12 @@ def test_the_example_writes_a_plot_and_a_row_per_seed(tmp_path, monkeypatch):
     assert wide.loc[3, "roper"] == names["loss"].set_index(["seed", "scheme"]).value[3, "roper"]
 
 
+def test_settings_of_recipe_and_scheme_are_columns():
+    frame = load(ROOT / "results", settings=["train.lr", "position.base"])
+    assert frame["train.lr"].notna().all()
+    assert {*frame["position.base"][frame.scheme == "rope"]} == {10_000}
+
+
 def test_every_column_is_explained():
     table = re.findall(r"^\| (`[a-z_ ]+`)", PAGE, re.M)
     named = {word for cell in table for word in cell.strip("`").split()} - {"column"}

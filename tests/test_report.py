@@ -162,14 +162,13 @@ def test_runs_that_have_not_ended_have_a_curve_and_count_in_no_mean(runs, tmp_pa
     assert [text for text in page.texts if "seed 7 is running" in text]
 
 
-def test_without_a_verdict_the_page_says_where_the_two_are_compared_and_what_is_missing(tmp_path):
+def test_without_a_verdict_the_page_says_where_the_two_are_compared(tmp_path):
     """Beside a run under the conf/ recipe, runs of 100 steps are a variant without a verdict."""
     runs = make_pairs(tmp_path / "runs", [0.5] * 2, [0.6] * 2)
     usual = {"steps": 1000, "batch_size": 4, "seq_len": 64, "decay": "none"}
     make_run(runs, "rope", 3, 0.5, config__train=usual, progress__steps=1000)
     (said,) = (text for text in page_of(tmp_path / "page.html", runs).texts if "no verdict" in text)
     assert "Compared below, without a verdict: Substring by Index, train.steps=100, quick." in said
-    assert "rope-lab sweep task=substring_by_index scale=quick position=roper,rope seed=3" in said
 
 
 def test_runs_of_ones_own_are_paired_with_kept_ones_and_lead_the_page(runs, tmp_path, capsys):

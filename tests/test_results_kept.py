@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from builders import ROPE, ROPER, make_pairs, make_run, shown
+from builders import ROPE, ROPER, make_pairs, make_run, row, shown
 from conftest import ROOT, tree
 
 from rope_lab import files
+from rope_lab.report import __main__ as report
 from rope_lab.results import __main__ as results
-from rope_lab.results import load
+from rope_lab.results import load, power
 from rope_lab.results.folders import read
 from rope_lab.results.kept import keep, read_kept
 
@@ -78,14 +79,34 @@ def test_other_numbers_take_the_place_of_kept_ones_only_where_it_is_asked(kept, 
     assert next(r for r in read_kept(kept)[0] if r.position == "rope" and r.seed == 0).metrics["eval/accuracy"] == 0.25
 
 
-def test_a_run_that_had_not_ended_is_replaced_by_its_end_and_never_the_other_way(tmp_path):
-    place, ended = tmp_path / "kept", make_run(tmp_path / "ended", "rope", 0, 0.5)
+@pytest.mark.parametrize("status", ["finished", "diverged"])
+def test_a_run_that_had_not_ended_is_replaced_by_its_end_and_never_the_other_way(tmp_path, status):
+    place, ended = tmp_path / "kept", make_run(tmp_path / "ended", "rope", 0, 0.5, status=status)
     begun = make_run(tmp_path / "begun", "rope", 0, 0.1, status="interrupted", progress__steps=100)
     for folder in (begun, ended):
         results.main([str(folder), "--keep", "--into", str(place)])
-    assert read_kept(place)[0][0].status == "finished"
-    with pytest.raises(SystemExit, match="rope seed 0 is kept finished, and is interrupted in the folder given"):
+    assert read_kept(place)[0][0].status == status
+    with pytest.raises(SystemExit, match=f"rope seed 0 is kept {status}, and is interrupted in the folder given"):
         results.main([str(begun), "--keep", "--into", str(place)])
+
+
+@pytest.mark.parametrize("command", [results, report])
+def test_of_two_copies_of_a_run_the_one_that_ended_counts(kept, tmp_path, command, capsys):
+    """Whichever folder is named last."""
+    begun = tmp_path / "begun"
+    make_run(begun, "rope", 0, 0.1, status="interrupted", progress__steps=50)
+    words = ["--print"] if command is results else ["--out", str(tmp_path / "page.html")]
+    command.main([str(kept), str(begun), *words])
+    said = capsys.readouterr().out
+    page = said if command is results else (tmp_path / "page.html").read_text()
+    assert "is interrupted at step" not in page
+    assert command is report or row(said, "RoPE")["mean, problems right of 128"].endswith("n=4")
+
+
+def test_damage_is_also_named_by_the_power_analysis(kept, caplog, capsys):
+    (kept / "runs.jsonl").write_text((kept / "runs.jsonl").read_text() + "{\n")
+    power.main([str(kept)])
+    assert "runs.jsonl line 9" in caplog.text
 
 
 def test_the_table_for_a_spreadsheet_is_the_frame(kept, tmp_path):

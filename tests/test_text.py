@@ -213,7 +213,9 @@ def test_a_finished_run_does_not_need_its_corpus_but_to_measure_held_out_text(wr
     assert "\n" not in str(refused.value)
     written.write_bytes(text)
     assert run([*chosen, f"out={tmp_path / 'runs'}"]) == content  # restores the cached copy
+    capsys.readouterr()
     probe.main([str(folder), "shift=1"])
+    assert "%" not in capsys.readouterr().out  # no problem of text is right or wrong
 
 
 def test_a_folder_with_runs_in_it_is_the_same_corpus_after_them(folder):

@@ -20,7 +20,7 @@ from rope_lab.train import config, provenance
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import SHOWN
-from rope_lab.train.instantiate import SWAPPED, own_modules
+from rope_lab.train.instantiate import SWAPPED
 from rope_lab.train.stop import Stop, same_command
 from rope_lab.train.trainer import CORES, resolve
 
@@ -171,8 +171,6 @@ def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str, 
         lines.append(f"{same_command(any(job.cfg.fresh for job in jobs))} runs what is missing")
     if rows:
         out = shlex.quote(short_path(Path(jobs[0].cfg.out)))
-        own = {job.cfg.names.position for job in jobs if own_modules(job.cfg.position)}
-        contender = f" --contender {shlex.quote(*own)}" if len(own) == 1 else ""
-        lines.append(f"tables and figures: rope-lab results {out}{contender}")
-        lines.append(f"verdicts and charts: rope-lab report {out}{contender}")
+        lines.append(f"tables and figures: rope-lab results {out}")
+        lines.append(f"verdicts and charts: rope-lab report {out}")
     return "\n".join(lines)

@@ -47,7 +47,8 @@ def render(folders: list[Folder], every: list[Group], probed: list[Probed], publ
     planned = any(not folder.content.published.compares for folder in folders)
     sections = [(folder, [_section(folder, each, planned) for each in folder.content.sections]) for folder in folders]
     picture = ROOT / "docs" / f"{published.contender}.svg"
-    sizes = [f"{size:.2g}M" for size in sorted(run.parameters / 1e6 for g in every for run in g.runs.run)]
+    millions = sorted(run.parameters / 1e6 for g in every for run in g.runs.run)
+    sizes = [f"{float(f'{size:.2g}'):,g}M" for size in millions]
     attention = [asdict(p.attention) for p in probed if p.attention]
     data = {"sections": [section["data"] for _, each in sections for section in each], "probed": attention}
     context = {
@@ -101,25 +102,15 @@ def _packed(text: str) -> str:
 
 
 def _uncompared(folders: list[Folder], published: Published) -> str:
-    """The reason for the lack of a verdict, and the command that leads to one."""
+    """The reason for the lack of a verdict, and the option that gives one."""
     groups = [each for folder in folders if not folder.below for each in folder.content.groups]
     groups = groups or [each for folder in folders for each in folder.content.groups]
     elsewhere = "; ".join(f"{g.title}, {g.scale}" for g in groups if g.variant and len(g.pairs(*published.pair)))
-    usual = (g for g in groups if not g.variant and {*published.pair} & {*g.schemes})
-    there = next(usual, groups[0])
-    made = [seed for scheme in published.pair for seed in there.of(scheme).index]
-    files = {run.position: f"./{run.position}.py" for g in groups for run in g.runs.run if "position" in run.plugin}
     others = [s for g in groups for s in g.schemes if s not in published.pair and len(g.pairs(s, published.baseline))]
-    names = [scheme.partition(" ")[0] for scheme in published.pair]
-    command = (
-        f"rope-lab sweep task={there.task} scale={there.scale} position={','.join(files.get(n, n) for n in names)} "
-        f"seed={','.join(map(str, sorted(set(made)))) or 0}"
-    )
     return (
         f"No task has {' and '.join(published.titles)} at one seed under its usual recipe, so there is no verdict. "
         + (f"Compared below, without a verdict: {elsewhere}. " if elsewhere else "")
-        + f"This makes the runs: {command}"
-        + "".join(f"; --contender '{scheme}' asks about that scheme" for scheme in others[:1])
+        + "".join(f"--contender '{scheme}' asks about that scheme." for scheme in others[:1])
     )
 
 

@@ -14,6 +14,7 @@ next call without --keep makes them. `rope-lab report` draws all charts, also th
 
 import sys
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 from rope_lab.files import write_whole
@@ -37,8 +38,8 @@ def worth_keeping(run: Run, published: Published) -> Run:
 
 
 def one_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
-    """Each run as found last, and a line on runs that were also found with other numbers."""
-    once = {run.run_id: run for run in runs}
+    """Each run as found last, ended if possible, and a line on runs that were also found with other numbers."""
+    once = {run.run_id: run for run in sorted(runs, key=attrgetter("ended"))}
     unlike = {str(run): found for run in runs if (found := differing(run, once[run.run_id]))}
     numbers = [f"{run}: {', '.join(found[:3])}" for run, found in unlike.items()]
     return list(once.values()), [f"found twice with other numbers: {first_three(numbers)}"] if unlike else []

@@ -8,7 +8,7 @@ from scipy import stats
 from rope_lab.files import read_file
 from rope_lab.places import RESULTS
 from rope_lab.results.figures import WIDTH, rendered, styled
-from rope_lab.results.folders import read
+from rope_lab.results.folders import read_or_warn
 from rope_lab.results.groups import Group, group
 from rope_lab.results.kept import KEPT
 from rope_lab.results.published import Published
@@ -111,7 +111,7 @@ def main() -> None:
     published = Published()
     checks = yaml.safe_load(read_file(RESULTS / "checks.yaml"))
     folders = [path.parent for path in sorted(RESULTS.glob(f"**/{KEPT}"))]
-    groups = {folder.relative_to(RESULTS).as_posix(): group(read(folder)[0], published) for folder in folders}
+    groups = {folder.relative_to(RESULTS).as_posix(): group(read_or_warn(folder), published) for folder in folders}
     found = rotated([g for each in groups.values() for g in each], published)
     heading = ROTATED.format(published.rotations["source"], ", ".join(losses(published))).rstrip()
     parts = [HEAD.rstrip(), markdown(Table(rows(checks, groups))), heading, markdown(Table(orders(found, published)))]

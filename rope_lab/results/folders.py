@@ -5,6 +5,7 @@ figures.
 """
 
 import json
+import logging
 import os
 import re
 from pathlib import Path
@@ -17,6 +18,8 @@ from rope_lab.results.kept import KEPT, read_kept
 from rope_lab.results.metrics import declared
 from rope_lab.results.runs import DAMAGE, MIXED, Run, from_record, one_line, reason
 from rope_lab.text import ConfigError
+
+log = logging.getLogger(__name__)
 
 METRICS = "metrics.jsonl"
 NAMED = re.compile(r".+-s\d+-([0-9a-f]{12})")  # how the program names run folders
@@ -59,6 +62,14 @@ def read(folder: Path) -> tuple[list[Run], list[str]]:
             wrong = [f"run.json: {reason(error)}; left out"]
         problems += [one_line(f"{path.name}: {line}") for line in wrong]
     return runs, problems if folders else [one_line(f"{folder}: there are no runs")]
+
+
+def read_or_warn(folder: Path) -> list[Run]:
+    """The runs of a folder; the problems of those that are left out are logged."""
+    runs, problems = read(folder)
+    for problem in problems:
+        log.warning("%s", problem)
+    return runs
 
 
 def read_run(folder: Path) -> tuple[Run, list[str]]:

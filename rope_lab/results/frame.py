@@ -1,7 +1,6 @@
 """Runs as pandas frames: the tidy one that `rope_lab.results.load` gives, and the one that tables are made of."""
 
 import json
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,33 +8,28 @@ from pathlib import Path
 import pandas as pd
 
 from rope_lab.identity import BACKFILLED, general
-from rope_lab.results.folders import read
+from rope_lab.results.folders import read_or_warn
 from rope_lab.results.runs import COLUMNS, Run
 from rope_lab.shipped import shipped
 from rope_lab.text import show
-
-log = logging.getLogger(__name__)
 
 
 def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
     """The runs of a folder as a tidy frame, one row per run and metric. Unreadable runs are logged and left out.
 
     folder:   of kept records (`results`), of run folders (`results/runs`), or one run's
-    settings: of the recipe, by name (`train.lr`); each becomes a column more, None if a run has no such setting
+    settings: by name (`train.lr`, `position.base`); each becomes a column more, None if a run has no such setting
 
     The columns are in docs/questions.md.
     """
-    runs, problems = read(Path(folder))
-    for problem in problems:
-        log.warning("%s", problem)
-    return tidy(runs, settings)
+    return tidy(read_or_warn(Path(folder)), settings)
 
 
 def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
     """The frame of `load`."""
     table = runs_frame(runs).drop(columns=["run", "pair_as"])
     for name in settings:
-        table[name] = [run.recipe.get(name) for run in runs]
+        table[name] = [run.all_settings.get(name) for run in runs]
     metrics = [(i, name, float(value)) for i, run in enumerate(runs) for name, value in sorted(run.metrics.items())]
     found = pd.DataFrame(metrics, columns=["row", "metric", "value"]).set_index("row")
     return table.join(found, how="inner").reset_index(drop=True)

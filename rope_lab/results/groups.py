@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 import pandas as pd
@@ -170,9 +171,12 @@ def _of_study(study: Study, found: Runs, published: Published) -> Group:
 
 
 def _by_recipe(runs: list[Run], published: Published) -> list[Group]:
-    """The runs by task and recipe, in the order of published.yaml; runs of different recipes never meet."""
+    """The runs by task and recipe, in the order of published.yaml; runs of different recipes never meet.
+
+    Of several runs of one scheme and seed the last counts, of those that have ended if there are any.
+    """
     key = ["task", "scale", "recipe_id"]
-    table = runs_frame(runs).drop_duplicates([*key, "scheme", "seed"], keep="last")
+    table = runs_frame(sorted(runs, key=attrgetter("ended"))).drop_duplicates([*key, "scheme", "seed"], keep="last")
     table = table.assign(order=table.scheme.map(published.order))
     table = table.sort_values(["order", "seed"], kind="stable")
     corpora = Counter(data for data, _ in {(run.data, run.settings.get("task.corpus")) for run in table.run})

@@ -48,9 +48,9 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
         merged, unlike = {run.run_id: run for run in before}, []
         for run in runs:
             kept = merged.get(run.run_id, run)
-            if kept.status == "finished" != run.status:
-                raise ConfigError(f"{folder}: {run} is kept finished, and is {run.status} in the folder given")
-            if kept.status in ("finished", "diverged") and (numbers := differing(kept, run)):
+            if kept.ended and kept.status != run.status:
+                raise ConfigError(f"{folder}: {run} is kept {kept.status}, and is {run.status} in the folder given")
+            if kept.ended and (numbers := differing(kept, run)):
                 unlike.append(f"{run} is kept with other numbers: {', '.join(numbers[:3])}")
             merged[run.run_id] = run
         if unlike and not replaces:

@@ -183,9 +183,11 @@ def _test(study: Study, found: Runs, c: Comparison) -> Result:
 
 def _test_of_values(study: Study, c: Comparison, a: pd.Series, b: pd.Series) -> Result:
     d, higher = paired_difference(a, b), study.prefers_high(c)
-    text = f"{d.mean:+.4g} [{d.low:+.4g}, {d.high:+.4g}] {c.unit}, {d.n} pairs".replace("  ", " ")
+    text = f"{d.mean:+.4g}" + (f" [{d.low:+.4g}, {d.high:+.4g}]" if d.n > 1 else "")
+    text = f"{text} {c.unit}, {d.n} pair{'s' * (d.n > 1)}".replace(" ,", ",")
     if c.value == "log_steps":
-        text += f": {math.exp(d.mean):.2f} times the steps [{math.exp(d.low):.2f}, {math.exp(d.high):.2f}]"
+        text += f": {math.exp(d.mean):.2f} times the steps"
+        text += f" [{math.exp(d.low):.2f}, {math.exp(d.high):.2f}]" if d.n > 1 else ""
     if c.margin is not None and d.n > 1:
         least = d.low if higher else -d.high  # the least favourable end
         matches = "matches it" if least > -c.margin else "is not shown to match it"

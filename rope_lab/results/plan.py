@@ -106,7 +106,7 @@ def _every_seed(outcome: Outcome, published: Published) -> Table:
 
 
 def unplanned(path: Path, found: list[Outcome]) -> list[str]:
-    """A line per commit of runs that lacks their study as it is, or that git cannot show."""
+    """A line per commit of runs that lacks their study as it is or their code, or that git cannot show."""
     problems = []
     for outcome in found:
         study = outcome.study
@@ -114,8 +114,10 @@ def unplanned(path: Path, found: list[Outcome]) -> list[str]:
             held = _at(path, commit)
             if held is None:
                 problems.append(f"{study.name}: git cannot show the plan at commit {commit}")
-            elif commit.endswith(("+", "?")) or study not in held:
+            elif study not in held:
                 problems.append(f"{study.name}: commit {commit} of its runs does not hold the study as it stands now")
+            elif commit.endswith(("+", "?")):
+                problems.append(f"{study.name}: the code of its runs was changed after commit {commit[:-1]}, or may be")
     return problems
 
 

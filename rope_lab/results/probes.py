@@ -21,7 +21,7 @@ LINEAR = 0.01  # nats: below that the axis of costs is linear
 
 @dataclass(frozen=True)
 class Measurement:
-    """A run under a probe: loss in nats per answer token, share of problems right; or why it cannot be evaluated.
+    """A run under a probe: loss in nats per answer token, share of problems right, None if it grades none; or why not.
 
     wavelengths: the shortest and the longest that were ablated, in positions
     """
@@ -92,9 +92,10 @@ def table(outcomes: list[Measurement], title: str = "Probes") -> Table:
     for o in outcomes:
         loss, right, change, points = NONE, NONE, o.cannot, ""
         if not o.cannot:
-            loss, right = f"{o.loss:.4f}", f"{o.accuracy:.1%}"
-        if not o.cannot and o is not whole:
-            change, points = f"{o.loss - whole.loss:+.4f}", f"{100 * (o.accuracy - whole.accuracy):+.1f} points"
+            loss, change = f"{o.loss:.4f}", f"{o.loss - whole.loss:+.4f}" if o is not whole else ""
+        if o.accuracy is not None:
+            right = f"{o.accuracy:.1%}"
+            points = f"{100 * (o.accuracy - whole.accuracy):+.1f} points" if o is not whole else ""
         row = {"probe (positions)": o.label if o is not whole else "as it is", "nats per answer token": loss}
         rows.append(row | {"change": change, "problems right": right, "change ": points})
     return Table(rows, title)

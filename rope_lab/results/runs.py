@@ -76,6 +76,11 @@ class Run:
         return f"{self.task} {self.scale} {self.position} seed {self.seed}"
 
     @property
+    def ended(self) -> bool:
+        """Whether it has an outcome: it finished or diverged."""
+        return self.status in ("finished", "diverged")
+
+    @property
     def numbers(self) -> str:
         """Equal for runs that may be paired: the numerics, and the digest of a task of the user's own."""
         return "+".join(filter(None, [str(self.numerics), self.plugin.get("task")]))
@@ -97,7 +102,7 @@ class Run:
         return own | ({"code": self.plugin["position"]} if "position" in self.plugin else {})
 
     def final(self, metric: str) -> Number | None:
-        """The last value of a metric, or of a slice, such as `length/24`: the mean over those problems; None without."""
+        """The last value of a metric or, of a slice such as `length/24`, the mean over its problems; None without."""
         attribute, _, value = metric.partition("/")
         _, mean = self.slices.get(attribute, {}).get(value, (0, self.metrics.get(metric)))
         return mean

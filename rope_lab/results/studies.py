@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
 from rope_lab.files import read_file
-from rope_lab.identity import BACKFILLED
+from rope_lab.identity import BACKFILLED, GROUPS
 from rope_lab.places import ROOT
 from rope_lab.results.metrics import declared
 from rope_lab.results.runs import Name, Run, reason
@@ -20,6 +20,7 @@ from rope_lab.text import ConfigError, first_line, flat, show
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
 STRICT = ConfigDict(extra="forbid")
+RECORDED = {*GROUPS, "threads"}
 
 
 def seeds(given: Any) -> Any:
@@ -90,7 +91,7 @@ class Study:
 
     hypothesis, reason: what is expected, and why
     rows:     the folder, beside the plan, of its kept runs
-    settings: of all runs, besides task and scale, as overrides of the training command
+    settings: of all runs, besides task and scale, as overrides of the training command; those that a run records
     seeds:    scheme → its seeds; settings may follow the scheme, as in tables: `rope position.base=100`
     higher_is_better: of every metric that it compares
     diverged: the value of a diverged run, in the metric's own unit
@@ -115,6 +116,8 @@ class Study:
         for scheme in self.seeds:
             if not scheme.split() or not all(setting.partition("=")[1] for setting in scheme.split()[1:]):
                 raise ValueError(f"seeds: {scheme!r} must be a scheme, or one with settings: rope position.base=100")
+        if wrong := [key for key in self.settings if key.partition(".")[0] not in RECORDED or key == "task.path"]:
+            raise ValueError(f"settings: {wrong[0]} is not recorded in a run; give it on the command line")
         if not self.comparisons:
             raise ValueError("has neither primary nor secondary comparisons")
         if any(comparison.margin is not None for comparison in self.primary):
@@ -164,7 +167,7 @@ def load(path: Path = PLAN) -> list[Study]:
 
 def corrections(path: Path) -> dict[str, str]:
     """Notes on the wording of studies, by their names, outside of them: a study's text must not change."""
-    return OmegaConf.to_container(OmegaConf.load(path)).get("corrections") or {}
+    return dict(OmegaConf.load(path).get("corrections") or {})
 
 
 def of_rows(folder: Path) -> list[Study]:
@@ -203,7 +206,7 @@ def find(study: Study, runs: list[Run]) -> Runs:
     for run in runs:
         of = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
         scheme = max(of, key=lambda scheme: len(scheme.split()), default="")
-        if not scheme or run.seed not in study.seeds[scheme] or run.status not in ("finished", "diverged"):
+        if not scheme or run.seed not in study.seeds[scheme] or not run.ended:
             continue
         if (other := found.setdefault((scheme, run.seed), run)) is not run:
             raise ConfigError(f"{study.name}: two runs are {scheme} seed {run.seed}: {other.run_id}, {run.run_id}")
@@ -213,7 +216,8 @@ def find(study: Study, runs: list[Run]) -> Runs:
 def called(scheme: str) -> str:
     """The name in tables of a plan's scheme: `rope (base=100)` for `rope position.base=100`."""
     name, *settings = scheme.split()
-    return run_name(name) + (f" ({', '.join(setting.removeprefix('position.') for setting in settings)})" if settings else "")
+    shown = ", ".join(setting.removeprefix("position.") for setting in settings)
+    return run_name(name) + (f" ({shown})" if shown else "")
 
 
 def run_name(position: str) -> str:

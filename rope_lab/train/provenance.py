@@ -23,6 +23,7 @@ from rope_lab.places import IN_CHECKOUT, ROOT
 from rope_lab.train import instantiate
 from rope_lab.train.config import Config
 
+CODE = ("rope_lab", "tasks", "conf")  # folders that decide what a run computes
 PACKAGES = ("numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 
 
@@ -125,12 +126,13 @@ def typed(cfg: Config) -> list[str]:
 
 @functools.cache  # of the code that runs, whatever is committed since
 def git_state() -> dict[str, Any]:
-    """The commit of the checkout, and whether files differ from it; None if git is unavailable."""
+    """The commit of the checkout, and whether CODE differs from it; None if git is unavailable."""
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True).stdout
 
     if IN_CHECKOUT:  # else whatever repository it was installed into is another
         with suppress(OSError, subprocess.SubprocessError):
-            return {"commit": git("rev-parse", "HEAD").strip(), "dirty": bool(git("status", "--porcelain"))}
+            changed = git("status", "--porcelain", "--", *CODE)
+            return {"commit": git("rev-parse", "HEAD").strip(), "dirty": bool(changed)}
     return {"commit": None, "dirty": None}

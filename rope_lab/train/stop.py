@@ -61,7 +61,7 @@ def in_one_line(cfg: Config, folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFailed(
-            f"{folder} cannot be used any more ({error.strerror or error}): its last checkpoint stays good; "
+            f"{folder} cannot be used any more ({error}): its last checkpoint stays good; "
             f"fix the cause and run {same_command(cfg.fresh)} again"
         ) from error
     except (MemoryError, RuntimeError) as error:
