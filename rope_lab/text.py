@@ -32,7 +32,12 @@ def errors_as_exit(*kinds: type[Exception]) -> Iterator[None]:
     except (ConfigError, *kinds) as error:
         sys.exit(str(error))
     except OSError as error:
-        sys.exit(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        sys.exit(of_system(error))
+
+
+def of_system(error: OSError) -> str:
+    """The message of an error of the system, after the file's name if it has one."""
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 class Filled(argparse.HelpFormatter):

@@ -46,7 +46,7 @@ def train(cfg: Config, stopping: Stop | None = None, prefix: str = "", since: st
     cfg, stopping = resolve(cfg), stopping or Stop()
     identity = config.identity(cfg)
     folder = runs.out_folder(cfg) / identity.run_name
-    with in_one_line(cfg, folder):
+    with in_one_line(cfg):
         before = runs.read(folder)
         fresh = cfg.fresh and not (since and before and before["provenance"]["start"] >= since)
         ended = None if fresh else runs.ended(folder, identity.run_id, provenance.code(cfg))

@@ -4,9 +4,9 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+from rope_lab.text import of_system
 from rope_lab.train.config import Config
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
@@ -55,15 +55,13 @@ def same_command(fresh: bool) -> str:
 
 
 @contextmanager
-def in_one_line(cfg: Config, folder: Path) -> Iterator[None]:
+def in_one_line(cfg: Config) -> Iterator[None]:
     """A context that raises RunFailed if memory runs out, or files cannot be written or read."""
     try:
         yield
     except OSError as error:
-        raise RunFailed(
-            f"{folder} cannot be used any more ({error}): its last checkpoint stays good; "
-            f"fix the cause and run {same_command(cfg.fresh)} again"
-        ) from error
+        remedy = f"its checkpoints stay good; fix the cause and run {same_command(cfg.fresh)} again"
+        raise RunFailed(f"the run stopped: {of_system(error)}; {remedy}") from error
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(part in str(error) for part in OUT_OF_MEMORY):
             raise
