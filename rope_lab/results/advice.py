@@ -19,7 +19,7 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
     """
     rows, lead = [], []
     for use, about in published.uses.items():
-        here = [v for v in found if v.task in about["tasks"] and v.planned and v.word != OPEN]
+        here = [v for v in found if v.task in about["tasks"] and v.planned and v.word != OPEN and not v.at_length]
         if not here:
             continue
         words = [v.word for v in here]

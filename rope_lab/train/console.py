@@ -79,7 +79,8 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
     if "eval/score" in metrics:
         line += f" · score {metrics['eval/score']:g} of the first 128"
     lines = [line if finished or not line else f"{line}, at its last evaluation"]
-    for key, name, form in (("length", "accuracy", ".1%"), ("length_loss", "loss above Bayes-optimal", ".3f")):
+    loss = "loss above Bayes-optimal" if floor else "loss"
+    for key, name, form in (("length", "accuracy", ".1%"), ("length_loss", loss, ".3f")):
         if parts := [f"{n}: {value:{form}}" for n, (_, value) in content.get("slices", {}).get(key, {}).items()]:
             lines.append(f"{name} at {' · '.join(parts)}")
     if finished and metrics["eval/loss"] < LEAKS * floor:
