@@ -100,6 +100,7 @@ def test_of_two_copies_of_a_run_the_one_that_ended_counts(kept, tmp_path, comman
     said = capsys.readouterr().out
     page = said if command is results else (tmp_path / "page.html").read_text()
     assert "is interrupted at step" not in page
+    assert "found twice" not in page
     assert command is report or row(said, "RoPE")["mean, problems right of 128"].endswith("n=4")
 
 

@@ -89,8 +89,8 @@ def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", b
     waiting = [i for i, job in enumerate(jobs) if job.cfg.fresh or contents[i].get("status") not in ENDS]
     if len(waiting) < len(jobs):
         say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs have ended before")
-    other = [jobs[i].label for i in range(len(jobs)) if i not in waiting and _of_other_code(jobs[i], contents[i])]
-    if other:
+    ended = [(job, content) for i, (job, content) in enumerate(zip(jobs, contents, strict=True)) if i not in waiting]
+    if other := [job.label or job.cfg.names.position for job, content in ended if _of_other_code(job, content)]:
         say(f"  by other code than now, fresh=true runs them again: {first_three(other)}")
     with Stop() as stopping:
         if waiting and begin:

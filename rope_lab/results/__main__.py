@@ -40,7 +40,7 @@ def worth_keeping(run: Run, published: Published) -> Run:
 def one_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
     """Each run as found last, ended if possible, and a line on runs that were also found with other numbers."""
     once = {run.run_id: run for run in sorted(runs, key=attrgetter("ended"))}
-    unlike = {str(run): found for run in runs if (found := differing(run, once[run.run_id]))}
+    unlike = {str(run): found for run in runs if run.ended and (found := differing(run, once[run.run_id]))}
     numbers = [f"{run}: {', '.join(found[:3])}" for run, found in unlike.items()]
     return list(once.values()), [f"found twice with other numbers: {first_three(numbers)}"] if unlike else []
 

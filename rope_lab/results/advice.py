@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from rope_lab.results.groups import Group
+from rope_lab.results.metrics import declared
 from rope_lab.results.outcomes import Outcome
 from rope_lab.results.published import Published
 from rope_lab.results.scores import FEWEST, widest
@@ -19,7 +20,8 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
     """
     rows, lead = [], []
     for use, about in published.uses.items():
-        here = [v for v in found if v.task in about["tasks"] and v.planned and v.word != OPEN and not v.at_length]
+        here = [v for v in found if v.task in about["tasks"] and v.planned and v.word != OPEN]
+        here = [v for v in here if declared(v.metric.name)]  # not those at one length alone
         if not here:
             continue
         words = [v.word for v in here]

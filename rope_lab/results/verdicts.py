@@ -57,11 +57,6 @@ class Verdict:
     parameters: int = 0
 
     @property
-    def at_length(self) -> bool:
-        """Whether it is about one length of problem or window alone."""
-        return "/" in self.metric.name.removeprefix("eval/")
-
-    @property
     def label(self) -> str:
         """`paper, exploratory, seeds 0–4`"""
         kind = "planned" if self.planned else "exploratory"
@@ -191,7 +186,7 @@ def _compared(report: TaskReport, c: Comparison) -> tuple[Metric, str]:
     if (c.metric, c.times) == (report.metric.name, report.metric.times):
         return report.metric, value
     metric = replace(declared(c.metric) or report.metric, name=c.metric, times=c.times, unit=c.unit or c.metric)
-    return metric, ", ".join(filter(None, [c.metric, value if value != LAST else ""]))
+    return metric, f"{c.metric}, {value}" if declared(c.metric) else c.name
 
 
 def _gain(difference: Interval, sign: int) -> Interval:
