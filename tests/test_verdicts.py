@@ -121,7 +121,7 @@ def test_a_rate_and_an_optimizer_that_are_not_the_recipes_are_named(settings, tr
 
 def test_each_verdict_is_said_in_a_sentence():
     (said,) = sentences(found(*gaining(0.3)), PUBLISHED)
-    assert said.startswith("Substring by Index, reduced, exploratory, seeds 0–7: gain of RoPER over RoPE +38.4 [")
+    assert said.startswith("Substring by Index, reduced, seeds 0–7, exploratory: gain of RoPER over RoPE +38.4 [")
     assert said.endswith(" problems right of 128: ahead")
 
 

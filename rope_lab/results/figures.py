@@ -35,7 +35,7 @@ STYLE = Path(__file__).with_name("figures.mplstyle")
 WIDTH = 7.5  # inches
 PUBLISHED = {"marker": "D", "ms": 5, "mfc": "white", "mec": "black", "ls": ""}
 RING = {"marker": "o", "ms": 10, "mfc": "none", "mew": 1.2, "ls": ""}
-MARKERS = {True: "s", False: "o"}  # planned, exploratory
+MARKERS = {"planned": "s", "exploratory": "o"}
 COLORS = {YES: "#126B3A", AHEAD: "#126B3A", NO: "#9B1C1C", BEHIND: "#9B1C1C"}  # of verdicts; others are grey
 MAPS = 4  # heat maps in a row
 LABEL = 70  # characters of a label
@@ -188,18 +188,18 @@ def forest(verdicts: list[Verdict], contender: str) -> bytes:
         figure = Figure(figsize=(WIDTH, 0.27 * sum(heights) + 0.3), layout="constrained")
         axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
         looks = {"published": PUBLISHED} if any(published.values()) else {}
-        looks |= {name: {"marker": MARKERS[name == "planned"], "color": "black"} for name in ("planned", "exploratory")}
+        looks |= {name: {"marker": MARKERS[name], "color": "black"} for name in MARKERS}
         handles = [axes[0].plot([], [], label=name, **{"ls": ""} | look)[0] for name, look in looks.items()]
         figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
         for ax, (key, found) in zip(axes, panels.items(), strict=True):
-            labels = ["published"] * bool(published[key]) + [one_line(v.label, LABEL) for v in found]
+            labels = ["published"] * bool(published[key]) + [fill(one_line(v.label, 2 * LABEL), LABEL) for v in found]
             ax.axvline(0, color="black", lw=0.8)
             for gain in published[key]:
                 ax.plot(gain, 0, **PUBLISHED)
             for row, v in enumerate(found, start=bool(published[key])):
                 color = COLORS.get(v.word, "#777777")
                 ax.plot([v.gain.low, v.gain.high], [row, row], lw=2, color=color, solid_capstyle="butt")
-                ax.plot(v.gain.mean, row, marker=MARKERS[v.planned], ms=6, color=color)
+                ax.plot(v.gain.mean, row, marker=MARKERS[v.kind], ms=6, color=color)
                 place = {"xycoords": ("axes fraction", "data"), "va": "center", "color": color}
                 ax.annotate(v.word, (1.01, row), **place)
             ax.set(yticks=range(len(labels)), yticklabels=labels, ylim=(len(labels) - 0.4, -0.6))

@@ -58,10 +58,12 @@ class Verdict:
 
     @property
     def label(self) -> str:
-        """`paper, exploratory, seeds 0–4`"""
-        kind = "planned" if self.planned else "exploratory"
-        parts = [self.scale, kind, self.unusual, seeds(self.seeds) if self.seeds else ""]
-        return ", ".join(filter(None, parts))
+        """`paper, seeds 0–4`"""
+        return ", ".join(filter(None, [self.scale, self.unusual, seeds(self.seeds) if self.seeds else ""]))
+
+    @property
+    def kind(self) -> str:
+        return "planned" if self.planned else "exploratory"
 
     @property
     def unusual(self) -> str:
@@ -219,7 +221,7 @@ def table(found: list[Verdict], published: Published) -> Table:
         row[f"measured {baseline} → {contender}"] = v.means_text
         row |= {"measured gain [95% interval]": v.gain_text, "seeds": f"{len(v.seeds)}"}
         row["p (corrected for)"] = NONE if math.isnan(v.p) else f"{v.p:.2g} ({v.family})"
-        row |= {f"{contender} ahead?": Strong(v.word), "comparison": "planned" if v.planned else "exploratory"}
+        row |= {f"{contender} ahead?": Strong(v.word), "comparison": v.kind}
         rows.append(row)
     return Table(rows, "Verdicts")
 
@@ -228,7 +230,7 @@ def sentences(found: list[Verdict], published: Published) -> list[str]:
     """A sentence for each verdict whose runs have ended, for the end of a long output."""
     gain = "gain of {} over {}".format(*published.titles)
     ended = [v for v in found if v.word != OPEN]
-    return [f"{v.title}, {v.label}: {gain} {v.gain_text} {v.metric.unit}: {v.word}" for v in ended]
+    return [f"{v.title}, {v.label}, {v.kind}: {gain} {v.gain_text} {v.metric.unit}: {v.word}" for v in ended]
 
 
 def legend(found: list[Verdict], published: Published) -> list[str]:
