@@ -93,7 +93,7 @@ def test_a_signal_to_a_table_alone_is_passed_on_and_what_is_missing_is_said(tmp_
     assert wait_for_all(process, tmp_path) == (128 + signal.SIGTERM, "")
     said = (tmp_path / "out").read_text()
     assert said.partition("  interrupted: ")[2].partition("\n")[0].count(" at step ") == 2
-    assert said.partition("  not run: ")[2].partition("\n")[0].endswith("; and 102 more")
+    assert said.partition("  not run: ")[2].partition("\n")[0].endswith("; and 103 more")
     assert_saved(tmp_path / "runs", interrupted=2)
 
 
