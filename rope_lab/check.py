@@ -121,7 +121,9 @@ def shapes(scheme: PositionScheme, dims: Dims) -> str:
         demand(right, f"heads returns {parts}, must be three: q and k [2, {T}, {H}, width], v [2, {T}, {H}, {K}]")
     output = layer.output(qkv_BT3HK[:, :, 0], at)
     demand(output.shape == (2, T, H, K), f"output returns {[*output.shape]}, must be {[2, T, H, K]}")
-    returned = {"embed": embedded, "heads": unpacked(heads)[0], "output": output}
+    q, k, v = unpacked(heads)
+    demand(q.dtype == k.dtype == v.dtype, f"heads returns {q.dtype}, {k.dtype}, {v.dtype}: must have one dtype")
+    returned = {"embed": embedded, "heads": q, "output": output}
     doubled = [hook for hook, result in returned.items() if result.dtype == torch.float64]
     return f"{', '.join(doubled)}: float64 of float32, which is slow; angles are float64, cast them" if doubled else ""
 

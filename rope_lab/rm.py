@@ -21,7 +21,9 @@ def main(arguments: list[str] | None = None) -> None:
     folders = [path if path.exists() or "/" in str(path) else RESULTS / "runs" / path for path in given.folders]
     with errors_as_exit():
         for folder in folders:
-            if folder.is_symlink() or (folder / "run.json").is_symlink() or read(folder) is None:
+            if folder.is_symlink():
+                raise ConfigError(f"{short_path(folder)}: is a link; name the folder itself")
+            if (folder / "run.json").is_symlink() or read(folder) is None:
                 raise ConfigError(f"{short_path(folder)}: has no readable run.json; if it is a run, delete it by hand")
         say("\n".join(map(short_path, folders)))
         if not given.yes and sys.stdin.isatty():

@@ -58,6 +58,7 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
     ("    def biases(self, at_T, at_S):\n        return None", "hooks", "biases is not a hook: did you mean bias?"),
     (INIT, "hooks", "overrides none of embed, heads, output, bias, read, attention, in_layer"),
     (HEADS + "qkv[:, :, 0]", "shapes", "must be [2, 5, 3, 4, 16]"),
+    (HEADS + "(*qkv.unbind(2)[:2], qkv[:, :, 2].double())", "shapes", "must have one dtype"),
     (HEADS + "qkv.half()", "KV cache", "the logits at position"),
     (BIAS + "torch.zeros(2, 4, len(at_T), len(at_S))", "shapes", "must be [4, 5, 5]"),
     (EMBED + "x + missing", "shapes", "own.py:8: NameError: name 'missing' is not defined"),

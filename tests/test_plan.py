@@ -229,8 +229,14 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
         ("rope: 8-13", "rope: many", "seeds.rope is 'many'"),
         ("rope: 8-13,", "rope: 1-3,", "with a seed in common"),
         ("hypothesis: RoPER is ahead.", "", "mine: hypothesis is missing"),
-        ("device: cpu", "task.path: x", "task.path is not recorded"),
-        ("device: cpu", "wandb.mode: x", "wandb.mode is not recorded"),
+        ("device: cpu", "task.path: x", "task.path is not one that plans fix"),
+        ("device: cpu", "wandb.mode: x", "wandb.mode is not one that plans fix"),
+        (
+            "test: sign_flip, metric: eval/accuracy",
+            "test: t, metric: length_loss/24",
+            "a lower length_loss/24 is better",
+        ),
+        ("test: sign, metric: eval/accuracy", "test: sign, metric: length/24", "is measured at the end alone"),
         ("studies:", "study:", "is not a plan"),
     ],
 )

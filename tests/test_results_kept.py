@@ -88,6 +88,9 @@ def test_a_run_that_had_not_ended_is_replaced_by_its_end_and_never_the_other_way
     assert read_kept(place)[0][0].status == status
     with pytest.raises(SystemExit, match=f"rope seed 0 is kept {status}, and is interrupted in the folder given"):
         results.main([str(begun), "--keep", "--into", str(place)])
+    again = make_run(tmp_path / "again", "rope", 0, 0.6)
+    results.main([str(again), "--keep", "--replace", "--into", str(place)])
+    assert read_kept(place)[0][0].status == "finished"
 
 
 @pytest.mark.parametrize("command", [results, report])

@@ -12,7 +12,7 @@ from yaml import YAMLError
 from rope_lab.files import read_file
 from rope_lab.identity import BACKFILLED, GROUPS
 from rope_lab.places import ROOT
-from rope_lab.results.metrics import declared
+from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, declared
 from rope_lab.results.runs import Name, Run, reason
 from rope_lab.shipped import recipe, shipped
 from rope_lab.text import ConfigError, first_line, flat, show
@@ -20,7 +20,8 @@ from rope_lab.text import ConfigError, first_line, flat, show
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
 STRICT = ConfigDict(extra="forbid")
-RECORDED = {*GROUPS, "threads"}
+RECORDED = {*GROUPS, "threads"} - {"parent"}
+OF_LENGTHS = {LENGTH: True, LENGTH_LOSS: False}  # metrics `length/24`, `length_loss/256`, and whether higher is better
 
 
 def seeds(given: Any) -> Any:
@@ -68,6 +69,8 @@ class Comparison:
             raise ValueError(f"test={self.test}, value={self.value}: needs reaches, the value that counts as reached")
         if not self.of_values and self.margin is not None:
             raise ValueError(f"test={self.test} takes no margin, which is one of values")
+        if self.of_curves and self.metric.partition("/")[0] in OF_LENGTHS:
+            raise ValueError(f"metric={self.metric}: is measured at the end alone: compare its last value")
 
     @property
     def of_values(self) -> bool:
@@ -117,7 +120,7 @@ class Study:
             if not scheme.split() or not all(setting.partition("=")[1] for setting in scheme.split()[1:]):
                 raise ValueError(f"seeds: {scheme!r} must be a scheme, or one with settings: rope position.base=100")
         if wrong := [key for key in self.settings if key.partition(".")[0] not in RECORDED or key == "task.path"]:
-            raise ValueError(f"settings: {wrong[0]} is not recorded in a run; give it on the command line")
+            raise ValueError(f"settings: {wrong[0]} is not one that plans fix; give it on the command line")
         if not self.comparisons:
             raise ValueError("has neither primary nor secondary comparisons")
         if any(comparison.margin is not None for comparison in self.primary):
@@ -127,9 +130,10 @@ class Study:
             if not first & second:
                 raise ValueError(f"{c.name}: schemes: must be two of {', '.join(self.seeds)} with a seed in common")
             metric = declared(c.metric)
-            if metric and metric.higher_is_better != self.higher_is_better:
-                given = f"higher_is_better is {self.higher_is_better}"
-                raise ValueError(f"{c.name}: a {metric.better} {c.metric} is better, but {given}")
+            higher = OF_LENGTHS.get(c.metric.partition("/")[0], metric and metric.higher_is_better)
+            if higher not in (None, self.higher_is_better):
+                better, given = "higher" if higher else "lower", f"higher_is_better is {self.higher_is_better}"
+                raise ValueError(f"{c.name}: a {better} {c.metric} is better, but {given}")
 
     @property
     def comparisons(self) -> list[Comparison]:
