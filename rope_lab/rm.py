@@ -19,17 +19,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
     given = parser.parse_args(arguments)
     folders = [path if path.exists() or "/" in str(path) else RESULTS / "runs" / path for path in given.folders]
-    with errors_as_exit():
+    with errors_as_exit(EOFError):
         for folder in folders:
             if folder.is_symlink():
                 raise ConfigError(f"{short_path(folder)}: is a link; name the folder itself")
             if (folder / "run.json").is_symlink() or read(folder) is None:
                 raise ConfigError(f"{short_path(folder)}: has no readable run.json; if it is a run, delete it by hand")
         say("\n".join(map(short_path, folders)))
-        if not given.yes and sys.stdin.isatty():
-            print(f"delete {len(folders)} run(s) for good? [y/N] ", end="", flush=True)
-            given.yes = sys.stdin.readline().strip().lower() in ("y", "yes")
-        if not given.yes:
+        question = f"delete {len(folders)} run(s) for good? [y/N] "
+        if not given.yes and not (sys.stdin.isatty() and input(question).lower() in ("y", "yes")):
             raise ConfigError("nothing was deleted; --yes deletes without asking")
         for folder in folders:
             with RunFolder(folder) as run:  # refused while another process trains it

@@ -89,9 +89,11 @@ def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", b
     waiting = [i for i, job in enumerate(jobs) if job.cfg.fresh or contents[i].get("status") not in ENDS]
     if len(waiting) < len(jobs):
         say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs have ended before")
-    ended = [(job, content) for i, (job, content) in enumerate(zip(jobs, contents, strict=True)) if i not in waiting]
-    if other := [job.label or job.cfg.names.position for job, content in ended if _of_other_code(job, content)]:
-        say(f"  by other code than now, fresh=true runs them again: {first_three(other)}")
+    ended = [i for i in range(len(jobs)) if i not in waiting]
+    other = [jobs[i] for i in ended if provenance.differences(contents[i]["provenance"], provenance.code(jobs[i].cfg))]
+    if other:
+        named = first_three([job.label or job.cfg.names.position for job in other])
+        say(f"  by other code than now, fresh=true runs them again: {named}")
     with Stop() as stopping:
         if waiting and begin:
             _begin([jobs[i] for i in waiting], settings, stopping)
@@ -102,10 +104,6 @@ def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", b
     if stopping.caught:
         return 128 + stopping.caught
     return 0 if all(content.get("status") in ENDS for content in contents) else EXIT_FAILED
-
-
-def _of_other_code(job: Job, content: dict[str, Any]) -> bool:
-    return bool(provenance.differences(content["provenance"], provenance.code(job.cfg)))
 
 
 def _begin(jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop) -> None:

@@ -14,12 +14,13 @@ next call without --keep makes them. `rope-lab report` draws all charts, also th
 
 import sys
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 from rope_lab.files import write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results import against, outcomes, studies
-from rope_lab.results.folders import by_id, folders_of_runs, is_kept, read
+from rope_lab.results.folders import folders_of_runs, is_kept, read
 from rope_lab.results.frame import tidy
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
@@ -38,7 +39,7 @@ def worth_keeping(run: Run, published: Published) -> Run:
 
 def one_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
     """Each run as found last, ended if possible, and a line on runs that were also found with other numbers."""
-    once = by_id(runs)
+    once = {run.run_id: run for run in sorted(runs, key=attrgetter("ended"))}
     unlike = {str(run): found for run in runs if run.ended and (found := differing(run, once[run.run_id]))}
     numbers = [f"{run}: {', '.join(found[:3])}" for run, found in unlike.items()]
     return list(once.values()), [f"found twice with other numbers: {first_three(numbers)}"] if unlike else []

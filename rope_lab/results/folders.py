@@ -8,8 +8,6 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +62,6 @@ def read(folder: Path) -> tuple[list[Run], list[str]]:
             wrong = [f"run.json: {reason(error)}; left out"]
         problems += [one_line(f"{path.name}: {line}") for line in wrong]
     return runs, problems if folders else [one_line(f"{folder}: there are no runs")]
-
-
-def by_id(runs: Iterable[Run]) -> dict[str, Run]:
-    """Each run by its id: of several copies the last, of those that have ended if there are any."""
-    return {run.run_id: run for run in sorted(runs, key=attrgetter("ended"))}
 
 
 def read_or_warn(folder: Path) -> list[Run]:

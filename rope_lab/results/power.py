@@ -14,7 +14,7 @@ import pandas as pd
 
 from rope_lab.places import RESULTS
 from rope_lab.results import against, studies
-from rope_lab.results.folders import by_id, folders_of_runs, read_or_warn
+from rope_lab.results.folders import folders_of_runs, read_or_warn
 from rope_lab.results.groups import Group, group
 from rope_lab.results.published import Published
 from rope_lab.results.stats import ALPHA, detectable, paired_power, pairs_needed, spread_interval
@@ -93,10 +93,10 @@ def main(arguments: list[str] | None = None) -> None:
     folders = folders_of_runs(given.folders or [RESULTS])
     if planned := [folder for folder in folders if studies.of_rows(folder)]:
         sys.exit(f"{planned[0]}: planned comparisons, which are tested as planned and nowhere else")
-    runs = by_id(run for folder in folders for run in read_or_warn(folder))
-    groups = [g for g in group(list(runs.values()), Published()) if not g.variant]
+    runs = [run for folder in folders for run in read_or_warn(folder)]
+    groups = [g for g in group(runs, Published()) if not g.variant]
     published = against.question(Published(), groups, None, given.against)
-    groups = [g for g in group(list(runs.values()), published) if not g.variant]
+    groups = [g for g in group(runs, published) if not g.variant]
     for option in ("task", "scale"):
         there = sorted({getattr(g, option) for g in groups})
         if (wanted := getattr(given, option)) and wanted not in there:

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from rope_lab.places import RESULTS
 from rope_lab.results.figures import WIDTH, rendered, styled
-from rope_lab.results.folders import by_id, read_or_warn
+from rope_lab.results.folders import read_or_warn
 from rope_lab.results.groups import Group, group, numbers
 from rope_lab.results.kept import KEPT
 from rope_lab.results.published import Published, rank
@@ -149,8 +149,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("scores", __doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, metavar="FOLDER", help="default: results")
     folder, published = parser.parse_args(arguments).folder, Published()
-    runs = by_id(run for path in sorted(folder.glob(f"**/{KEPT}")) for run in read_or_warn(path.parent))
-    groups = group(list(runs.values()), published)
+    runs = [run for path in sorted(folder.glob(f"**/{KEPT}")) for run in read_or_warn(path.parent)]
+    groups = group(runs, published)
     shown = [column(g, groups) for g in widest(groups)]
     if not shown:
         sys.exit(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
