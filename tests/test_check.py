@@ -95,6 +95,9 @@ def test_what_is_allowed_is_said(write):
     kind, told = found_of("position", "double.py")["shapes"]
     assert (kind, told.partition(":")[0]) == ("note", "heads")
     assert "does not serve 128 tokens" in found_of("position", "learned")["length"][1]
+    assert found_of("position", "none")["positions"][0] == "note"
+    write("near.py", START + BIAS + "-(at_T[:, None] - at_S).abs().double()[None]")  # the same from either side
+    assert found_of("position", "near.py")["positions"] == ("ok", "")
 
 
 def test_a_misspelt_hook_of_a_subclass_is_named(write):

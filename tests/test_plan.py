@@ -248,6 +248,17 @@ def test_a_plan_that_cannot_be_read_is_said_in_a_line(old, new, named, tmp_path)
             command([str(tmp_path / "plan.yaml" if command is plan.main else tmp_path)])
 
 
+def test_corrections_are_by_the_names_of_studies(tmp_path):
+    for notes in ("[mine]", "{mien: a letter more}"):
+        (tmp_path / "plan.yaml").write_text(f"{PLAN}corrections: {notes}\n")
+        with pytest.raises(SystemExit, match="must be notes by the names of studies"):
+            plan.main([str(tmp_path / "plan.yaml")])
+
+
+def test_nested_settings_are_those_of_a_plan_too(study):
+    assert studies.parsed(PLAN.replace("train.lr: 1e-4", "train: {lr: 1e-4}"), "plan.yaml") == [study]
+
+
 def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
     """Runs count as planned if their commit contains the current version of the study."""
 

@@ -138,7 +138,7 @@ def main(arguments: list[str] | None = None) -> None:
     path = parser.parse_args(arguments).plan
     found, problems = outcomes.read(path)
     problems += unplanned(path, found)
-    notes = corrections(path)
+    notes = corrections(path, [outcome.study.name for outcome in found])
     parts = [section(outcome, Published(), notes.get(outcome.study.name, "")) for outcome in found]
     if problems:
         parts.append("## Problems\n\n" + bullets(map(Strong, problems)))

@@ -1,5 +1,6 @@
 """Planned studies: plan.yaml, checked, and the runs of each study."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -107,7 +108,7 @@ class Study:
     rows: str
     task: str
     scale: str
-    settings: dict[str, Any]
+    settings: Annotated[dict[str, Any], BeforeValidator(flat)]
     seeds: dict[str, Seeds]
     higher_is_better: bool
     diverged: float
@@ -169,9 +170,15 @@ def load(path: Path = PLAN) -> list[Study]:
     return parsed(read_file(path).decode(errors="replace"), path.name)
 
 
-def corrections(path: Path) -> dict[str, str]:
-    """Notes on the wording of studies, by their names, outside of them: a study's text must not change."""
-    return dict(OmegaConf.load(path).get("corrections") or {})
+def corrections(path: Path, studies: Iterable[str]) -> dict[str, str]:
+    """Notes on the wording of studies, by their names, outside of them: a study's text must not change.
+
+    Raises ConfigError.
+    """
+    notes = OmegaConf.to_container(OmegaConf.load(path)).get("corrections") or {}
+    if not isinstance(notes, dict) or notes.keys() - {*studies}:
+        raise ConfigError(f"{path.name}: corrections: must be notes by the names of studies")
+    return notes
 
 
 def of_rows(folder: Path) -> list[Study]:

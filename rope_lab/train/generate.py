@@ -27,7 +27,7 @@ def likeliest(logits_BV: Tensor) -> Tensor:
 
 def sampled(temperature: float = 0.8, top_k: int = 40, seed: int = 0) -> Choose:
     """Random tokens among the `top_k` first, by their probabilities with logits divided by `temperature`."""
-    random = torch.Generator().manual_seed(seed)
+    random = torch.Generator().manual_seed(seed % 2**64)
 
     def choose(logits_BV: Tensor) -> Tensor:
         best_BK, token_BK = logits_BV.float().cpu().topk(min(top_k, logits_BV.shape[-1]))
