@@ -131,8 +131,8 @@ class Rotary(PositionScheme):
     def phases(self, parts: str, pos: Tensor, dtype: torch.dtype) -> Tensor | None:
         """e^(i · pos · θ) for each of `parts`, cosine and sine; None if none is rotated.
 
-        [T, parts, H, C, 2], of one part [T, H, C, 2]: copied for each head, because a CPU takes twice as long to multiply
-        complex numbers in short rows.
+        [T, parts, H, C, 2], of one part [T, H, C, 2]: copied for each head, because a CPU takes twice as long for
+        complex products of short rows.
         """
         if not self.theta.keys() & set(parts):
             return None
