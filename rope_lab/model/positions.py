@@ -131,21 +131,20 @@ class Rotary(PositionScheme):
     def phases(self, parts: str, pos: Tensor, dtype: torch.dtype) -> Tensor | None:
         """e^(i · pos · θ) for each of `parts`, cosine and sine; None if none is rotated.
 
-        [T, parts, H, C, 2], of one part [T, H, C, 2]: copied for each head, because a CPU takes twice as long for
-        complex products of short rows.
+        [T, parts, 1 or H, C, 2], of one part [T, 1 or H, C, 2]. A CPU takes twice as long for complex products of short
+        rows, so phases are copied for each head if rows are whole vectors: then numbers are the same to the bit.
         """
         if not self.theta.keys() & set(parts):
             return None
         none_C = torch.zeros_like(next(iter(self.theta.values())))
         theta_PC = torch.stack([self.theta.get(part, none_C) for part in parts])
-        e_TPC2 = unit(angles(pos.unsqueeze(-1), theta_PC)).to(pos.device, wide(dtype))
-        e_TPHC2 = e_TPC2.unsqueeze(2).expand(-1, -1, self.n_heads, -1, -1)
-        if not torch.compiler.is_compiling():
-            e_TPHC2 = e_TPHC2.contiguous()
-        return e_TPHC2 if len(parts) > 1 else e_TPHC2.squeeze(1)
+        e_TP1C2 = unit(angles(pos.unsqueeze(-1), theta_PC)).to(pos.device, wide(dtype)).unsqueeze(2)
+        if theta_PC.shape[1] % 8 == 0 and not torch.compiler.is_compiling():
+            e_TP1C2 = e_TP1C2.repeat(1, 1, self.n_heads, 1, 1)
+        return e_TP1C2 if len(parts) > 1 else e_TP1C2.squeeze(1)
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-        """The phases of queries, keys and values, [T, 3, H, C, 2], and of the output, [T, H, C, 2]."""
+        """The phases of queries, keys and values, [T, 3, 1 or H, C, 2], and of the output, [T, 1 or H, C, 2]."""
         return self.phases("qkv", pos, dtype), self.phases("o", pos, dtype)
 
     def heads(self, qkv_BT3HK: Tensor, at: tuple) -> Tensor:
@@ -217,7 +216,7 @@ class PoPE(Rotary):
         self.theta = {part: frequencies(2 * dims.d_head, base) for part in "qk"} | self.theta
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """The phases of queries and keys, [T, 2, H, K, 2], of values and of the output, [T, H, K/2, 2]."""
+        """The phases of queries and keys, [T, 2, 1 or H, K, 2], of values and output, [T, 1 or H, K/2, 2]."""
         return self.phases("qk", pos, dtype), self.phases("v", pos, dtype), self.phases("o", pos, dtype)
 
     def heads(self, qkv_BT3HK: Tensor, at: tuple) -> tuple[Tensor, Tensor, Tensor]:

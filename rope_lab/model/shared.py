@@ -41,7 +41,7 @@ class SharedKV(Rotary):
         self.values = values
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-        """The phases of queries and keys, [T, 2, H, C, 2], and of the output, [T, H, C, 2]."""
+        """The phases of queries and keys, [T, 2, 1 or H, C, 2], and of the output, [T, 1 or H, C, 2]."""
         return self.phases("qk", pos, dtype), self.phases("o", pos, dtype)
 
     def heads(self, qk_BT2HK: Tensor, at: tuple) -> tuple[Tensor, Tensor, Tensor]:
