@@ -44,7 +44,7 @@ class Blockwise(torch.autograd.Function):
     def forward(ctx, bias: Tensor | None, low: torch.dtype, *heads: Tensor) -> Tensor:
         function = forward_in_graph if torch.compiler.is_compiling() else forward
         o_NTK, *saved = function(list(heads), bias, low)
-        ctx.packed, ctx.dtype = len(heads) == 1, heads[0].dtype
+        ctx.packed = len(heads) == 1
         ctx.save_for_backward(bias, *saved)
         return o_NTK.unflatten(0, (-1, heads[0].shape[-2])).transpose(1, 2)
 
@@ -57,8 +57,7 @@ class Blockwise(torch.autograd.Function):
         d = function(do_BTHK, saved, bias if wanted else None, ctx.packed)
         dbias = d[-1] if wanted else None
         if ctx.packed:
-            d_BT3HK = d[0].unflatten(1, (-1, H)).permute(1, 3, 0, 2, 4)
-            return dbias, None, d_BT3HK.to(ctx.dtype, memory_format=torch.contiguous_format, copy=True)
+            return dbias, None, d[0].unflatten(1, (-1, H)).permute(1, 3, 0, 2, 4)
         return dbias, None, *(d_NTK.unflatten(0, (-1, H)).transpose(1, 2) for d_NTK in d[:3])
 
 

@@ -92,7 +92,7 @@ class CayleyString(Rotary):
         self.a_HKK = nn.Parameter(torch.zeros(dims.n_heads, dims.d_head, dims.d_head))
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, None]:
-        """The phases of queries, keys and values, [T, 3, 1 or H, C, 2], and P, [H, K, K]."""
+        """The phases of queries, keys and values, [T, 3, 1, C, 2], and P, [H, K, K]."""
         phases, _ = super().prepare(pos, dtype)
         a_HKK = self.a_HKK.to(wide(dtype))
         s_HKK, one_KK = a_HKK - a_HKK.mT, torch.eye(a_HKK.shape[-1], dtype=a_HKK.dtype, device=a_HKK.device)

@@ -125,27 +125,21 @@ class Rotary(PositionScheme):
         times = {"q": (q, scores_C), "k": (k, scores_C), "v": (v, values_C), "o": (o, values_C)}
         unrotated = 0 if pairs == "halves" else (dims.d_head - r) // 2
         self.theta = {part: F.pad(n * theta_C, (0, unrotated)) for part, (n, theta_C) in times.items() if n}
-        self.pairs, self.n_heads = pairs, dims.n_heads
+        self.pairs = pairs
         self.sharpness = (0.1 * math.log(factor) + 1) ** 2 if scaling == "yarn" else 1.0
 
     def phases(self, parts: str, pos: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """e^(i · pos · θ) for each of `parts`, cosine and sine; None if none is rotated.
-
-        [T, parts, 1 or H, C, 2], of one part [T, 1 or H, C, 2]. A CPU takes twice as long for complex products of short
-        rows, so phases are copied for each head if rows are whole vectors: then numbers are the same to the bit.
-        """
+        """e^(i · pos · θ) for each of `parts`, cosine and sine: [T, parts, C, 2]; None if none is rotated."""
         if not self.theta.keys() & set(parts):
             return None
         none_C = torch.zeros_like(next(iter(self.theta.values())))
         theta_PC = torch.stack([self.theta.get(part, none_C) for part in parts])
-        e_TP1C2 = unit(angles(pos.unsqueeze(-1), theta_PC)).to(pos.device, wide(dtype)).unsqueeze(2)
-        if theta_PC.shape[1] % 8 == 0 and not torch.compiler.is_compiling():
-            e_TP1C2 = e_TP1C2.repeat(1, 1, self.n_heads, 1, 1)
-        return e_TP1C2 if len(parts) > 1 else e_TP1C2.squeeze(1)
+        return unit(angles(pos.unsqueeze(-1), theta_PC)).to(pos.device, wide(dtype))
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-        """The phases of queries, keys and values, [T, 3, 1 or H, C, 2], and of the output, [T, 1 or H, C, 2]."""
-        return self.phases("qkv", pos, dtype), self.phases("o", pos, dtype)
+        """The phases of queries, keys and values, [T, 3, 1, C, 2], and of the output, [T, 1, C, 2]."""
+        heads = self.phases("qkv", pos, dtype)
+        return None if heads is None else heads.unsqueeze(2), self.phases("o", pos, dtype)
 
     def heads(self, qkv_BT3HK: Tensor, at: tuple) -> Tensor:
         rotated_BT3HK = rotate(qkv_BT3HK, at[0], self.pairs)
@@ -186,11 +180,11 @@ class XPos(Rotary):
         self.max_len = int(-30 / self.zeta_C[0].log10() * scale_base)  # beyond it float32 cannot hold the factors
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, None]:
-        e_T3HC2, _ = super().prepare(pos, dtype)
+        e_T31C2, _ = super().prepare(pos, dtype)
         exact_T = precise(pos)
         zeta_TC = self.zeta_C.to(exact_T.device) ** (exact_T / self.scale_base).unsqueeze(-1)
         factor_T3C = torch.stack([zeta_TC, 1 / zeta_TC, torch.ones_like(zeta_TC)], dim=-2)
-        return e_T3HC2 * factor_T3C[:, :, None, :, None].to(e_T3HC2), None
+        return e_T31C2 * factor_T3C[:, :, None, :, None].to(e_T31C2), None
 
 
 class PoPE(Rotary):
@@ -216,15 +210,15 @@ class PoPE(Rotary):
         self.theta = {part: frequencies(2 * dims.d_head, base) for part in "qk"} | self.theta
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """The phases of queries and keys, [T, 2, 1 or H, K, 2], of values and output, [T, 1 or H, K/2, 2]."""
-        return self.phases("qk", pos, dtype), self.phases("v", pos, dtype), self.phases("o", pos, dtype)
+        """The phases of queries and keys, [T, 2, 1, K, 2], of values and of the output, [T, 1, K/2, 2]."""
+        return self.phases("qk", pos, dtype).unsqueeze(2), self.phases("v", pos, dtype), self.phases("o", pos, dtype)
 
     def heads(self, qkv_BT3HK: Tensor, at: tuple) -> tuple[Tensor, Tensor, Tensor]:
-        q_THK2, k_THK2 = at[0].unbind(1)
-        shift_HK2 = unit(self.delta.to(k_THK2.dtype))
-        shifted_THK2 = rotate(shift_HK2.flatten(-2), k_THK2).unflatten(-1, (-1, 2))
-        q, k, v_BTHK = qkv_BT3HK.to(k_THK2.dtype).unbind(2)
-        q, k = ((F.softplus(x).unsqueeze(-1) * e).flatten(-2) for x, e in ((q, q_THK2), (k, shifted_THK2)))
+        q_T1K2, k_T1K2 = at[0].unbind(1)
+        shift_HK2 = unit(self.delta.to(k_T1K2.dtype))
+        k_THK2 = rotate(shift_HK2.flatten(-2), k_T1K2).unflatten(-1, (-1, 2))
+        q, k, v_BTHK = qkv_BT3HK.to(k_T1K2.dtype).unbind(2)
+        q, k = ((F.softplus(x).unsqueeze(-1) * e).flatten(-2) for x, e in ((q, q_T1K2), (k, k_THK2)))
         return q, k, rotate(v_BTHK, at[1])
 
 
