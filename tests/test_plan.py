@@ -231,6 +231,7 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
         ("hypothesis: RoPER is ahead.", "", "mine: hypothesis is missing"),
         ("device: cpu", "task.path: x", "task.path is not one that plans fix"),
         ("device: cpu", "wandb.mode: x", "wandb.mode is not one that plans fix"),
+        ("device: cpu", "model: {d_model: 8}", "model holds others: write the whole name of each"),
         (
             "test: sign_flip, metric: eval/accuracy",
             "test: t, metric: length_loss/24",
@@ -249,14 +250,10 @@ def test_a_plan_that_cannot_be_read_is_said_in_a_line(old, new, named, tmp_path)
 
 
 def test_corrections_are_by_the_names_of_studies(tmp_path):
-    for notes in ("[mine]", "{mien: a letter more}"):
+    for notes in ("[mine]", "{mien: a letter more}", "{mine: [a, b]}"):
         (tmp_path / "plan.yaml").write_text(f"{PLAN}corrections: {notes}\n")
-        with pytest.raises(SystemExit, match="must be notes by the names of studies"):
+        with pytest.raises(SystemExit, match="must be sentences by the names of studies"):
             plan.main([str(tmp_path / "plan.yaml")])
-
-
-def test_nested_settings_are_those_of_a_plan_too(study):
-    assert studies.parsed(PLAN.replace("train.lr: 1e-4", "train: {lr: 1e-4}"), "plan.yaml") == [study]
 
 
 def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):

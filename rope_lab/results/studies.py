@@ -108,7 +108,7 @@ class Study:
     rows: str
     task: str
     scale: str
-    settings: Annotated[dict[str, Any], BeforeValidator(flat)]
+    settings: dict[str, Any]
     seeds: dict[str, Seeds]
     higher_is_better: bool
     diverged: float
@@ -122,6 +122,8 @@ class Study:
                 raise ValueError(f"seeds: {scheme!r} must be a scheme, or one with settings: rope position.base=100")
         if wrong := [key for key in self.settings if key.partition(".")[0] not in RECORDED or key == "task.path"]:
             raise ValueError(f"settings: {wrong[0]} is not one that plans fix; give it on the command line")
+        if wrong := [key for key, value in self.settings.items() if isinstance(value, dict)]:
+            raise ValueError(f"settings: {wrong[0]} holds others: write the whole name of each, such as train.lr")
         if not self.comparisons:
             raise ValueError("has neither primary nor secondary comparisons")
         if any(comparison.margin is not None for comparison in self.primary):
@@ -175,9 +177,9 @@ def corrections(path: Path, studies: Iterable[str]) -> dict[str, str]:
 
     Raises ConfigError.
     """
-    notes = OmegaConf.to_container(OmegaConf.load(path)).get("corrections") or {}
-    if not isinstance(notes, dict) or notes.keys() - {*studies}:
-        raise ConfigError(f"{path.name}: corrections: must be notes by the names of studies")
+    notes = OmegaConf.to_container(OmegaConf.create(read_file(path).decode(errors="replace"))).get("corrections") or {}
+    if not isinstance(notes, dict) or notes.keys() - {*studies} or {*map(type, notes.values())} - {str}:
+        raise ConfigError(f"{path.name}: corrections: must be sentences by the names of studies")
     return notes
 
 
