@@ -33,13 +33,14 @@ WIDE = 0.1  # half an interval: wider ones are marked
 PAGE, MAP = "scores.md", "scores.svg"
 HEAD = """# Scores of schemes on tasks
 
-Written by `rope-lab scores` from all kept runs: {} models. A score is the share of problems right, or e^(−loss) where a
-task is compared by its loss: then even the best possible score is below 1. Each cell is the mean over seeds with half
-of its 95% interval, which may go beyond possible values.
+Which scheme is good at what, by {} trained models; nothing here is tested. A score is the share of problems right, or
+e^(−loss) where a task is compared by its loss, which is below 1 even for the best possible model. Each cell is the
+mean over seeds ± half of its 95% interval, which may go beyond possible values. A column is one recipe, that under
+which most schemes have three seeds; runs under other settings, and schemes with fewer seeds, are left out.
 
-**Compare within a column, and cells with † only with cells with †.** Without it the learning rate is that below the
-table. With it the rate was searched: of half, whole and double that rate, each seed counts at the one with the best
-mean over the other seeds, of equal ones the lowest. `rope-lab table scores` makes missing runs.
+**Compare within a column, and cells with † only with cells with †.** Without † the learning rate is the one below the
+table. With † half and twice that rate were tried too: each seed counts at the rate that is best on the other seeds
+(the lowest of equal ones). `rope-lab table scores` makes missing runs.
 
 Intervals are not paired; [planned tests](plan.md) pair runs by seed. In the figure colours run from the worst to the
 best of each column; * marks intervals wider than ±0.1.
