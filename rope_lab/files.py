@@ -55,13 +55,6 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
 
 
-def read_file(path: Path) -> bytes:
-    """Content of a regular file, or of the target of a link. Raises OSError."""
-    if path.exists() and not path.is_file():
-        raise OSError(22, "is not a regular file", str(path))
-    return path.read_bytes()
-
-
 def digest(content: bytes | memoryview) -> str:
     """The first 16 hexadecimal digits of its SHA-256."""
     return hashlib.sha256(content).hexdigest()[:16]
@@ -81,7 +74,7 @@ def as_json(content: dict[str, Any]) -> bytes:
 def read_sealed(path: Path) -> dict[str, Any] | None:
     """The record in a JSON file; None if it is unreadable or does not match its digest. Raises ConfigError."""
     try:
-        content = json.loads(read_file(path))
+        content = json.loads(path.read_bytes())
         if content.get(FORMAT, VERSION) == VERSION:
             return content if content == sealed(content) else None
     except (OSError, ValueError, RecursionError, AttributeError):

@@ -106,12 +106,9 @@ def general(key: str) -> str:
 
 def _hash(content: dict[str, Any]) -> str:
     """The first 12 hexadecimal digits of a SHA-256. 1 and 1.0 are the same number, whatever a file made of it."""
-    return digest(json.dumps(_exact(content), sort_keys=True).encode())[:12]
+    exact = json.loads(json.dumps(content), parse_float=_number)
+    return digest(json.dumps(exact, sort_keys=True).encode())[:12]
 
 
-def _exact(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _exact(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_exact(inner) for inner in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _number(text: str) -> int | float:
+    return int(value) if (value := float(text)).is_integer() else value

@@ -16,7 +16,6 @@ from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
-from rope_lab.files import read_file
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results import studies
@@ -77,7 +76,7 @@ class RunTable:
 def load(path: Path) -> RunTable | list[Study]:
     """The table, or the studies of a plan, in a yaml file. Raises ConfigError."""
     try:
-        text = read_file(path).decode()
+        text = path.read_text("utf-8")
         content = OmegaConf.to_container(OmegaConf.create(text), resolve=True)
         if "studies" not in content:
             return RunTable(**content)

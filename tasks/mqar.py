@@ -47,6 +47,11 @@ class AssociativeRecall(PackedTask):
         self.alphabet = "".join(map(chr, range(FIRST, FIRST + vocabulary)))
         self.ask_any = False  # whether problems end at any of the keys that come again, or at the last
 
+    def of_length(self, n: int) -> PackedTask:
+        if n % 2:
+            raise ValueError(f"length={n}: must be an even number")
+        return super().of_length(n)
+
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         """Texts up to the answer of any key that comes again, each as often."""
         task = copy.copy(self)
@@ -55,7 +60,7 @@ class AssociativeRecall(PackedTask):
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """The number of pairs, the pair asked for last, its answer's place, characters: [n, 3 + tokens]."""
-        T, half = self.lengths[1] // 2 * 2, self.vocabulary // 2
+        T, half = self.lengths[1], self.vocabulary // 2
         count = rng.integers(self.fewest, self.pairs + 1, size=n)
         keys = np.empty((n, 0), dtype=np.int64)
         for k in range(self.pairs):

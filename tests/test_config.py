@@ -45,6 +45,7 @@ BAD = {
     "~position._target_": "position._target_=None",
     "seed=${seed}": "Recursive",
     "position=learned train.seq_len=64 task.string_length=6 eval.lengths=[6,60]": "positions are more than the 64",
+    "task=mqar eval.lengths=[64,65]": "length=65: must be an even number",
     "task=substring_by_prefix eval.lengths=[20]": "context=20: must be a whole",
     "eval.lengths=[26,13]": "must be a list in rising order",
     "eval.lengths=[13,abc]": "must be a list in rising order",

@@ -218,7 +218,7 @@ def test_what_cannot_be_read_or_written_is_one_line_and_files_of_others_stay(run
         (r"notes\.txt: is a file", file),
         (r"nowhere: no such folder", tmp_path / "nowhere"),
         (r"nowhere does not exist", runs, "--out", tmp_path / "nowhere" / "page.html"),
-        (r"is not a regular file", runs, "--out", tmp_path),
+        (r"not a regular file", runs, "--out", tmp_path),
         (r"not made by this command", runs, "--out", file),
         (r"(?s)a: .*left out.*rope-lab train", broken.parent),
     ):

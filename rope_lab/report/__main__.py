@@ -11,7 +11,7 @@ Its question is whether RoPER beats RoPE, or whether your own scheme does if the
 import sys
 from pathlib import Path
 
-from rope_lab.files import read_file, write_whole
+from rope_lab.files import check_regular, write_whole
 from rope_lab.results import against, outcomes, probes, studies
 from rope_lab.results.folders import folders_of_runs, is_kept, read
 from rope_lab.results.groups import group
@@ -61,7 +61,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"the report needs {error.name}: {INSTALL}")
     folders = folders_of_runs(given.folders)
     out = given.out or folders[0] / "report.html"
-    if out.exists() and not read_file(out).startswith(MADE):
+    check_regular(out)
+    if out.exists() and not out.read_bytes().startswith(MADE):
         sys.exit(f"{out}: was not made by this command, and stays as it is; give another --out")
     if not out.parent.is_dir():
         sys.exit(f"{out}: {out.parent} does not exist")

@@ -5,7 +5,6 @@ import yaml
 from matplotlib.figure import Figure
 from scipy import stats
 
-from rope_lab.files import read_file
 from rope_lab.places import RESULTS
 from rope_lab.results.figures import WIDTH, rendered, styled
 from rope_lab.results.folders import read_or_warn
@@ -109,7 +108,7 @@ def figure(found: dict[Group, pd.DataFrame], published: Published) -> bytes:
 @errors_as_exit()
 def main() -> None:
     published = Published()
-    checks = yaml.safe_load(read_file(RESULTS / "checks.yaml"))
+    checks = yaml.safe_load((RESULTS / "checks.yaml").read_bytes())
     folders = [path.parent for path in sorted(RESULTS.glob(f"**/{KEPT}"))]
     groups = {folder.relative_to(RESULTS).as_posix(): group(read_or_warn(folder), published) for folder in folders}
     found = rotated([g for each in groups.values() for g in each], published)

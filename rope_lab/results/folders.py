@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rope_lab.files import digest, read_file, read_sealed
+from rope_lab.files import digest, read_sealed
 from rope_lab.identity import identify
 from rope_lab.places import RESULTS, newest_run
 from rope_lab.results.kept import KEPT, read_kept
@@ -129,7 +129,7 @@ def _read_curves(folder: Path, digests: dict[str, str]) -> tuple[dict[str, tuple
 
     Raises ValueError if the file does not match `digests`.
     """
-    content = read_file(folder / METRICS) if (folder / METRICS).exists() else b""
+    content = (folder / METRICS).read_bytes() if (folder / METRICS).exists() else b""
     if METRICS in digests and digests[METRICS] != digest(content):
         raise ValueError(f"{METRICS} does not match its digest in run.json; fresh=true trains the run again")
     curves: dict[str, tuple[list[int], list[Any]]] = {}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rope_lab.files import read_file, remove_temporary, sealed, write_whole
+from rope_lab.files import remove_temporary, sealed, write_whole
 from rope_lab.results.runs import DAMAGE, VERSION, Run, differing, from_record, one_line, reason, to_record
 from rope_lab.text import ConfigError, first_three
 
@@ -18,7 +18,7 @@ ORDER = ("task", "scale", "recipe_id", "position", "seed", "run_id")
 def read_kept(folder: Path) -> tuple[list[Run], list[str]]:
     """The runs kept in `folder`, and a problem for each line that is left out."""
     try:
-        lines = read_file(folder / KEPT).splitlines()
+        lines = (folder / KEPT).read_bytes().splitlines()
     except OSError as error:
         return [], [one_line(f"{folder / KEPT}: cannot be read ({error.strerror})")]
     runs: dict[str, Run] = {}

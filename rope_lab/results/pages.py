@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from rope_lab.files import check_regular, make_folder, read_file, write_whole
+from rope_lab.files import check_regular, make_folder, write_whole
 from rope_lab.results import figures, sections, sweeps
 from rope_lab.results import verdicts as verdicts_of
 from rope_lab.results.groups import Group
@@ -147,7 +147,7 @@ def _between(page: Path, generated: str) -> bytes:
     """A page with another text between its marks, or a new page."""
     check_regular(page)
     try:
-        text = read_file(page).decode() if page.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
+        text = page.read_bytes().decode() if page.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
     except UnicodeDecodeError as error:
         raise ConfigError(f"{page} holds a byte that is not UTF-8, at {error.start}") from None
     before, begin, rest = text.partition(BEGIN)

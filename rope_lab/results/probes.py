@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from rope_lab.files import read_file, write_whole
+from rope_lab.files import write_whole
 from rope_lab.results.figures import WIDTH, Figure, FuncFormatter, rendered, styled
 from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE
@@ -83,7 +83,7 @@ class Probed:
 
 def read(path: Path) -> Probed:
     """The report in a .json. Raises OSError, or one of runs.DAMAGE."""
-    return TypeAdapter(Probed).validate_python(json.loads(read_file(path)))
+    return TypeAdapter(Probed).validate_python(json.loads(path.read_bytes()))
 
 
 def table(outcomes: list[Measurement], title: str = "Probes") -> Table:
@@ -158,7 +158,7 @@ def rebuild(paths: list[Path]) -> None:
     found = []
     for path in paths:
         try:
-            write(json.loads(read_file(path)), path.with_suffix(""), drawn=len(paths) == 1)
+            write(json.loads(path.read_bytes()), path.with_suffix(""), drawn=len(paths) == 1)
             found.append(read(path))
         except DAMAGE as error:
             raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {first_line(error)})") from None

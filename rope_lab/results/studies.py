@@ -10,7 +10,6 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
-from rope_lab.files import read_file
 from rope_lab.identity import BACKFILLED, GROUPS
 from rope_lab.places import ROOT
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, declared
@@ -169,7 +168,7 @@ Runs = dict[tuple[str, int], Run]  # scheme and seed → the run
 
 def load(path: Path = PLAN) -> list[Study]:
     """The studies of a plan. Raises ConfigError, and OSError if the file cannot be read."""
-    return parsed(read_file(path).decode(errors="replace"), path.name)
+    return parsed(path.read_text("utf-8", "replace"), path.name)
 
 
 def corrections(path: Path, studies: Iterable[str]) -> dict[str, str]:
@@ -177,7 +176,7 @@ def corrections(path: Path, studies: Iterable[str]) -> dict[str, str]:
 
     Raises ConfigError.
     """
-    notes = OmegaConf.to_container(OmegaConf.create(read_file(path).decode(errors="replace"))).get("corrections") or {}
+    notes = OmegaConf.to_container(OmegaConf.create(path.read_text("utf-8", "replace"))).get("corrections") or {}
     if not isinstance(notes, dict) or notes.keys() - {*studies} or {*map(type, notes.values())} - {str}:
         raise ConfigError(f"{path.name}: corrections: must be sentences by the names of studies")
     return notes

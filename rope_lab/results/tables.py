@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rope_lab.files import make_folder, read_file, write_whole
+from rope_lab.files import make_folder, write_whole
 from rope_lab.results.stats import Interval, t_interval
 from rope_lab.text import ConfigError, plain, say
 
@@ -75,7 +75,7 @@ def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = 
     Raises ConfigError if another page, with another first line, has its name.
     """
     text = "\n\n".join(parts) + "\n"
-    if page.exists() and not read_file(page).startswith(text.partition("\n")[0].encode()):
+    if page.exists() and not page.read_bytes().startswith(text.partition("\n")[0].encode()):
         raise ConfigError(f"{page}: was not written by this command, and stays; move it away")
     write_whole(page, text.encode())
     for name, svg in (figures or {}).items():

@@ -9,29 +9,6 @@ from torch import nn
 from rope_lab.model.transformer import Transformer
 from rope_lab.train import config
 
-Named = list[tuple[str, nn.Parameter]]
-
-
-def adamw(named: Named, model: Transformer, t: config.Train) -> torch.optim.Optimizer:
-    """AdamW; parameters without weight decay, if any, are a group of their own."""
-    decays, rest = list[nn.Parameter](), list[nn.Parameter]()
-    for name, parameter in named:
-        matrix = parameter.dim() >= 2 and (model.position.decays or not name.startswith("position."))
-        (decays if matrix or t.weight_decay_on == "all" else rest).append(parameter)
-    groups = [{"params": decays}, *([{"params": rest, "weight_decay": 0.0}] if rest else [])]
-    return torch.optim.AdamW(groups, betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True)
-
-
-def muon(named: Named, model: Transformer, t: config.Train) -> "Several":
-    """Muon (Jordan et al., 2024) for the matrices of the layers, AdamW for all else.
-
-    Updates are scaled to the root mean square of AdamW's (Liu et al., 2025, 2502.16982), so lr is of the same order.
-    """
-    matrices = [p for name, p in named if name.startswith("layers.") and p.dim() == 2]
-    others = [(name, p) for name, p in named if not any(p is matrix for matrix in matrices)]
-    first = torch.optim.Muon(matrices, weight_decay=t.weight_decay, adjust_lr_fn="match_rms_adamw")
-    return Several({"muon": first, "adamw": adamw(others, model, t)})
-
 
 class Several:
     """Several optimizers, each with its own parameters, used as one."""
@@ -56,9 +33,24 @@ class Several:
 
 
 def make(model: Transformer, t: config.Train) -> torch.optim.Optimizer | Several:
-    """The optimizer that `train.optimizer` names."""
-    named = list(model.named_parameters())
-    return muon(named, model, t) if t.optimizer == "muon" else adamw(named, model, t)
+    """AdamW or, for the matrices of the layers, Muon (Jordan et al., 2024), with AdamW for all else.
+
+    Muon's updates are scaled to the root mean square of AdamW's (Liu et al., 2025, 2502.16982), so lr is of the same
+    order.
+    """
+    matrices, decays, rest = list[nn.Parameter](), list[nn.Parameter](), list[nn.Parameter]()
+    for name, p in model.named_parameters():
+        matrix = p.dim() >= 2 and (model.position.decays or not name.startswith("position."))
+        if t.optimizer == "muon" and name.startswith("layers.") and p.dim() == 2:
+            matrices.append(p)
+        else:
+            (decays if matrix or t.weight_decay_on == "all" else rest).append(p)
+    groups = [{"params": decays}, *([{"params": rest, "weight_decay": 0.0}] if rest else [])]
+    adamw = torch.optim.AdamW(groups, betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True)
+    if t.optimizer == "adamw":
+        return adamw
+    muon = torch.optim.Muon(matrices, weight_decay=t.weight_decay, adjust_lr_fn="match_rms_adamw")
+    return Several({"muon": muon, "adamw": adamw})
 
 
 def learning_rate(t: config.Train, step: int) -> float:

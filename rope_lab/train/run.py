@@ -17,7 +17,7 @@ import torch
 from filelock import SoftFileLease, Timeout
 
 from rope_lab import files
-from rope_lab.files import digest, read_file
+from rope_lab.files import digest
 from rope_lab.places import RESULTS
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, config, provenance
@@ -90,9 +90,7 @@ class RunFolder:
     def begin(self, metrics: list[dict[str, Any]], wandb: config.Wandb, kept: str | None, **content: Any) -> None:
         """Record the run's description and that it is running; `metrics`: its records so far; `kept`: of its task."""
         self.metrics = list(metrics)
-        self.content = {"status": "running"} | content | {"metrics": {}}
-        for record in metrics:
-            self.content["metrics"] |= _latest(record)
+        self.content = {"status": "running"} | content
         if self.lock:
             files.remove_temporary(self.folder)
         if kept is not None:
@@ -109,7 +107,6 @@ class RunFolder:
             with open(self.folder / METRICS, "ab") as file:
                 file.write(_line(record))
         self.metrics.append(record)
-        self.content["metrics"] |= _latest(record)
         self.wandb.log(record)
 
     def save(self, step: int, **state: Any) -> None:
@@ -142,7 +139,8 @@ class RunFolder:
         return b"".join(map(_line, self.metrics))
 
     def _write_content(self) -> None:
-        self.content = files.sealed(self.content)
+        latest = {name: value for record in self.metrics for name, value in record.items() if "/" in name}
+        self.content = files.sealed(self.content | {"metrics": latest})
         self._write("run.json", files.as_json(self.content))
 
     def _write(self, name: str, content: bytes) -> None:
@@ -162,10 +160,6 @@ def as_text(alphabet: str | list[str]) -> str:
 
 def _line(record: dict[str, Any]) -> bytes:
     return json.dumps(record, allow_nan=False).encode() + b"\n"
-
-
-def _latest(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if "/" in name}
 
 
 def read(folder: Path) -> dict[str, Any] | None:
@@ -201,7 +195,7 @@ def last(folder: Path, run_id: str, version: int, code: dict[str, Any] | None) -
         raise ConfigError(f"{folder} was begun by other code, {other}: {OVER}, other_code=true resumes all the same")
     content = b""
     with suppress(OSError):
-        content = read_file(folder / METRICS)[: saved["metrics"]["size"]]
+        content = (folder / METRICS).read_bytes()[: saved["metrics"]["size"]]
     if digest(content) != saved["metrics"]["digest"]:
         raise ConfigError(f"{folder}: {METRICS} was changed or is gone: restore it, or {OVER}")
     records = [json.loads(line) for line in content.splitlines()]
