@@ -29,7 +29,7 @@ def box(planned):
 
 def test_every_use_has_an_answer_of_planned_tests(box):
     said = {row["for"]: row["answer"] for row in box.shown[0].rows}
-    answers = {"copying": "yes", "a language model": "shown in 3 of 5 tests"}
+    answers = {"copying": "yes", "a language model": "shown in 4 of 6 tests"}
     assert said == answers | {"looking up by index": "shown in 2 of 3 tests", "adding": "not shown"}
     assert "try RoPER for copying." in box.sentences[0]
     assert "For copying: yes, +0.0427 nats per copied letter (13%) at 0.6M parameters." in box.details
