@@ -224,7 +224,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or .json files written before")
     parser.add_argument("probes", nargs="*", metavar="PROBE")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package or file to import")
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     with errors_as_exit(Diverged):
         if given.folder.suffix == ".json":
             rebuild([given.folder, *map(Path, given.probes)])

@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy")
     parser.add_argument("--top-k", type=int, default=40, help="sample among so many tokens")
     parser.add_argument("--seed", type=int, default=0, help="of the samples")
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     if min(given.top_k, given.n) < 1 or (given.temperature is not None and not 0 < given.temperature < 1000):
         parser.error("-n and --top-k must be at least 1, and --temperature above 0")
     with errors_as_exit(Diverged):

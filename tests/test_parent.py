@@ -16,6 +16,7 @@ from rope_lab.results import against, frame
 from rope_lab.results.folders import read
 from rope_lab.results.groups import group
 from rope_lab.results.kept import keep
+from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, loop
 from rope_lab.train.config import identity
 from rope_lab.train.load import load_run
@@ -160,10 +161,33 @@ def test_a_parent_that_has_not_finished_or_cannot_be_read_is_one_line(parent, tm
     copy = shutil.copytree(parent, tmp_path / "copy")
     (copy / "run.json").write_bytes(files.as_json(files.sealed(content_of(copy) | {"status": "interrupted"})))
     os.truncate(shutil.copytree(parent, tmp_path / "cut") / "weights.safetensors", 100)
-    answers = {"copy": "this run is interrupted; ", "nowhere": "is not a run folder", "cut": "s: cannot be read ("}
+    run([*ROPE, "seed=1", f"out={tmp_path / 'runs2'}"])
+    other = only_folder(tmp_path / "runs2")
+    shutil.copy(other / "weights.safetensors", shutil.copytree(parent, tmp_path / "mixed") / "weights.safetensors")
+    shutil.copytree(other, tmp_path / "mixed2")
+    shutil.copy(parent / "run.json", tmp_path / "mixed2" / "run.json")
+    with pytest.raises(ConfigError, match="its checkpoint is of another run"):
+        load_run(tmp_path / "mixed2", [])
+    answers = {
+        "copy": "this run is interrupted; ",
+        "mixed": "is of another run, ",
+        "nowhere": "is not a run folder",
+        "cut": "s: cannot be read (",
+    }
     for folder, said in answers.items():
         done = command([*ROPE, f"init_from={folder}", "out=runs"], tmp_path)
         assert (done.returncode, said in done.stderr) == (2, True)
+
+
+def test_a_schemes_own_parameters_begin_anew_in_another_class(parent, tmp_path):
+    """Also where both name them alike: learned positions and T5's bias have a `position.table`."""
+    run([*TINY, "position=learned", "train.lr=0.05", f"out={tmp_path}"])
+    words = [*TINY, "position=t5_bias"]
+    child = build(resolve(load(*words, f"init_from={only_folder(tmp_path)}"))).model.state_dict()
+    fresh = build(resolve(load(*words))).model.state_dict()
+    same = {name for name in fresh if torch.equal(child[name], fresh[name])}
+    assert "position.table.weight" in same
+    assert "embedding.weight" not in same
 
 
 def test_muon_moves_the_matrices_of_the_layers_and_adamw_the_rest():

@@ -196,6 +196,13 @@ def test_runs_unlike_in_what_the_plan_does_not_name_are_not_paired(study, runs, 
     assert not [line for line in text.splitlines() if line.startswith("|")]
 
 
+def test_settings_of_neither_the_plan_nor_the_recipe_are_named(study, runs):
+    few = [replace(run, settings=run.settings | {"train.steps": 20, "model.d_model": 32}) for run in runs]
+    text = outcome(study, few).partition("Not named in the plan")[2].partition("\n")[0]
+    for name, there in (("model.d_model=32", True), ("train.steps=20", True), ("train.lr", False)):
+        assert (name in text) == there
+
+
 def test_two_runs_for_one_cell_are_refused(study, runs):
     with pytest.raises(ConfigError, match="two runs are roper seed 8"):
         outcome(study, [*runs, make_row("roper", 8, [0.0, 1.0], run_id="other")])
@@ -239,6 +246,9 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
         ),
         ("test: sign, metric: eval/accuracy", "test: sign, metric: length/24", "is measured at the end alone"),
         ("studies:", "study:", "is not a plan"),
+        ("times: 128, published", "times: .nan, published", "times is nan"),
+        ("diverged: 0", "diverged: .inf", "diverged is inf"),
+        ("schemes: [roper, rope], test: mcnemar", "schemes: [rope, rope], test: mcnemar", "must be two of rope, roper"),
     ],
 )
 def test_a_plan_that_cannot_be_read_is_said_in_a_line(old, new, named, tmp_path):

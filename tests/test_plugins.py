@@ -111,6 +111,12 @@ def test_a_file_that_cannot_be_used_is_one_line(write, tmp_path, name):
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_file_imports_modules_of_its_folder(tmp_path):
+    (tmp_path / "own_beside.py").write_text("SLOPE = 2.0\n")
+    (tmp_path / "own_j.py").write_text("from own_beside import SLOPE\n" + SCHEME.replace("= 1.0", "= SLOPE"))
+    assert config.load(f"position={tmp_path / 'own_j.py'}").position["slope"] == 2.0
+
+
 def test_what_breaks_in_training_is_sent_to_the_check(write, tmp_path):
     """A wrong shape that fails only in the model's own arithmetic."""
     write("own_i.py", SCHEME + "\n    def heads(self, qkv, at):\n        return qkv[..., :4]\n")

@@ -157,7 +157,7 @@ def test_the_command_line(tiny, tmp_path, capsys):
     assert (len(of_heads), len(of_heads[0])) == (2, 64)
     assert [sum(row) for head in maps for row in head] == pytest.approx([1.0] * 64, abs=0.01)
     before = (folder / "probes.json").read_bytes()
-    probe.main([str(folder), "ablate=vo"])
+    probe.main([str(folder), "--allow", "tasks", "ablate=vo"])
     assert "ablate=vo" in capsys.readouterr().out
     assert (folder / "probes.json").read_bytes() == before
     with pytest.raises(SystemExit, match="nonsense: must be shift=N"):
@@ -170,6 +170,9 @@ def test_the_command_line(tiny, tmp_path, capsys):
         (tmp_path / "kept" / f"{folder.name}.{kind}").unlink()
     probe.main([str(tmp_path / "kept" / f"{folder.name}.json")])
     assert tree(tmp_path / "kept") == kept
+    (tmp_path / "kept" / f"{folder.name}.md").write_text("mine")
+    with pytest.raises(SystemExit, match="was not written by this command, and stays"):
+        probe.main([str(tmp_path / "kept" / f"{folder.name}.json")])
 
 
 def test_weights_that_are_not_finite_are_one_line(folder):

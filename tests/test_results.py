@@ -73,8 +73,13 @@ def test_two_versions_of_a_users_scheme_are_two_schemes(tmp_path, capsys):
         make_run(tmp_path, "rope", seed, 0.5)
         make_run(tmp_path, "mine", seed, 0.6, provenance__plugin={"position": "a1" if seed < 3 else "b2"})
         make_run(tmp_path, "other", seed, 0.6, provenance__plugin={"position": "d4"})
+        own = {"_target_": "named.Named", "code": seed // 2}
+        make_run(tmp_path, "named", seed, 0.6, config__position=own, provenance__plugin={"position": "e5"})
     text = shown(capsys, tmp_path)
-    ends = {name: row(text, name)["mean, problems right of 128"] for name in ("mine", "mine (code=b2)", "other")}
+    cells = [row(text, name)["mean, problems right of 128"] for name in ("named", "named (code=1)")]
+    assert all(cell.endswith("n=2") for cell in cells)
+    names = ("mine", "mine (code of its file=b2)", "other")
+    ends = {name: row(text, name)["mean, problems right of 128"] for name in names}
     assert [end.partition(" ")[0] for end in ends.values()] == ["76.8"] * 3
     assert [end.endswith(f"n={n}") for end, n in zip(ends.values(), (3, 1, 4), strict=True)] == [True, False, True]
 

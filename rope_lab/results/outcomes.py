@@ -15,6 +15,8 @@ from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import Run
 from rope_lab.results.stats import ALPHA, NOTHING, Interval, holm, paired_difference, sign_flip_p, sign_p
 from rope_lab.results.studies import NAME, Comparison, Runs, Study, find, load
+from rope_lab.shipped import recipe
+from rope_lab.text import show
 
 CONFIRMED, REVERSED, REFUTED, UNDECIDED = "confirmed", "reversed", "refuted at the published size", "undecided"
 
@@ -99,6 +101,19 @@ def verdict(study: Study, result: Result, p: float) -> str:
 def counted(study: Study, found: Runs, c: Comparison) -> pd.DataFrame:
     """The value of each run in a comparison, by seed and scheme; nan if a scheme lacks the seed."""
     return pd.DataFrame({s: {seed: _value(study, found[s, seed], c) for seed in study.seeds[s]} for s in c.schemes})
+
+
+def unnamed(study: Study, found: Runs) -> list[str]:
+    """Settings of the runs that the plan does not name, and that are not those of today's recipe: `train.steps=20`."""
+    usual = recipe(study.task, study.scale)
+    named = study.settings.keys() | {setting.partition("=")[0] for scheme in study.seeds for setting in scheme.split()}
+    others = [
+        (key, value)
+        for run in found.values()
+        for key, value in run.recipe.items()
+        if key in usual.keys() - named and usual[key] not in (value, "auto")
+    ]
+    return sorted({f"{key}={show(value)}" for key, value in others})
 
 
 def step_text(step: float) -> str:

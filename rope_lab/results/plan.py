@@ -30,7 +30,7 @@ tested before the last run of a study has ended.
 
 - **confirmed**: p of the family (Holm-corrected over a study's primary tests) below 0.05, and the first scheme ahead;
 - **reversed**: that p below 0.05, and the second ahead;
-- **refuted at the published size**: neither, and the 95% interval excludes the published difference;
+- **refuted at the published size**: neither, and the whole 95% interval is below the published gain;
 - **undecided**: none of these;
 - **open**: runs are to come.
 """
@@ -57,6 +57,8 @@ def section(outcome: Outcome, published: Published, correction: str = "") -> str
         better += "; fewer steps are better"
     ended = f"All {len(outcome.found)} runs have ended, {len(diverged)} of them diverged{which}"
     parts.append(f"{ended}. {better}.")
+    if unnamed := outcomes.unnamed(study, outcome.found):
+        parts.append(f"Not named in the plan, and other than in today's recipe: {', '.join(unnamed)}.")
     for name, family in (("primary", outcome.primary), ("secondary", outcome.secondary)):
         if family:
             tests = "; ".join(sorted({TESTS[result.comparison.test] for result in family}))

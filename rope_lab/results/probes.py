@@ -12,7 +12,7 @@ from rope_lab.files import write_whole
 from rope_lab.results.figures import WIDTH, Figure, FuncFormatter, rendered, styled
 from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE
-from rope_lab.results.tables import NONE, Table, bullets, escaped, markdown
+from rope_lab.results.tables import NONE, Table, bullets, check_ours, escaped, markdown
 from rope_lab.text import ConfigError, first_line, plain
 
 OVERLAY = "overlay.svg"  # all runs of a folder
@@ -116,6 +116,7 @@ def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
     if drawn and probed.costs:
         written["svg"] = overlay([probed])
     paths = {stem.with_name(f"{stem.name}.{kind}"): content for kind, content in written.items()}
+    check_ours(stem.with_name(f"{stem.name}.md"), escaped(f"# {found['task']} · {found['position']} · seed"))
     for path, content in paths.items():
         write_whole(path, content)
     return list(paths)
@@ -160,6 +161,8 @@ def rebuild(paths: list[Path]) -> None:
         try:
             write(json.loads(path.read_bytes()), path.with_suffix(""), drawn=len(paths) == 1)
             found.append(read(path))
+        except ConfigError:
+            raise
         except DAMAGE as error:
             raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {first_line(error)})") from None
     if len(found) > 1 and len({(run.task, run.scale) for run in found}) == 1 and any(run.costs for run in found):

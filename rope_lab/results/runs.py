@@ -97,9 +97,9 @@ class Run:
 
     @property
     def scheme(self) -> dict[str, Any]:
-        """Every setting of the scheme, without `position.`; also `code`, the digest of a user's own files."""
+        """Every setting of the scheme, without `position.`; also the digest of a user's own files."""
         own = {k.removeprefix("position."): v for k, v in self.all_settings.items() if k.startswith("position.")}
-        return own | ({"code": self.plugin["position"]} if "position" in self.plugin else {})
+        return own | ({"code of its file": self.plugin["position"]} if "position" in self.plugin else {})
 
     def final(self, metric: str) -> Number | None:
         """The last value of a metric or, of a slice such as `length/24`, the mean over its problems; None without."""

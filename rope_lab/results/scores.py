@@ -150,6 +150,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("scores", __doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, metavar="FOLDER", help="default: results")
     folder, published = parser.parse_args(arguments).folder, Published()
+    if not folder.is_dir():
+        sys.exit(f"{folder}: no such folder")
     runs = [run for path in sorted(folder.glob(f"**/{KEPT}")) for run in read_or_warn(path.parent)]
     groups = group(runs, published)
     shown = [column(g, groups) for g in widest(groups)]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError
 from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
@@ -58,11 +58,11 @@ class Comparison:
     test: Literal["t", "sign_flip", "mcnemar", "sign"]
     metric: str
     value: Literal["last", "mean", "log_steps"] = "last"
-    times: float = 1.0
+    times: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     unit: str = ""
     margin: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    reaches: float | None = None
-    published: float | None = None
+    reaches: FiniteFloat | None = None
+    published: FiniteFloat | None = None
 
     def __post_init__(self):
         if (not self.of_values or self.of_steps) and self.reaches is None:
@@ -110,7 +110,7 @@ class Study:
     settings: dict[str, Any]
     seeds: dict[str, Seeds]
     higher_is_better: bool
-    diverged: float
+    diverged: FiniteFloat
     reason: str = ""
     primary: list[Comparison] = Field(default_factory=list)
     secondary: list[Comparison] = Field(default_factory=list)
@@ -129,7 +129,7 @@ class Study:
             raise ValueError("primary: takes no margin, since its test decides; a margin is described under secondary")
         for c in self.comparisons:
             first, second = (set(self.seeds.get(scheme, [])) for scheme in c.schemes)
-            if not first & second:
+            if c.schemes[0] == c.schemes[1] or not first & second:
                 raise ValueError(f"{c.name}: schemes: must be two of {', '.join(self.seeds)} with a seed in common")
             metric = declared(c.metric)
             higher = OF_LENGTHS.get(c.metric.partition("/")[0], metric and metric.higher_is_better)

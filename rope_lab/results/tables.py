@@ -69,14 +69,19 @@ def bullets(sentences: Iterable[str]) -> str:
     return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
 
 
+def check_ours(page: Path, begin: str) -> None:
+    """Raise ConfigError if there is a file of that name that begins otherwise, so that another wrote it."""
+    if page.exists() and not page.read_bytes().startswith(begin.encode()):
+        raise ConfigError(f"{page}: was not written by this command, and stays; move it away")
+
+
 def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = None) -> None:
     """Write and print a generated page; its figures go into figures/ beside it, by the names of their files.
 
     Raises ConfigError if another page, with another first line, has its name.
     """
     text = "\n\n".join(parts) + "\n"
-    if page.exists() and not page.read_bytes().startswith(text.partition("\n")[0].encode()):
-        raise ConfigError(f"{page}: was not written by this command, and stays; move it away")
+    check_ours(page, text.partition("\n")[0])
     write_whole(page, text.encode())
     for name, svg in (figures or {}).items():
         make_folder(page.parent / "figures")

@@ -1,5 +1,6 @@
 """Models of runs: with initial weights, a parent's (`init_from=FOLDER`), or recorded ones."""
 
+import json
 import logging
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -47,6 +48,8 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, T
     saved = checkpoint.load(folder)
     if saved is None:
         raise ConfigError(f"{folder}: has no checkpoint yet")
+    if saved["run_id"] != content["run_id"]:
+        raise ConfigError(f"{folder}: its checkpoint is of another run, {saved['run_id']}")
     if other := provenance.differences(saved["provenance"], provenance.code(cfg)):
         log.warning("%s: was run by other code, %s, whose results may differ", folder, other)
     _load(model, saved["model"], folder)
@@ -76,16 +79,20 @@ def with_parent(cfg: Config) -> Config:
 
 
 def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
-    """Load the parent's weights; if its scheme is another one, those that both have. Raises ConfigError."""
+    """Load the parent's weights; if its scheme is of another class, all but the scheme's own. Raises ConfigError."""
     path = Path(cfg.init_from).expanduser() / WEIGHTS
     try:
         with safetensors.safe_open(path, "pt") as file:
-            alphabet, weights = file.metadata()["alphabet"], {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            about, weights = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, safetensors.SafetensorError) as error:
         raise ConfigError(f"{path}: cannot be read ({first_line(error)}); train that run again") from None
-    if alphabet != as_text(task.alphabet):
+    if about["run_id"] != cfg.parent["run_id"]:
+        raise ConfigError(f"{path}: is of another run, {about['run_id']}; train that run again")
+    if about["alphabet"] != as_text(task.alphabet):
         raise ConfigError(f"init_from={cfg.init_from}: has another vocabulary; set its task.… too")
-    own = model.state_dict()
+    own, theirs = model.state_dict(), json.loads(about["config"])["position"]["_target_"]
+    if theirs != cfg.position["_target_"]:
+        weights = {name: weight for name, weight in weights.items() if not name.startswith("position.")}
     _load(model, own | {name: weight for name, weight in weights.items() if name in own}, Path(cfg.init_from))
 
 
