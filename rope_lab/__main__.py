@@ -1,5 +1,6 @@
 """The commands: `rope-lab X …` and `python -m rope_lab X …` run `python -m rope_lab.X …`."""
 
+import os
 import runpy
 import sys
 
@@ -44,6 +45,7 @@ MODULES = {"sweep": "train"} | {name: f"results.{name}" for name in ("plan", "po
 def main() -> None:
     """Run the named command, or print HELP; exit status 2 if there is no such command."""
     name = (sys.argv[1:2] or ["--help"])[0]
+    sys.path.append(os.getcwd())  # as with python -m, for modules beside a file of the user's own
     if name in COMMANDS:
         module = f"rope_lab.{MODULES.get(name, name)}"
         sys.argv = [module, *(["-m"] if name == "sweep" else []), *sys.argv[2:]]

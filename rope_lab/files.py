@@ -73,6 +73,8 @@ def as_json(content: dict[str, Any]) -> bytes:
 
 def read_sealed(path: Path) -> dict[str, Any] | None:
     """The record in a JSON file; None if it is unreadable or does not match its digest. Raises ConfigError."""
+    if not path.is_file():  # nor read from a pipe
+        return None
     try:
         content = json.loads(path.read_bytes())
         if content.get(FORMAT, VERSION) == VERSION:

@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
     given = parser.parse_args(arguments)
     named = (path if path.exists() or "/" in str(path) else RESULTS / "runs" / path for path in given.folders)
-    folders = list(dict.fromkeys(path.absolute() for path in named))
+    folders = list({path.resolve(): path for path in named}.values())
     with errors_as_exit(EOFError):
         for folder in folders:
             if folder.is_symlink():

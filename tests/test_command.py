@@ -125,7 +125,7 @@ def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, ca
         rm.main([str(folder), "--yes"])
     assert (folder / "weights.safetensors").exists()
     (folder / "notes.txt").write_text("mine")
-    rm.main([str(folder), f"{folder}/", "--yes"])
+    rm.main([str(folder), f"{folder}/../{folder.name}", "--yes"])
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
     assert capsys.readouterr().out.count("files that are not ours stay") == 1
 

@@ -197,7 +197,9 @@ def test_runs_unlike_in_what_the_plan_does_not_name_are_not_paired(study, runs, 
 
 
 def test_settings_of_neither_the_plan_nor_the_recipe_are_named(study, runs):
-    few = [replace(run, settings=run.settings | {"train.steps": 20, "model.d_model": 32}) for run in runs]
+    other = {"train.steps": 20, "model.d_model": 32, "train.lr": 5e-4}
+    study = replace(study, settings=study.settings | {"train.lr": 5e-4})
+    few = [replace(run, settings=run.settings | other) for run in runs]
     text = outcome(study, few).partition("Not named in the plan")[2].partition("\n")[0]
     for name, there in (("model.d_model=32", True), ("train.steps=20", True), ("train.lr", False)):
         assert (name in text) == there

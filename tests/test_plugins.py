@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from operator import itemgetter
 
 import pytest
@@ -111,10 +113,13 @@ def test_a_file_that_cannot_be_used_is_one_line(write, tmp_path, name):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_file_imports_modules_of_its_folder(tmp_path):
-    (tmp_path / "own_beside.py").write_text("SLOPE = 2.0\n")
-    (tmp_path / "own_j.py").write_text("from own_beside import SLOPE\n" + SCHEME.replace("= 1.0", "= SLOPE"))
-    assert config.load(f"position={tmp_path / 'own_j.py'}").position["slope"] == 2.0
+def test_rope_lab_imports_modules_beside_a_file(write, tmp_path):
+    """In the working directory, which an installed command does not have on its path."""
+    write("own_beside.py", "SLOPE = 2.0\n")
+    write("own_j.py", "from own_beside import SLOPE\n" + SCHEME)
+    start = [sys.executable, "-P", "-c", "from rope_lab.__main__ import main; main()"]
+    done = subprocess.run([*start, "check", "position=own_j.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, "WRONG" in done.stdout, done.stderr) == (0, False, "")
 
 
 def test_what_breaks_in_training_is_sent_to_the_check(write, tmp_path):

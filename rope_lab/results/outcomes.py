@@ -104,16 +104,15 @@ def counted(study: Study, found: Runs, c: Comparison) -> pd.DataFrame:
 
 
 def unnamed(study: Study, found: Runs) -> list[str]:
-    """Settings of the runs that the plan does not name, and that are not those of today's recipe: `train.steps=20`."""
-    usual = recipe(study.task, study.scale)
-    named = study.settings.keys() | {setting.partition("=")[0] for scheme in study.seeds for setting in scheme.split()}
-    others = [
-        (key, value)
-        for run in found.values()
-        for key, value in run.recipe.items()
-        if key in usual.keys() - named and usual[key] not in (value, "auto")
-    ]
-    return sorted({f"{key}={show(value)}" for key, value in others})
+    """Settings of training and model that are neither the plan's nor those of today's recipe: `train.steps=20`."""
+    usual, others = recipe(study.task, study.scale), set()
+    for (scheme, _), run in found.items():
+        named = study.settings.keys() | {setting.partition("=")[0] for setting in scheme.split()[1:]}
+        unlike = {
+            key for key in usual.keys() & run.recipe.keys() - named if usual[key] not in (run.recipe[key], "auto")
+        }
+        others |= {f"{key}={show(run.recipe[key])}" for key in unlike}
+    return sorted(others)
 
 
 def step_text(step: float) -> str:

@@ -84,14 +84,11 @@ def import_file(path: Path) -> str:
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, file)
         sys.modules[name] = importlib.util.module_from_spec(spec)
-        sys.path.append(str(file.parent))  # for the modules of its folder that it imports
         try:
             spec.loader.exec_module(sys.modules[name])
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             raise ConfigError(f"cannot be imported, {error_line(error, str(file))}") from None
-        finally:
-            sys.path.remove(str(file.parent))
     return name
 
 

@@ -13,6 +13,7 @@ from rope_lab.identity import BACKFILLED
 from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.places import newest_run
+from rope_lab.shipped import with_class_names
 from rope_lab.text import ConfigError, first_line, flat, show
 from rope_lab.train import checkpoint, config, data, provenance
 from rope_lab.train.config import Config
@@ -90,10 +91,15 @@ def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
         raise ConfigError(f"{path}: is of another run, {about['run_id']}; train that run again")
     if about["alphabet"] != as_text(task.alphabet):
         raise ConfigError(f"init_from={cfg.init_from}: has another vocabulary; set its task.… too")
-    own, theirs = model.state_dict(), json.loads(about["config"])["position"]["_target_"]
-    if theirs != cfg.position["_target_"]:
+    own = model.state_dict()
+    if _classes(json.loads(about["config"])["position"]) != _classes(cfg.position):
         weights = {name: weight for name, weight in weights.items() if not name.startswith("position.")}
     _load(model, own | {name: weight for name, weight in weights.items() if name in own}, Path(cfg.init_from))
+
+
+def _classes(position: dict[str, Any]) -> dict[str, Any]:
+    """The name of a scheme's class, and of those within it."""
+    return {key: name for key, name in with_class_names(flat(position)).items() if key.endswith("_target_")}
 
 
 def _record(folder: Path) -> dict[str, Any]:
