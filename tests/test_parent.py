@@ -179,7 +179,7 @@ def test_a_parent_that_has_not_finished_or_cannot_be_read_is_one_line(parent, tm
         assert (done.returncode, said in done.stderr) == (2, True)
 
 
-def test_a_schemes_own_parameters_begin_anew_in_another_class(parent, tmp_path):
+def test_a_scheme_of_another_class_keeps_its_own_initial_parameters(parent, tmp_path):
     """Also where both name them alike: learned positions and T5's bias have a `position.table`."""
     run([*TINY, "position=learned", "train.lr=0.05", f"out={tmp_path}"])
     words = [*TINY, "position=t5_bias"]

@@ -35,8 +35,10 @@ HEAD = """# Scores of schemes on tasks
 
 Which scheme is good at what, by {} trained models; nothing here is tested. A score is the share of problems right, or
 e^(−loss) where a task is compared by its loss, which is below 1 even for the best possible model. Each cell is the
-mean over seeds ± half of its 95% interval, which may go beyond possible values. A column is one recipe, that under
-which most schemes have three seeds; runs under other settings, and schemes with fewer seeds, are left out.
+mean over seeds ± half of its 95% interval, which may go beyond possible values.
+
+A column is one recipe, that under which most schemes have three seeds; runs under other settings, and schemes with
+fewer seeds, are left out.
 
 **Compare within a column, and cells with † only with cells with †.** Without † the learning rate is the one below the
 table. With † half and twice that rate were tried too: each seed counts at the rate that is best on the other seeds
