@@ -19,9 +19,10 @@ def gradients(y: torch.Tensor, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...
     return torch.autograd.grad((y * weights).sum(), leaves)
 
 
+@pytest.mark.parametrize("outputs", [3, 7])
 @pytest.mark.parametrize("shape", [(4,), (1, 4), (3, 5, 4), (2, 1, 1, 4)], ids=str)
-def test_products_and_their_gradients_are_those_of_float64(shape):
-    layer, x = Linear(4, 7), torch.randn(shape, requires_grad=True)
+def test_products_and_their_gradients_are_those_of_float64(shape, outputs):
+    layer, x = Linear(4, outputs), torch.randn(shape, requires_grad=True)
     wide = [leaf.detach().double().requires_grad_() for leaf in (x, layer.weight, layer.bias)]
     y, expected = layer(x), F.linear(*wide)
     assert (y.dtype, y.shape) == (torch.float32, expected.shape)

@@ -1,6 +1,6 @@
 """Linear layers of float32 on a CPU that is not Intel's, by oneDNN: the numbers of `nn.Linear` to rounding.
 
-torch takes MKL there, which needs about twice as long on AMD's processors; both are part of torch. On Intel's MKL is as
+torch takes MKL there, which needs up to twice as long on AMD's processors; both are part of torch. On Intel's MKL is as
 fast, and faster for the gradient of the weights, for which oneDNN's products copy both matrices.
 
 Shape letters: N rows, I features in, O features out.
@@ -47,9 +47,16 @@ class OneDNNLinear(torch.autograd.Function):
         of_x, of_w, of_b = ctx.needs_input_grad
         return (
             product(dy, w_OI.T) if of_x else None,
-            product(dy_NO.T, x_NI.T) if of_w else None,
+            weight_gradient(x_NI, dy_NO) if of_w else None,
             dy_NO.sum(0) if of_b else None,
         )
+
+
+def weight_gradient(x_NI: Tensor, dy_NO: Tensor) -> Tensor:
+    """dyᵀ x, [O, I]. Both matrices are copied for it, faster if the wider one stands second."""
+    if dy_NO.shape[1] <= x_NI.shape[1]:
+        return product(dy_NO.T, x_NI.T)
+    return product(x_NI.T, dy_NO.T).T
 
 
 def product(x: Tensor, w_OI: Tensor, b_O: Tensor | None = None) -> Tensor:
