@@ -1,7 +1,7 @@
 """Sample from a trained run: `rope-lab sample FOLDER [PROMPT]`.
 
 With a prompt, the model completes it; without one, it completes a few held-out problems, right and wrong marked.
-`task=NAME [SETTING=VALUE]` shows a task without a run: a few rows of its training text and held-out problems.
+`task=NAME [SETTING=VALUE…]` shows a task without a run: a few rows of its training text and held-out problems.
 """
 
 from itertools import groupby
@@ -72,7 +72,7 @@ def show_task(*words: str) -> str:
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("sample", __doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or task=NAME")
-    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="text in the task's alphabet, or a task's setting")
+    parser.add_argument("prompt", nargs="*", metavar="PROMPT", help="text in the task's alphabet, or a task's settings")
     parser.add_argument("-n", type=int, default=8, help="number of held-out problems, if there is no prompt")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package or file to import")
     parser.add_argument("--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy")
@@ -83,18 +83,21 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("-n and --top-k must be at least 1, and --temperature above 0")
     with errors_as_exit(Diverged):
         if str(given.folder).startswith("task="):
-            say(show_task(*filter(None, (str(given.folder), given.prompt))))
+            say(show_task(str(given.folder), *given.prompt))
             return
+        if len(given.prompt) > 1:
+            parser.error("more than one PROMPT: put it in quotes")
         cfg, task, model, content = load_run(given.folder, given.allow)
         say(plain(f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {content['status']}"))
         with as_evaluated(model, cfg):
-            if given.prompt is None:
+            if not given.prompt:
                 say(show_problems(cfg, task, model, given.n))
             else:
+                (prompt,) = given.prompt
                 random = given.temperature is not None or not task.grades
                 choose = sampled(given.temperature or 0.8, given.top_k, given.seed) if random else likeliest
-                completion = complete(cfg, task, model, given.prompt, choose)
-                say(given.prompt + " → " + "\n".join(map(plain, completion.split("\n"))))
+                completion = complete(cfg, task, model, prompt, choose)
+                say(prompt + " → " + "\n".join(map(plain, completion.split("\n"))))
 
 
 if __name__ == "__main__":

@@ -356,3 +356,8 @@ def test_a_task_shows_itself(name, capsys):
     sample.main([f"task={name}"])
     shown = capsys.readouterr().out
     assert ("«" in shown, " → " in shown) == (True, True)
+
+
+def test_a_task_shows_itself_with_several_settings(capsys):
+    sample.main(["task=mqar", "scale=quick", "task.pairs=3"])
+    assert capsys.readouterr().out.count("'pairs': 3") == 4
