@@ -138,7 +138,8 @@ def decayed(*overrides: str) -> set[str]:
     """Names of the parameters with weight decay; asserts that the optimizer has every parameter once."""
     cfg = resolve(load(*SMALL, "train.weight_decay=0.1", *overrides))
     model = build_model(cfg, V)
-    groups, names = make(model, cfg.train).param_groups, {id(p): name for name, p in model.named_parameters()}
+    groups = [group for part in make(model, cfg.train).values() for group in part.param_groups]
+    names = {id(p): name for name, p in model.named_parameters()}
     assert sorted(names[id(p)] for group in groups for p in group["params"]) == sorted(names.values())
     return {names[id(p)] for group in groups for p in group["params"] if group["weight_decay"] == 0.1}
 

@@ -121,7 +121,7 @@ def test_every_scheme_sees_the_same_batches(tiny):
 
 def test_dropout_drops_in_training_alone_and_anew_at_each_step(tiny, monkeypatch):
     made = build(load(*tiny, "model.dropout=0.5"))
-    made.optimizer.step = lambda: None
+    made.optimizers["optimizer"].step = lambda: None
     batch = data.training_batch(made.task, 0, 0, 4, 64)
     monkeypatch.setattr(data, "training_batch", lambda *_: batch)
     losses = [train.update(made, step)[0] for step in (0, 0, 1)]

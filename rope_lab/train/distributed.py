@@ -35,10 +35,6 @@ def mute_others() -> bool:
     return muted
 
 
-def size() -> int:
-    return dist.get_world_size() if dist.is_initialized() else 1
-
-
 def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
@@ -78,7 +74,7 @@ def _together(collective: Callable[..., Any], *arguments: Any) -> None:
 def agreed(number: int) -> int:
     """The largest `number` of all ranks, each of which waits for the others."""
     largest = torch.tensor(number)
-    if size() > 1:
+    if launched() > 1:
         _together(dist.all_reduce, largest, dist.ReduceOp.MAX)
     return int(largest)
 
@@ -86,7 +82,7 @@ def agreed(number: int) -> int:
 def of_first(value: Any) -> Any:
     """Rank 0's value, on every rank."""
     values = [value]
-    if size() > 1:
+    if launched() > 1:
         _together(dist.broadcast_object_list, values)
     return values[0]
 
@@ -96,7 +92,7 @@ def summed(parameters: Iterable[nn.Parameter], losses: list[Tensor]) -> list[Ten
 
     One all-reduce sums in the same order in each step; the buckets of DistributedDataParallel change after the first.
     """
-    if size() == 1:
+    if launched() == 1:
         return losses
     gradients = [p.grad for p in parameters if p.grad is not None]
     loss = torch.stack(losses).sum()

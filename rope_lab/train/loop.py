@@ -69,8 +69,8 @@ def begin(trainer: Trainer, run: RunFolder, identity: Identity) -> State:
     start = trainer.states() | {"step": 0, "seconds": 0.0, "losses": [], "records": [], "provenance": None}
     saved = run.lock and runs.last(run.folder, identity.run_id, trainer.task.version, None if cfg.other_code else code)
     saved = distributed.of_first(saved or start)
-    trainer.model.load_state_dict(saved["model"])
-    trainer.optimizer.load_state_dict(saved["optimizer"])
+    for name, part in trainer.parts.items():
+        part.load_state_dict(saved[name])
     state = State(saved["step"], saved["seconds"], saved["losses"])
     run.begin(
         saved["records"],

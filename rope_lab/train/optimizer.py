@@ -1,7 +1,6 @@
 """The optimizers, which weights decay, and the learning rate of each step."""
 
 import math
-from typing import Any
 
 import torch
 from torch import nn
@@ -10,30 +9,8 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.train import config
 
 
-class Several:
-    """Several optimizers, each with its own parameters, used as one."""
-
-    def __init__(self, parts: dict[str, torch.optim.Optimizer]):
-        self.parts = parts
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        return [group for part in self.parts.values() for group in part.param_groups]
-
-    def step(self) -> None:
-        for part in self.parts.values():
-            part.step()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {name: part.state_dict() for name, part in self.parts.items()}
-
-    def load_state_dict(self, states: dict[str, Any]) -> None:
-        for name, part in self.parts.items():
-            part.load_state_dict(states[name])
-
-
-def make(model: Transformer, t: config.Train) -> torch.optim.Optimizer | Several:
-    """AdamW or, for the matrices of the layers, Muon (Jordan et al., 2024), with AdamW for all else.
+def make(model: Transformer, t: config.Train) -> dict[str, torch.optim.Optimizer]:
+    """By name: AdamW or, for the matrices of the layers, Muon (Jordan et al., 2024), with AdamW for all else.
 
     Muon's updates are scaled to the root mean square of AdamW's (Liu et al., 2025, 2502.16982), so lr is of the same
     order.
@@ -48,9 +25,9 @@ def make(model: Transformer, t: config.Train) -> torch.optim.Optimizer | Several
     groups = [{"params": decays}, *([{"params": rest, "weight_decay": 0.0}] if rest else [])]
     adamw = torch.optim.AdamW(groups, betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True)
     if t.optimizer == "adamw":
-        return adamw
+        return {"optimizer": adamw}
     muon = torch.optim.Muon(matrices, weight_decay=t.weight_decay, adjust_lr_fn="match_rms_adamw")
-    return Several({"muon": muon, "adamw": adamw})
+    return {"muon": muon, "optimizer": adamw}
 
 
 def learning_rate(t: config.Train, step: int) -> float:

@@ -37,11 +37,15 @@ class Trainer:
     model: Transformer
     batches: Callable[[int], data.Batch]  # batch k of the run, pinned if the device copies from pinned memory
     forward: Callable[[Tensor], Tensor]  # the model that training calls, compiled or not
-    optimizer: torch.optim.Optimizer | optimizer.Several
+    optimizers: dict[str, torch.optim.Optimizer]
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """All whose state a checkpoint holds, by name."""
+        return {"model": self.model, **self.optimizers}
 
     def states(self) -> dict[str, Any]:
-        """The weights and the optimizer's state, as a checkpoint holds them."""
-        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {name: part.state_dict() for name, part in self.parts.items()}
 
 
 def resolve(cfg: Config) -> Config:
@@ -140,9 +144,10 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
             f"step {step} was not taken: loss {loss:g}, gradient norm {norm:g}, weight norm {weights:g}, "
             f"learning rate {lr:g}, batch {k} of seed {trainer.cfg.seed}"
         )
-    for group in trainer.optimizer.param_groups:
-        group["lr"] = lr
-    trainer.optimizer.step()
+    for part in trainer.optimizers.values():
+        for group in part.param_groups:
+            group["lr"] = lr
+        part.step()
     return loss, norm, lr
 
 
@@ -151,17 +156,14 @@ def _backward(trainer: Trainer, batch: data.Batch, k: int, part: int) -> Tensor:
 
     The loss is the mean over the whole batch's counted tokens. Each part has its own dropout mask, on any rank.
     """
-    parts = distributed.size() * trainer.cfg.train.accumulate
+    parts = trainer.cfg.train.processes * trainer.cfg.train.accumulate
     inputs_BT, targets_BT = batch.inputs_BT.chunk(parts)[part], batch.targets_BT.chunk(parts)[part]
     torch.manual_seed(data.torch_seed(trainer.cfg.seed, data.DROPOUT, k) + part)
     with autocast(trainer.cfg, trainer.device):
         logits_BTV = trainer.forward(inputs_BT)
     logits_NV, targets_N = logits_BTV.flatten(0, 1).float(), targets_BT.flatten()
-    if parts == 1:
-        loss = F.cross_entropy(logits_NV, targets_N, ignore_index=data.IGNORED)
-    else:
-        nats = F.cross_entropy(logits_NV, targets_N, ignore_index=data.IGNORED, reduction="sum")
-        loss = nats / (batch.targets_BT != data.IGNORED).sum()
+    nats = F.cross_entropy(logits_NV, targets_N, ignore_index=data.IGNORED, reduction="sum")
+    loss = nats / (batch.targets_BT != data.IGNORED).sum()
     loss.backward()
     return loss.detach()
 
