@@ -27,7 +27,7 @@ from rope_lab.train.trainer import CORES, resolve
 ENDS = ("finished", "diverged")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Job:
     """A run of a sweep, and the settings that tell it from the others, `rope seed=1`."""
 
@@ -40,6 +40,10 @@ class Job:
         with suppress(ConfigError):
             return config.identity(resolve(self.cfg))
         return config.identity(self.cfg)
+
+    def read(self) -> dict[str, Any]:
+        """Content of its run.json; empty if there is none."""
+        return runs.read(runs.out_folder(self.cfg) / self.identity.run_name) or {}
 
 
 def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
@@ -84,26 +88,24 @@ def launch(jobs: Sequence[Job], settings: dict[str, Any], name: str = "sweep", b
 
     Raises ConfigError if the launcher cannot begin.
     """
-    folders = [runs.out_folder(job.cfg) / job.identity.run_name for job in jobs]
-    contents = [runs.read(folder) or {} for folder in folders]
-    waiting = [i for i, job in enumerate(jobs) if job.cfg.fresh or contents[i].get("status") not in ENDS]
-    if len(waiting) < len(jobs):
-        say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs have ended before")
-    ended = [i for i in range(len(jobs)) if i not in waiting]
-    other = [jobs[i] for i in ended if provenance.differences(contents[i]["provenance"], provenance.code(jobs[i].cfg))]
-    if other:
+    contents = {job: job.read() for job in jobs}
+    ended = [job for job in jobs if not job.cfg.fresh and contents[job].get("status") in ENDS]
+    waiting = [job for job in jobs if job not in ended]
+    if ended:
+        say(f"{len(ended)} of {len(jobs)} runs have ended before")
+    if other := [job for job in ended if provenance.differences(contents[job]["provenance"], provenance.code(job.cfg))]:
         named = first_three([job.label or job.cfg.names.position for job in other])
         say(f"  by other code than now, fresh=true runs them again: {named}")
     with Stop() as stopping:
         if waiting and begin:
-            _begin([jobs[i] for i in waiting], settings, stopping)
-            for i in waiting:
-                content = runs.read(folders[i]) or {}
-                contents[i] = {} if jobs[i].cfg.fresh and content == contents[i] else content  # if it did not begin
-        say(summary(jobs, contents, name, every=not begin))
+            _begin(waiting, settings, stopping)
+            for job in waiting:
+                content = job.read()
+                contents[job] = {} if job.cfg.fresh and content == contents[job] else content  # if it did not begin
+        say(summary(contents, name, every=not begin))
     if stopping.caught:
         return 128 + stopping.caught
-    return 0 if all(content.get("status") in ENDS for content in contents) else EXIT_FAILED
+    return 0 if all(content.get("status") in ENDS for content in contents.values()) else EXIT_FAILED
 
 
 def _begin(jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop) -> None:
@@ -138,11 +140,11 @@ def _begin(jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop) -> Non
         raise ConfigError(f"{error.filename}: cannot be used ({error.strerror}); set out=FOLDER") from None
 
 
-def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str, every: bool) -> str:
+def summary(contents: dict[Job, dict[str, Any]], name: str, every: bool) -> str:
     """The number of finished runs, a few of the others or `every`, means of the finished, and the next step."""
     others: dict[str, list[str]] = {}  # by status
     rows: dict[str, list[dict[str, float]]] = {}  # metrics of runs that differ in their seed alone
-    for job, content in zip(jobs, contents, strict=True):
+    for job, content in contents.items():
         status = content.get("status", "not run")
         if status == "finished":
             row = " ".join(word for word in job.label.split() if not word.startswith("seed="))
@@ -152,12 +154,9 @@ def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str, 
         how += f" at step {content['progress']['steps']}" if "progress" in content else ""
         how += f", {content['error']}" if "error" in content else ""
         others.setdefault(status.replace("running", "still running, or killed"), []).append(how)
-    lines = [f"{name}: {sum(map(len, rows.values()))} of {len(jobs)} runs finished"]
+    lines = [f"{name}: {sum(map(len, rows.values()))} of {len(contents)} runs finished"]
     for status, each in others.items():
-        if every:
-            lines.append("\n    ".join([f"  {status}:", *each]))
-            continue
-        lines.append(f"  {status}: {first_three(each)}")
+        lines.append("\n    ".join([f"  {status}:", *each]) if every else f"  {status}: {first_three(each)}")
     for row, its in rows.items():
         line = f"  {row:<{max(map(len, rows))}}  {len(its)} run{'s' * (len(its) > 1)}"
         for key, (title, form) in SHOWN.items():
@@ -165,10 +164,10 @@ def summary(jobs: Sequence[Job], contents: Sequence[dict[str, Any]], name: str, 
                 line += f" · {title} {sum(values) / len(values):{form}}"
                 line += f" (min {min(values):{form}} to max {max(values):{form}})" if len(values) > 1 else ""
         lines.append(line)
-    if any(content.get("status") not in ENDS for content in contents):
-        lines.append(f"{same_command(any(job.cfg.fresh for job in jobs))} runs what is missing")
+    if any(content.get("status") not in ENDS for content in contents.values()):
+        lines.append(f"{same_command(any(job.cfg.fresh for job in contents))} runs what is missing")
     if rows:
-        out = shlex.quote(short_path(Path(jobs[0].cfg.out)))
+        out = shlex.quote(short_path(Path(next(iter(contents)).cfg.out)))
         lines.append(f"tables and figures: rope-lab results {out}")
         lines.append(f"verdicts and charts: rope-lab report {out}")
     return "\n".join(lines)
