@@ -81,15 +81,14 @@ class Identity:
 
     def _part(self, of_scheme: bool) -> dict[str, Any]:
         own = {key: value for key, value in self.settings.items() if key != "parent.run_id"}  # as of another seed
-        scheme = {key: value for key, value in own.items() if key.startswith(("position.", "parent.scheme_id"))}
-        return scheme if of_scheme else {key: value for key, value in own.items() if key not in scheme}
+        return {k: v for k, v in own.items() if k.startswith(("position.", "parent.scheme_id")) == of_scheme}
 
 
 def identify(task: str, position: str, seed: int, settings: dict[str, Any]) -> Identity:
     """The identity of a run from its settings, nested or flat; groups other than GROUPS do not count."""
     counted = {}
     for key, value in flat(settings).items():
-        if key.partition(".")[0] not in GROUPS or key.endswith("._partial_") or key == "parent.position":
+        if key.partition(".")[0] not in GROUPS or key == "parent.position":
             continue
         if general(key) in BACKFILLED and value == BACKFILLED[general(key)]:
             continue
@@ -106,9 +105,5 @@ def general(key: str) -> str:
 
 def _hash(content: dict[str, Any]) -> str:
     """The first 12 hexadecimal digits of a SHA-256. 1 and 1.0 are the same number, whatever a file made of it."""
-    exact = json.loads(json.dumps(content), parse_float=_number)
+    exact = json.loads(json.dumps(content), parse_float=lambda x: int(float(x)) if float(x).is_integer() else float(x))
     return digest(json.dumps(exact, sort_keys=True).encode())[:12]
-
-
-def _number(text: str) -> int | float:
-    return int(value) if (value := float(text)).is_integer() else value

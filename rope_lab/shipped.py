@@ -23,9 +23,8 @@ def recipe(task: str, scale: str) -> dict[str, Any]:
 
 
 def with_class_names(settings: dict[str, Any]) -> dict[str, Any]:
-    """Flat settings in which `_target_` is the name of a class, whatever module it stands in; without `_partial_`."""
-    own = {key: value for key, value in settings.items() if not key.endswith("_partial_")}
-    return {key: value.rpartition(".")[2] if key.endswith("_target_") else value for key, value in own.items()}
+    """Flat settings in which `_target_` is the name of a class, whatever module it stands in."""
+    return {key: value.rpartition(".")[2] if key.endswith("_target_") else value for key, value in settings.items()}
 
 
 def _filled(node: Any) -> Any:

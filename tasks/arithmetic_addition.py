@@ -40,8 +40,7 @@ class ArithmeticAddition(PackedTask):
         return np.concatenate([a + b, a * b], axis=1)  # place by place, the same in either order
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        a, b = (np.pad(number, ((0, 0), (0, 1))) for number in self._numbers(drawn))
-        total, carry = self._add(a, b)
+        a, b, total, carry = self._added(drawn)
         n, places = a.shape
         e = decimal(np.arange(places), len(str(places - 1)))
         form = join("0e", e, "+0e", e, "+0e", e, "==00e", e, " and ")
@@ -56,8 +55,7 @@ class ArithmeticAddition(PackedTask):
         return prompts, join(steps.reshape(n, -1), "d==", _text(total % 10), "#")
 
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
-        a, b = self._numbers(drawn)
-        _, carry = self._add(np.pad(a, ((0, 0), (0, 1))), np.pad(b, ((0, 0), (0, 1))))
+        a, b, _, carry = self._added(drawn)
         x, y = _count_digits(a), _count_digits(b)
         return {"digits_a": x, "digits_b": y, "digits": np.maximum(x, y), "carries": carry.sum(axis=1)}
 
@@ -71,14 +69,14 @@ class ArithmeticAddition(PackedTask):
     def _numbers(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return drawn[:, : self.width], drawn[:, self.width :]
 
-    @staticmethod
-    def _add(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Each place's total with the carry into it, and that carry, [n, places] each."""
+    def _added(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Both numbers with a place for the last carry, each place's total, and the carry into it, [n, places] each."""
+        a, b = (np.pad(number, ((0, 0), (0, 1))) for number in self._numbers(drawn))
         total, carry = a + b, np.zeros_like(a)
         for k in range(1, a.shape[1]):
             carry[:, k] = total[:, k - 1] // 10
             total[:, k] += carry[:, k]
-        return total, carry
+        return a, b, total, carry
 
 
 def _count_digits(number: np.ndarray) -> np.ndarray:

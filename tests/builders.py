@@ -146,6 +146,10 @@ def table_rows(text: str) -> list[dict[str, str]]:
     return rows
 
 
+def headings(text: str) -> list[str]:
+    return re.findall("^## (.*)", text, re.M)
+
+
 def row(text: str, first: str) -> dict[str, str]:
     """The first row with this first cell: the verdict of a task, or the means of a scheme."""
     return next(each for each in table_rows(text) if next(iter(each.values())) == first)

@@ -83,8 +83,8 @@ def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    scheme = {"_target_": "mine_own.Mine", "_partial_": True}
-    within = {"_target_": "rope_lab.model.positions.Randomized", "_partial_": True, "longest": 64, "scheme": scheme}
+    scheme = {"_target_": "mine_own.Mine"}
+    within = {"_target_": "rope_lab.model.positions.Randomized", "longest": 64, "scheme": scheme}
 
     def digest(position: dict) -> str:
         for module in ("mine_own", "helper_own"):

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from builders import make_pairs
+from builders import headings, make_pairs
 from conftest import tree
 
 from rope_lab.results import __main__ as results
@@ -28,10 +28,6 @@ def out(out) -> Path:
 
 def figures_of(text: str) -> list[str]:
     return re.findall(r"\(figures/(.*?)\)", text)
-
-
-def headings(text: str) -> list[str]:
-    return re.findall("^## (.*)", text, re.M)
 
 
 def test_a_task_stands_on_its_page_where_there_is_one_and_else_in_the_readme(out):

@@ -187,7 +187,7 @@ def test_weights_that_are_not_finite_are_one_line(folder):
 
 def test_positions_that_end_are_said_to_end(tiny, tmp_path, capsys):
     """For a learned table behind random positions; other probes are still evaluated."""
-    inner = "+position.scheme={_target_:rope_lab.model.positions.Learned,_partial_:true}"
+    inner = "+position.scheme={_target_:rope_lab.model.positions.Learned}"
     run([*tiny, "position=randomized_rope", "~position.scheme", inner, "position.longest=164"])
     probe.main([str(only_folder(tmp_path / "runs")), "shift=101", "window=8"])
     *_, shift, window = capsys.readouterr().out.strip().splitlines()

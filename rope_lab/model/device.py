@@ -5,12 +5,13 @@ synchronization behavior); so does every number that Python reads from it.
 """
 
 import ctypes
+import functools
 import platform
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,8 +21,6 @@ WITHOUT_FLOAT64 = {"mps"}
 NEAR = 2**14  # tokens of a pass on a CPU, so that its intermediate results stay in the caches
 MOST = 2**18  # tokens of a pass on a GPU; more make it no faster
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
-
-Made = TypeVar("Made")
 
 
 def keep_freed_memory() -> None:
@@ -59,22 +58,16 @@ def send(x: Tensor, device: torch.device) -> Tensor:
     return pinned(x, device).to(device, non_blocking=device.type not in UNPINNED)
 
 
-def ahead(make: Callable[[int], Made]) -> Callable[[int], Made]:
+def ahead(make: Callable[[int], Any]) -> Callable[[int], Any]:
     """`make`, to be called with k = 0, 1, …: a thread prepares k + 1 while k is used."""
-    thread, begun = ThreadPoolExecutor(1, "ahead"), dict[int, Future[Made]]()
+    thread = ThreadPoolExecutor(1, "ahead")
+    begun = functools.lru_cache(2)(lambda k: thread.submit(make, k))
 
-    def made(k: int) -> Made:
-        found = begun.pop(k, None) or thread.submit(make, k)
-        begun.clear()
-        begun[k + 1] = thread.submit(make, k + 1)
-        return found.result()
+    def made(k: int) -> Any:
+        now, _ = begun(k), begun(k + 1)
+        return now.result()
 
     return made
-
-
-def tokens_at_once(device: torch.device, bytes_of_token: int) -> int:
-    """The most tokens of a pass without gradients, given the bytes that each needs."""
-    return min(MOST, room(device, 0) // bytes_of_token) if device.type == "cuda" else NEAR
 
 
 def room(device: torch.device, otherwise: int) -> int:

@@ -108,13 +108,10 @@ class Rotary(PositionScheme):
         if not (v or o) and (value_fraction, value_base) != (1, None):
             given = f"position.value_fraction={value_fraction}, position.value_base={value_base or 'null'}"
             raise ValueError(f"{given}: must be 1.0 and null if position.v and position.o are 0")
-        r = round(fraction * dims.d_head, 6)
-        if r % 2 or dims.d_head % 2 or not 2 <= r <= dims.d_head:
+        if dims.d_head % 2:
             sizes = f"model.d_model={dims.d_model}, model.n_heads={dims.n_heads}"
-            sizes += f", position.fraction={fraction}" * (fraction != 1)
-            told = f"{r:g} of {dims.d_head} features of a head would be rotated"
-            raise ValueError(f"{sizes}: {told}: must be even numbers above 0")
-        r = int(r)
+            raise ValueError(f"{sizes}: a head has {dims.d_head} features: must be an even number")
+        r = 2 * count("fraction", fraction, dims.d_head // 2)
         if scaling == "none" and (factor, original) != (1, None):
             given = f"position.factor={factor}, position.original={original or 'null'}"
             raise ValueError(f"{given}: do nothing without position.scaling=linear, ntk or yarn")
@@ -137,7 +134,10 @@ class Rotary(PositionScheme):
         return unit(angles(pos.unsqueeze(-1), theta_PC)).to(pos.device, wide(dtype))
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-        """The phases of queries, keys and values, [T, 3, 1, C, 2], and of the output, [T, 1, C, 2]."""
+        """The phases of queries, keys and values, [T, 3, 1, C, 2], and of the output, [T, 1, C, 2].
+
+        Subclasses may put more between them: `heads` reads the first, `output` the last.
+        """
         heads = self.phases("qkv", pos, dtype)
         return None if heads is None else heads.unsqueeze(2), self.phases("o", pos, dtype)
 

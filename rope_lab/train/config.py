@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from rope_lab.identity import BACKFILLED, Identity, identify
 from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, first_line, flat, nested, show
 from rope_lab.train import instantiate, overrides
 from rope_lab.train.instantiate import CONF, SWAPPED
@@ -53,14 +54,12 @@ def compose(words: Iterable[str]) -> DictConfig:
 
 def from_record(recorded: dict[str, Any], allowed_packages: Iterable[str] = ()) -> Config:
     """The configuration in a run.json; LOCAL settings are defaults, W&B off. Raises ConfigError."""
-    defaults = OmegaConf.to_container(OmegaConf.load(CONF / "config.yaml"))
-    local = {key: defaults[key] for key in LOCAL}
-    local["wandb"] |= {"mode": "disabled"}
+    local = {key: value for key, value in shipped("config").items() if key.partition(".")[0] in LOCAL}
     others = (*LOCAL, "names", "allowed_packages")
     leaves = flat({key: value for key, value in recorded.items() if key not in others})
     before = {key: value for key, value in BACKFILLED.items() if key.partition(".")[0] not in SWAPPED}
-    names = recorded.get("names", {})
-    return _checked(nested(before | leaves) | local, names=names, allowed_packages=[*allowed_packages])
+    settings = nested(before | leaves | local | {"wandb.mode": "disabled"})
+    return _checked(settings, names=recorded.get("names", {}), allowed_packages=[*allowed_packages])
 
 
 def _checked(settings: dict[str, Any], **more: Any) -> Config:

@@ -47,8 +47,7 @@ def values(metrics: dict[str, Any]) -> str:
 
 def headline(content: dict[str, Any]) -> str:
     """Task, scheme, scale, seed and size of a run; content: of its run.json."""
-    c = content
-    return f"{c['task']} · {c['position']} · {c['scale']} · seed {c['seed']} · {c['parameters']:,} parameters"
+    return "{task} · {position} · {scale} · seed {seed} · {parameters:,} parameters".format(**content)
 
 
 def beginning(content: dict[str, Any], prefix: str) -> str:

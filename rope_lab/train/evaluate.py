@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.model.device import tokens_at_once
+from rope_lab.model.device import MOST, NEAR, room
 from rope_lab.model.transformer import Transformer
 from rope_lab.train import data
 from rope_lab.train.config import Config
@@ -90,7 +90,7 @@ def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[P
 
 def floor(text: HeldOutText) -> dict[str, Any]:
     """The Bayes-optimal loss of the text in nats per counted token, in all and by answer position."""
-    counted = text.targets_BT.cpu() != data.IGNORED
+    counted = text.answer_position_BT > 0
     nats_N, position_N = text.floor_BT[counted], text.answer_position_BT[counted]
     return {"loss": nats_N.mean().item(), "answer_position": _means(position_N.tolist(), nats_N.tolist())}
 
@@ -104,7 +104,7 @@ def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, 
         logits_NV, targets_N = model(inputs_BT)[counted].float(), targets_BT[counted]
         nats.append(F.cross_entropy(logits_NV, targets_N, reduction="none").cpu().double())
         right.append((logits_NV.argmax(-1) == targets_N).cpu())
-    return torch.cat(nats), torch.cat(right), text.answer_position_BT[text.targets_BT.cpu() != data.IGNORED]
+    return torch.cat(nats), torch.cat(right), text.answer_position_BT[text.answer_position_BT > 0]
 
 
 def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, bool]]:
@@ -136,7 +136,7 @@ def by_length(model: Transformer, task: Task, cfg: Config, longer: data.Longer) 
     if longer.text is not None:
         with as_evaluated(model, cfg, longer.text.inputs_BT.shape[1]):
             nats_N, _, _ = text_losses(model, longer.text)
-        counted, lengths = longer.text.targets_BT.cpu() != data.IGNORED, np.array(list(longer.problems))
+        counted, lengths = longer.text.answer_position_BT > 0, np.array(list(longer.problems))
         above_N = (nats_N - longer.text.floor_BT[counted]).tolist()
         length_N = lengths[np.searchsorted(lengths, torch.nonzero(counted)[:, 1].numpy(), side="right")]
         slices["length_loss"] = _means(length_N.tolist(), above_N)
@@ -154,22 +154,22 @@ def samples(model: Transformer, task: Task, problems: list[Problem], max_len: in
 
 def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
     """For each problem, whether every token of its completion ranks first, given the prompt and those before it."""
-    device, right = model.embedding.weight.device, [False] * len(problems)
+    device, right = model.embedding.weight.device, dict[int, bool]()
     for batch in data.batches_by_length([p.length for p in problems], most_tokens(model)):
         tokens_BT = data.pad([problems[i].tokens for i in batch]).to(device)
         begin_B1 = torch.tensor([[problems[i].prompt_length] for i in batch], device=device)
         end_B1 = torch.tensor([[problems[i].length] for i in batch], device=device)
         t = torch.arange(1, tokens_BT.shape[1], device=device)
         hit_BT = model(tokens_BT[:, :-1]).argmax(-1) == tokens_BT[:, 1:]
-        for i, hit in zip(batch, (hit_BT | (t < begin_B1) | (t >= end_B1)).all(dim=1).tolist(), strict=True):
-            right[i] = hit
-    return right
+        right |= zip(batch, (hit_BT | (t < begin_B1) | (t >= end_B1)).all(dim=1).tolist(), strict=True)
+    return [right[i] for i in range(len(problems))]
 
 
 def most_tokens(model: Transformer) -> int:
     """The most tokens of one pass; each needs its logits twice, and in a layer 16 numbers per feature."""
-    weight_VD = model.embedding.weight
-    return tokens_at_once(weight_VD.device, 8 * weight_VD.shape[0] + 64 * weight_VD.shape[1])
+    (V, D), device = model.embedding.weight.shape, model.embedding.weight.device
+    each = 8 * V + 64 * D  # bytes
+    return min(MOST, room(device, NEAR * each) // each)
 
 
 def _written(model: Transformer, task: Task, some: list[Problem], every: list[Problem], max_len: int) -> list[str]:

@@ -47,14 +47,11 @@ def generate(
     stop = task.alphabet.index(task.stop) if task.stop else None
     lengths = [len(prompt) for prompt in prompts]
     slots = max(lengths, default=0) + longest
-    written = [np.empty(0, np.int64)] * len(prompts)
-    cached = room(model.embedding.weight.device, CACHED)
+    cached, written = room(model.embedding.weight.device, CACHED), dict[int, np.ndarray]()
     for batch in batches_by_length(lengths, cached / model.bytes_of_token(slots), room=longest, spread=longest):
-        for i, tokens in zip(
-            batch, _generate(model, [prompts[i] for i in batch], stop, longest, max_len, choose), strict=True
-        ):
-            written[i] = tokens
-    return written
+        made = _generate(model, [prompts[i] for i in batch], stop, longest, max_len, choose)
+        written |= zip(batch, made, strict=True)
+    return [written[i] for i in range(len(prompts))]
 
 
 def _generate(

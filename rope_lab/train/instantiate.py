@@ -125,7 +125,7 @@ def check_arguments(group: str, node: dict[str, Any], allowed: Iterable[str]) ->
     if SWAPPED[group.partition(".")[0]] is PositionScheme and not parameters.pop("dims", None):
         raise ConfigError(f"{group}: __init__ of {cls.__name__} must take dims first (rope_lab.model.hooks.Dims)")
     checked = {"_target_": node["_target_"]}
-    given = {key: value for key, value in node.items() if key not in ("_target_", "_partial_") and value != "???"}
+    given = {key: value for key, value in node.items() if key != "_target_" and value != "???"}
     for key in given.keys() - parameters.keys():
         hint = nearest(key, parameters, group) if parameters else f"{cls.__name__} has no settings"
         raise ConfigError(f"{group}.{key}={show(given[key])}: no such setting; {hint}")
