@@ -4,8 +4,9 @@ import pytest
 
 from rope_lab.text import flat, show
 from rope_lab.train import help
-from rope_lab.train.config import declared, load
+from rope_lab.train.config import load
 from rope_lab.train.instantiate import SWAPPED
+from rope_lab.train.settings import declared
 
 
 @pytest.mark.parametrize("overrides", [["task=mqar"], ["task=text"], ["position=randomized_rope"], ["position=irope"]])

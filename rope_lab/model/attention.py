@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rope_lab.model.cache import KVCache, LinearAttentionState
 from rope_lab.model.cpu_attention import blockwise, is_faster
+from rope_lab.model.rotation import wide
 
 Heads = Tensor | tuple[Tensor, Tensor, Tensor]  # queries, keys, values: [B, T, 3, H, K], or each [B, T, H, own width]
 
@@ -88,7 +89,7 @@ def weighted_values(scores_BHTS: Tensor, v_BHSK: Tensor, bias: Tensor | None, wi
 
 def positive(qkv_BT3HK: Tensor) -> Tensor:
     """φ(x) = elu(x) + 1 of queries and keys, values as they are (Katharopoulos et al., 2020), in float32 or wider."""
-    x = qkv_BT3HK[:, :, :2].to(torch.promote_types(qkv_BT3HK.dtype, torch.float32))
+    x = qkv_BT3HK[:, :, :2].to(wide(qkv_BT3HK.dtype))
     phi = x.clamp(max=0).exp() + x.clamp(min=0)  # elu(x) + 1 itself is 0 from x = −17 on, and a sum of zeros divides
     return torch.cat([phi, qkv_BT3HK[:, :, 2:]], dim=2)
 
@@ -103,7 +104,7 @@ def linear_attention(
     in proportion to T. In float32 or wider, autocast or not.
     """
     T = rotated_BT3HK.shape[1]
-    dtype = torch.promote_types(rotated_BT3HK.dtype, torch.float32)
+    dtype = wide(rotated_BT3HK.dtype)
     with torch.autocast(rotated_BT3HK.device.type, enabled=False):
         block = min(BLOCK, T)
         padded = F.pad(rotated_BT3HK.to(dtype), (0, 0, 0, 0, 0, 0, 0, -T % block))

@@ -17,7 +17,7 @@ from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, first_line, flat, nested, show
 from rope_lab.train import instantiate, overrides
 from rope_lab.train.instantiate import CONF, SWAPPED
-from rope_lab.train.settings import LOCAL, Config, Names, Train, Wandb, declared  # noqa: F401
+from rope_lab.train.settings import LOCAL, Config
 from tasks.base import Task
 
 

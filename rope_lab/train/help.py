@@ -7,8 +7,9 @@ from operator import attrgetter
 from typing import Literal, get_args, get_origin
 
 from rope_lab.text import flat, show
-from rope_lab.train.config import declared, load
+from rope_lab.train.config import load
 from rope_lab.train.instantiate import SWAPPED, classes, names
+from rope_lab.train.settings import declared
 
 BEGIN = """\
 rope-lab train [SETTING=VALUE …]    trains, resumes or returns a run

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from rope_lab.model.transformer import Transformer
-from rope_lab.train import config
+from rope_lab.train.settings import Train
 
 
-def make(model: Transformer, t: config.Train) -> dict[str, torch.optim.Optimizer]:
+def make(model: Transformer, t: Train) -> dict[str, torch.optim.Optimizer]:
     """By name: AdamW or, for the matrices of the layers, Muon (Jordan et al., 2024), with AdamW for all else.
 
     Muon's updates are scaled to the root mean square of AdamW's (Liu et al., 2025, 2502.16982), so lr is of the same
@@ -30,7 +30,7 @@ def make(model: Transformer, t: config.Train) -> dict[str, torch.optim.Optimizer
     return {"muon": muon, "optimizer": adamw}
 
 
-def learning_rate(t: config.Train, step: int) -> float:
+def learning_rate(t: Train, step: int) -> float:
     """The learning rate of step 0 … t.steps − 1: a linear warm-up to t.lr, then the decay to t.min_lr."""
     if step < t.warmup:
         return t.lr * (step + 1) / t.warmup

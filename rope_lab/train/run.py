@@ -20,8 +20,9 @@ from rope_lab import files
 from rope_lab.files import digest
 from rope_lab.places import RESULTS
 from rope_lab.text import ConfigError
-from rope_lab.train import checkpoint, config, provenance
+from rope_lab.train import checkpoint, provenance
 from rope_lab.train.checkpoint import OVER
+from rope_lab.train.settings import Config, Wandb
 from rope_lab.train.stop import RunFailed
 from rope_lab.train.tracking import WandbRun
 
@@ -34,7 +35,7 @@ FORMAT = 4  # of checkpoints
 BEAT, PATIENCE = 10.0, 60.0  # seconds between two signs of life of a run; seconds without one until others take over
 
 
-def out_folder(cfg: config.Config) -> Path:
+def out_folder(cfg: Config) -> Path:
     """The folder that holds run folders."""
     return Path(os.path.expanduser(cfg.out or RESULTS / "runs")).resolve()
 
@@ -87,7 +88,7 @@ class RunFolder:
             path.unlink(missing_ok=True)
         files.remove_temporary(self.folder)
 
-    def begin(self, metrics: list[dict[str, Any]], wandb: config.Wandb, kept: str | None, **content: Any) -> None:
+    def begin(self, metrics: list[dict[str, Any]], wandb: Wandb, kept: str | None, **content: Any) -> None:
         """Record the run's description and that it is running; `metrics`: its records so far; `kept`: of its task."""
         self.metrics = list(metrics)
         self.content = {"status": "running"} | content

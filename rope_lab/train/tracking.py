@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rope_lab.text import plain
-from rope_lab.train import config
+from rope_lab.train.settings import Wandb
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ PATIENCE = 60  # seconds that W&B may take for anything before training continue
 class WandbRun:
     """The W&B run beside a run folder; without settings, or disabled, a no-op that does not import W&B."""
 
-    def __init__(self, settings: config.Wandb | None, folder: Path, content: dict[str, Any]):
+    def __init__(self, settings: Wandb | None, folder: Path, content: dict[str, Any]):
         self.run: Any = None
         mode = settings.mode or os.environ.get("WANDB_MODE") or "offline" if settings else "disabled"
         if mode != "disabled":
@@ -59,7 +59,7 @@ class WandbRun:
             log.warning("W&B failed and is left out; metrics.jsonl is written all the same: %s", reason)
 
 
-def _begin(settings: config.Wandb, mode: str, folder: Path, content: dict[str, Any]) -> Any:
+def _begin(settings: Wandb, mode: str, folder: Path, content: dict[str, Any]) -> Any:
     """Begin the W&B run; groups let W&B average the seeds of a scheme and overlay the schemes of a task.
 
     Earlier W&B files of the run are removed, since all its records are logged again.
