@@ -4,11 +4,11 @@ The tests ask the same of ours. Each check prints a line: `ok`, `note` (allowed,
 settings are as in training: `model.n_heads=8`, `task.digits=3`. Exit status 1 if something is wrong.
 """
 
-import dataclasses
 import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -82,8 +82,7 @@ def demand(right: object, message: str) -> None:
 def model_of(cfg: Config) -> Transformer:
     """A model of `cfg` with two layers, in float64, all parameters off their initial values: a zero hides an effect."""
     longest = max(cfg.train.seq_len, LENGTH)
-    small = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, n_layers=2, dropout=0.0))
-    small = dataclasses.replace(small, train=dataclasses.replace(cfg.train, seq_len=longest))
+    small = replace(cfg, model=replace(cfg.model, n_layers=2, dropout=0.0), train=replace(cfg.train, seq_len=longest))
     model = trainer.build_model(small, VOCABULARY).double()
     model.position.draw(0, longest)
     random = torch.Generator().manual_seed(4)

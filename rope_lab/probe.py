@@ -197,15 +197,10 @@ def attention(model: Transformer, cfg: config.Config, text: data.HeldOutText) ->
     by_distance, maps = [], []
     for weights_BHTS in watched.weights:
         mean_DH = torch.stack([weights_BHTS.diagonal(-d, 2, 3).mean((0, 2)) for d in range(T)])
-        by_distance.append(rounded(mean_DH.T))
+        by_distance.append(mean_DH.T.double().cpu().round(decimals=4).tolist())
         cells_HTS = F.avg_pool2d(weights_BHTS[0], every, divisor_override=every)
-        maps.append(rounded(cells_HTS))
+        maps.append(cells_HTS.double().cpu().round(decimals=4).tolist())
     return AttentionWeights(by_distance, maps, every)
-
-
-def rounded(weights: Tensor) -> list:
-    """As nested lists, with four decimal places."""
-    return torch.round(weights.double().cpu(), decimals=4).tolist()
 
 
 def report(

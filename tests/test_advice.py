@@ -18,7 +18,7 @@ KEPT = ROOT / "results"
 
 @pytest.fixture(scope="module")
 def planned():
-    return outcomes.of_folder(KEPT)[0]
+    return outcomes.read(KEPT / "plan.yaml")[0]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def box(planned):
 
 
 def test_every_use_has_an_answer_of_planned_tests(box):
-    said = {row["for"]: row["answer"] for row in box.shown[0].rows}
+    said = {row["for"]: row["answer"] for row in box.table.rows}
     answers = {"copying": "yes", "a language model": "shown in 4 of 6 tests"}
     assert said == answers | {"looking up by index": "shown in 2 of 3 tests", "adding": "not shown"}
     assert "try RoPER for copying." in box.sentences[0]

@@ -119,7 +119,7 @@ def test_any_numbers_can_be_plotted(seed):
             changes = {"curves": {}} if chance.random() < 0.3 else {}
             changes["slices"] = {"length_loss": some(), "length": {"3": (9, 0.5)}} if seed % 2 else {}
             made.append(make_row(scheme, run, curve, **PREFIX | changes))
-    ((_, drawn),) = figures.draw([only(made)]).values()
+    (drawn,) = figures.draw([only(made)])[1].values()
     assert drawn.endswith(b"</svg>\n")
     found = verdicts([only(made)], [], PUBLISHED)
     assert not found or figures.forest(found, "RoPER").endswith(b"</svg>\n")

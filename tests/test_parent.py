@@ -116,7 +116,7 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
         found = sorted({*frame.load(folder).scheme})
         assert found == [*names, "rope", f"rope from roper-{scheme_id}", "roper"]
     groups = group([*read(kept)[0], *parents, *read(roper)[0]], PUBLISHED)
-    (table,) = against.parents(groups).shown
+    table = against.parents(groups).table
     assert {(row["scheme"], row["pairs"]) for row in table.rows} == {(PUBLISHED.title(name), "1") for name in found}
     same = [row["here − there"].split()[0] for row in table.rows if row["scheme"] in ("RoPE", "RoPER")]
     assert same == ["+0.0", "+0.0"]

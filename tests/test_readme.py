@@ -32,7 +32,7 @@ def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
     """Each gain in the table, with its interval and seeds, matches a verdict with the expected word."""
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if re.match(r"\| (Does|Is) its? ", line)]
     said = re.findall(r"([\d.]+)[^(;|]*\(([−\d.]+) to ([\d.]+)\)[^;|]*[;,] (\d+) seeds", " ".join(rows))
-    found = verdicts([], outcomes.of_folder(ROOT / "results")[0], Published())
+    found = verdicts([], outcomes.read(ROOT / "results" / "plan.yaml")[0], Published())
     gains = {}
     for v in found:
         if v.word in ("yes", "no", "unsure"):
@@ -49,7 +49,7 @@ def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
 def test_what_the_readme_says_of_keys_as_values_is_planned():
     (row,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| If values are"))
     said = re.findall(r"(0\.\d{3})\D+?\((0\.\d{3}) to (0\.\d{3})\)", row)
-    studies = {outcome.study.name: outcome for outcome in outcomes.of_folder(ROOT / "results")[0]}
+    studies = {outcome.study.name: outcome for outcome in outcomes.read(ROOT / "results" / "plan.yaml")[0]}
     on_text, with_muon, on_python = (
         [r.difference for r in studies[f"kv_{name}"].primary] for name in ("searched", "muon", "python")
     )
@@ -61,7 +61,7 @@ def test_the_planned_outcomes_of_the_results_page_are_those_of_the_plan():
     """Each row matches exactly one planned result with its verdict, difference, interval and p, rounded as printed."""
     page = (ROOT / "results" / "README.md").read_text().partition("## Planned\n")[2].partition("\n## ")[0]
     rows = re.findall(r"\*\*(\w+)\*\*: ([\d.]+)[^(|]*\(([−\d.]+) to ([\d.]+), p = ([\d.]+)", page)
-    results = [result for outcome in outcomes.of_folder(ROOT / "results")[0] for result in outcome.primary]
+    results = [result for outcome in outcomes.read(ROOT / "results" / "plan.yaml")[0] for result in outcome.primary]
     assert len(rows) == len(results)
     for verdict, *printed in rows:
         digits = [len(text.partition(".")[2]) for text in printed]

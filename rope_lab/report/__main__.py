@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
     ordered = [folder for folder in folders if folder not in own and not studies.of_rows(folder)] + own[::-1]
     pooled = group([run for folder in ordered for run in recorded[folder][0]], published)
     for folder, (runs, problems) in recorded.items():
-        studied, wrong = outcomes.of_folder(folder)
+        studied, wrong = outcomes.read(folder / studies.NAME)
         found, unread = read_probes(folder)
         probed += found
         of_plan = studies.of_rows(folder)

@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     published = Published().but(compares=not any(map(studies.of_rows, (out, *folders))))
     if asks and not published.compares:
         sys.exit("planned comparisons are among these runs, and are tested as planned and nowhere else")
-    studied, problems = outcomes.of_folder(out)
+    studied, problems = outcomes.read(out / studies.NAME)
 
     found = [read(folder) for folder in folders]
     runs, unlike = one_each([run for part, _ in found for run in part])

@@ -40,7 +40,7 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
     yes = [row["for"] for row in rows if row["answer"] == "yes"]
     advice = f"try {contender} for {' and '.join(yes)}" if yes else f"stay with {baseline}"
     sentences = [Strong(f"Our advice: {advice}."), *best(groups, published)]
-    return Section(f"Should I use {contender}?", [Table(rows)], sentences, details=lead)
+    return Section(f"Should I use {contender}?", Table(rows), sentences, details=lead)
 
 
 def _gain(v: Verdict) -> str:

@@ -95,7 +95,7 @@ def parents(groups: list[Group]) -> Section:
     corrected, family = family_of(p_values, "comparisons here", "this comparison")
     for row, p in zip(rows, corrected, strict=True):
         row |= {"here − there": strong_if(p < ALPHA, row["here − there"]), "p": number(p, None)}
-    return Section("Against the runs that these began from", [Table(rows, "Against", NOTE.format(family))])
+    return Section("Against the runs that these began from", Table(rows, "Against", NOTE.format(family)))
 
 
 def _scheme_id(run) -> str:

@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 
-import matplotlib as mpl
+import matplotlib.style as mpl_style
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from rope_lab.results import series, sweeps
 from rope_lab.results.groups import Group
@@ -44,37 +44,35 @@ TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and is left
 FOREST = "verdicts.svg"
 
 
-def draw(shown: Collection[Group | Sweep]) -> dict[Group | Sweep, tuple[str, bytes]]:
-    """The figure of each sweep and group: the name of its file, and SVG.
+def draw(shown: Collection[Group | Sweep]) -> tuple[dict[Group | Sweep, str], dict[str, bytes]]:
+    """The figures of sweeps and groups: the names of their files, and by name SVG.
 
     Not drawn are sweeps of two values or one seed, and a group of one scheme if it is in a sweep or of another recipe.
     """
-    drawn: dict[Group | Sweep, tuple[str, bytes]] = {}
+    names: dict[Group | Sweep, str] = {}
+    files: dict[str, bytes] = {}
     drawable = [s for s in shown if isinstance(s, Sweep) and len(s.values) > 2 and max(map(len, s.scores.values())) > 1]
     swept = [group for sweep in drawable for group in sweep.groups.values() if len(group.schemes) == 1]
     for each in shown:
-        group, short = each, ""
         if isinstance(each, Sweep):
-            if each not in drawable:
-                continue
-            group, short, kind, plot = each.group, f"{each.setting.replace('.', '_')}-", "sweep", _sweep
-        elif each.finished.empty or each in swept or (each.variant and len(each.schemes) == 1):
-            continue
+            kind, plot, is_drawn = "sweep", _sweep, each in drawable
         else:
             kind, plot = ("lengths", _lengths) if each.lengths else ("curves", _curves)
-        name = f"{group.study or f'{group.scale}-{group.task}'}-{short}{kind}.svg"
-        if name in dict(drawn.values()):
-            name = f"{group.scale}-{group.task}-{each.recipe_id}-{kind}.svg"
+            is_drawn = not (each.finished.empty or each in swept or (each.variant and len(each.schemes) == 1))
+        if not is_drawn:
+            continue
+        name = f"{each.file}-{kind}.svg"
+        if name in files:
+            name = f"{each.file}-{each.recipe_id}-{kind}.svg"
         with styled():
-            drawn[each] = name, rendered(plot(each))
-    return drawn
+            names[each], files[name] = name, rendered(plot(each))
+    return names, files
 
 
 @contextmanager
 def styled() -> Iterator[None]:
     """A context with our style over matplotlib's defaults, not a matplotlibrc's; mutes harmless warnings."""
-    ours = mpl.rc_params_from_file(STYLE, use_default_template=False)
-    with mpl.rc_context(mpl.rcParamsDefault | {"backend": "agg"} | ours), warnings.catch_warnings():
+    with mpl_style.context(STYLE, after_reset=True), warnings.catch_warnings():
         for harmless in ("Glyph .* missing from font", "constrained_layout not applied", "Attempting to set identical"):
             warnings.filterwarnings("ignore", harmless)
         yield
@@ -103,10 +101,12 @@ def _curves(group: Group) -> Figure:
     panel = replace(panel, points=panel.points[panel.points.ended])
     figure, (ax,) = _panels(1)
     _plot(ax, group.published, panel, marker="")
+    published = {} if group.deviations() or group.variant else group.report.published  # of the same set-up
     for scheme in panel.schemes:
-        if (number := series.published(group, scheme)) is not None:
+        if scheme in published:
+            value, color = float(published[scheme][0].split()[0]), group.published.color(scheme, panel.schemes)
             label = f"{_label(group.published, scheme)}, published"
-            ax.axhline(number, color=group.published.color(scheme, panel.schemes), lw=1, ls="--", label=label)
+            ax.axhline(value - group.optimum, color=color, lw=1, ls="--", label=label)
     if not panel.log and math.isinf(panel.most):  # without the untrained model, whose value would flatten all curves
         values = panel.points.y[panel.points.x > panel.points.x.min()]
         if values.nunique() > 1:
@@ -238,7 +238,7 @@ def _log(ax: Axes) -> None:
     ax.set_ylim(min(values) / 1.15, max(values) * 1.15)  # before the scale: data may be negative
     ax.set_yscale("log")
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 

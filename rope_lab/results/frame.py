@@ -1,7 +1,6 @@
 """Runs as pandas frames: the tidy one that `rope_lab.results.load` gives, and the one that tables are made of."""
 
-import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -58,20 +57,17 @@ def scheme_names(runs: list[Run]) -> list[str]:
     Without such a file, those that differ from most runs of that name, `code` among them. If runs of one name began
     from runs of several schemes, their names end in `from` and the parent's.
     """
-    settings, variants = [run.scheme for run in runs], defaultdict(Counter)
-    for run, own in zip(runs, settings, strict=True):
-        variants[run.position][json.dumps(own, sort_keys=True)] += 1
-    names = []
-    for run, own in zip(runs, settings, strict=True):
-        most = json.loads(variants[run.position].most_common(1)[0][0])
-        usual = shipped(f"position/{run.position}") or most
+    variants, parents, names = defaultdict(list), defaultdict(set), []
+    for run in runs:
+        variants[run.position].append(run.scheme)
+    common = {name: shipped(f"position/{name}") or max(own, key=own.count) for name, own in variants.items()}
+    for run in runs:
+        own, usual = run.scheme, common[run.position]
         before = {key: BACKFILLED.get(general(f"position.{key}")) for key in {*own, *usual}}
         unlike = [key for key in sorted(before) if own.get(key, before[key]) != usual.get(key, before[key])]
         shown = [f"{key}={show(own[key])}" if key in own else f"without {key}" for key in unlike]
         names.append(run.position + (f" ({', '.join(shown)})" if shown else ""))
-    parents = defaultdict(set)
-    for run, name in zip(runs, names, strict=True):
-        parents[run.recipe_id, name].add(run.parent)
+        parents[run.recipe_id, names[-1]].add(run.parent)
     return [
         f"{name} from {run.parent}" if run.parent and len(parents[run.recipe_id, name]) > 1 else name
         for run, name in zip(runs, names, strict=True)

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from operator import attrgetter
 
 import numpy as np
@@ -30,35 +29,40 @@ class Group:
     others:   the schemes that are compared with the baseline; none without it
     versions: published results of its schemes; empty without any
     floor:    the Bayes-optimal loss on the held-out text, in nats per counted token; 0 without a record of it
+    generated: whether the task writes its text, so that LENGTH_LOSS is above the Bayes-optimal loss
     optimum:  the Bayes-optimal value of the metric, in the unit of the tables; 0 without one
     length_kinds: LENGTH if problems of given lengths were graded, LENGTH_LOSS if losses up to given lengths were taken
+    crossed:  by each length, the slice of another attribute at that length; empty if the task crosses none
     lengths:  further lengths at which finished runs were evaluated; of two kinds, those of LENGTH
     """
 
     def __init__(self, runs: pd.DataFrame, published: Published, data: str, variant: str = "", study: str = ""):
+        runs = runs.assign(order=runs.scheme.map(published.order)).sort_values(["order", "seed"], kind="stable")
         recorded, first = {metric for run in runs.run for metric in run.metrics}, runs.run.iloc[0]
         self.task, self.scale, self.recipe_id, self.settings = first.task, first.scale, first.recipe_id, first.recipe
         self.runs, self.published, self.variant, self.study = runs, published, variant, study
         self.report: TaskReport = published.report(self.task, recorded, first.settings, data)
         self.metric: Metric = self.report.metric  # by which schemes are compared
         self.title = ", ".join(filter(None, [self.report.title, study, variant]))
+        self.file = study or f"{self.scale}-{self.task}"  # the beginning of its figure's name
         self.schemes = list(runs.scheme.unique())
         compared = published.compares and published.baseline in self.schemes
         self.others = [scheme for scheme in self.schemes if compared and scheme != published.baseline]
         self.versions = self.report.published if {*self.schemes} & self.report.published.keys() else {}
         values = np.array([run.metrics.get(self.metric.name, np.nan) for run in runs.run], dtype=float)
-        self.finished = runs.assign(value=self.metric.times * values)
-        self.finished = self.finished[(runs.status == "finished") & self.finished.value.notna()]
-        by_seed = self.finished.set_index("seed")
-        self._by_scheme, self._none = dict(list(by_seed.groupby("scheme"))), by_seed.iloc[:0]
+        self.finished = runs.assign(value=self.metric.times * values)[(runs.status == "finished") & ~np.isnan(values)]
+        self._by_seed = self.finished.set_index("seed")
         self.floor = next((run.floor["loss"] for run in runs.run if run.floor), 0.0)
+        self.generated = self.metric.share or self.floor > 0
         self.optimum = self.metric.times * self.floor if self.metric.name == "eval/loss" else 0.0
         self.length_kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(self.slices(kind))]
+        crossed = {name for run in self.finished.run for name in run.slices if AT in name}
+        self.crossed = {int(name.rpartition(AT)[2]): name for name in crossed}
         self.lengths = sorted(self.slices(self.length_kinds[0]).value.unique()) if self.length_kinds else []
 
     def of(self, scheme: str) -> pd.DataFrame:
         """The finished runs of a scheme, by seed."""
-        return self._by_scheme.get(scheme, self._none)
+        return self._by_seed[self._by_seed.scheme == scheme]
 
     def slices(self, attribute: str) -> pd.DataFrame:
         """The finished runs by each value of an attribute of the problems: `scheme seed value count mean`."""
@@ -68,12 +72,6 @@ class Group:
             for value, pair in row.run.slices.get(attribute, {}).items()
         ]
         return pd.DataFrame(rows, columns=["scheme", "seed", "value", "count", "mean"])
-
-    @cached_property
-    def crossed(self) -> dict[int, str]:
-        """By each length, the slice of another attribute at that length; empty if the task crosses none."""
-        names = {name for run in self.finished.run for name in run.slices if AT in name}
-        return {int(name.rpartition(AT)[2]): name for name in names}
 
     @property
     def trained_lengths(self) -> tuple[int, int] | None:
@@ -118,8 +116,8 @@ class Group:
 
     def deviations(self) -> list[str]:
         """Each setting that differs from the write-up's."""
-        ours = {key: self.settings.get(key) for key in self.report.setup}
-        return [f"{k} {ours[k]} (write-up: {v})" for k, v in self.report.setup.items() if ours[k] != v]
+        ours = self.settings.get
+        return [f"{k} {ours(k)} (write-up: {v})" for k, v in self.report.setup.items() if ours(k) != v]
 
     def warnings(self) -> Iterator[str]:
         """Missing, uncounted and incomparable runs, and their effect on the result: a line each."""
@@ -157,17 +155,13 @@ class Group:
 
 def group(runs: list[Run], published: Published, planned: Iterable[tuple[Study, Runs]] = ()) -> list[Group]:
     """The `planned` runs by study, in the given order; then all others by recipe."""
-    groups = [_of_study(study, found, published) for study, found in planned if found]
+    groups = []
+    for study, found in planned:
+        if found:  # its schemes have their settings in their names
+            table = runs_frame(list(found.values())).assign(scheme=[called(scheme) for scheme, _ in found])
+            groups.append(Group(table, published, table.run.iloc[0].data, study.unusual, study.name))
     ids = {run_id for each in groups for run_id in each.runs.run_id}
     return groups + _by_recipe([run for run in runs if run.run_id not in ids], published)
-
-
-def _of_study(study: Study, found: Runs, published: Published) -> Group:
-    """The runs of a study, whatever their recipes; its schemes have their settings in their names."""
-    table = runs_frame(list(found.values()))
-    table = table.assign(scheme=[called(scheme) for scheme, _ in found], order=lambda t: t.scheme.map(published.order))
-    table = table.sort_values(["order", "seed"], kind="stable")
-    return Group(table, published, table.run.iloc[0].data, study.unusual, study.name)
 
 
 def _by_recipe(runs: list[Run], published: Published) -> list[Group]:
@@ -177,8 +171,6 @@ def _by_recipe(runs: list[Run], published: Published) -> list[Group]:
     """
     key = ["task", "scale", "recipe_id"]
     table = runs_frame(sorted(runs, key=attrgetter("ended"))).drop_duplicates([*key, "scheme", "seed"], keep="last")
-    table = table.assign(order=table.scheme.map(published.order))
-    table = table.sort_values(["order", "seed"], kind="stable")
     corpora = Counter(data for data, _ in {(run.data, run.settings.get("task.corpus")) for run in table.run})
     groups = []
     for _, rows in table.groupby(key):

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rope_lab.files import remove_temporary, sealed, write_whole
-from rope_lab.results.runs import DAMAGE, VERSION, Run, differing, from_record, one_line, reason, to_record
+from rope_lab.results.runs import DAMAGE, NAMES, VERSION, Run, differing, from_record, one_line, reason, to_record
 from rope_lab.text import ConfigError, first_three
 
 KEPT = "runs.jsonl"
-ORDER = ("task", "scale", "recipe_id", "position", "seed", "run_id")
 
 
 def read_kept(folder: Path) -> tuple[list[Run], list[str]]:
@@ -55,7 +54,7 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
             merged[run.run_id] = run
         if unlike and not replaces:
             raise ConfigError(f"{folder}: {first_three(unlike)}; --replace keeps the second of each")
-        order = sorted(merged.values(), key=lambda run: [getattr(run, name) for name in ORDER])
+        order = sorted(merged.values(), key=lambda run: [getattr(run, name) for name in NAMES])
         lines = (json.dumps(sealed(to_record(run), VERSION), separators=(",", ":")) + "\n" for run in order)
         write_whole(folder / KEPT, "".join(lines).encode())
 

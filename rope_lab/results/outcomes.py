@@ -14,7 +14,7 @@ from rope_lab.identity import BACKFILLED, general
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import Run
 from rope_lab.results.stats import ALPHA, NOTHING, Interval, holm, paired_difference, sign_flip_p, sign_p
-from rope_lab.results.studies import NAME, Comparison, Runs, Study, find, load
+from rope_lab.results.studies import Comparison, Runs, Study, find, load
 from rope_lab.shipped import recipe
 from rope_lab.text import show
 
@@ -69,14 +69,9 @@ def of(study: Study, runs: list[Run]) -> Outcome:
     return Outcome(study, found, "", judged, secondary)
 
 
-def of_folder(folder: Path) -> tuple[list[Outcome], list[str]]:
-    """The outcomes of the plan in a folder of kept records, as `read` gives them; nothing without one."""
-    return read(folder / NAME) if (folder / NAME).exists() else ([], [])
-
-
 def read(plan: Path) -> tuple[list[Outcome], list[str]]:
-    """The outcomes of a plan, and problems with kept runs. Raises ConfigError, OSError."""
-    studies = load(plan)
+    """The outcomes of a plan, none without such a file, and problems with kept runs. Raises ConfigError, OSError."""
+    studies = load(plan) if plan.exists() else []
     folders = {study.rows: plan.parent / study.rows for study in studies}
     kept = {rows: read_kept(folder) if folder.is_dir() else ([], []) for rows, folder in folders.items()}
     problems = [problem for _, wrong in kept.values() for problem in wrong]
@@ -108,10 +103,8 @@ def unnamed(study: Study, found: Runs) -> list[str]:
     usual, others = recipe(study.task, study.scale), set()
     for (scheme, _), run in found.items():
         named = study.settings.keys() | {setting.partition("=")[0] for setting in scheme.split()[1:]}
-        unlike = {
-            key for key in usual.keys() & run.recipe.keys() - named if usual[key] not in (run.recipe[key], "auto")
-        }
-        others |= {f"{key}={show(run.recipe[key])}" for key in unlike}
+        other = {k: v for k, v in run.recipe.items() if k not in named and usual.get(k, v) not in (v, "auto")}
+        others |= {f"{key}={show(value)}" for key, value in other.items()}
     return sorted(others)
 
 
@@ -166,11 +159,11 @@ def _lacking(study: Study, scheme: str, run: Run) -> set[str]:
 def _value(study: Study, run: Run, c: Comparison) -> float:
     """The value of a run in a comparison: of a sign test the step, of McNemar's whether it is there at the end."""
     diverged = run.status == "diverged"
-    if c.of_steps:
+    if c.compares in ("step", "log_steps"):
         curve = [] if diverged else zip(*run.curves[c.metric], strict=True)
         first = next((float(step) for step, value in curve if study.reaches(value, c)), math.inf)
         never = run.settings["train.steps"] + run.settings.get("eval.every", 0)
-        return first if c.test == "sign" else math.log(min(first, never))
+        return first if c.compares == "step" else math.log(min(first, never))
     if diverged:
         value = study.diverged
     elif c.of_curves:
@@ -178,17 +171,17 @@ def _value(study: Study, run: Run, c: Comparison) -> float:
         value = float(np.mean([value for step, value in zip(steps, values, strict=True) if step > 0]))
     else:
         value = run.final(c.metric)
-    return float(study.reaches(value, c)) if c.test == "mcnemar" else value * c.times
+    return float(study.reaches(value, c)) if c.compares == "reached" else value * c.times
 
 
 def _test(study: Study, found: Runs, c: Comparison) -> Result:
     """Run the test of a comparison over the seeds that both schemes have."""
     pairs = counted(study, found, c).dropna()
     a, b = (pairs[scheme] for scheme in c.schemes)
-    if c.of_values:
+    if c.compares not in ("step", "reached"):
         return _test_of_values(study, c, a, b)
     less, more = int((a < b).sum()), int((a > b).sum())
-    if c.test == "mcnemar":
+    if c.compares == "reached":
         text = f"{a.sum():.0f} against {b.sum():.0f} of {len(pairs)}; alone {more} against {less}"
         return Result(c, sign_p(less, more), text, ahead=more > less)
     medians = f"median step {step_text(a.median())} against {step_text(b.median())}"
@@ -199,7 +192,7 @@ def _test_of_values(study: Study, c: Comparison, a: pd.Series, b: pd.Series) -> 
     d, higher = paired_difference(a, b), study.prefers_high(c)
     text = f"{d.mean:+.4g}" + (f" [{d.low:+.4g}, {d.high:+.4g}]" if d.n > 1 else "")
     text = f"{text} {c.unit}, {d.n} pair{'s' * (d.n > 1)}".replace(" ,", ",")
-    if c.value == "log_steps":
+    if c.compares == "log_steps":
         text += f": {math.exp(d.mean):.2f} times the steps"
         text += f" [{math.exp(d.low):.2f}, {math.exp(d.high):.2f}]" if d.n > 1 else ""
     if c.margin is not None and d.n > 1:

@@ -1,7 +1,7 @@
 """The pages of a folder of results: README.md with the verdicts, and a page for each task that has one."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -38,8 +38,8 @@ class Content:
 
     groups: list[Group]
     published: Published
-    problems: list[str] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
+    problems: list[str]
+    outcomes: list[Outcome]
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
@@ -76,10 +76,11 @@ def publish(out: Path, content: Content) -> list[Path]:
     for each in content.sections:
         page = each.report.page
         pages.setdefault(page if page and (out / page).exists() else INDEX, []).append(each)
-    drawn = figures.draw(content.sections)
-    links = {each: name for each, (name, _) in drawn.items()}
-    made = {page: _sections(content, shown, links) for page, shown in pages.items()}
-    files = dict(drawn.values())
+    links, files = figures.draw(content.sections)
+    made = {  # the first section of a page is open
+        page: _joined(shown(content.sections[each], links.get(each), each is not here[0]) for each in here)
+        for page, here in pages.items()
+    }
     parts = []
     if len(measured := [verdict for verdict in content.verdicts if verdict.gain.n]) > 2:
         files[figures.FOREST] = figures.forest(measured, content.published.titles[0])
@@ -104,26 +105,12 @@ def _verdicts(content: Content) -> str:
     return _joined([*tables, bullets(verdicts_of.legend(content.verdicts, content.published))])
 
 
-def _sections(content: Content, shown: Sequence[Group | Sweep], links: dict[Group | Sweep, str]) -> str:
-    """The sections of a page: the first open, the others folded below their headings."""
-    parts: list[str] = []
-    for each in shown:
-        heading, body = _section(content.sections[each], links.get(each))
-        parts += [heading, *(_folded("Tables and figures", [body]) if parts else [body])]
-    return _joined(parts)
-
-
-def shown(section: Section) -> str:
-    """A section as Markdown, without its figure."""
-    return _joined(_section(section))
-
-
-def _section(section: Section, figure: str | None = None) -> tuple[str, str]:
-    """The heading of a section, and its body, which begins with the figure."""
-    parts = [_figure(figure), *map(markdown, section.shown), bullets(section.sentences), *map(markdown, section.more)]
-    if section.folded:
-        parts += _folded(EVERY, [*map(markdown, section.folded), bullets(section.details)])
-    return f"## {escaped(section.title)}", _joined(parts)
+def shown(section: Section, figure: str | None = None, folded: bool = False) -> str:
+    """A section as Markdown, with its figure if it is named; `folded`: below its heading."""
+    parts = [_figure(figure), markdown(section.table), bullets(section.sentences), markdown(section.more)]
+    if section.folded.rows:
+        parts += _folded(EVERY, [markdown(section.folded), bullets(section.details)])
+    return _joined([f"## {escaped(section.title)}", *(_folded("Tables and figures", parts) if folded else parts)])
 
 
 def _folded(title: str, parts: list[str]) -> list[str]:

@@ -87,23 +87,19 @@ def _every_seed(outcome: Outcome, published: Published) -> Table:
 
     Comparisons of the same values share their columns, under the first one's name.
     """
-    columns = {}
+    columns, done = {}, set()
     for c in outcome.study.comparisons:
-        if c.test == "mcnemar":
-            continue
         for scheme, values in outcomes.counted(outcome.study, outcome.found, c).items():
-            if c.value == "log_steps":
-                values = values.map(math.exp)
-            key = (scheme, c.metric, c.value, c.times, c.reaches)
-            if key in columns:
+            same = (scheme, c.metric, c.value, c.times, c.reaches)
+            if c.compares == "reached" or same in done:
                 continue
-            name = f"{published.title(called(scheme))}: {c.name.partition(' (')[0]}"
-            if name in dict(columns.values()):  # two names that differ only in brackets
-                name = f"{published.title(called(scheme))}: {c.name}"
-            columns[key] = name, values.dropna().map(step_text if c.of_steps else "{:.4g}".format)
-    named = dict(columns.values())
+            done.add(same)
+            title, short = published.title(called(scheme)), c.name.partition(" (")[0]
+            name = f"{title}: {short if f'{title}: {short}' not in columns else c.name}"
+            values = values.dropna().map(math.exp if c.value == "log_steps" else float)
+            columns[name] = values.map(step_text if c.compares in ("step", "log_steps") else "{:.4g}".format)
     seeds = sorted({seed for _, seed in outcome.study.cells})
-    rows = [{"seed": str(seed)} | {name: cells.get(seed, NONE) for name, cells in named.items()} for seed in seeds]
+    rows = [{"seed": str(seed)} | {name: cells.get(seed, NONE) for name, cells in columns.items()} for seed in seeds]
     return Table(rows, "Every seed")
 
 

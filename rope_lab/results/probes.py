@@ -1,15 +1,14 @@
 """Reports of `rope-lab probe`: read from a .json; tables and figures, a page per run."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from rope_lab.files import write_whole
-from rope_lab.results.figures import WIDTH, Figure, FuncFormatter, rendered, styled
+from rope_lab.results.figures import WIDTH, Figure, rendered, styled
 from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE
 from rope_lab.results.tables import NONE, Table, bullets, check_ours, escaped, markdown
@@ -83,7 +82,7 @@ class Probed:
 
 def read(path: Path) -> Probed:
     """The report in a .json. Raises OSError, or one of runs.DAMAGE."""
-    return TypeAdapter(Probed).validate_python(json.loads(path.read_bytes()))
+    return Probed(**json.loads(path.read_bytes()))
 
 
 def table(outcomes: list[Measurement], title: str = "Probes") -> Table:
@@ -103,7 +102,7 @@ def table(outcomes: list[Measurement], title: str = "Probes") -> Table:
 
 def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
     """Write a report as `stem`.json, .md and, if it is to be drawn, .svg."""
-    probed = TypeAdapter(Probed).validate_python(found)
+    probed = Probed(**found)
     title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
     if found.get("status", "finished") != "finished":
         title += f", {found['status']}, weights of step {found['steps']:,}"
@@ -143,7 +142,7 @@ def overlay(probed: list[Probed]) -> bytes:
         ax.axvline(0, color="black", lw=0.6)
         ax.set_xscale("symlog", linthresh=LINEAR)
         ax.set_xlim(min(-LINEAR / 2, *(cost for run in probed for cost in run.costs.values())), None)
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         ax.set(yticks=range(len(labels)), yticklabels=map(plain, labels), ylim=(len(labels) - 0.5, -0.5))
         ax.set(xlabel="increase of the held-out loss, nats per answer token")
         ax.legend(loc="upper right")
@@ -159,11 +158,9 @@ def rebuild(paths: list[Path]) -> None:
     found = []
     for path in paths:
         try:
-            write(json.loads(path.read_bytes()), path.with_suffix(""), drawn=len(paths) == 1)
             found.append(read(path))
-        except ConfigError:
-            raise
         except DAMAGE as error:
             raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {first_line(error)})") from None
+        write(json.loads(path.read_bytes()), path.with_suffix(""), drawn=len(paths) == 1)
     if len(found) > 1 and len({(run.task, run.scale) for run in found}) == 1 and any(run.costs for run in found):
         write_whole(paths[0].with_name(OVERLAY), overlay(found))

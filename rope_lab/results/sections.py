@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from rope_lab.results import series
 from rope_lab.results.groups import Group, numbers
-from rope_lab.results.metrics import LENGTH, LENGTH_LOSS
+from rope_lab.results.metrics import LENGTH
 from rope_lab.results.runs import Run
 from rope_lab.results.stats import ALPHA, NOTHING, sign_p, wilson, without_worst
 from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, number, signed, strong_if
@@ -25,10 +24,10 @@ def section(group: Group, verdict: Verdict | None) -> Section:
     beside = [f"{title}: {other.unit}" for title, other in group.report.beside.items() if title != other.unit]
     return Section(
         f"{group.title}, scale {group.scale}",
-        [table],
+        table,
         [*sentences, *map(Strong, group.warnings())],
-        [lengths(group)],
-        [every_seed(group)],
+        lengths(group),
+        every_seed(group),
         ["; ".join([RANGE, WORST, *beside]), *details(group)],
     )
 
@@ -145,7 +144,7 @@ def lengths(group: Group) -> Table:
     titles = {n: f"{n} ({beyond[n]})" if n in beyond else f"{n}" for n in group.lengths}
     cells = cells.reindex(group.schemes).fillna(NONE).rename(columns=titles)
     cells.insert(0, group.report.length["title"], [group.published.title(scheme) for scheme in cells.index])
-    above = " above the Bayes-optimal loss" if series.above_floor(group, LENGTH_LOSS) else ""
+    above = " above the Bayes-optimal loss" if group.generated else ""
     words = f"Loss up to given lengths, from the one before, in nats per token{above}"
     if graded:
         words = "Problems of given lengths whose whole completion is right, in percent"

@@ -70,12 +70,11 @@ def by_value(group: Group, attribute: str) -> Panel:
     slices = slices.assign(mean=slices["mean"] - slices.value.map(below).fillna(0))
     if not is_length:
         slices = binned(slices, edges({int(value): count for value, (count, _) in some.slices[attribute].items()}))
-    shown = slices[slices.scheme.isin(best(group, attribute if is_length else ""))]
-    rows = [(r.scheme, r.seed, r.value, r.mean, True) for r in shown.itertuples()]
-    log = above_floor(group, attribute)
+    points = slices[slices.scheme.isin(best(group, attribute if is_length else ""))].assign(ended=True)
+    log = group.generated if attribute == LENGTH_LOSS else not share and any(below.values())
     unit = "share of problems right" if share else "nats above the Bayes-optimal loss" if log else group.metric.unit
     x = group.report.length["title"] if is_length else title(group, attribute)
-    return Panel(points_frame(rows), x, unit, log, 1 if share else np.inf)
+    return Panel(points.rename(columns={"value": "x", "mean": "y"}), x, unit, log, 1 if share else np.inf)
 
 
 def title(group: Group, attribute: str) -> str:
@@ -88,12 +87,6 @@ def title(group: Group, attribute: str) -> str:
 def points_frame(rows: Iterable[tuple]) -> pd.DataFrame:
     """The points of a panel."""
     return pd.DataFrame(rows, columns=["scheme", "seed", "x", "y", "ended"]).astype({"x": float, "ended": bool})
-
-
-def published(group: Group, scheme: str) -> float | None:
-    """The published value of a scheme as it is plotted; None without one, or of another set-up."""
-    versions = [] if group.deviations() or group.variant else group.report.published.get(scheme, [])
-    return float(versions[0].split()[0]) - group.optimum if versions else None
 
 
 def best(group: Group, length: str = "") -> list[str]:
@@ -121,14 +114,6 @@ def attributes(group: Group) -> list[str]:
         omitted.add(POSITION)
     longest = [group.crossed[max(group.crossed)]] if group.crossed else []
     return group.length_kinds + longest + [attribute for attribute in recorded if attribute not in omitted]
-
-
-def above_floor(group: Group, attribute: str) -> bool:
-    """Whether `by_value` gives a loss above its floor."""
-    if attribute == LENGTH_LOSS:
-        return group.metric.share or group.floor > 0
-    some = next(run for run in group.finished.run if attribute in run.slices)
-    return attribute in LOSS_ATTRIBUTES and any(mean for _, mean in some.floor.get(attribute, {}).values())
 
 
 def edges(counts: dict[int, int]) -> np.ndarray:

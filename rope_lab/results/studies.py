@@ -65,27 +65,22 @@ class Comparison:
     published: FiniteFloat | None = None
 
     def __post_init__(self):
-        if (not self.of_values or self.of_steps) and self.reaches is None:
+        if self.compares not in ("last", "mean") and self.reaches is None:
             raise ValueError(f"test={self.test}, value={self.value}: needs reaches, the value that counts as reached")
-        if not self.of_values and self.margin is not None:
+        if self.compares in ("step", "reached") and self.margin is not None:
             raise ValueError(f"test={self.test} takes no margin, which is one of values")
         if self.of_curves and self.metric.partition("/")[0] in OF_LENGTHS:
             raise ValueError(f"metric={self.metric}: is measured at the end alone: compare its last value")
 
     @property
-    def of_values(self) -> bool:
-        """Whether values are compared, not which runs reach a value."""
-        return self.test in ("t", "sign_flip")
-
-    @property
-    def of_steps(self) -> bool:
-        """Whether the first step at `reaches` is compared."""
-        return self.test == "sign" or (self.of_values and self.value == "log_steps")
+    def compares(self) -> str:
+        """Of a run: `value`; of sign `step`, the first at `reaches`; of mcnemar `reached`, 1 if it solves it."""
+        return {"sign": "step", "mcnemar": "reached"}.get(self.test, self.value)
 
     @property
     def of_curves(self) -> bool:
         """Whether evaluations during training count."""
-        return self.of_steps or (self.of_values and self.value == "mean")
+        return self.compares in ("mean", "log_steps", "step")
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from itertools import groupby
 from typing import Any
 
@@ -39,12 +39,12 @@ class Sweep:
         self.group = next(iter(groups.values()))  # for all that they share
         self.report, self.metric, self.published = self.group.report, self.group.metric, self.group.published
         self.title = ", ".join(filter(None, [self.report.title, variant, f"by {setting}", f"scale {self.group.scale}"]))
-        self.recipe_id = f"{setting}-{self.group.recipe_id}".replace(".", "_")
+        self.recipe_id, self.file = self.group.recipe_id, f"{self.group.file}-{setting.replace('.', '_')}"
         self.others = {value: group for value, group in groups.items() if group.variant}
         recipe = shipped(f"recipe/{self.group.task}/{self.group.scale}")
         ours = (shipped("config") | recipe).get(setting) if recipe else None
-        usual = [i for i, (v, group) in enumerate(groups.items()) if not group.variant and ours in (None, v)]
-        self.recipe = usual[0] if usual else None
+        usual = (i for i, (v, group) in enumerate(groups.items()) if not group.variant and ours in (None, v))
+        self.recipe = next(usual, None)
         parts = [group.runs.assign(value=group.finished.value, at=at) for at, group in enumerate(groups.values())]
         runs = pd.concat(parts, ignore_index=True)
         worst = runs.value.min() if self.metric.higher_is_better else runs.value.max()
@@ -97,7 +97,8 @@ def _candidates(groups: list[Group]) -> list[tuple[str, dict[Any, Group]]]:
     for setting in sorted({*varied} - {"eval.every"}, reverse=True):  # how often one looks changes no score
         rest = [str([g.settings.get(key) for key in varied if key != setting]) for g in groups]
         for same in settings.groupby(rest, sort=False).groups.values():
-            values = {_hashable(groups[i].settings.get(setting)): groups[i] for i in same}
+            held = {i: groups[i].settings.get(setting) for i in same}
+            values = {value if isinstance(value, Hashable) else show(value): groups[i] for i, value in held.items()}
             if len(values) >= (2 if all(map(is_number, values)) else FEWEST_WORDS):
                 ordered = sorted(values, key=lambda v: (0, v, "") if is_number(v) else (1, 0, str(v)))  # words last
                 found.append((setting, {value: values[value] for value in ordered}))
@@ -114,7 +115,7 @@ def section(sweep: Sweep) -> Section:
     warnings = _said_once(sweep, {value: group.warnings() for value, group in sweep.others.items()})
     details = _said_once(sweep, {value: sections.details(group) for value, group in sweep.others.items()})
     sentences += [sections.RANGE, *map(Strong, warnings)]
-    return Section(sweep.title, [scores(sweep)], sentences, [], [every_seed(sweep)], details)
+    return Section(sweep.title, scores(sweep), sentences, folded=every_seed(sweep), details=details)
 
 
 def scores(sweep: Sweep) -> Table:
@@ -178,7 +179,3 @@ def _said_once(sweep: Sweep, lines: dict[Any, Iterable[str]]) -> list[str]:
         for line in each:
             values.setdefault(line, []).append(f"{sweep.setting}={show(value)}")
     return [line if len(of) == len(lines) else f"{'; '.join(of)}: {line}" for line, of in values.items()]
-
-
-def _hashable(value: Any) -> Any:
-    return value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value, sort_keys=True)

@@ -37,13 +37,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: tables and sentences, figures between `shown` and `more`, then folded parts."""
+    """A part of a page: a table, sentences, perhaps a second table, then a folded one and details."""
 
     title: str
-    shown: list[Table]
+    table: Table
     sentences: list[str] = field(default_factory=list)
-    more: list[Table] = field(default_factory=list)
-    folded: list[Table] = field(default_factory=list)
+    more: Table = Table([])
+    folded: Table = Table([])
     details: list[str] = field(default_factory=list)
 
 

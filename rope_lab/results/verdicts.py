@@ -30,8 +30,7 @@ class Verdict:
                planned; `ceiling`: the baseline leaves no room for half of the published gain, and a loss of that size
                is excluded; `open`: runs are to come; else `unsure`
     seeds:     that both schemes have
-    value:     `last step`, `mean over training`, or the name of a test of steps or of reaching a value
-    training:  the learning rates in words, and other settings that are not the recipe's
+    unusual:   the compared value, unless it is the last one, and the settings that are not the recipe's, in words
     planned:   whether its plan was committed before its first run
     runs:      of a plan, how many have ended, and how many are planned
     logarithm: whether gain and means are logarithms of steps
@@ -49,8 +48,7 @@ class Verdict:
     family: str
     word: str
     seeds: tuple[int, ...]
-    value: str = LAST
-    training: str = ""
+    unusual: str = ""
     planned: bool = False
     runs: tuple[int, int] = (0, 0)
     logarithm: bool = False
@@ -66,32 +64,12 @@ class Verdict:
         return "planned" if self.planned else "exploratory"
 
     @property
-    def unusual(self) -> str:
-        """The compared value and the training in words, as far as they are not the last step of the recipe."""
-        return ", ".join(filter(None, [self.value if self.value != LAST else "", self.training]))
-
-    @property
     def gain_text(self) -> str:
         """The gain with its interval; of logarithms, as a ratio of steps."""
         if not self.logarithm or math.isnan(self.gain.mean):
             return signed(self.gain, self.metric.digits)
         ratio, low, high = (math.exp(-end) for end in (self.gain.mean, self.gain.high, self.gain.low))
         return f"{ratio:.2f} times the steps" + (f" [{low:.2f}, {high:.2f}]" if self.gain.n > 1 else "")
-
-    @property
-    def means_text(self) -> str:
-        """Of baseline and contender."""
-        if math.isnan(self.gain.mean):
-            return NONE
-        shown = (f"{math.exp(m):,.0f}" if self.logarithm else number(m, self.metric.digits) for m in self.means[::-1])
-        return " → ".join(shown)
-
-    @property
-    def published_text(self) -> str:
-        """The published gains, with as many digits as the plan gave them."""
-        whole = [self.planned and gain == round(gain) for gain in self.published]
-        digits = [0 if each else self.metric.digits for each in whole]
-        return " / ".join(f"{gain:+.{d}f}" for gain, d in zip(self.published, digits, strict=True)) or NONE
 
 
 def verdicts(groups: list[Group], studies: list[Outcome], published: Published) -> list[Verdict]:
@@ -119,19 +97,8 @@ def _exploratory(groups: list[Group]) -> Iterator[Verdict]:
         word = _word(gain, gains, means[1], g.metric)
         if word == UNSURE and p < ALPHA:
             word = AHEAD if gain.mean > 0 else BEHIND
-        yield Verdict(
-            task=g.task,
-            scale=g.scale,
-            title=g.report.title,
-            metric=g.metric,
-            published=gains,
-            means=means,
-            gain=gain,
-            p=p,
-            family=family,
-            word=word,
-            seeds=tuple(pairs.index),
-        )
+        paired = tuple(pairs.index)
+        yield Verdict(g.task, g.scale, g.report.title, g.metric, gains, means, gain, p, family, word, paired)
 
 
 def family_of(p: list[float], several: str, one: str) -> tuple[list[float], str]:
@@ -164,8 +131,7 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
             scale=study.scale,
             title=report.title,
             metric=metric,
-            value=value,
-            training=", ".join(filter(None, [rates, study.unusual])),
+            unusual=", ".join(filter(None, [value if value != LAST else "", rates, study.unusual])),
             planned=True,
             published=gains,
             means=means,
@@ -184,7 +150,7 @@ def _compared(report: TaskReport, c: Comparison) -> tuple[Metric, str]:
     """The metric of a comparison, with its unit, and the compared value in words."""
     if c.value == "log_steps":  # of steps, neither a share nor above a floor
         return Metric(c.metric, c.unit or "logarithm of steps", higher_is_better=False, digits=2), c.name
-    value = {"last": LAST, "mean": MEAN}[c.value] if c.of_values else c.name
+    value = {"last": LAST, "mean": MEAN}.get(c.compares, c.name)
     if (c.metric, c.times) == (report.metric.name, report.metric.times):
         return report.metric, value
     metric = replace(declared(c.metric) or report.metric, name=c.metric, times=c.times, unit=c.unit or c.metric)
@@ -216,9 +182,12 @@ def table(found: list[Verdict], published: Published) -> Table:
     ended, rows = [v for v in found if v.word != OPEN], []
     for v in ended:
         row = {"task": v.title, "scale": ", ".join(filter(None, [v.scale, v.unusual]))}
-        if any(each.published for each in ended):
-            row["published gain"] = v.published_text
-        row[f"measured {baseline} → {contender}"] = v.means_text
+        if any(each.published for each in ended):  # with as many digits as the plan gives
+            digits = [0 if v.planned and gain == round(gain) else v.metric.digits for gain in v.published]
+            gains = (f"{gain:+.{d}f}" for gain, d in zip(v.published, digits, strict=True))
+            row["published gain"] = " / ".join(gains) or NONE
+        means = [f"{math.exp(m):,.0f}" if v.logarithm else number(m, v.metric.digits) for m in v.means[::-1]]
+        row[f"measured {baseline} → {contender}"] = " → ".join(means) if v.gain.n else NONE
         row |= {"measured gain [95% interval]": v.gain_text, "seeds": f"{len(v.seeds)}"}
         row["p (corrected for)"] = NONE if math.isnan(v.p) else f"{v.p:.2g} ({v.family})"
         row |= {f"{contender} ahead?": Strong(v.word), "comparison": v.kind}
