@@ -72,7 +72,8 @@ def show_task(*words: str) -> str:
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("sample", __doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or task=NAME")
-    parser.add_argument("prompt", nargs="*", metavar="PROMPT", help="text in the task's alphabet, or a task's settings")
+    about = "text in the task's alphabet, or a task's settings"
+    parser.add_argument("prompt", nargs="*", default=[], metavar="PROMPT", help=about)
     parser.add_argument("-n", type=int, default=8, help="number of held-out problems, if there is no prompt")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package or file to import")
     parser.add_argument("--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy")
@@ -83,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("-n and --top-k must be at least 1, and --temperature above 0")
     with errors_as_exit(Diverged):
         if str(given.folder).startswith("task="):
-            say(show_task(str(given.folder), *given.prompt))
+            say(show_task(str(given.folder), *filter(None, given.prompt)))
             return
         if len(given.prompt) > 1:
             parser.error("more than one PROMPT: put it in quotes")

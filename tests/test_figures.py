@@ -127,7 +127,7 @@ def test_any_numbers_can_be_plotted(seed):
 
 def test_heat_maps_show_a_crossed_attribute_by_length_one_a_scheme():
     slices = {"length": {"4": (9, 1.0), "8": (9, 0.5)}, "depth_at_4": {"0": (5, 1.0)}}
-    slices["depth_at_8"] = {"0": (5, 0.2), "3": (4, 0.8)}
+    slices |= {"depth_at_8": {"0": (5, 0.2), "3": (4, 0.8)}, "key_at_end": {"1": (9, 0.5)}}  # that is no length
     made = runs({"rope": [1.0], "alibi": [1.0]}, task="needle", slices=slices, settings={"task.string_length": 4})
     found = only(made)
     _, *maps, _ = figures._lengths(found).axes

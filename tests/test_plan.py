@@ -130,6 +130,8 @@ def test_logarithms_of_steps_are_compared_and_fewer_are_better(study, runs):
     assert (result.ahead, result.verdict) == (True, "confirmed")
     with pytest.raises(ValueError, match="needs reaches"):
         replace(planned, reaches=None)
+    at_once = replace(planned, reaches=0)
+    assert outcomes.of(replace(study, primary=[at_once], secondary=[]), made).primary[0].difference.mean == 0
 
 
 def test_problems_of_one_length_are_compared(study, runs):

@@ -56,8 +56,8 @@ class Group:
         self.generated = self.metric.share or self.floor > 0
         self.optimum = self.metric.times * self.floor if self.metric.name == "eval/loss" else 0.0
         self.length_kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(self.slices(kind))]
-        crossed = {name for run in self.finished.run for name in run.slices if AT in name}
-        self.crossed = {int(name.rpartition(AT)[2]): name for name in crossed}
+        parts = {name: name.rpartition(AT) for run in self.finished.run for name in run.slices}
+        self.crossed = {int(length): name for name, (_, at, length) in parts.items() if at and length.isdigit()}
         self.lengths = sorted(self.slices(self.length_kinds[0]).value.unique()) if self.length_kinds else []
 
     def of(self, scheme: str) -> pd.DataFrame:

@@ -163,7 +163,7 @@ def _value(study: Study, run: Run, c: Comparison) -> float:
         curve = [] if diverged else zip(*run.curves[c.metric], strict=True)
         first = next((float(step) for step, value in curve if study.reaches(value, c)), math.inf)
         never = run.settings["train.steps"] + run.settings.get("eval.every", 0)
-        return first if c.compares == "step" else math.log(min(first, never))
+        return first if c.compares == "step" else math.log(max(min(first, never), 1))
     if diverged:
         value = study.diverged
     elif c.of_curves:

@@ -159,8 +159,10 @@ def rebuild(paths: list[Path]) -> None:
     for path in paths:
         try:
             found.append(read(path))
+            write(json.loads(path.read_bytes()), path.with_suffix(""), drawn=len(paths) == 1)
+        except ConfigError:
+            raise
         except DAMAGE as error:
             raise ConfigError(f"{path}: holds no probes ({type(error).__name__}: {first_line(error)})") from None
-        write(json.loads(path.read_bytes()), path.with_suffix(""), drawn=len(paths) == 1)
     if len(found) > 1 and len({(run.task, run.scale) for run in found}) == 1 and any(run.costs for run in found):
         write_whole(paths[0].with_name(OVERLAY), overlay(found))
