@@ -69,7 +69,7 @@ def begin(trainer: Trainer, run: RunFolder, identity: Identity) -> State:
     start = trainer.states() | {"step": 0, "seconds": 0.0, "losses": [], "records": [], "provenance": None}
     saved = run.lock and runs.last(run.folder, identity.run_id, trainer.task.version, None if cfg.other_code else code)
     saved = distributed.of_first(saved or start)
-    if "adamw" in saved["optimizer"]:  # of a run with Muon, saved before f58ecc6
+    if "adamw" in saved["optimizer"]:  # of a run with Muon, saved before b0ba6b3
         saved |= {"muon": saved["optimizer"]["muon"], "optimizer": saved["optimizer"]["adamw"]}
     for name, part in trainer.parts.items():
         part.load_state_dict(saved[name])
