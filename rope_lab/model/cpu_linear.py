@@ -61,13 +61,17 @@ def weight_gradient(x_NI: Tensor, dy_NO: Tensor) -> Tensor:
 
 def product(x: Tensor, w_OI: Tensor, b_O: Tensor | None = None) -> Tensor:
     """x wᵀ + b, [..., O], of `x` [..., I]."""
-    return (in_graph if torch.compiler.is_compiling() else by_onednn)(x, w_OI, b_O)
+    if torch.compiler.is_compiling():  # its copy joins a loop of the graph; oneDNN's own would not
+        return torch.ops.rope_lab.product(x.contiguous(), w_OI, b_O)
+    return by_onednn(x, w_OI, b_O)
 
 
 def by_onednn(x: Tensor, w_OI: Tensor, b_O: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, w_OI, b_O, "none", [], "")
 
 
-# torch.compile takes the weights of oneDNN's own operator for constants; a custom operator it leaves whole
-in_graph = library.custom_op("rope_lab::product", by_onednn, mutates_args=())
-in_graph.register_fake(lambda x, w_OI, b_O: x.new_empty(*x.shape[:-1], w_OI.shape[0]))
+# torch.compile takes the weights of oneDNN's own operator for constants; an operator of our own it leaves whole.
+# Defined by its schema, a call takes two thirds of the time that one of library.custom_op takes.
+library.define("rope_lab::product", "(Tensor x, Tensor w_OI, Tensor? b_O) -> Tensor")
+library.impl("rope_lab::product", "CPU", by_onednn)
+library.register_fake("rope_lab::product", lambda x, w_OI, b_O: x.new_empty(*x.shape[:-1], w_OI.shape[0]))
