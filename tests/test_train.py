@@ -242,20 +242,17 @@ def test_other_code_is_warned_of_when_finished_and_refused_when_not(tiny, tmp_pa
     assert "it was run by other code, numerics 99 (now 100)" in caplog.text
 
 
-@pytest.mark.parametrize("where", ["loss", "gradient", "weight"])
+@pytest.mark.parametrize("where", ["loss", "gradient"])
 def test_a_number_that_is_not_finite_stops_the_run_before_the_step(tiny, monkeypatch, where, capsys):
     before = {}
 
     def poison(trainer, step, update=train.update):
         if step == 4:
-            if where == "weight":  # a hidden unit: its ReLU output and gradient are 0
-                with torch.no_grad():
-                    trainer.model.layers[0].up.bias[0] = -torch.inf
             before.update({k: v.clone() for k, v in trainer.model.state_dict().items()})
             if where == "loss":
                 loss = torch.nn.functional.cross_entropy
                 patch.setattr(torch.nn.functional, "cross_entropy", lambda *a, **k: loss(*a, **k) * float("nan"))
-            elif where == "gradient":
+            else:
                 first = next(trainer.model.parameters())
                 first.register_hook(lambda g: g.index_fill(0, torch.tensor([0]), float("inf")))
         try:
@@ -267,9 +264,9 @@ def test_a_number_that_is_not_finite_stops_the_run_before_the_step(tiny, monkeyp
         patch.setattr(train, "update", poison)
         content = run(tiny)
     assert content["status"] == "diverged"
-    said = r"step 4 was not taken: loss (.*), gradient norm (.*), weight norm (.*), learning rate .*, batch 4 of seed 0"
+    said = r"step 4 was not taken: loss (.*), gradient norm (.*), learning rate .*, batch 4 of seed 0"
     found = re.search(said, content["error"])
-    assert [g in ("nan", "inf") for g in found.groups()].index(True) == ["loss", "gradient", "weight"].index(where)
+    assert [g in ("nan", "inf") for g in found.groups()].index(True) == ["loss", "gradient"].index(where)
     after = before.pop("after")
     assert all(torch.equal(after[k], v) for k, v in before.items())
     assert "diverged after 4 steps" in capsys.readouterr().out
