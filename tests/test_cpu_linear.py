@@ -19,12 +19,14 @@ def gradients(y: torch.Tensor, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...
     return torch.autograd.grad((y * weights).sum(), leaves)
 
 
+@pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("outputs", [3, 7])
 @pytest.mark.parametrize("shape", [(4,), (1, 4), (3, 5, 4), (2, 1, 1, 4)], ids=str)
-def test_products_and_their_gradients_are_those_of_float64(shape, outputs):
+def test_products_and_their_gradients_are_those_of_float64(shape, outputs, relu):
     layer, x = Linear(4, outputs), torch.randn(shape, requires_grad=True)
     wide = [leaf.detach().double().requires_grad_() for leaf in (x, layer.weight, layer.bias)]
-    y, expected = layer(x), F.linear(*wide)
+    y, expected = layer(x, relu), F.linear(*wide)
+    expected = expected.relu() if relu else expected
     assert (y.dtype, y.shape) == (torch.float32, expected.shape)
     torch.testing.assert_close(y.double(), expected, rtol=0, atol=1e-6)
     for ours, theirs in zip(gradients(y, x, layer.weight, layer.bias), gradients(expected, *wide), strict=True):
@@ -54,6 +56,7 @@ def test_other_precisions_and_processors_take_torchs_own(monkeypatch):
     monkeypatch.setattr(cpu_linear, "product", None)
     with torch.autocast("cpu", torch.bfloat16):
         assert layer(x).dtype == torch.bfloat16
+        assert torch.equal(layer(x, relu=True), layer(x).relu())
     assert torch.equal(layer.double()(x.double()), F.linear(x.double(), layer.weight, layer.bias))
     monkeypatch.setattr(cpu_linear, "ONEDNN", False)
     assert torch.equal(layer.float()(x), torch_s)

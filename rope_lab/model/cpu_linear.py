@@ -7,6 +7,7 @@ Shape letters: N rows, I features in, O features out.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, library, nn
 from torch.autograd.function import once_differentiable
 
@@ -18,37 +19,42 @@ ONEDNN = (
 
 
 class Linear(nn.Linear):
-    """`nn.Linear`, in float32 on a CPU by oneDNN if torch would take MKL and that is slow.
+    """`nn.Linear`, then a ReLU if asked for; in float32 on a CPU by oneDNN if torch would take MKL and that is slow.
 
     There it has no second derivative, and torch.func does not support it.
     """
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, relu: bool = False) -> Tensor:
         float32 = x.dtype == self.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
         fits = x.numel() and x.shape[-1:] == self.weight.shape[1:]
         if ONEDNN and float32 and fits and x.device.type == "cpu":
-            return OneDNNLinear.apply(x, self.weight, self.bias)
-        return super().forward(x)
+            return OneDNNLinear.apply(x, self.weight, self.bias, relu)
+        y = super().forward(x)
+        return F.relu(y) if relu else y
 
 
 class OneDNNLinear(torch.autograd.Function):
-    """y = x Wᵀ + b. Backward, from dy: dx = dy W, dW = dyᵀ x, db = Σ dy over rows."""
+    """y = x Wᵀ + b, or its ReLU. Backward, from dy, 0 where the ReLU is: dx = dy W, dW = dyᵀ x, db = Σ dy over rows."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, w_OI: Tensor, b_O: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, w_OI)
-        return product(x, w_OI, b_O)
+    def forward(ctx, x: Tensor, w_OI: Tensor, b_O: Tensor | None, relu: bool) -> Tensor:
+        y = product(x, w_OI, b_O, "relu" if relu else "none")
+        ctx.save_for_backward(x, w_OI, y if relu else None)
+        return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, w_OI = ctx.saved_tensors
+        x, w_OI, y = ctx.saved_tensors
+        if y is not None:
+            dy = torch.ops.aten.threshold_backward(dy, y, 0)
         x_NI, dy_NO = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
-        of_x, of_w, of_b = ctx.needs_input_grad
+        of_x, of_w, of_b, _ = ctx.needs_input_grad
         return (
             product(dy, w_OI.T) if of_x else None,
             weight_gradient(x_NI, dy_NO) if of_w else None,
             dy_NO.sum(0) if of_b else None,
+            None,
         )
 
 
@@ -59,19 +65,19 @@ def weight_gradient(x_NI: Tensor, dy_NO: Tensor) -> Tensor:
     return product(x_NI.T, dy_NO.T).T
 
 
-def product(x: Tensor, w_OI: Tensor, b_O: Tensor | None = None) -> Tensor:
-    """x wᵀ + b, [..., O], of `x` [..., I]."""
+def product(x: Tensor, w_OI: Tensor, b_O: Tensor | None = None, then: str = "none") -> Tensor:
+    """x wᵀ + b, [..., O], of `x` [..., I]; `then`: `relu`, or `none`."""
     if torch.compiler.is_compiling():  # its copy joins a loop of the graph; oneDNN's own would not
-        return torch.ops.rope_lab.product(x.contiguous(), w_OI, b_O)
-    return by_onednn(x, w_OI, b_O)
+        return torch.ops.rope_lab.product(x.contiguous(), w_OI, b_O, then)
+    return by_onednn(x, w_OI, b_O, then)
 
 
-def by_onednn(x: Tensor, w_OI: Tensor, b_O: Tensor | None) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, w_OI, b_O, "none", [], "")
+def by_onednn(x: Tensor, w_OI: Tensor, b_O: Tensor | None, then: str) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, w_OI, b_O, then, [], "")
 
 
 # torch.compile takes the weights of oneDNN's own operator for constants; an operator of our own it leaves whole.
 # Defined by its schema, a call takes two thirds of the time that one of library.custom_op takes.
-library.define("rope_lab::product", "(Tensor x, Tensor w_OI, Tensor? b_O) -> Tensor")
+library.define("rope_lab::product", "(Tensor x, Tensor w_OI, Tensor? b_O, str then) -> Tensor")
 library.impl("rope_lab::product", "CPU", by_onednn)
-library.register_fake("rope_lab::product", lambda x, w_OI, b_O: x.new_empty(*x.shape[:-1], w_OI.shape[0]))
+library.register_fake("rope_lab::product", lambda x, w_OI, b_O, then: x.new_empty(*x.shape[:-1], w_OI.shape[0]))

@@ -6,7 +6,6 @@ Shape letters: B batch, T time (queries), S time (keys and values), D model widt
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rope_lab.model.attention import linear_attention, positive, relative, unpacked
@@ -157,7 +156,7 @@ class Layer(nn.Module):
 
     def feed_forward(self, x_BTD: Tensor) -> Tensor:
         x_ND = x_BTD.flatten(0, 1)  # of bfloat16 in three dimensions torch.compile makes a scalar loop on CPUs
-        return self.down(F.relu(self.up(x_ND))).unflatten(0, x_BTD.shape[:2])
+        return self.down(self.up(x_ND, relu=True)).unflatten(0, x_BTD.shape[:2])
 
 
 class Attention(nn.Module):
