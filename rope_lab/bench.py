@@ -245,6 +245,8 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("--repeats must be at least 1")
     models = [word for word in given.words if "=" not in word]
     settings = [word for word in given.words if "=" in word]
+    if taken := [word for word in settings if word.startswith(("position=", "train.precision=", "train.compile="))]:
+        parser.error(f"{taken[0]}: write MODEL, --precision or --compile")
     if missing := [model for model in models if not installed(model)]:
         parser.error(f"{missing[0]}: {PEERS[missing[0]][1]} is not installed; results/benchmark.md says how")
     shapes, works = {" ".join(settings): settings} if settings else SHAPES, True

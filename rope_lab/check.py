@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rope_lab.model.attention import unpacked
 from rope_lab.model.hooks import HOOKS, Dims, PositionScheme, overridden
@@ -41,7 +41,7 @@ def checks(cfg: Config, group: str) -> dict[str, Callable[[], str | None]]:
     dims = Dims(cfg.model.d_model, cfg.model.n_heads, T, n_layers=2)
     return {
         "shapes": lambda: shapes(config.build_position(cfg, dims), dims),
-        "hooks": lambda: hooks(type(config.build_position(cfg, dims))),
+        "hooks": lambda: hooks(config.build_position(cfg, dims)),
         "causality": lambda: causality(model_of(cfg)),
         "KV cache": lambda: cached(model_of(cfg), tolerance=1e-6),
         "positions": lambda: positions(model_of(cfg)),
@@ -127,14 +127,14 @@ def shapes(scheme: PositionScheme, dims: Dims) -> str:
     return f"{', '.join(doubled)}: float64 of float32, which is slow; angles are float64, cast them" if doubled else ""
 
 
-def hooks(cls: type[PositionScheme]) -> str | None:
+def hooks(scheme: PositionScheme) -> str | None:
     """The class overrides a hook; a method with nearly the name of a hook that its class does not override is noted."""
-    near = {}
+    cls, near = type(scheme), {}
     for body in map(vars, cls.__mro__[: cls.__mro__.index(PositionScheme)]):
         left, own = set(HOOKS) - body.keys(), [name for name in body if not hasattr(PositionScheme, name)]
         near |= {name: hook for name in own for hook in difflib.get_close_matches(name, left, 1, 0.75)}
     message = "; ".join(f"{name} is not a hook: did you mean {hook}?" for name, hook in near.items())
-    does = overridden(cls) or cls.window or cls is PositionScheme
+    does = overridden(cls) or scheme.window or cls is PositionScheme
     demand(does, f"overrides none of {', '.join(HOOKS)}: it is position=none. {message}")
     return message or None
 
@@ -178,10 +178,12 @@ def positions(model: Transformer) -> str | None:
 
 def gradients(model: Transformer) -> None:
     """Every parameter gets a finite gradient."""
-    scheme = model.position
+    scheme, registers = model.position, vars(nn.Module())
     for name, value in vars(scheme).items():
-        loose = isinstance(value, Tensor) and value.requires_grad
-        demand(not loose, f"self.{name} is a tensor but not an nn.Parameter: it is neither trained nor saved")
+        inside = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+        loose = any(isinstance(x, nn.Module) or (isinstance(x, Tensor) and x.requires_grad) for x in inside)
+        remedy = "make it an nn.Parameter, nn.ParameterList or nn.ModuleList"
+        demand(name in registers or not loose, f"self.{name} would be neither trained nor saved: {remedy}")
     model(TOKENS).square().sum().backward()
     for name, parameter in scheme.named_parameters():
         demand(parameter.grad is not None, f"the parameter {name} gets no gradient")
@@ -190,10 +192,15 @@ def gradients(model: Transformer) -> None:
 
 @torch.no_grad()
 def length(model: Transformer, T: int) -> str | None:
-    """Twice the training length is served, or refused with a ValueError."""
+    """Twice the training length is served, also in two parts with a KV cache, or refused with a ValueError."""
+    tokens_1T, cache = torch.arange(T)[None] % VOCABULARY, model.new_cache(1, T)
     try:
         model.position.draw(0, T)
-        demand(model(torch.arange(T)[None] % VOCABULARY).isfinite().all(), f"the logits of {T} tokens are not finite")
+        full = model(tokens_1T)
+        demand(full.isfinite().all(), f"the logits of {T} tokens are not finite")
+        parts = torch.cat([model(part, cache=cache) for part in tokens_1T.split(T // 2, dim=1)], dim=1)
+        off = (parts - full).abs().max().item()
+        demand(off <= 1e-6, f"the logits of {T} tokens differ by {off:.1e} if the second half is read with a KV cache")
     except ValueError as error:
         return f"does not serve {T} tokens: {error}"
     return None
@@ -239,9 +246,10 @@ def problems(task: Task, seq_len: int) -> str | None:
     demand(prompts[:8] == first, "a longer list of problems must begin as a shorter one")
     for problem in held_out:
         demand(all(task.grade(problem, problem.completion).values()), f"{problem.completion!r} is graded wrong")
-        other = next(c for c in task.alphabet if c not in (problem.completion[0], task.stop)) + problem.completion[1:]
-        wrong = not task.grade(problem, other)[task.grades[0]]
-        demand(wrong, f"{other!r} is graded right, as is {problem.completion!r}")
+        right = problem.completion
+        for i in {0, len(right.removesuffix(task.stop or "")) - 1}:
+            other = right[:i] + next(c for c in task.alphabet if c not in (right[i], task.stop)) + right[i + 1 :]
+            demand(not task.grade(problem, other)["accuracy"], f"{other!r} is graded right, as is {right!r}")
     return None
 
 

@@ -30,8 +30,8 @@ def line(folder: Path, written: str, published: Published) -> str:
         value = f"{name.removeprefix('eval/')} {metrics[name]:.{declared(name).digits}f}"
     done = content["progress"]["steps"]
     if content["status"] == "running":  # run.json is written at the start and end
-        with suppress(OSError, ValueError, LookupError):  # no line, or half of one
-            done = json.loads((folder / "metrics.jsonl").read_bytes().splitlines()[-1])["step"]
+        with suppress(OSError, ValueError, LookupError):  # no whole line
+            done = json.loads((folder / "metrics.jsonl").read_bytes().rpartition(b"\n")[0].splitlines()[-1])["step"]
     steps = f"{done:,}/{content['config']['train']['steps']:,}"
     return COLUMNS(content["status"], steps, value, written, short_path(folder))
 

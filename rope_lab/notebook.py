@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rope_lab.model.transformer import Transformer
-from rope_lab.train import config
+from rope_lab.train import config, instantiate, provenance
 from rope_lab.train.load import load_run
 from rope_lab.train.loop import train
 from rope_lab.train.run import out_folder
@@ -49,10 +49,12 @@ class Trained:
 
 
 def fit(*overrides: str) -> Trained:
-    """Train a run, or resume or return it, as the command line with these overrides does.
+    """Train a run, or resume or return it, as the command line with these overrides does; files are imported anew.
 
     Raises ConfigError if they cannot be run, and KeyboardInterrupt at a signal; the same call then resumes.
     """
+    instantiate.forget_files()
+    provenance.files_of.cache_clear()
     cfg, stopping = config.load(*overrides), Stop()
     record = train(cfg, stopping)
     if stopping.caught:

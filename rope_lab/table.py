@@ -40,13 +40,18 @@ class Block:
 
     task:     one task, or several
     seeds:    scheme → its seeds; a scheme may have settings, `rope position.q=0`, or be REST
-    settings: overrides that all of these runs share
+    settings: overrides that all of these runs share, unless the scheme has others
     """
 
     task: Tasks
     scale: str
     seeds: dict[Row, Seeds]
     settings: list[str] = field(default_factory=list)
+
+    def __post_init__(self):
+        for setting in self.settings:
+            if setting.partition("=")[0] in ("task", "position", "scale", "seed"):
+                raise ValueError(f"settings: {setting}: belongs under task, scale or seeds")
 
     def runs(self, rest: Sequence[str] = ()) -> list[list[str]]:
         """The overrides of each run; REST stands for the schemes `rest`."""
@@ -56,7 +61,7 @@ class Block:
             for task in self.task:
                 for scheme, *own in (row.split() for row, seeds in rows.items() if seed in seeds):
                     words = [f"task={task}", f"position={scheme}", f"seed={seed}", f"scale={self.scale}"]
-                    every.append([*words, *own, *self.settings])
+                    every.append([*words, *self.settings, *own])
         return every
 
 

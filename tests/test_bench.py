@@ -54,6 +54,13 @@ def test_without_a_gpu_the_check_is_one_line(capsys):
         bench.main(["--gpu"])
 
 
+@pytest.mark.parametrize("word", ["position=rope", "train.precision=float32", "train.compile=true"])
+def test_what_an_argument_says_is_no_setting(word, capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["rope", word])
+    assert f"{word}: write MODEL, --precision or --compile" in capsys.readouterr().err
+
+
 def test_nanogpt_is_causal_and_has_the_parameters_of_its_readme():
     """GPT-2's size: 124.3M parameters, without biases and with tied embeddings."""
     with torch.device("meta"):

@@ -71,7 +71,13 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
     (EMBED + "x + x.roll(1, 1) * (at > 0)[:, None]", "KV cache", "the logits at position 5 differ"),
     (BIAS + "-(at_T - at_T[0]).double()[None, :, None] * (at_S % 3)", "KV cache", "with a KV cache the logits"),
     (EMBED + "x * torch.arange(1, x.shape[1] + 1)[:, None]", "KV cache", "must treat each token by its `at` alone"),
-    (INIT + "        self.w = torch.ones(64, requires_grad=True)\n" + EMBED + "x * self.w", "gradients", "w is"),
+    (INIT + "        self.w = torch.ones(64, requires_grad=True)\n" + EMBED + "x * self.w", "gradients", "w would be"),
+    (
+        INIT + "        self.w = [nn.Parameter(torch.ones(64))]\n" + EMBED + "x * self.w[0]",
+        "gradients",
+        "neither trained nor",
+    ),
+    (INIT + "        self.w = {0: nn.Linear(1, 64)}\n" + EMBED + "x", "gradients", "nn.ModuleList"),
     (INIT + "        self.w = nn.Parameter(torch.ones(64))\n" + EMBED + "2 * x", "gradients", "w gets no gradient"),
     (READ + "at, x.new_zeros(4, 1, 1, 1)", "shapes", "read returns [4, 1, 1, 1], must be [2, 4, 5, 5]"),
     (READ + "at", "shapes", "read must return two"),
@@ -80,6 +86,8 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
     (READ + "at, -so_far('x', x[..., 0].cumsum(1), cache)[:, None, None]", "KV cache", "the logits at position"),
     (READ + "at, -x[..., 0].mean(0)[None, None, None]", "causality", "rows of a batch depend"),
     (INIT + "        self.t = nn.Embedding(dims.max_len, 64)\n" + EMBED + "x + self.t(at)", "length", "index out of"),
+    (EMBED + "x + (x.roll(-1, 1) if x.shape[1] > 20 else 0)", "length", "the logits of 128 tokens differ by"),
+    (HEADS + "qkv * (1 + (qkv.shape[1] > 64))", "length", "if the second half is read with a KV cache"),
 ]
 
 
@@ -91,6 +99,8 @@ def test_what_is_allowed_is_said(write):
     found = found_of("position", "own.py")
     assert found["causality"] == ("note", "the last of 16 tokens does not see 9 of those before it")
     assert found["hooks"] == ("note", "head is not a hook: did you mean heads?")
+    write("window.py", START + INIT + "        self.window = 4\n")
+    assert found_of("position", "window.py")["hooks"] == ("ok", "")
     write("double.py", START + HEADS + "qkv.double()\n")
     kind, told = found_of("position", "double.py")["shapes"]
     assert (kind, told.partition(":")[0]) == ("note", "heads")
@@ -135,6 +145,7 @@ WRONG_TASKS = [  # old code, new code, the check that fails, words of its messag
     (BOTH, BOTH.replace("letters,", "letters[:, 1:],", 1), "format", "more than one right"),
     ("rng.integers", "np.random.randint", "reproducibility", "must come from rng"),
     (DRAW, GRADE % True + DRAW, "problems", "is graded right, as is"),
+    (DRAW, GRADE % "completion[0] == problem.completion[0]" + DRAW, "problems", "is graded right, as is"),
     (DRAW, GRADE % False + DRAW, "problems", "is graded wrong"),
     (WRITE, KEY + WRITE, "split", "training text has held-out problems"),
     (DRAW, TEXT % "True" + DRAW, "split", "training text has"),  # trains on held-out problems only

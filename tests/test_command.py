@@ -100,7 +100,7 @@ def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
     assert oldest.endswith(folder.name)
     (second / "metrics.jsonl").write_text('{"step": 2}\n{"st')  # killed while writing
     listed.main([str(folder.parent)])
-    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["running", "0/6"]
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["running", "2/6"]
     for damaged in ("{", '{"format": 1}'):
         (second / "run.json").write_text(damaged)
         listed.main([str(folder.parent)])

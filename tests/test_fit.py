@@ -7,6 +7,7 @@ import pytest
 from conftest import TINY
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from test_check import EMBED, START
 from test_readme import block
 from trained import command, raising_signal_at
 
@@ -63,3 +64,13 @@ def test_what_is_wrong_is_raised(small):
         rope_lab.fit("position=rop")
     with pytest.raises(AttributeError, match="no attribute 'fitt'"):
         rope_lab.fitt  # noqa: B018
+
+
+def test_a_file_that_was_edited_is_read_again(small, write):
+    """In a notebook the process goes on."""
+    source = START + EMBED + "{} * x\n"
+    write("edited.py", source.format(1))
+    losses = [rope_lab.fit("position=./edited.py", "fresh=true").metrics["eval/loss"]]
+    write("edited.py", source.format(30))
+    losses.append(rope_lab.fit("position=./edited.py", "fresh=true").metrics["eval/loss"])
+    assert losses[0] != losses[1]

@@ -89,7 +89,7 @@ def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp
     def digest(position: dict) -> str:
         for module in ("mine_own", "helper_own"):
             sys.modules.pop(module, None)
-        provenance._files_of.cache_clear()
+        provenance.files_of.cache_clear()
         recorded = config.recorded(load()) | {"position": position}
         found = provenance.code(config.from_record(recorded, [str(tmp_path / "mine_own.py")]))
         assert found["numerics"] == NUMERICS

@@ -118,6 +118,10 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
     groups = group([*read(kept)[0], *parents, *read(roper)[0]], PUBLISHED)
     table = against.parents(groups).table
     assert {(row["scheme"], row["pairs"]) for row in table.rows} == {(PUBLISHED.title(name), "1") for name in found}
+    (child,) = (path for path in (tmp_path / "runs").glob("*-none-*") if scheme_id in str(content_of(path)["config"]))
+    run([*TINY, "position=learned", f"init_from={child}", "train.steps=0", f"out={tmp_path / 'third'}"])
+    third = group([*read(kept)[0], *read(tmp_path / "third")[0]], PUBLISHED)  # its parent has a parent
+    assert [row["scheme"] for row in against.parents(third).table.rows if row["pairs"] == "1"] == ["learned"]
     same = [row["here − there"].split()[0] for row in table.rows if row["scheme"] in ("RoPE", "RoPER")]
     assert same == ["+0.0", "+0.0"]
 

@@ -71,6 +71,7 @@ BAD = {
     "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: x}}]}": "seeds.rope is 'x': must be seeds",
     "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: 0}, more: 1}]}": "more is 1: Unexpected keyword",
     "{about: a, blocks: [{task: substring_by_index, scale: quick, seeds: {rpoe: 0}}]}": "position=rpoe: there is no",
+    "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: 0}, settings: [seed=3]}]}": "settings: seed=3: belongs",
     "{about: a": "is not a table",
 }
 
@@ -105,6 +106,11 @@ def test_tables_and_schemes_of_ones_own(run, tmp_path):
     done = run("few.yaml", f"task.path={tmp_path / 'page.txt'}", "task.tokens=characters", BASIC)
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(path.name.split("-")[1] for path in (tmp_path / "runs").iterdir()) == ["alibi", "of_a_table"]
+
+
+def test_a_schemes_own_setting_precedes_that_of_all_runs():
+    (words,) = table.Block(["text"], "quick", {"rope train.lr=1e-3": [0]}, ["train.lr=2e-3"]).runs()
+    assert words[-2:] == ["train.lr=2e-3", "train.lr=1e-3"]  # Hydra takes the last
 
 
 KEPT = ["train.precision=bfloat16", "device=cpu"]

@@ -3,6 +3,7 @@
 from rope_lab.identity import identify
 from rope_lab.results.groups import Group
 from rope_lab.results.published import Published
+from rope_lab.results.runs import Run
 from rope_lab.results.stats import ALPHA
 from rope_lab.results.tables import Section, Table, number, signed, strong_if
 from rope_lab.results.verdicts import family_of
@@ -68,9 +69,9 @@ def _schemes(groups: list[Group]) -> set[str]:
 def parents(groups: list[Group]) -> Section:
     """Compare runs that began from others with those others, scheme by scheme. Raises ConfigError without any."""
     every = [(g, scheme, g.runs[g.runs.scheme == scheme].run.iloc[0]) for g in groups for scheme in g.schemes]
-    by_id, rows, p_values = {(g.recipe_id, _scheme_id(run)): (g, scheme, run) for g, scheme, run in every}, [], []
+    by_id, rows, p_values = {(g.recipe_id, _schemes_of(run)[0]): (g, scheme, run) for g, scheme, run in every}, [], []
     for g, scheme, run in every:
-        parent_id = run.settings.get("parent.recipe_id"), run.parent or _scheme_id(run)
+        parent_id = run.settings.get("parent.recipe_id"), _schemes_of(run)[1]
         if parent_id not in by_id:
             continue
         other, other_scheme, parent = by_id[parent_id]
@@ -98,6 +99,11 @@ def parents(groups: list[Group]) -> Section:
     return Section("Against the runs that these began from", Table(rows, "Against", NOTE.format(family)))
 
 
-def _scheme_id(run) -> str:
-    """The scheme's name and id, as `Run.parent` has them."""
-    return f"{run.position}-{identify(run.task, run.position, 0, run.all_settings).scheme_id}"
+def _schemes_of(run: Run) -> tuple[str, str]:
+    """A run's scheme and its parent's, each by name and id, as in `Run.parent`; a child's id counts its parent's."""
+    own, began = f"{run.position}-", identify(run.task, run.position, 0, run.all_settings).scheme_id
+    if "parent.recipe_id" not in run.settings:
+        return own + began, ""
+    parent = run.parent or own + began
+    settings = run.all_settings | {"parent.scheme_id": parent.rpartition("-")[2]}
+    return own + identify(run.task, run.position, 0, settings).scheme_id, parent

@@ -32,6 +32,7 @@ SWAPPED: dict[str, type] = {"task": Task, "position": PositionScheme}  # groups 
 PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the user allows more
 SCHEME = Callable[[Dims], PositionScheme]  # the annotation of an argument that is another scheme
 FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")  # mine.py, or mine.py:MyScheme if it has several
+IMPORTED: list[str] = []  # the modules of the files that `import_file` has imported
 TYPES = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
@@ -89,7 +90,14 @@ def import_file(path: Path) -> str:
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             raise ConfigError(f"cannot be imported, {error_line(error, str(file))}") from None
+        IMPORTED.append(name)
     return name
+
+
+def forget_files() -> None:
+    """Import each file anew when it is needed again: a notebook's user may have edited it."""
+    while IMPORTED:
+        sys.modules.pop(IMPORTED.pop(), None)
 
 
 def import_allowed(allowed: Iterable[str]) -> list[str]:
@@ -121,9 +129,12 @@ def _import_class(target: str) -> Any:
 def check_arguments(group: str, node: dict[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
     """`node` with every argument of its class, typed; so are schemes within it. Raises ConfigError."""
     cls = find_class(group, node, allowed)
-    parameters = dict(inspect.signature(cls).parameters)
-    if SWAPPED[group.partition(".")[0]] is PositionScheme and not parameters.pop("dims", None):
-        raise ConfigError(f"{group}: __init__ of {cls.__name__} must take dims first (rope_lab.model.hooks.Dims)")
+    every = inspect.signature(cls).parameters
+    parameters = {name: p for name, p in every.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    if SWAPPED[group.partition(".")[0]] is PositionScheme:
+        if next(iter(parameters), "") != "dims":
+            raise ConfigError(f"{group}: __init__ of {cls.__name__} must take dims first (rope_lab.model.hooks.Dims)")
+        del parameters["dims"]
     checked = {"_target_": node["_target_"]}
     given = {key: value for key, value in node.items() if key != "_target_" and value != "???"}
     for key in given.keys() - parameters.keys():
@@ -132,11 +143,10 @@ def check_arguments(group: str, node: dict[str, Any], allowed: Iterable[str]) ->
     for key, parameter in parameters.items():
         if key in given:
             checked[key] = _typed(f"{group}.{key}", given[key], parameter.annotation, allowed)
-        elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            if parameter.default is parameter.empty:
-                raise ConfigError(f"{group}.{key}: not set; set {group}.{key}=…")
-            if isinstance(parameter.default, str | int | float | bool | list | None):
-                checked[key] = parameter.default
+        elif parameter.default is parameter.empty:
+            raise ConfigError(f"{group}.{key}: not set; set {group}.{key}=…")
+        elif isinstance(parameter.default, str | int | float | bool | list | None):
+            checked[key] = parameter.default
     return checked
 
 

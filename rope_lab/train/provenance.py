@@ -58,7 +58,7 @@ def code(cfg: Config) -> dict[str, Any]:
     own = {}
     for group in instantiate.SWAPPED:
         if modules := instantiate.own_modules(getattr(cfg, group)):
-            files = sorted(line for name in modules for line in _files_of(name))
+            files = sorted(line for name in modules for line in files_of(name))
             own[group] = digest("\n".join(files).encode())[:12]
     return {"numerics": NUMERICS, "plugin": own}
 
@@ -74,7 +74,7 @@ def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 @functools.cache  # of the code that runs, whatever is edited since
-def _files_of(module: str) -> list[str]:
+def files_of(module: str) -> list[str]:
     """Name and digest of each file of a user's module: its package's, and those of its folder that they import.
 
     For an installed package, only its own files.
