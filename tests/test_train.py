@@ -399,9 +399,7 @@ def test_mistakes_of_sampling_are_one_line(folder):
     for arguments, message in (
         ([str(folder), "é"], "not in the task's alphabet"),
         ([str(folder), "a" * 65], "must have 1 to 64"),
-        ([str(parent)], f"is not a run folder, it has no readable run.json; did you mean {folder}?"),
-        ([str(parent / "mistyped")], f"did you mean {folder}?"),
-        ([str(parent.parent / "nowhere" / "else")], "`rope-lab train` makes one"),
+        ([str(parent)], "is not a run folder, it has no readable run.json; `rope-lab list` names your runs"),
     ):
         with pytest.raises(SystemExit) as exit:
             sample.main(arguments)

@@ -13,7 +13,7 @@ from typing import Any
 
 from rope_lab.files import digest, read_sealed
 from rope_lab.identity import identify
-from rope_lab.places import RESULTS, newest_run
+from rope_lab.places import FIND_RUNS, RESULTS
 from rope_lab.results.kept import KEPT, read_kept
 from rope_lab.results.metrics import declared
 from rope_lab.results.runs import DAMAGE, MIXED, Run, from_record, one_line, reason
@@ -36,10 +36,7 @@ def folders_of_runs(given: list[Path]) -> list[Path]:
     for folder in folders:
         if not _holds_runs(folder):
             what = "is a file" if folder.is_file() else "there are no runs" if folder.is_dir() else "no such folder"
-            run = newest_run(folder)
-            near = folder.parent if folder.is_file() else run and run.parent
-            makes = "name a folder of runs; `rope-lab train` makes one in results/runs"
-            raise ConfigError(f"{folder}: {what}; {f'did you mean {near}?' if near and _holds_runs(near) else makes}")
+            raise ConfigError(f"{folder}: {what}; {FIND_RUNS}")
     return folders
 
 

@@ -12,7 +12,7 @@ import torch
 from rope_lab.identity import BACKFILLED
 from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
-from rope_lab.places import newest_run
+from rope_lab.places import FIND_RUNS
 from rope_lab.shipped import with_class_names
 from rope_lab.text import ConfigError, first_line, flat, show
 from rope_lab.train import checkpoint, config, data, provenance
@@ -106,9 +106,7 @@ def _record(folder: Path) -> dict[str, Any]:
     """Content of run.json. Raises ConfigError if there is none."""
     if content := read(folder):
         return content
-    near = newest_run(folder)
-    hint = f"did you mean {near}?" if near else "`rope-lab train` makes one, in results/runs"
-    raise ConfigError(f"{folder}: is not a run folder, it has no readable run.json; {hint}")
+    raise ConfigError(f"{folder}: is not a run folder, it has no readable run.json; {FIND_RUNS}")
 
 
 def _load(model: Transformer, weights: dict[str, torch.Tensor], folder: Path) -> None:
