@@ -162,15 +162,6 @@ def test_runs_that_have_not_ended_have_a_curve_and_count_in_no_mean(runs, tmp_pa
     assert [text for text in page.texts if "seed 7 is running" in text]
 
 
-def test_without_a_verdict_the_page_says_where_the_two_are_compared(tmp_path):
-    """Beside a run under the conf/ recipe, runs of 100 steps are a variant without a verdict."""
-    runs = make_pairs(tmp_path / "runs", [0.5] * 2, [0.6] * 2)
-    usual = {"steps": 1000, "batch_size": 4, "seq_len": 64, "decay": "none"}
-    make_run(runs, "rope", 3, 0.5, config__train=usual, progress__steps=1000)
-    (said,) = (text for text in page_of(tmp_path / "page.html", runs).texts if "no verdict" in text)
-    assert "Compared below, without a verdict: Substring by Index, train.steps=100, quick." in said
-
-
 def test_runs_of_ones_own_are_paired_with_kept_ones_and_lead_the_page(runs, tmp_path, capsys):
     kept, own = tmp_path / "kept", tmp_path / "own"
     results.main([str(runs), "--keep", "--into", str(kept)])
@@ -202,7 +193,8 @@ def test_its_question_can_be_about_any_two_schemes(tmp_path, capsys):
 def test_without_the_contender_other_schemes_are_named(tmp_path, capsys):
     for scheme in ("rope", "alibi"):
         make_run(tmp_path / "runs", scheme, 0, 0.5)
-    (said,) = (text for text in page_of(tmp_path / "page.html", tmp_path / "runs").texts if "no verdict" in text)
+    (said,) = (text for text in page_of(tmp_path / "page.html", tmp_path / "runs").texts if "No verdict" in text)
+    assert "RoPER and RoPE at one seed" in said
     assert "--contender 'alibi'" in said
     assert "--contender 'alibi'" in capsys.readouterr().out
     assert "Does ALiBi beat RoPE?" in page_of(tmp_path / "page.html", tmp_path / "runs", "--contender", "alibi").texts

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rope_lab.places import ROOT
 from rope_lab.report import charts
-from rope_lab.results import advice, probes, verdicts
+from rope_lab.results import advice, against, probes, verdicts
 from rope_lab.results.groups import Group, seeds
 from rope_lab.results.pages import Content
 from rope_lab.results.probes import Probed
@@ -59,7 +59,7 @@ def render(folders: list[Folder], every: list[Group], probed: list[Probed], publ
         "picture": base64.b64encode(picture.read_bytes()).decode() if picture.is_file() else "",
         "answers": [(v.word, f"{v.title}, {v.scale}: {v.gain_text} {v.metric.unit}") for v in found[:3]],
         "planned": planned,
-        "uncompared": _uncompared(folders, published),
+        "hint": against.hint(published, [each for folder in folders for each in folder.content.groups]),
         "strips": _strips(found),
         "verdicts": verdicts.table(found, published),
         "legend": verdicts.legend(found, published),
@@ -99,19 +99,6 @@ def _strips(found: list[Verdict]) -> list[dict[str, Any]]:
 def _packed(text: str) -> str:
     """Compressed for the page, in letters without meaning in HTML."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-def _uncompared(folders: list[Folder], published: Published) -> str:
-    """The reason for the lack of a verdict, and the option that gives one."""
-    groups = [each for folder in folders if not folder.below for each in folder.content.groups]
-    groups = groups or [each for folder in folders for each in folder.content.groups]
-    elsewhere = "; ".join(f"{g.title}, {g.scale}" for g in groups if g.variant and len(g.pairs(*published.pair)))
-    others = [s for g in groups for s in g.schemes if s not in published.pair and len(g.pairs(s, published.baseline))]
-    return (
-        f"No task has {' and '.join(published.titles)} at one seed under its usual recipe, so there is no verdict. "
-        + (f"Compared below, without a verdict: {elsewhere}. " if elsewhere else "")
-        + "".join(f"--contender '{scheme}' asks about that scheme." for scheme in others[:1])
-    )
 
 
 def _section(folder: Folder, shown: Group | Sweep, planned: bool) -> dict[str, Any]:
