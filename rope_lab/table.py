@@ -5,23 +5,20 @@ most informative runs come first. Runs go side by side on the cores of this mach
 hydra/launcher=submitit_slurm sends them to a cluster, hydra/launcher=basic runs one after the other in this process.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
+from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic.dataclasses import dataclass
-from yaml import YAMLError
 
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results import studies
-from rope_lab.results.runs import reason
-from rope_lab.results.studies import STRICT, Seeds, Study
-from rope_lab.text import ConfigError, argument_parser, first_line, nearest, show
+from rope_lab.results.studies import STRICT, Plan, Seeds
+from rope_lab.text import ConfigError, argument_parser, nearest, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
 from rope_lab.train.overrides import is_hydra
@@ -78,34 +75,30 @@ class RunTable:
         return [run for block in self.blocks for run in block.runs([name for name in schemes if name not in named])]
 
 
-def load(path: Path) -> RunTable | list[Study]:
-    """The table, or the studies of a plan, in a yaml file. Raises ConfigError."""
+def load(path: Path) -> RunTable | Plan:
+    """The table or the plan in a yaml file. Raises ConfigError."""
     try:
-        text = path.read_text("utf-8")
-        content = OmegaConf.to_container(OmegaConf.create(text), resolve=True)
-        if "studies" not in content:
-            return RunTable(**content)
-    except ValidationError as error:
-        raise ConfigError(f"{path.name}: {reason(error, depth=None)}") from None
+        text = path.read_text("utf-8", "replace")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except (OmegaConfBaseException, YAMLError, ValueError, TypeError) as error:
-        raise ConfigError(f"{path.name}: is not a table ({type(error).__name__}: {first_line(error)})") from None
-    return studies.parsed(text, path.name)
+    return studies.from_yaml(Plan if re.search("^studies:", text, re.MULTILINE) else RunTable, text, path.name)
 
 
 def runs_of(name: str) -> list[list[str]]:
     """The runs of a table, of a study by its name, or of all studies of a plan. Raises ConfigError."""
     tables = names("table")
-    ours = {study.name: study for study in (studies.load() if studies.PLAN.exists() else [])}
+    ours = studies.load().studies if studies.PLAN.exists() else {}
     if name not in tables and name not in ours and "/" not in name and Path(name).suffix not in (".yaml", ".yml"):
         raise ConfigError(f"{show(name)}: there is no such table; {nearest(name, [*tables, *ours], '')}")
-    path = TABLES / f"{name}.yaml" if name in tables else Path(name)
-    found = [ours[name]] if name in ours and name not in tables else load(path)
-    if isinstance(found, RunTable):
-        return found.runs(names("position"))
+    if name in ours and name not in tables:
+        chosen = [ours[name]]
+    else:
+        found = load(TABLES / f"{name}.yaml" if name in tables else Path(name))
+        if isinstance(found, RunTable):
+            return found.runs(names("position"))
+        chosen = found.studies.values()
     every = []
-    for study in found:
+    for study in chosen:
         settings = [f"{key}={'null' if value is None else value}" for key, value in study.settings.items()]
         every += Block([study.task], study.scale, study.seeds, settings).runs()
     return every

@@ -43,7 +43,7 @@ SEEDS = range(8, 14)
 
 @pytest.fixture
 def study():
-    return studies.parsed(PLAN, "plan.yaml")[0]
+    return studies.from_yaml(studies.Plan, PLAN, "plan.yaml").studies["mine"]
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
     schemes = ("rope", "rope position.base=100", "rope train.lr=2e-4", "roper", "./mine.py position.k=2")
     seeds = "{" + ", ".join(f"{scheme}: 8-13" for scheme in schemes) + "}"
     text = PLAN.replace("{rope: 8-13, roper: 8-13}", seeds).replace("train.lr: 1e-4, ", "")
-    (study,) = studies.parsed(text, "plan.yaml")
+    (study,) = studies.from_yaml(studies.Plan, text, "plan.yaml").studies.values()
     yaml = shipped("position/rope")
     kinds = {
         "rope": make_row("rope", 8, [0.0, 1.0], position_settings=yaml),
@@ -238,7 +238,7 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
         ("schemes: [roper, rope]", "schemes: [roper, alibi]", "must be two of rope, roper"),
         ("rope: 8-13", "rope: many", "seeds.rope is 'many'"),
         ("rope: 8-13,", "rope: 1-3,", "with a seed in common"),
-        ("hypothesis: RoPER is ahead.", "", "mine: hypothesis is missing"),
+        ("hypothesis: RoPER is ahead.", "", "mine.hypothesis is missing"),
         ("device: cpu", "task.path: x", "task.path is not one that plans fix"),
         ("device: cpu", "wandb.mode: x", "wandb.mode is not one that plans fix"),
         ("device: cpu", "model: {d_model: 8}", "model holds others: write the whole name of each"),
@@ -248,7 +248,7 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
             "a lower length_loss/24 is better",
         ),
         ("test: sign, metric: eval/accuracy", "test: sign, metric: length/24", "is measured at the end alone"),
-        ("studies:", "study:", "is not a plan"),
+        ("studies:", "study:", "studies is missing"),
         ("times: 128, published", "times: .nan, published", "times is nan"),
         ("diverged: 0", "diverged: .inf", "diverged is inf"),
         ("schemes: [roper, rope], test: mcnemar", "schemes: [rope, rope], test: mcnemar", "must be two of rope, roper"),
@@ -265,9 +265,9 @@ def test_a_plan_that_cannot_be_read_is_said_in_a_line(old, new, named, tmp_path)
 
 
 def test_corrections_are_by_the_names_of_studies(tmp_path):
-    for notes in ("[mine]", "{mien: a letter more}", "{mine: [a, b]}"):
+    for notes, said in {"[mine]": "corrections", "{mien: a}": "mien", "{mine: [a, b]}": "corrections.mine"}.items():
         (tmp_path / "plan.yaml").write_text(f"{PLAN}corrections: {notes}\n")
-        with pytest.raises(SystemExit, match="must be sentences by the names of studies"):
+        with pytest.raises(SystemExit, match=f"plan.yaml: .*{said} is"):
             plan.main([str(tmp_path / "plan.yaml")])
 
 
@@ -330,7 +330,7 @@ def test_a_page_of_the_users_own_beside_a_plan_stays(tmp_path):
 
 
 def test_a_scheme_of_ones_own_is_found_by_the_name_of_its_file(runs):
-    (own,) = studies.parsed(PLAN.replace("roper", "./own.py"), "plan.yaml")
+    (own,) = studies.from_yaml(studies.Plan, PLAN.replace("roper", "./own.py"), "plan.yaml").studies.values()
     made = [replace(run, position="own") if run.position == "roper" else run for run in runs]
     assert len(studies.find(own, made)) == len(runs)
 

@@ -9,7 +9,7 @@ from conftest import ROOT, SCHEMES, TASKS
 
 from rope_lab.results import outcomes
 from rope_lab.results.published import Published
-from rope_lab.results.studies import parsed
+from rope_lab.results.studies import Plan, from_yaml
 from rope_lab.results.verdicts import verdicts
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "results").glob("**/*.md"))]
@@ -95,5 +95,6 @@ def test_every_dependency_is_pinned():
 
 def test_the_plan_in_the_docs_is_a_plan():
     text = (ROOT / "docs" / "questions.md").read_text()
-    (study,) = parsed(re.search(r"```yaml\n(studies:.*?)```", text, re.DOTALL)[1], "plan.yaml")
+    text = re.search(r"```yaml\n(studies:.*?)```", text, re.DOTALL)[1]
+    (study,) = from_yaml(Plan, text, "plan.yaml").studies.values()
     assert study.cells[:2] == [("./mine.py", 20), ("rope", 20)]

@@ -71,8 +71,8 @@ BAD = {
     "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: x}}]}": "seeds.rope is 'x': must be seeds",
     "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: 0}, more: 1}]}": "more is 1: Unexpected keyword",
     "{about: a, blocks: [{task: substring_by_index, scale: quick, seeds: {rpoe: 0}}]}": "position=rpoe: there is no",
-    "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: 0}, settings: [seed=3]}]}": "settings: seed=3: belongs",
-    "{about: a": "is not a table",
+    "{about: a, blocks: [{task: text, scale: quick, seeds: {rope: 0}, settings: [seed=3]}]}": "seed=3: belongs",
+    "{about: a": "mine.yaml: cannot be read",
 }
 
 
@@ -131,7 +131,7 @@ def test_each_task_scale_scheme_and_setting_of_the_tables_can_be_composed():
     """Each at its first occurrence in a table; every cell of a table is a distinct run."""
     seen = set()
     beside = [str(path) for path in (ROOT / "results").rglob("table*.yaml")]
-    for name in [*names("table"), *beside, *(study.name for study in studies.load())]:
+    for name in [*names("table"), *beside, *studies.load().studies]:
         cells, first = table.runs_of(name), []
         assert len({tuple(words) for words in cells}) == len(cells) > 1
         for words in cells:

@@ -71,7 +71,7 @@ def of(study: Study, runs: list[Run]) -> Outcome:
 
 def read(plan: Path) -> tuple[list[Outcome], list[str]]:
     """The outcomes of a plan, none without such a file, and problems with kept runs. Raises ConfigError, OSError."""
-    studies = load(plan) if plan.exists() else []
+    studies = load(plan).studies.values() if plan.exists() else []
     folders = {study.rows: plan.parent / study.rows for study in studies}
     kept = {rows: read_kept(folder) if folder.is_dir() else ([], []) for rows, folder in folders.items()}
     problems = [problem for _, wrong in kept.values() for problem in wrong]

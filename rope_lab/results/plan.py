@@ -13,7 +13,7 @@ from rope_lab.results.groups import numbers
 from rope_lab.results.outcomes import Outcome, Result, step_text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import MIXED
-from rope_lab.results.studies import PLAN, Study, called, corrections, parsed
+from rope_lab.results.studies import PLAN, Plan, Study, called, from_yaml, load
 from rope_lab.results.tables import NONE, Strong, Table, bullets, escaped, markdown, write_page
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit
 
@@ -112,19 +112,19 @@ def unplanned(path: Path, found: list[Outcome]) -> list[str]:
             held = _at(path, commit)
             if held is None:
                 problems.append(f"{study.name}: git cannot show the plan at commit {commit}")
-            elif study not in held:
+            elif study != held.get(study.name):
                 problems.append(f"{study.name}: commit {commit} of its runs does not hold the study as it stands now")
             elif commit.endswith(("+", "?")):
                 problems.append(f"{study.name}: the code of its runs was changed after commit {commit[:-1]}, or may be")
     return problems
 
 
-def _at(path: Path, commit: str) -> list[Study] | None:
-    """The studies of a plan as a commit has them; None if git cannot show it."""
+def _at(path: Path, commit: str) -> dict[str, Study] | None:
+    """The studies of a plan, by their names, as a commit has them; None if git cannot show it."""
     show = ["git", "show", f"{commit.rstrip('+?')}:./{path.name}"]
     try:
         done = subprocess.run(show, cwd=path.resolve().parent, capture_output=True, text=True, timeout=10)
-        return parsed(done.stdout, path.name) if done.returncode == 0 else None
+        return from_yaml(Plan, done.stdout, path.name).studies if done.returncode == 0 else None
     except (OSError, subprocess.TimeoutExpired, ConfigError):
         return None
 
@@ -136,7 +136,7 @@ def main(arguments: list[str] | None = None) -> None:
     path = parser.parse_args(arguments).plan
     found, problems = outcomes.read(path)
     problems += unplanned(path, found)
-    notes = corrections(path, [outcome.study.name for outcome in found])
+    notes = load(path).corrections
     parts = [section(outcome, Published(), notes.get(outcome.study.name, "")) for outcome in found]
     if problems:
         parts.append("## Problems\n\n" + bullets(map(Strong, problems)))

@@ -166,7 +166,8 @@ def reason(error: Exception, depth: int | None = 2) -> str:
     if first["type"] == "missing":
         return f"{where} is missing"
     said = first["msg"].removeprefix("Value error, ")
-    return f"{where} is {one_line(repr(first['input']), 40)}: {said}" if where else said
+    shown = "" if isinstance(first["input"], dict) else f" is {one_line(repr(first['input']), 40)}"
+    return f"{where}{shown}: {said}" if where else said
 
 
 def one_line(text: str, longest: int = 400) -> str:

@@ -1,6 +1,5 @@
 """Planned studies: plan.yaml, checked, and the runs of each study."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -161,26 +160,41 @@ class Study:
 Runs = dict[tuple[str, int], Run]  # scheme and seed → the run
 
 
-def load(path: Path = PLAN) -> list[Study]:
-    """The studies of a plan. Raises ConfigError, and OSError if the file cannot be read."""
-    return parsed(path.read_text("utf-8", "replace"), path.name)
+def _named(studies: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {name: {"name": name} | study for name, study in studies.items()}
 
 
-def corrections(path: Path, studies: Iterable[str]) -> dict[str, str]:
-    """Notes on the wording of studies, by their names, outside of them: a study's text must not change.
+@dataclass(frozen=True)
+class Plan:
+    """A plan: studies by their names, and notes on the wording of some, whose own text must not change."""
 
-    Raises ConfigError.
-    """
-    notes = OmegaConf.to_container(OmegaConf.create(path.read_text("utf-8", "replace"))).get("corrections") or {}
-    if not isinstance(notes, dict) or notes.keys() - {*studies} or {*map(type, notes.values())} - {str}:
-        raise ConfigError(f"{path.name}: corrections: must be sentences by the names of studies")
-    return notes
+    studies: Annotated[dict[str, Study], BeforeValidator(_named)]
+    corrections: dict[str, str] = Field(default_factory=dict)
+
+    def __post_init__(self):
+        if unknown := self.corrections.keys() - self.studies.keys():
+            raise ValueError(f"corrections: {min(unknown)} is not the name of a study")
+
+
+def load(path: Path = PLAN) -> Plan:
+    """Raises ConfigError, and OSError if the file cannot be read."""
+    return from_yaml(Plan, path.read_text("utf-8", "replace"), path.name)
+
+
+def from_yaml(cls: Any, text: str, name: str) -> Any:
+    """The object of a pydantic dataclass that a yaml file describes. Raises ConfigError."""
+    try:
+        return cls(**OmegaConf.to_container(OmegaConf.create(text), resolve=True))
+    except ValidationError as error:
+        raise ConfigError(f"{name}: {reason(error, depth=None)}") from None
+    except (OmegaConfBaseException, YAMLError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{name}: cannot be read ({type(error).__name__}: {first_line(error)})") from None
 
 
 def of_rows(folder: Path) -> list[Study]:
     """The studies of the plan beside a folder of kept records that name it as their rows. Raises ConfigError."""
     path = folder.resolve().parent / NAME
-    studies = load(path) if path.exists() else []
+    studies = load(path).studies.values() if path.exists() else []
     return [study for study in studies if (path.parent / study.rows).resolve() == folder.resolve()]
 
 
@@ -190,21 +204,6 @@ def with_runs(studies: list[Study], runs: list[Run]) -> tuple[list[tuple[Study, 
         return [(study, find(study, runs)) for study in studies], []
     except ConfigError as error:
         return [], [str(error)]
-
-
-def parsed(text: str, name: str) -> list[Study]:
-    """The studies of a plan's text. Raises ConfigError."""
-    where = name
-    try:
-        studies = []
-        for study, content in OmegaConf.to_container(OmegaConf.create(text), resolve=True)["studies"].items():
-            where = study
-            studies.append(Study(**{"name": study} | content))
-        return studies
-    except ValidationError as error:
-        raise ConfigError(f"{where}: {reason(error, depth=None)}") from None
-    except (OmegaConfBaseException, YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{name}: is not a plan ({type(error).__name__}: {first_line(error)})") from None
 
 
 def find(study: Study, runs: list[Run]) -> Runs:
