@@ -42,8 +42,6 @@ REFUSED = {
     "half of run.json": lambda folder: os.truncate(folder / "run.json", 300),
     "a changed bit": changed_bit,
     "text as a number": {"parameters": "many"},
-    "an accuracy above 1": {"metrics": {"eval/accuracy": 1.5}},
-    "no steps": {"config__train": {"batch_size": 4, "seq_len": 64}},
     "an infinite loss": partial(append, '{"step": 110, "eval/loss": Infinity}\n'),
 }
 

@@ -64,11 +64,6 @@ class Probed:
     outcomes: list[Measurement]
     attention: AttentionWeights | None = None
 
-    def __post_init__(self):
-        whole, *others = self.outcomes
-        if whole.loss is None or any(o.loss is None and not o.cannot for o in others):
-            raise ValueError("holds outcomes without a loss")
-
     @property
     def costs(self) -> dict[str, float]:
         """The increase of the held-out loss under each probe that the run could take."""

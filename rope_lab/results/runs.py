@@ -6,13 +6,11 @@ from pydantic import ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass
 
 from rope_lab.identity import BACKFILLED, NAME
-from rope_lab.results.metrics import declared
 from rope_lab.shipped import with_class_names
 from rope_lab.text import flat, nested, plain
 
 VERSION = 1  # of a kept line's format
 MIXED = " → "  # joins different values of a resumed run's parts
-SIZES = {"train.steps", "train.batch_size", "train.seq_len", "eval.problems"}  # settings that every run has
 DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError)  # raised when a record is damaged
 
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
@@ -61,16 +59,6 @@ class Run:
     floor: dict[str, Any]
     data: str = ""
     parent: str = ""
-
-    def __post_init__(self):
-        if missing := SIZES - self.settings.keys():
-            raise ValueError(f"{', '.join(sorted(missing))}: missing among the settings")
-        for name, (steps, values) in self.curves.items():
-            if not steps or len(steps) != len(values) or sorted(set(steps)) != steps:
-                raise ValueError(f"the curve of {name} must have a value for each of its increasing steps")
-        for name, value in self.metrics.items():
-            if (metric := declared(name)) and metric.share and not 0 <= value <= 1:
-                raise ValueError(f"{name} is {value!r}: must be between 0 and 1")
 
     def __str__(self) -> str:
         return f"{self.task} {self.scale} {self.position} seed {self.seed}"
