@@ -1,11 +1,10 @@
 """Kept records: `runs.jsonl` in a folder, one run per line, each with a digest of itself."""
 
-import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import SoftFileLease
 
 from rope_lab.files import remove_temporary, sealed, write_whole
 from rope_lab.results.runs import DAMAGE, NAMES, VERSION, Run, differing, from_record, one_line, reason, to_record
@@ -40,7 +39,8 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
 
     Raises ConfigError if numbers would be lost, and OSError; the kept records then stay unchanged.
     """
-    with _locked(folder):
+    with SoftFileLease(folder / ".lock", lease_duration=60.0, heartbeat_interval=10.0, thread_local=False):
+        remove_temporary(folder)
         before, problems = read_kept(folder) if os.path.lexists(folder / KEPT) else ([], [])
         if problems:
             raise ConfigError(f"{folder}: {first_three(problems)}; restore the file first")
@@ -57,18 +57,6 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
         order = sorted(merged.values(), key=lambda run: [getattr(run, name) for name in NAMES])
         lines = (json.dumps(sealed(to_record(run), VERSION), separators=(",", ":")) + "\n" for run in order)
         write_whole(folder / KEPT, "".join(lines).encode())
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One writer at a time, on file systems with locks."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        remove_temporary(folder)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _from_line(line: bytes) -> Run:
