@@ -95,6 +95,7 @@ def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp
         assert found["numerics"] == NUMERICS
         return found["plugin"]["position"]
 
+    (tmp_path / "mine_own").mkdir()  # a folder of that name, for a plan
     before = digest(scheme)
     assert digest(within) == before
     for name, text in texts.items():

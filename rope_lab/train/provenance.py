@@ -75,21 +75,17 @@ def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:
 
 @functools.cache  # of the code that runs, whatever is edited since
 def files_of(module: str) -> list[str]:
-    """Name and digest of each file of a user's module: its package's, and those of its folder that they import.
-
-    For an installed package, only its own files.
-    """
-    file, package = Path(sys.modules[module].__file__).resolve(), module.partition(".")[0]
-    folder = file.parents[module.count(".") + (file.name == "__init__.py")]
-    waiting, seen, digests = [package], set(instantiate.PACKAGES), {}
+    """Name and digest of a user's file and of those of its folder that it imports, of a package all."""
+    folder = Path(sys.modules[module].__file__).resolve().parent
+    waiting, seen, digests = [module], set(instantiate.PACKAGES), {}
     while waiting:
         name = waiting.pop()
-        base = folder / name
-        for path in sorted(base.rglob("*.py")) if base.is_dir() else [base.with_suffix(".py")]:
-            if name not in seen and path.is_file():
+        file = folder / f"{name}.py"
+        for path in [file] if file.is_file() else sorted((folder / name).rglob("*.py")):
+            if name not in seen:
                 source = path.read_bytes()
                 digests[path] = f"{path.relative_to(folder)} {hashlib.sha256(source).hexdigest()}"
-                waiting += () if "site-packages" in folder.parts else _imports(source)
+                waiting += _imports(source)
         seen.add(name)
     return list(digests.values())
 
