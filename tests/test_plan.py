@@ -198,11 +198,11 @@ def test_runs_unlike_in_what_the_plan_does_not_name_are_not_paired(study, runs, 
 
 
 def test_settings_of_neither_the_plan_nor_the_recipe_are_named(study, runs):
-    other = {"train.steps": 20, "model.d_model": 32, "train.lr": 5e-4}
+    other = {"train.steps": 20, "model.d_model": 32, "train.lr": 5e-4, "train.weight_decay_on": "all"}
     study = replace(study, settings=study.settings | {"train.lr": 5e-4})
     few = [replace(run, settings=run.settings | other) for run in runs]
     text = outcome(study, few).partition("Not named in the plan")[2].partition("\n")[0]
-    for name, there in (("model.d_model=32", True), ("train.steps=20", True), ("train.lr", False)):
+    for name, there in (("model.d_model=32", True), ("train.steps=20", True), ("train.lr", False), ("decay", False)):
         assert (name in text) == there
 
 
@@ -228,6 +228,7 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
     }
     found = studies.find(study, list(kinds.values()))
     assert found == {(scheme, run.seed): run for scheme, run in kinds.items() if scheme}
+    assert "position.other=3 of mine (k=2)" in outcomes.unnamed(study, found)
     assert studies.called("./mine.py:Steep position.k=2") == "mine-Steep (k=2)"  # as runs of one of several classes
 
 

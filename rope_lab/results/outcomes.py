@@ -14,8 +14,8 @@ from rope_lab.identity import BACKFILLED, general
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import Run
 from rope_lab.results.stats import ALPHA, NOTHING, Interval, holm, paired_difference, sign_flip_p, sign_p
-from rope_lab.results.studies import Comparison, Runs, Study, find, load
-from rope_lab.shipped import recipe
+from rope_lab.results.studies import Comparison, Runs, Study, called, find, load
+from rope_lab.shipped import recipe, shipped
 from rope_lab.text import show
 
 CONFIRMED, REVERSED, REFUTED, UNDECIDED = "confirmed", "reversed", "refuted at the published size", "undecided"
@@ -99,12 +99,17 @@ def counted(study: Study, found: Runs, c: Comparison) -> pd.DataFrame:
 
 
 def unnamed(study: Study, found: Runs) -> list[str]:
-    """Settings of training and model that are neither the plan's nor those of today's recipe: `train.steps=20`."""
+    """Settings that are neither the plan's nor today's recipe's, and all other ones of a scheme without a yaml file."""
     usual, others = recipe(study.task, study.scale), set()
     for (scheme, _), run in found.items():
         named = study.settings.keys() | {setting.partition("=")[0] for setting in scheme.split()[1:]}
         other = {k: v for k, v in run.recipe.items() if k not in named and usual.get(k, v) not in (v, "auto")}
+        if not run.settings.get("train.weight_decay"):  # it then decides nothing
+            other.pop("train.weight_decay_on", None)
         others |= {f"{key}={show(value)}" for key, value in other.items()}
+        if not shipped(f"position/{run.position}"):
+            own = {k: v for k, v in run.settings.items() if k.startswith("position.") and k not in named}
+            others |= {f"{k}={show(v)} of {called(scheme)}" for k, v in own.items() if not k.endswith("_target_")}
     return sorted(others)
 
 

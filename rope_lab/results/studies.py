@@ -14,7 +14,7 @@ from rope_lab.places import ROOT
 from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, declared
 from rope_lab.results.runs import Name, Run, reason
 from rope_lab.shipped import recipe, shipped
-from rope_lab.text import ConfigError, first_line, flat, show
+from rope_lab.text import ConfigError, first_line, flat, short_path, show
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
@@ -178,7 +178,7 @@ class Plan:
 
 def load(path: Path = PLAN) -> Plan:
     """Raises ConfigError, and OSError if the file cannot be read."""
-    return from_yaml(Plan, path.read_text("utf-8", "replace"), path.name)
+    return from_yaml(Plan, path.read_text("utf-8", "replace"), short_path(path))
 
 
 def from_yaml(cls: Any, text: str, name: str) -> Any:

@@ -31,8 +31,9 @@ def load(*words: str) -> Config:
         settings = OmegaConf.to_container(ours, resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(f"{error.full_key}: {first_line(error)}") from None
-    for key in settings.keys() & {"parent", "names", "overrides", "allowed_packages"}:  # fields of Config, not settings
-        raise ConfigError(f"{key}: {overrides.meant(key)}")
+    for key in ("parent", "names", "overrides", "allowed_packages"):  # fields of Config, not settings
+        if key in settings:
+            raise ConfigError(f"{key}: {overrides.meant(key)}")
     scales = {*instantiate.names(f"recipe/{names['task']}"), "quick"}
     if names["scale"] not in scales:
         raise ConfigError(f"scale={names['scale']}: task={names['task']} has {', '.join(sorted(scales))}")
