@@ -102,6 +102,9 @@ def test_a_record_gives_back_its_configuration():
     assert config.build_position(read, Dims(64, 4, 8)).scheme.theta.keys() == {"q", "k"}
     with pytest.raises(ConfigError, match=r"model.n_layers: not set"):
         config.from_record(config.recorded(cfg) | {"model": {"d_model": 4}})
+    for word in ("parent.steps=5", "overrides=x"):  # in a record, but not of the user
+        with pytest.raises(ConfigError, match=r"\w+: there is no such setting; --help"):
+            config.load(word)
     with pytest.raises(ConfigError, match=r"train.stepz=1: there is no such setting"):
         config.from_record(config.recorded(cfg) | {"train": config.recorded(cfg)["train"] | {"stepz": 1}})
 

@@ -94,6 +94,7 @@ UNUSABLE = {
     "own.c.py": (SCHEME, r"a name is up to 61 of a to z, digits, _ and -; give the file another name"),
     "größe.py": (SCHEME, r"a name is up to 61 of a to z"),
     f"{62 * 'o'}.py": (SCHEME, r"a name is up to 61 of a to z"),
+    "own_d.py": (SCHEME.replace("dims, slope: float = 1.0", "slope, dims"), r"__init__ of Slope must take dims first"),
     "roper.py": (SCHEME, r"conf/position/ has a roper; give the file another name"),
     "own_g.py": (
         SCHEME.replace("def bias", "def heads(self, qkv, at):\n        a, b = 1, 2, 3\n\n    def bias"),

@@ -33,7 +33,7 @@ def load(*words: str) -> Config:
         raise ConfigError(f"{error.full_key}: {first_line(error)}") from None
     for key in ("parent", "names", "overrides", "allowed_packages"):  # fields of Config, not settings
         if key in settings:
-            raise ConfigError(f"{key}: {overrides.meant(key)}")
+            raise ConfigError(f"{key}: there is no such setting; {overrides.HELP}")
     scales = {*instantiate.names(f"recipe/{names['task']}"), "quick"}
     if names["scale"] not in scales:
         raise ConfigError(f"scale={names['scale']}: task={names['task']} has {', '.join(sorted(scales))}")
