@@ -178,12 +178,12 @@ def positions(model: Transformer) -> str | None:
 
 def gradients(model: Transformer) -> None:
     """Every parameter gets a finite gradient."""
-    scheme, registers = model.position, vars(nn.Module())
+    scheme, registered = model.position, vars(nn.Module())
     for name, value in vars(scheme).items():
         inside = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
         loose = any(isinstance(x, nn.Module) or (isinstance(x, Tensor) and x.requires_grad) for x in inside)
         remedy = "make it an nn.Parameter, nn.ParameterList or nn.ModuleList"
-        demand(name in registers or not loose, f"self.{name} would be neither trained nor saved: {remedy}")
+        demand(name in registered or not loose, f"self.{name} would be neither trained nor saved: {remedy}")
     model(TOKENS).square().sum().backward()
     for name, parameter in scheme.named_parameters():
         demand(parameter.grad is not None, f"the parameter {name} gets no gradient")

@@ -49,7 +49,7 @@ class Trained:
 
 
 def fit(*overrides: str) -> Trained:
-    """Train a run, or resume or return it, as the command line with these overrides does; files are imported anew.
+    """Train a run, or resume or return it, as the command line with these overrides does; imports your files again.
 
     Raises ConfigError if they cannot be run, and KeyboardInterrupt at a signal; the same call then resumes.
     """

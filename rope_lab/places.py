@@ -7,4 +7,3 @@ BUNDLE = HERE / "bundle"  # in a wheel: conf/, tasks/ and the files of results/ 
 IN_CHECKOUT = not BUNDLE.is_dir()
 ROOT = HERE.parent if IN_CHECKOUT else BUNDLE
 RESULTS = (ROOT if IN_CHECKOUT else Path()) / "results"
-FIND_RUNS = "`rope-lab list` names your runs, `rope-lab train` makes one"

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+FIND_RUNS = "`rope-lab list` names your runs, `rope-lab train` makes one"
 LEAKS = 0.9  # of the Bayes-optimal loss: a lower loss means that the model sees later tokens
 
 

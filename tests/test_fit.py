@@ -67,7 +67,7 @@ def test_what_is_wrong_is_raised(small):
 
 
 def test_a_file_that_was_edited_is_read_again(small, write):
-    """In a notebook the process goes on."""
+    """A notebook is one process."""
     source = START + EMBED + "{} * x\n"
     write("edited.py", source.format(1))
     losses = [rope_lab.fit("position=./edited.py", "fresh=true").metrics["eval/loss"]]

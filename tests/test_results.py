@@ -105,7 +105,7 @@ def test_two_recipes_never_meet(out):
     assert [path.name for path in (out / "figures").glob("*")] == ["quick-substring_by_index-curves.svg"]
 
 
-def test_where_there_are_no_runs_one_line_says_how_to_find_or_make_some(tmp_path):
+def test_a_folder_without_runs_is_one_line_that_says_how_to_find_or_make_some(tmp_path):
     (tmp_path / "file").touch()
     for name, said in (("", "there are no runs"), ("file", "is a file"), ("mistyped", "no such folder")):
         with pytest.raises(SystemExit, match=f"{tmp_path / name}: {said}; `rope-lab list` names your runs"):

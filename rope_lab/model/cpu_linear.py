@@ -34,11 +34,11 @@ class Linear(nn.Linear):
 
 
 class OneDNNLinear(torch.autograd.Function):
-    """y = x Wᵀ + b, or its ReLU. Backward, from dy, 0 where the ReLU is: dx = dy W, dW = dyᵀ x, db = Σ dy over rows."""
+    """y = x Wᵀ + b, or its ReLU. Backward, from dy through the ReLU: dx = dy W, dW = dyᵀ x, db = Σ dy over rows."""
 
     @staticmethod
     def forward(ctx, x: Tensor, w_OI: Tensor, b_O: Tensor | None, relu: bool) -> Tensor:
-        y = product(x, w_OI, b_O, "relu" if relu else "none")
+        y = product(x, w_OI, b_O, relu)
         ctx.save_for_backward(x, w_OI, y if relu else None)
         return y
 
@@ -65,19 +65,19 @@ def weight_gradient(x_NI: Tensor, dy_NO: Tensor) -> Tensor:
     return product(x_NI.T, dy_NO.T).T
 
 
-def product(x: Tensor, w_OI: Tensor, b_O: Tensor | None = None, then: str = "none") -> Tensor:
-    """x wᵀ + b, [..., O], of `x` [..., I]; `then`: `relu`, or `none`."""
+def product(x: Tensor, w_OI: Tensor, b_O: Tensor | None = None, relu: bool = False) -> Tensor:
+    """x wᵀ + b, [..., O], of `x` [..., I]; or its ReLU."""
     if torch.compiler.is_compiling():  # its copy joins a loop of the graph; oneDNN's own would not
-        return torch.ops.rope_lab.product(x.contiguous(), w_OI, b_O, then)
-    return by_onednn(x, w_OI, b_O, then)
+        return torch.ops.rope_lab.product(x.contiguous(), w_OI, b_O, relu)
+    return by_onednn(x, w_OI, b_O, relu)
 
 
-def by_onednn(x: Tensor, w_OI: Tensor, b_O: Tensor | None, then: str) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, w_OI, b_O, then, [], "")
+def by_onednn(x: Tensor, w_OI: Tensor, b_O: Tensor | None, relu: bool) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, w_OI, b_O, "relu" if relu else "none", [], "")
 
 
 # torch.compile takes the weights of oneDNN's own operator for constants; an operator of our own it leaves whole.
 # Defined by its schema, a call takes two thirds of the time that one of library.custom_op takes.
-library.define("rope_lab::product", "(Tensor x, Tensor w_OI, Tensor? b_O, str then) -> Tensor")
+library.define("rope_lab::product", "(Tensor x, Tensor w_OI, Tensor? b_O, bool relu) -> Tensor")
 library.impl("rope_lab::product", "CPU", by_onednn)
-library.register_fake("rope_lab::product", lambda x, w_OI, b_O, then: x.new_empty(*x.shape[:-1], w_OI.shape[0]))
+library.register_fake("rope_lab::product", lambda x, w_OI, b_O, relu: x.new_empty(*x.shape[:-1], w_OI.shape[0]))

@@ -101,9 +101,10 @@ def parents(groups: list[Group]) -> Section:
 
 def _schemes_of(run: Run) -> tuple[str, str]:
     """A run's scheme and its parent's, each by name and id, as in `Run.parent`; a child's id counts its parent's."""
-    own, began = f"{run.position}-", identify(run.task, run.position, 0, run.all_settings).scheme_id
-    if "parent.recipe_id" not in run.settings:
-        return own + began, ""
-    parent = run.parent or own + began
-    settings = run.all_settings | {"parent.scheme_id": parent.rpartition("-")[2]}
-    return own + identify(run.task, run.position, 0, settings).scheme_id, parent
+    name, settings = run.position, run.all_settings
+    scheme = f"{name}-{identify(run.task, name, 0, settings).scheme_id}"
+    if "parent.recipe_id" not in settings:
+        return scheme, ""
+    parent = run.parent or scheme
+    settings = settings | {"parent.scheme_id": parent.rpartition("-")[2]}
+    return f"{name}-{identify(run.task, name, 0, settings).scheme_id}", parent

@@ -74,8 +74,9 @@ def sign_flip_p(differences: Sequence[float] | np.ndarray, exact: int = EXACT_PA
         below = np.searchsorted(second, np.sort(-least - first), side="right").sum()
         above = len(second) * len(first) - np.searchsorted(second, np.sort(least - first), side="left").sum()
         return float(min(1.0, (below + above) / 2**n))
-    random = {"n_resamples": samples, "batch": 2**12, "random_state": 0}
-    return float(stats.permutation_test((d,), np.sum, permutation_type="samples", **random).pvalue)
+    random = {"permutation_type": "samples", "n_resamples": samples, "batch": 2**12, "random_state": 0}
+    test = stats.permutation_test((d,), lambda x, axis: abs(x.sum(axis)), alternative="greater", **random)
+    return float(test.pvalue)
 
 
 def _signed_sums(values: np.ndarray) -> np.ndarray:

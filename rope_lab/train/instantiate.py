@@ -95,7 +95,7 @@ def import_file(path: Path) -> str:
 
 
 def forget_files() -> None:
-    """Import each file anew when it is needed again: a notebook's user may have edited it."""
+    """Import each file again at its next use: in a notebook it may have been edited."""
     while IMPORTED:
         sys.modules.pop(IMPORTED.pop(), None)
 

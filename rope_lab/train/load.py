@@ -12,9 +12,8 @@ import torch
 from rope_lab.identity import BACKFILLED
 from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
-from rope_lab.places import FIND_RUNS
 from rope_lab.shipped import with_class_names
-from rope_lab.text import ConfigError, first_line, flat, show
+from rope_lab.text import FIND_RUNS, ConfigError, first_line, flat, show
 from rope_lab.train import checkpoint, config, data, provenance
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
