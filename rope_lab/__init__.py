@@ -1,4 +1,6 @@
-"""A lab bench for comparing position encodings of transformers. From Python: `rope_lab.fit("position=rope")`."""
+"""A lab bench for comparing position encodings of transformers. From Python:
+`rope_lab.fit("position=rope")`.
+"""
 
 import importlib
 import os
@@ -7,13 +9,22 @@ from typing import Any
 
 from rope_lab.places import IN_CHECKOUT, ROOT
 
-SETUP = f"in {ROOT}: `make setup` once, then `source .venv/bin/activate`" if IN_CHECKOUT else "install it with pip"
-_is_command = sys.argv[:1] == ["-m"] or os.path.basename(sys.argv[0] if sys.argv else "") == "rope-lab"
+SETUP = (
+    f"in {ROOT}: `make setup` once, then `source .venv/bin/activate`"
+    if IN_CHECKOUT
+    else "install it with pip"
+)
+_is_command = (
+    sys.argv[:1] == ["-m"] or os.path.basename(sys.argv[0] if sys.argv else "") == "rope-lab"
+)
 if _is_command and sys.version_info < (3, 11):
-    sys.exit(f"rope_lab needs Python 3.11 or newer; this is {sys.version.split()[0]}, {sys.executable}\n{SETUP}")
+    sys.exit(
+        f"rope_lab needs Python 3.11 or newer; this is {sys.version.split()[0]}, {sys.executable}\n{SETUP}"
+    )
 
-# `tasks` stands beside this package and must come before a folder of that name in the working directory. If the package
-# is installed, and imported by a program of others, it comes last: a package `tasks` of theirs stays theirs.
+# `tasks` stands beside this package and must come before a folder of that name in the working
+# directory. If the package is installed, and imported by a program of others, it comes last: a
+# package `tasks` of theirs stays theirs.
 sys.path.insert(0 if IN_CHECKOUT or _is_command else len(sys.path), str(ROOT))
 
 if _is_command:  # before anything is imported that takes long

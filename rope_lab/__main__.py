@@ -38,8 +38,14 @@ Add and ask:
   rope-lab scores   Score schemes on tasks, results/scores.md
   rope-lab bench    Time training steps of schemes and of other libraries
 """
-COMMANDS = [line.split()[1] for line in HELP.partition("Train:")[2].splitlines() if line.startswith("  rope-lab ")]
-MODULES = {"sweep": "train"} | {name: f"results.{name}" for name in ("plan", "power", "scores")}  # else the name
+COMMANDS = [
+    line.split()[1]
+    for line in HELP.partition("Train:")[2].splitlines()
+    if line.startswith("  rope-lab ")
+]
+MODULES = {"sweep": "train"} | {
+    name: f"results.{name}" for name in ("plan", "power", "scores")
+}  # else the name
 
 
 def main() -> None:
@@ -53,7 +59,10 @@ def main() -> None:
     elif name in ("-h", "--help"):
         print(HELP)
     else:
-        print(f"rope-lab {name}: there is no such command; {nearest(name, COMMANDS, '')}", file=sys.stderr)
+        print(
+            f"rope-lab {name}: there is no such command; {nearest(name, COMMANDS, '')}",
+            file=sys.stderr,
+        )
         sys.exit(2)
 
 

@@ -1,8 +1,9 @@
-"""Time training steps of schemes and of other libraries: `rope-lab bench [MODEL…] [SETTING=VALUE…]`.
+"""Time training steps of schemes and of other libraries: `rope-lab bench [MODEL…]
+[SETTING=VALUE…]`.
 
-MODEL is a position encoding, or a peer: a transformer of the same size in another library. Default: rope, roper and
-installed peers. The settings describe the run whose steps are timed; default: five shapes. Models take steps in turn:
-a busy machine then disturbs all alike.
+MODEL is a position encoding, or a peer: a transformer of the same size in another library. Default:
+rope, roper and installed peers. The settings describe the run whose steps are timed; default: five
+shapes. Models take steps in turn: a busy machine then disturbs all alike.
 """
 
 import functools
@@ -33,13 +34,24 @@ SHAPES = {
     "text 3M": ("task=text", "scale=reduced"),
 }
 FEW_PROBLEMS = ("eval.problems=2", "eval.problems_at_end=null", "eval.sequences=2")
-SMALL = ("model.d_model=64", "model.n_layers=2", "model.n_heads=4", "train.batch_size=4", *FEW_PROBLEMS)
-ALLOWED = {"float32": 1e-3, "bfloat16": 3e-2}  # relative difference from the CPU's loss and gradient norm
+SMALL = (
+    "model.d_model=64",
+    "model.n_layers=2",
+    "model.n_heads=4",
+    "train.batch_size=4",
+    *FEW_PROBLEMS,
+)
+ALLOWED = {
+    "float32": 1e-3,
+    "bfloat16": 3e-2,
+}  # relative difference from the CPU's loss and gradient norm
 WARM = 2  # calls of each that are not counted
 Subject = tuple[str, str, bool]  # model, precision, whether it is compiled
 
 
-def x_transformers(vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int) -> nn.Module:
+def x_transformers(
+    vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int
+) -> nn.Module:
     """x-transformers' decoder with rotary embeddings and its fused attention."""
     from x_transformers import Decoder, TransformerWrapper
 
@@ -51,11 +63,15 @@ def x_transformers(vocabulary: int, d_model: int, n_layers: int, n_heads: int, s
         rotary_pos_emb=True,
         attn_flash=True,
     )
-    return TransformerWrapper(num_tokens=vocabulary, max_seq_len=seq_len, attn_layers=decoder, use_abs_pos_emb=False)
+    return TransformerWrapper(
+        num_tokens=vocabulary, max_seq_len=seq_len, attn_layers=decoder, use_abs_pos_emb=False
+    )
 
 
 def llama(vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int) -> nn.Module:
-    """Hugging Face's Llama on scaled_dot_product_attention; its three feed-forward matrices have the size of our 2."""
+    """Hugging Face's Llama on scaled_dot_product_attention; its three feed-forward matrices have
+    the size of our 2.
+    """
     from transformers import LlamaConfig, LlamaForCausalLM
 
     sizes = LlamaConfig(
@@ -75,10 +91,20 @@ def llama(vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: i
 class Labml(nn.Module):
     """labml-nn's transformer layers around its RoPE or RoPER attention, rotary on all features."""
 
-    def __init__(self, attention: str, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
+    def __init__(
+        self,
+        attention: str,
+        vocabulary: int,
+        d_model: int,
+        n_layers: int,
+        n_heads: int,
+        seq_len: int,
+    ):
         from labml import tracker
 
-        if not hasattr(tracker, "debug"):  # its RoPE attention calls a function that today's labml lacks
+        if not hasattr(
+            tracker, "debug"
+        ):  # its RoPE attention calls a function that today's labml lacks
             tracker.debug = lambda *_: None
         from labml_nn.transformers.feed_forward import FeedForward
         from labml_nn.transformers.models import Encoder, TransformerLayer
@@ -89,11 +115,17 @@ class Labml(nn.Module):
         attend = RotaryPEMultiHeadAttention(n_heads, d_model, 1.0)
         if attention == "roper":
             attend = RotaryValuePEMultiHeadAttention(n_heads, d_model, 1.0, 1.0)
-        parts = {"self_attn": attend, "src_attn": None, "feed_forward": FeedForward(d_model, 4 * d_model, dropout=0.0)}
+        parts = {
+            "self_attn": attend,
+            "src_attn": None,
+            "feed_forward": FeedForward(d_model, 4 * d_model, dropout=0.0),
+        }
         layer = TransformerLayer(d_model=d_model, dropout_prob=0.0, **parts)
         self.embedding, self.encoder = nn.Embedding(vocabulary, d_model), Encoder(layer, n_layers)
         self.unembedding = nn.Linear(d_model, vocabulary)
-        self.register_buffer("mask_TT1", torch.ones(seq_len, seq_len, dtype=torch.bool).tril().unsqueeze(-1))
+        self.register_buffer(
+            "mask_TT1", torch.ones(seq_len, seq_len, dtype=torch.bool).tril().unsqueeze(-1)
+        )
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         x_TBD = self.embedding(tokens_BT.T)
@@ -101,15 +133,29 @@ class Labml(nn.Module):
 
 
 class NanoGPT(nn.Module):
-    """nanoGPT's model (Karpathy, 2022) of torch's layers: learned positions, GELU, tied embeddings, no biases."""
+    """nanoGPT's model (Karpathy, 2022) of torch's layers: learned positions, GELU, tied embeddings,
+    no biases.
+    """
 
     def __init__(self, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
         super().__init__()
-        self.tokens, self.positions = nn.Embedding(vocabulary, d_model), nn.Embedding(seq_len, d_model)
-        layer = nn.TransformerEncoderLayer(
-            d_model, n_heads, 4 * d_model, 0.0, "gelu", batch_first=True, norm_first=True, bias=False
+        self.tokens, self.positions = (
+            nn.Embedding(vocabulary, d_model),
+            nn.Embedding(seq_len, d_model),
         )
-        self.layers = nn.TransformerEncoder(layer, n_layers, nn.LayerNorm(d_model, bias=False), False)
+        layer = nn.TransformerEncoderLayer(
+            d_model,
+            n_heads,
+            4 * d_model,
+            0.0,
+            "gelu",
+            batch_first=True,
+            norm_first=True,
+            bias=False,
+        )
+        self.layers = nn.TransformerEncoder(
+            layer, n_layers, nn.LayerNorm(d_model, bias=False), False
+        )
         self.unembedding = nn.Linear(d_model, vocabulary, bias=False)
         self.unembedding.weight = self.tokens.weight
 
@@ -138,14 +184,19 @@ def step_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
     model, precision, compiled = subject
     settings = [*settings, f"train.precision={precision}", f"train.compile={str(compiled).lower()}"]
     if model not in PEERS:
-        trainer, steps = build(load(*settings, *FEW_PROBLEMS, f"position={model}")), itertools.count()
+        trainer, steps = (
+            build(load(*settings, *FEW_PROBLEMS, f"position={model}")),
+            itertools.count(),
+        )
         return lambda: update(trainer, next(steps))
     cfg = load(*settings)
     device, m, t = torch.device(cfg.device), cfg.model, cfg.train
     task = config.build_task(cfg)
     batch = data.training_batch(task, 0, 0, t.batch_size, t.seq_len).to(device)
     torch.manual_seed(0)
-    peer = PEERS[model][0](len(task.alphabet), m.d_model, m.n_layers, m.n_heads, t.seq_len).to(device)
+    peer = PEERS[model][0](len(task.alphabet), m.d_model, m.n_layers, m.n_heads, t.seq_len).to(
+        device
+    )
     forward = torch.compile(peer) if t.compile else peer
     optimizer = torch.optim.AdamW(peer.parameters(), lr=1e-4, weight_decay=0.0, fused=True)
 
@@ -154,7 +205,9 @@ def step_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
             output = forward(batch.inputs_BT)
         logits_BTV = getattr(output, "logits", output)  # of Llama, with more
         targets_N = batch.targets_BT.flatten()
-        loss = torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1).float(), targets_N, ignore_index=data.IGNORED)
+        loss = torch.nn.functional.cross_entropy(
+            logits_BTV.flatten(0, 1).float(), targets_N, ignore_index=data.IGNORED
+        )
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(peer.parameters(), 1.0)
@@ -178,12 +231,18 @@ def alternate(calls: Sequence[Callable[[], object]], repeats: int, device: str) 
 
 
 def compare(name: str, settings: Sequence[str], subjects: list[Subject], repeats: int) -> str:
-    """A Markdown table of the subjects' steps: milliseconds, and the ratio to the first model's, repeat by repeat."""
+    """A Markdown table of the subjects' steps: milliseconds, and the ratio to the first model's,
+    repeat by repeat.
+    """
     cfg = load(*settings)
     seconds = alternate([step_of(subject, settings) for subject in subjects], repeats, cfg.device)
     first, rows = subjects[0][0], []
     for (model, precision, compiled), mine in zip(subjects, seconds, strict=True):
-        row = {"model": model, "computed in": precision + ", compiled" * compiled, "ms a step": spread(mine * 1e3)}
+        row = {
+            "model": model,
+            "computed in": precision + ", compiled" * compiled,
+            "ms a step": spread(mine * 1e3),
+        }
         ratio = mine / seconds[subjects.index((first, precision, compiled))]
         rows.append(row | {f"time / {first}'s": spread(ratio)})
     m, t = cfg.model, cfg.train
@@ -196,7 +255,9 @@ def spread(values: np.ndarray) -> str:
 
 
 def difference(scheme: str, attention: str, precision: str, device: str) -> float:
-    """The largest relative difference of a step's loss and gradient norm from the CPU's in float32."""
+    """The largest relative difference of a step's loss and gradient norm from the CPU's in
+    float32.
+    """
     settings = (*SMALL, f"position={scheme}", f"model.attention={attention}")
     expected = update(build(load(*settings, "device=cpu", "train.precision=float32")), 0)[:2]
     trainer = build(load(*settings, device, f"train.precision={precision}"))
@@ -207,7 +268,8 @@ def difference(scheme: str, attention: str, precision: str, device: str) -> floa
 
 
 def check_gpu(schemes: list[str], device: str) -> bool:
-    """Take a step, evaluate and complete problems in every scheme, attention and precision; whether all worked.
+    """Take a step, evaluate and complete problems in every scheme, attention and precision; whether
+    all worked.
 
     schemes: none: all
     device:  as a setting, `device=cuda`
@@ -215,7 +277,9 @@ def check_gpu(schemes: list[str], device: str) -> bool:
     here = hardware(torch.device(load(device).device))
     print(f"{here['name']} · torch {torch.__version__} · CUDA {here['cuda']}\n")
     works = True
-    for scheme, attention, precision in itertools.product(schemes or names("position"), ("softmax", "linear"), ALLOWED):
+    for scheme, attention, precision in itertools.product(
+        schemes or names("position"), ("softmax", "linear"), ALLOWED
+    ):
         try:
             off = difference(scheme, attention, precision, device)
             right, how = off <= ALLOWED[precision], f"differs from the CPU's numbers by {off:.0e}"
@@ -235,20 +299,30 @@ def installed(model: str) -> bool:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("bench", __doc__)
-    parser.add_argument("words", nargs="*", metavar="MODEL|SETTING=VALUE", help=f"peers: {', '.join(PEERS)}")
+    parser.add_argument(
+        "words", nargs="*", metavar="MODEL|SETTING=VALUE", help=f"peers: {', '.join(PEERS)}"
+    )
     parser.add_argument("--precision", choices=ALLOWED, action="append", help="default: both")
     parser.add_argument("--compile", action="store_true", help="compiled models too")
     parser.add_argument("--repeats", type=int, default=9, help="steps of each (default: 9)")
-    parser.add_argument("--gpu", action="store_true", help="first check which schemes give a CPU's numbers on a GPU")
+    parser.add_argument(
+        "--gpu", action="store_true", help="first check which schemes give a CPU's numbers on a GPU"
+    )
     given = parser.parse_intermixed_args(arguments)
     if given.repeats < 1:
         parser.error("--repeats must be at least 1")
     models = [word for word in given.words if "=" not in word]
     settings = [word for word in given.words if "=" in word]
-    if taken := [word for word in settings if word.startswith(("position=", "train.precision=", "train.compile="))]:
+    if taken := [
+        word
+        for word in settings
+        if word.startswith(("position=", "train.precision=", "train.compile="))
+    ]:
         parser.error(f"{taken[0]}: write MODEL, --precision or --compile")
     if missing := [model for model in models if not installed(model)]:
-        parser.error(f"{missing[0]}: {PEERS[missing[0]][1]} is not installed; results/benchmark.md says how")
+        parser.error(
+            f"{missing[0]}: {PEERS[missing[0]][1]} is not installed; results/benchmark.md says how"
+        )
     shapes, works = {" ".join(settings): settings} if settings else SHAPES, True
     with errors_as_exit():
         if given.gpu:
@@ -256,9 +330,15 @@ def main(arguments: list[str] | None = None) -> None:
             works = check_gpu([model for model in models if model not in PEERS], device)
             shapes = {name: [*shape, device] for name, shape in shapes.items()}
         models = models or [model for model in (*OURS, *PEERS) if installed(model)]
-        ways = itertools.product(given.precision or ALLOWED, (False, True) if given.compile else (False,))
-        subjects = [(model, precision, compiled) for precision, compiled in ways for model in models]
-        torch._dynamo.config.recompile_limit = 64  # all models here share the functions that are compiled
+        ways = itertools.product(
+            given.precision or ALLOWED, (False, True) if given.compile else (False,)
+        )
+        subjects = [
+            (model, precision, compiled) for precision, compiled in ways for model in models
+        ]
+        torch._dynamo.config.recompile_limit = (
+            64  # all models here share the functions that are compiled
+        )
         for name, shape in shapes.items():
             print(compare(name, shape, subjects, given.repeats), flush=True)
     sys.exit(not works)

@@ -1,4 +1,6 @@
-"""The start of every command: output survives a closed pipe; Ctrl-C or a missing package gives no traceback."""
+"""The start of every command: output survives a closed pipe; Ctrl-C or a missing package gives no
+traceback.
+"""
 
 import io
 import os

@@ -17,7 +17,8 @@ VERSION = 2  # of its format
 def write_whole(path: Path, content: bytes | memoryview) -> None:
     """Write a file atomically: a reader sees the old content or the new one, also after a crash.
 
-    Raises OSError, also if `path` is a link, which is neither followed nor replaced, or not a regular file.
+    Raises OSError, also if `path` is a link, which is neither followed nor replaced, or not a
+    regular file.
     """
     check_regular(path)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
@@ -31,7 +32,9 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
         with suppress(OSError):
             beside.unlink()
         if isinstance(error, OSError):
-            error.filename = str(path)  # the error of a full disk names no file, other errors the temporary one
+            error.filename = str(
+                path
+            )  # the error of a full disk names no file, other errors the temporary one
         raise
 
 
@@ -49,7 +52,9 @@ def check_regular(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder if it does not exist. Raises OSError if a link or a file stands in its place."""
+    """Make a folder if it does not exist. Raises OSError if a link or a file stands in its
+    place.
+    """
     if folder.is_symlink():
         raise OSError(40, "is a symbolic link, which is not followed", str(folder))
     folder.mkdir(exist_ok=True)
@@ -72,7 +77,9 @@ def as_json(content: dict[str, Any]) -> bytes:
 
 
 def read_sealed(path: Path) -> dict[str, Any] | None:
-    """The record in a JSON file; None if it is unreadable or does not match its digest. Raises ConfigError."""
+    """The record in a JSON file; None if it is unreadable or does not match its digest. Raises
+    ConfigError.
+    """
     if not path.is_file():  # nor read from a pipe
         return None
     try:
@@ -81,4 +88,6 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
             return content if content == sealed(content) else None
     except (OSError, ValueError, RecursionError, AttributeError):
         return None
-    raise ConfigError(f"{path}: has format {content[FORMAT]}, not {VERSION}: read it with the version that wrote it")
+    raise ConfigError(
+        f"{path}: has format {content[FORMAT]}, not {VERSION}: read it with the version that wrote it"
+    )

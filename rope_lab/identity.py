@@ -1,4 +1,6 @@
-"""Run identity: ids from names and arguments, never from the code's spelling; and the number of the numerics."""
+"""Run identity: ids from names and arguments, never from the code's spelling; and the number of the
+numerics.
+"""
 
 import json
 import re
@@ -8,17 +10,18 @@ from typing import Any
 from rope_lab.files import digest
 from rope_lab.text import flat
 
-# Raised by hand when initial weights, batches, losses or metrics of any of our schemes or tasks change: runs are paired
-# and resumed within one number only. tests/test_numerics.py notices a change. 1 and 2 are of a few kept runs whose code
-# is not proven to give today's numbers.
+# Raised by hand when initial weights, batches, losses or metrics of any of our schemes or tasks
+# change: runs are paired and resumed within one number only. tests/test_numerics.py notices a
+# change. 1 and 2 are of a few kept runs whose code is not proven to give today's numbers.
 NUMERICS = 3
 
 NAME = r"\w[\w-]{0,60}"  # of a task or scheme: part of the names of folders and figures
 
 # The groups of settings that change a run's records.
 GROUPS = ("task", "position", "model", "train", "eval", "device", "parent")
-# Settings that were added after runs had been kept, and the value that earlier runs had. At that value a run is the
-# run it was without the setting. A scheme within another scheme has the settings of `position` too.
+# Settings that were added after runs had been kept, and the value that earlier runs had. At that
+# value a run is the run it was without the setting. A scheme within another scheme has the settings
+# of `position` too.
 BACKFILLED: dict[str, Any] = {
     "model.init": "pytorch",
     "model.attention": "softmax",
@@ -52,7 +55,8 @@ class Identity:
     """All that changes a run's records, and nothing else.
 
     task, position: the names under which they were chosen
-    settings:       flat (`train.lr`), with the name of each class (`position.class`); none at its backfilled default
+    settings:       flat (`train.lr`), with the name of each class (`position.class`); none at its
+                    backfilled default
     """
 
     task: str
@@ -80,12 +84,20 @@ class Identity:
         return f"{self.task}-{self.position}-s{self.seed}-{self.run_id}"
 
     def _part(self, of_scheme: bool) -> dict[str, Any]:
-        own = {key: value for key, value in self.settings.items() if key != "parent.run_id"}  # as of another seed
-        return {k: v for k, v in own.items() if k.startswith(("position.", "parent.scheme_id")) == of_scheme}
+        own = {
+            key: value for key, value in self.settings.items() if key != "parent.run_id"
+        }  # as of another seed
+        return {
+            k: v
+            for k, v in own.items()
+            if k.startswith(("position.", "parent.scheme_id")) == of_scheme
+        }
 
 
 def identify(task: str, position: str, seed: int, settings: dict[str, Any]) -> Identity:
-    """The identity of a run from its settings, nested or flat; groups other than GROUPS do not count."""
+    """The identity of a run from its settings, nested or flat; groups other than GROUPS do not
+    count.
+    """
     counted = {}
     for key, value in flat(settings).items():
         if key.partition(".")[0] not in GROUPS or key == "parent.position":
@@ -99,11 +111,18 @@ def identify(task: str, position: str, seed: int, settings: dict[str, Any]) -> I
 
 
 def general(key: str) -> str:
-    """A setting of a scheme within another, `position.scheme.base`, as one of any scheme: `position.base`."""
+    """A setting of a scheme within another, `position.scheme.base`, as one of any scheme:
+    `position.base`.
+    """
     return NESTED.sub("position.", key)
 
 
 def _hash(content: dict[str, Any]) -> str:
-    """The first 12 hexadecimal digits of a SHA-256. 1 and 1.0 are the same number, whatever a file made of it."""
-    exact = json.loads(json.dumps(content), parse_float=lambda x: int(float(x)) if float(x).is_integer() else float(x))
+    """The first 12 hexadecimal digits of a SHA-256. 1 and 1.0 are the same number, whatever a file
+    made of it.
+    """
+    exact = json.loads(
+        json.dumps(content),
+        parse_float=lambda x: int(float(x)) if float(x).is_integer() else float(x),
+    )
     return digest(json.dumps(exact, sort_keys=True).encode())[:12]

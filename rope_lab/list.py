@@ -31,7 +31,9 @@ def line(folder: Path, written: str, published: Published) -> str:
     done = content["progress"]["steps"]
     if content["status"] == "running":  # run.json is written at the start and end
         with suppress(OSError, ValueError, LookupError):  # no whole line
-            done = json.loads((folder / "metrics.jsonl").read_bytes().rpartition(b"\n")[0].splitlines()[-1])["step"]
+            done = json.loads(
+                (folder / "metrics.jsonl").read_bytes().rpartition(b"\n")[0].splitlines()[-1]
+            )["step"]
     steps = f"{done:,}/{content['config']['train']['steps']:,}"
     return COLUMNS(content["status"], steps, value, written, short_path(folder))
 
@@ -44,9 +46,15 @@ def main(arguments: list[str] | None = None) -> None:
     with errors_as_exit():
         if not folder.is_dir() and folder != RESULTS / "runs":
             raise ConfigError(f"{folder}: {'is a file' if folder.exists() else 'no such folder'}")
-        paths = {path.parent: path.stat().st_mtime for path in folder.rglob("run.json") if not path.is_symlink()}
+        paths = {
+            path.parent: path.stat().st_mtime
+            for path in folder.rglob("run.json")
+            if not path.is_symlink()
+        }
         for path, changed in sorted(paths.items(), key=lambda each: -each[1]):
-            lines.append(line(path, time.strftime("%Y-%m-%d %H:%M", time.localtime(changed)), published))
+            lines.append(
+                line(path, time.strftime("%Y-%m-%d %H:%M", time.localtime(changed)), published)
+            )
     say("\n".join(map(plain, lines)) if paths else f"{short_path(folder)}: there are no runs")
 
 

@@ -19,7 +19,9 @@ from rope_lab.train.trainer import resolve
 
 @dataclass(frozen=True)
 class Trained:
-    """A run that has ended: the folder of its records, the content of its run.json, and its settings."""
+    """A run that has ended: the folder of its records, the content of its run.json, and its
+    settings.
+    """
 
     folder: Path
     record: dict[str, Any]
@@ -32,7 +34,9 @@ class Trained:
 
     @property
     def accuracy(self) -> float | None:
-        """The share of held-out problems that are right, 0 to 1; None if the task grades nothing, as text."""
+        """The share of held-out problems that are right, 0 to 1; None if the task grades nothing,
+        as text.
+        """
         return self.metrics.get("eval/accuracy")
 
     @property
@@ -49,9 +53,11 @@ class Trained:
 
 
 def fit(*overrides: str) -> Trained:
-    """Train a run, or resume or return it, as the command line with these overrides does; imports your files again.
+    """Train a run, or resume or return it, as the command line with these overrides does; imports
+    your files again.
 
-    Raises ConfigError if they cannot be run, and KeyboardInterrupt at a signal; the same call then resumes.
+    Raises ConfigError if they cannot be run, and KeyboardInterrupt at a signal; the same call then
+    resumes.
     """
     instantiate.forget_files()
     provenance.files_of.cache_clear()

@@ -8,10 +8,10 @@ Evaluates the run as it is, and with one thing changed at a time. PROBE is one o
   ablate=PARTS:P  the same for pair P of each head's features alone, or for
                   pairs P-P: ablate=qk:0, ablate=vo:4-7 (under PoPE features
                   of q and k instead, each with a frequency of its own)
-Teacher-forced, on the run's own held-out text and problems. The table is printed. Without a PROBE, all that apply to
-the scheme are run, and the table, a figure and attention weights are written beside the run; `rope-lab report` shows
-them. Given such .json files instead of a folder, it remakes their tables and figures; of several, one figure that
-compares them.
+Teacher-forced, on the run's own held-out text and problems. The table is printed. Without a PROBE,
+all that apply to the scheme are run, and the table, a figure and attention weights are written
+beside the run; `rope-lab report` shows them. Given such .json files instead of a folder, it remakes
+their tables and figures; of several, one figure that compares them.
 """
 
 import copy
@@ -47,7 +47,10 @@ PROBE = re.compile(
     f"shift=(?P<shift>{NUMBER})|window=(?P<window>{NUMBER})"
     f"|ablate=(?P<parts>[qkvo]+)(?::(?P<first>{NUMBER})(?:-(?P<last>{NUMBER}))?)?"
 )
-TEXTS, CELLS = 16, 32  # held-out texts of which attention is recorded, and most cells along a side of its maps
+TEXTS, CELLS = (
+    16,
+    32,
+)  # held-out texts of which attention is recorded, and most cells along a side of its maps
 BANDS = 8  # a head with more pairs is probed in so many bands of neighbouring pairs
 
 
@@ -98,7 +101,9 @@ class Watched(Wrapper):
 
 
 def attention_weights(scheme: PositionScheme, heads: Heads, at: Any, bias: Tensor | None) -> Tensor:
-    """A layer's attention weights, [B, H, T, S]: its outputs for one-hot values, K tokens at a time."""
+    """A layer's attention weights, [B, H, T, S]: its outputs for one-hot values, K tokens at a
+    time.
+    """
     q, k, v_BTHK = unpacked(heads)
     _, T, H, K = v_BTHK.shape
     one_hot = torch.eye(T, T + K, dtype=v_BTHK.dtype, device=v_BTHK.device)
@@ -110,7 +115,8 @@ def attention_weights(scheme: PositionScheme, heads: Heads, at: Any, bias: Tenso
 
 
 def changed(probe: str, model: Transformer) -> tuple[PositionScheme, tuple[float, float] | None]:
-    """A copy of the model's scheme, changed as `probe` says, and the shortest and longest wavelength of named pairs.
+    """A copy of the model's scheme, changed as `probe` says, and the shortest and longest
+    wavelength of named pairs.
 
     Raises ConfigError if the model has no such part.
     """
@@ -137,7 +143,9 @@ def changed(probe: str, model: Transformer) -> tuple[PositionScheme, tuple[float
     rotated, first = max(len(theta[part]) for part in parts), int(match["first"] or 0)
     pairs = slice(first, int(match["last"] or match["first"] or rotated - 1) + 1)
     if not pairs.start < pairs.stop <= rotated:
-        raise ConfigError(f"{probe}: the pairs of a head that are rotated in {parts} are 0-{rotated - 1}")
+        raise ConfigError(
+            f"{probe}: the pairs of a head that are rotated in {parts} are 0-{rotated - 1}"
+        )
     for part in parts:
         rotating.theta[part][rotating.theta[part].nonzero().flatten()[pairs]] = 0
     lengths = [2 * math.pi / f for part in parts for f in theta[part][pairs].tolist()]
@@ -145,9 +153,13 @@ def changed(probe: str, model: Transformer) -> tuple[PositionScheme, tuple[float
 
 
 def rotated_frequencies(scheme: PositionScheme) -> dict[str, Tensor]:
-    """For each of q, k, v and o (the output) that a scheme rotates, |θ| of a head's rotated pairs, in order."""
+    """For each of q, k, v and o (the output) that a scheme rotates, |θ| of a head's rotated pairs,
+    in order.
+    """
     theta = getattr(scheme.scheme if isinstance(scheme, Randomized) else scheme, "theta", None)
-    parts = theta.items() if isinstance(theta, dict) else ()  # a scheme of one's own may mean something else by it
+    parts = (
+        theta.items() if isinstance(theta, dict) else ()
+    )  # a scheme of one's own may mean something else by it
     return {part: theta_C[theta_C != 0].abs() for part, theta_C in parts if theta_C.any()}
 
 
@@ -163,7 +175,9 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
         rotated = max(len(theta[part]) for part in parts)
         bands = min(BANDS, rotated)
         edges = [round(i * rotated / bands) for i in range(bands + 1)]
-        probes += [f"ablate={parts}:{a}" + (f"-{b - 1}" if b - a > 1 else "") for a, b in pairwise(edges)]
+        probes += [
+            f"ablate={parts}:{a}" + (f"-{b - 1}" if b - a > 1 else "") for a, b in pairwise(edges)
+        ]
     return probes
 
 
@@ -184,8 +198,12 @@ def evaluated(probe: str, model: Transformer, cfg: config.Config, text, problems
     return Measurement(probe, nats_N.mean().item(), accuracy, wavelengths=wavelengths)
 
 
-def attention(model: Transformer, cfg: config.Config, text: data.HeldOutText) -> AttentionWeights | None:
-    """The run's attention on a few held-out texts; None of linear attention, which has no weights."""
+def attention(
+    model: Transformer, cfg: config.Config, text: data.HeldOutText
+) -> AttentionWeights | None:
+    """The run's attention on a few held-out texts; None of linear attention, which has no
+    weights.
+    """
     model.position = watched = Watched(model.position)
     with as_evaluated(model, cfg):
         model(text.inputs_BT[:TEXTS])
@@ -204,10 +222,18 @@ def attention(model: Transformer, cfg: config.Config, text: data.HeldOutText) ->
 
 
 def report(
-    cfg: config.Config, content: dict[str, Any], outcomes: list[Measurement], seen: AttentionWeights | None
+    cfg: config.Config,
+    content: dict[str, Any],
+    outcomes: list[Measurement],
+    seen: AttentionWeights | None,
 ) -> dict:
-    """The outcomes and attention with the ids of the run (`content`: its run.json) and the origin of run and probe."""
-    about = {key: content[key] for key in ("task", "position", "scale", "seed", "run_id", "recipe_id", "status")}
+    """The outcomes and attention with the ids of the run (`content`: its run.json) and the origin
+    of run and probe.
+    """
+    about = {
+        key: content[key]
+        for key in ("task", "position", "scale", "seed", "run_id", "recipe_id", "status")
+    }
     about |= {"steps": content["progress"]["steps"], "run": origin(content["provenance"])}
     now = origin(provenance(cfg, torch.device("cpu"), None))
     about |= {"probe": now, "outcomes": [asdict(o) for o in outcomes]}
@@ -216,9 +242,17 @@ def report(
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("probe", __doc__)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or .json files written before")
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="a run's folder, or .json files written before"
+    )
     parser.add_argument("probes", nargs="*", metavar="PROBE")
-    parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package or file to import")
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="a package or file to import",
+    )
     given = parser.parse_intermixed_args(arguments)
     with errors_as_exit(Diverged):
         if given.folder.suffix == ".json":

@@ -1,7 +1,8 @@
-"""Delete runs: `rope-lab rm RUN… [--yes]`; a RUN is the folder of one, or its name below results/runs.
+"""Delete runs: `rope-lab rm RUN… [--yes]`; a RUN is the folder of one, or its name below
+results/runs.
 
-It asks first; without a terminal it needs --yes. Only files that the program has written are deleted: other files stay,
-and links are not followed.
+It asks first; without a terminal it needs --yes. Only files that the program has written are
+deleted: other files stay, and links are not followed.
 """
 
 import sys
@@ -18,14 +19,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     given = parser.parse_args(arguments)
-    named = (path if path.exists() or "/" in str(path) else RESULTS / "runs" / path for path in given.folders)
+    named = (
+        path if path.exists() or "/" in str(path) else RESULTS / "runs" / path
+        for path in given.folders
+    )
     folders = list({path.resolve(): path for path in named}.values())
     with errors_as_exit(EOFError):
         for folder in folders:
             if folder.is_symlink():
                 raise ConfigError(f"{short_path(folder)}: is a link; name the folder itself")
             if (folder / "run.json").is_symlink() or read(folder) is None:
-                raise ConfigError(f"{short_path(folder)}: has no readable run.json; if it is a run, delete it by hand")
+                raise ConfigError(
+                    f"{short_path(folder)}: has no readable run.json; if it is a run, delete it by hand"
+                )
         say("\n".join(map(short_path, folders)))
         question = f"delete {len(folders)} run(s) for good? [y/N] "
         if not given.yes and not (sys.stdin.isatty() and input(question).lower() in ("y", "yes")):
@@ -35,7 +41,9 @@ def main(arguments: list[str] | None = None) -> None:
                 run.clear()
             with suppress(OSError):  # of files of others in it
                 folder.rmdir()
-            say(f"{short_path(folder)}: {'files that are not ours stay' if folder.exists() else 'deleted'}")
+            say(
+                f"{short_path(folder)}: {'files that are not ours stay' if folder.exists() else 'deleted'}"
+            )
 
 
 if __name__ == "__main__":

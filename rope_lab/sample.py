@@ -1,7 +1,8 @@
 """Sample from a trained run: `rope-lab sample FOLDER [PROMPT]`.
 
-With a prompt, the model completes it; without one, it completes a few held-out problems, right and wrong marked.
-`task=NAME [SETTING=VALUE…]` shows a task without a run: a few rows of its training text and held-out problems.
+With a prompt, the model completes it; without one, it completes a few held-out problems, right and
+wrong marked. `task=NAME [SETTING=VALUE…]` shows a task without a run: a few rows of its training
+text and held-out problems.
 """
 
 from itertools import groupby
@@ -20,7 +21,9 @@ from rope_lab.train.trainer import Diverged, as_evaluated
 from tasks.base import Task
 
 
-def complete(cfg: config.Config, task: Task, model: Transformer, prompt: str, choose: Choose) -> str:
+def complete(
+    cfg: config.Config, task: Task, model: Transformer, prompt: str, choose: Choose
+) -> str:
     """The model's completion of `prompt`. Raises ConfigError if the prompt cannot be encoded."""
     with config_errors():
         tokens = task.encode(prompt)
@@ -28,13 +31,17 @@ def complete(cfg: config.Config, task: Task, model: Transformer, prompt: str, ch
         raise ConfigError(f"a prompt of {len(tokens)} tokens: must have 1 to {cfg.train.seq_len}")
     longest = cfg.train.seq_len
     if task.grades and not task.stop:
-        longest = max(p.length - p.prompt_length for p in data.evaluation_problems(task, min(8, cfg.eval.problems)))
+        longest = max(
+            p.length - p.prompt_length
+            for p in data.evaluation_problems(task, min(8, cfg.eval.problems))
+        )
     (written,) = generate(model, task, [tokens], longest, cfg.train.seq_len, choose)
     return task.decode(written)
 
 
 def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) -> str:
-    """Completions of the first `n` held-out problems, marked right or wrong, the right answer below a wrong one.
+    """Completions of the first `n` held-out problems, marked right or wrong, the right answer below
+    a wrong one.
 
     If the task grades nothing: held-out text and the model's continuations.
     """
@@ -44,7 +51,9 @@ def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) ->
     if not task.grades:
         return "\n\n".join(f"{row['prompt']} → {row['written']}" for row in written)
     for row in written:
-        lines.append(f"{'right' if row['accuracy'] else 'WRONG'}  {plain(row['prompt'])} → {plain(row['written'])}")
+        lines.append(
+            f"{'right' if row['accuracy'] else 'WRONG'}  {plain(row['prompt'])} → {plain(row['written'])}"
+        )
         if not row["accuracy"]:
             also = "".join(f", {name} right" for name in task.grades if row[name])
             lines.append(f"       it should be → {plain(row['completion'])}{also}")
@@ -55,9 +64,14 @@ def show_task(*words: str) -> str:
     """Rows of training text, answers marked, and held-out problems. Raises ConfigError."""
     cfg = config.load(*words)
     task = config.build_task(cfg)
-    lines = ["Training text; the tokens in « » are those of answers, which count in evaluation:", ""]
+    lines = [
+        "Training text; the tokens in « » are those of answers, which count in evaluation:",
+        "",
+    ]
     with config_errors():
-        for row in zip(*task.text(data.generator(cfg.seed, data.TRAINING_TEXT), 4, 110), strict=True):
+        for row in zip(
+            *task.text(data.generator(cfg.seed, data.TRAINING_TEXT), 4, 110), strict=True
+        ):
             line = ""
             for counts, pairs in groupby(zip(*row, strict=True), key=lambda pair: pair[1] > 0):
                 part = plain(task.decode(np.array([token for token, _ in pairs])))
@@ -65,7 +79,9 @@ def show_task(*words: str) -> str:
             lines.append(line)
         lines += ["", "Held-out problems and their attributes:", ""]
         for problem in data.evaluation_problems(task, 4):
-            lines.append(f"{plain(problem.prompt)} → {plain(problem.completion)}  {problem.attributes}")
+            lines.append(
+                f"{plain(problem.prompt)} → {plain(problem.completion)}  {problem.attributes}"
+            )
     return "\n".join(lines)
 
 
@@ -74,13 +90,25 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or task=NAME")
     about = "text in the task's alphabet, or a task's settings"
     parser.add_argument("prompt", nargs="*", default=[], metavar="PROMPT", help=about)
-    parser.add_argument("-n", type=int, default=8, help="number of held-out problems, if there is no prompt")
-    parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help="a package or file to import")
-    parser.add_argument("--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy")
+    parser.add_argument(
+        "-n", type=int, default=8, help="number of held-out problems, if there is no prompt"
+    )
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="a package or file to import",
+    )
+    parser.add_argument(
+        "--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy"
+    )
     parser.add_argument("--top-k", type=int, default=40, help="sample among so many tokens")
     parser.add_argument("--seed", type=int, default=0, help="of the samples")
     given = parser.parse_intermixed_args(arguments)
-    if min(given.top_k, given.n) < 1 or (given.temperature is not None and not 0 < given.temperature < 1000):
+    if min(given.top_k, given.n) < 1 or (
+        given.temperature is not None and not 0 < given.temperature < 1000
+    ):
         parser.error("-n and --top-k must be at least 1, and --temperature above 0")
     with errors_as_exit(Diverged):
         if str(given.folder).startswith("task="):
@@ -89,14 +117,22 @@ def main(arguments: list[str] | None = None) -> None:
         if len(given.prompt) > 1:
             parser.error("more than one PROMPT: put it in quotes")
         cfg, task, model, content = load_run(given.folder, given.allow)
-        say(plain(f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {content['status']}"))
+        say(
+            plain(
+                f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {content['status']}"
+            )
+        )
         with as_evaluated(model, cfg):
             if not given.prompt:
                 say(show_problems(cfg, task, model, given.n))
             else:
                 (prompt,) = given.prompt
                 random = given.temperature is not None or not task.grades
-                choose = sampled(given.temperature or 0.8, given.top_k, given.seed) if random else likeliest
+                choose = (
+                    sampled(given.temperature or 0.8, given.top_k, given.seed)
+                    if random
+                    else likeliest
+                )
                 completion = complete(cfg, task, model, prompt, choose)
                 say(prompt + " → " + "\n".join(map(plain, completion.split("\n"))))
 

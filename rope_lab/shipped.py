@@ -1,4 +1,6 @@
-"""The settings of conf/, read without importing the classes that it names: those of schemes would load torch."""
+"""The settings of conf/, read without importing the classes that it names: those of schemes would
+load torch.
+"""
 
 import ast
 import functools
@@ -12,9 +14,15 @@ from rope_lab.text import flat
 
 @functools.cache
 def shipped(name: str) -> dict[str, Any]:
-    """The settings of conf/<name>.yaml and the defaults of its class, flat; none if there is no such file."""
+    """The settings of conf/<name>.yaml and the defaults of its class, flat; none if there is no
+    such file.
+    """
     path = ROOT / "conf" / f"{name}.yaml"
-    return with_class_names(flat(_filled(OmegaConf.to_container(OmegaConf.load(path))))) if path.exists() else {}
+    return (
+        with_class_names(flat(_filled(OmegaConf.to_container(OmegaConf.load(path)))))
+        if path.exists()
+        else {}
+    )
 
 
 def recipe(task: str, scale: str) -> dict[str, Any]:
@@ -24,7 +32,10 @@ def recipe(task: str, scale: str) -> dict[str, Any]:
 
 def with_class_names(settings: dict[str, Any]) -> dict[str, Any]:
     """Flat settings in which `_target_` is the name of a class, whatever module it stands in."""
-    return {key: value.rpartition(".")[2] if key.endswith("_target_") else value for key, value in settings.items()}
+    return {
+        key: value.rpartition(".")[2] if key.endswith("_target_") else value
+        for key, value in settings.items()
+    }
 
 
 def _filled(node: Any) -> Any:
@@ -45,6 +56,10 @@ def _defaults(target: str) -> dict[str, Any]:
             if isinstance(node, ast.FunctionDef) and node.name == "__init__":
                 last = node.args.args[len(node.args.args) - len(node.args.defaults) :]
                 pairs = zip(last, node.args.defaults, strict=True)
-                return {each.arg: ast.literal_eval(value) for each, value in pairs if not isinstance(value, ast.Name)}
+                return {
+                    each.arg: ast.literal_eval(value)
+                    for each, value in pairs
+                    if not isinstance(value, ast.Name)
+                }
         name = classes[name].bases[0].id
     return {}

@@ -1,8 +1,9 @@
 """Run a whole comparison: `rope-lab table TABLE [--jobs N]`.
 
-The same command again resumes: finished runs are skipped, interrupted ones resumed. It can be stopped at any time: the
-most informative runs come first. Runs go side by side on the cores of this machine; hydra/launcher=ray or
-hydra/launcher=submitit_slurm sends them to a cluster, hydra/launcher=basic runs one after the other in this process.
+The same command again resumes: finished runs are skipped, interrupted ones resumed. It can be
+stopped at any time: the most informative runs come first. Runs go side by side on the cores of this
+machine; hydra/launcher=ray or hydra/launcher=submitit_slurm sends them to a cluster,
+hydra/launcher=basic runs one after the other in this process.
 """
 
 import re
@@ -27,8 +28,12 @@ from rope_lab.train.trainer import CORES
 
 TABLES = config.CONF / "table"
 REST = "*"  # all schemes that the table does not name
-Tasks = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
-Row = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]  # a scheme, with settings or without
+Tasks = Annotated[
+    list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
+]
+Row = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1)
+]  # a scheme, with settings or without
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -52,12 +57,21 @@ class Block:
 
     def runs(self, rest: Sequence[str] = ()) -> list[list[str]]:
         """The overrides of each run; REST stands for the schemes `rest`."""
-        rows = {row: set(seeds) for key, seeds in self.seeds.items() for row in (rest if key == REST else [key])}
+        rows = {
+            row: set(seeds)
+            for key, seeds in self.seeds.items()
+            for row in (rest if key == REST else [key])
+        }
         every = []
         for seed in sorted(set().union(*rows.values())):
             for task in self.task:
                 for scheme, *own in (row.split() for row, seeds in rows.items() if seed in seeds):
-                    words = [f"task={task}", f"position={scheme}", f"seed={seed}", f"scale={self.scale}"]
+                    words = [
+                        f"task={task}",
+                        f"position={scheme}",
+                        f"seed={seed}",
+                        f"scale={self.scale}",
+                    ]
                     every.append([*words, *self.settings, *own])
         return every
 
@@ -72,7 +86,11 @@ class RunTable:
     def runs(self, schemes: Sequence[str]) -> list[list[str]]:
         """The overrides of each run; `schemes`: the names of all that there are."""
         named = {row.split()[0] for block in self.blocks for row in block.seeds}
-        return [run for block in self.blocks for run in block.runs([name for name in schemes if name not in named])]
+        return [
+            run
+            for block in self.blocks
+            for run in block.runs([name for name in schemes if name not in named])
+        ]
 
 
 def load(path: Path) -> RunTable | Plan:
@@ -81,15 +99,26 @@ def load(path: Path) -> RunTable | Plan:
         text = path.read_text("utf-8", "replace")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    return studies.from_yaml(Plan if re.search("^studies:", text, re.MULTILINE) else RunTable, text, path.name)
+    return studies.from_yaml(
+        Plan if re.search("^studies:", text, re.MULTILINE) else RunTable, text, path.name
+    )
 
 
 def runs_of(name: str) -> list[list[str]]:
-    """The runs of a table, of a study by its name, or of all studies of a plan. Raises ConfigError."""
+    """The runs of a table, of a study by its name, or of all studies of a plan. Raises
+    ConfigError.
+    """
     tables = names("table")
     ours = studies.load().studies if studies.PLAN.exists() else {}
-    if name not in tables and name not in ours and "/" not in name and Path(name).suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"{show(name)}: there is no such table; {nearest(name, [*tables, *ours], '')}")
+    if (
+        name not in tables
+        and name not in ours
+        and "/" not in name
+        and Path(name).suffix not in (".yaml", ".yml")
+    ):
+        raise ConfigError(
+            f"{show(name)}: there is no such table; {nearest(name, [*tables, *ours], '')}"
+        )
     if name in ours and name not in tables:
         chosen = [ours[name]]
     else:
@@ -99,19 +128,28 @@ def runs_of(name: str) -> list[list[str]]:
         chosen = found.studies.values()
     every = []
     for study in chosen:
-        settings = [f"{key}={'null' if value is None else value}" for key, value in study.settings.items()]
+        settings = [
+            f"{key}={'null' if value is None else value}" for key, value in study.settings.items()
+        ]
         every += Block([study.task], study.scale, study.seeds, settings).runs()
     return every
 
 
 def main() -> None:
-    about = [__doc__ or "", "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of"]
+    about = [
+        __doc__ or "",
+        "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of",
+    ]
     about += [f"  {name:<8} {load(TABLES / f'{name}.yaml').about}" for name in names("table")]
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
     parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {CORES})")
-    parser.add_argument("--list", action="store_true", help="run nothing, only list what is missing")
-    parser.add_argument("overrides", nargs="*", default=[], help="settings of all runs: wandb.mode=disabled")
+    parser.add_argument(
+        "--list", action="store_true", help="run nothing, only list what is missing"
+    )
+    parser.add_argument(
+        "overrides", nargs="*", default=[], help="settings of all runs: wandb.mode=disabled"
+    )
     given = parser.parse_intermixed_args()
     try:
         table = runs_of(given.table)

@@ -19,7 +19,9 @@ LEAKS = 0.9  # of the Bayes-optimal loss: a lower loss means that the model sees
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be used: the message, one line, names its key, its value and the remedy."""
+    """A setting that cannot be used: the message, one line, names its key, its value and the
+    remedy.
+    """
 
     def __str__(self) -> str:
         return plain(super().__str__())
@@ -46,12 +48,17 @@ class Filled(argparse.HelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         parts = groupby(text.splitlines(), lambda line: line[:1].strip() == "")
-        return "\n".join("\n".join(lines) if raw else textwrap.fill(" ".join(lines), width) for raw, lines in parts)
+        return "\n".join(
+            "\n".join(lines) if raw else textwrap.fill(" ".join(lines), width)
+            for raw, lines in parts
+        )
 
 
 def argument_parser(command: str, about: str) -> argparse.ArgumentParser:
     """The parser of `rope-lab COMMAND`, whose help begins with the docstring of its module."""
-    return argparse.ArgumentParser(prog=f"rope-lab {command}", description=about, formatter_class=Filled)
+    return argparse.ArgumentParser(
+        prog=f"rope-lab {command}", description=about, formatter_class=Filled
+    )
 
 
 def say(text: str) -> None:
@@ -90,7 +97,9 @@ def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """The leaves of nested objects, each under its whole key: `train.lr`."""
     leaves: dict[str, Any] = {}
     for key, value in nested.items():
-        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        leaves |= (
+            flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        )
     return leaves
 
 

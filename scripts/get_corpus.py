@@ -1,6 +1,7 @@
 """Download a corpus of conf/corpus/: `python scripts/get_corpus.py NAME [--into FOLDER]`.
 
-Training downloads nothing: `+corpus=NAME` reads the file that this writes. Needs the package datasets.
+Training downloads nothing: `+corpus=NAME` reads the file that this writes. Needs the package
+datasets.
 """
 
 import argparse
@@ -15,9 +16,13 @@ SOURCES = {  # name → arguments of datasets.load_dataset
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", choices=SOURCES)
-    parser.add_argument("--into", type=Path, default=Path(os.environ.get("ROPE_LAB_CORPORA", "corpora")))
+    parser.add_argument(
+        "--into", type=Path, default=Path(os.environ.get("ROPE_LAB_CORPORA", "corpora"))
+    )
     given = parser.parse_args(arguments)
     path = given.into / f"{given.name}.txt"
     if os.path.lexists(path):

@@ -1,4 +1,5 @@
-"""Build pages for a static web host, README, docs/ and results/ as HTML: `python scripts/make_site.py FOLDER`.
+"""Build pages for a static web host, README, docs/ and results/ as HTML: `python
+scripts/make_site.py FOLDER`.
 
 Pages keep their places. Files of the repository that they link to are copied.
 """
@@ -32,7 +33,9 @@ img {{ max-width: 100% }} img[src*="figures/"], img[src$="overlay.svg"] {{ backg
 
 
 def address(page: Path) -> Path:
-    """The path of a page in the site: the repository's README.md is index.html, others keep their names."""
+    """The path of a page in the site: the repository's README.md is index.html, others keep their
+    names.
+    """
     place = page.relative_to(ROOT)
     return Path("index.html") if place == Path("README.md") else place.with_suffix(".html")
 
@@ -51,7 +54,9 @@ def build(out: Path) -> None:
     for page in pages:
 
         def linked(match: re.Match, page: Path = page) -> str:
-            """A link or picture of the site; the text alone if the target (a folder) is not there."""
+            """A link or picture of the site; the text alone if the target (a folder) is not
+            there.
+            """
             name, link = match.groups()
             target = (page.parent / html.unescape(link)).resolve()
             if "://" in link:
@@ -65,11 +70,18 @@ def build(out: Path) -> None:
             shutil.copyfile(target, copy)
             return match[0]
 
-        text = re.sub(r"^\[!\[.*/actions/.*\n", "", page.read_text("utf-8"), flags=re.M)  # a badge of the host
+        text = re.sub(
+            r"^\[!\[.*/actions/.*\n", "", page.read_text("utf-8"), flags=re.M
+        )  # a badge of the host
         body = re.sub(r'\b(href|src|srcset)="([^"#]+)', linked, markdown.render(text))
-        body = re.sub(r"<h(\d)>(.*?)</h\1>", lambda m: f'<h{m[1]} id="{slug(m[2])}">{m[2]}</h{m[1]}>', body)
+        body = re.sub(
+            r"<h(\d)>(.*?)</h\1>", lambda m: f'<h{m[1]} id="{slug(m[2])}">{m[2]}</h{m[1]}>', body
+        )
         place = address(page)
-        title, up = html.escape(text.partition("\n")[0].removeprefix("# ")), "../" * (len(place.parts) - 1)
+        title, up = (
+            html.escape(text.partition("\n")[0].removeprefix("# ")),
+            "../" * (len(place.parts) - 1),
+        )
         (out / place).parent.mkdir(parents=True, exist_ok=True)
         (out / place).write_text(PAGE.format(title=title, up=up, body=body), "utf-8")
 

@@ -1,1 +1,3 @@
-"""Generated algorithmic tasks: packed training text, evaluation problems and their grading (numpy only)."""
+"""Generated algorithmic tasks: packed training text, evaluation problems and their grading (numpy
+only).
+"""

@@ -1,7 +1,8 @@
 """Arithmetic addition with its steps (Harik and Jayasiri, 2022).
 
-`?d=66623+401; 3e0+1e0+0e0==4e0 and 2e1+0e1+0e1==2e1 and … and 6e4+0e4+0e4==6e4 and d==67024#`: a step for each place,
-lowest first, adds a digit of each number and the carry, as long as either number or the carry has something left.
+`?d=66623+401; 3e0+1e0+0e0==4e0 and 2e1+0e1+0e1==2e1 and … and 6e4+0e4+0e4==6e4 and d==67024#`: a
+step for each place, lowest first, adds a digit of each number and the carry, as long as either
+number or the carry has something left.
 """
 
 import numpy as np
@@ -14,7 +15,8 @@ class ArithmeticAddition(PackedTask):
 
     digits:   the most digits a number has; how many it has is uniform, and its first digit is not 0
     shortest: the fewest digits it has; None: 1
-    loss_on:  the tokens that the training loss counts: `all`, or the `answer` (everything after `; `)
+    loss_on:  the tokens that the training loss counts: `all`, or the `answer` (everything after `;
+              `)
 
     A pair of numbers belongs, in either order, wholly to training or wholly to evaluation.
     """
@@ -25,7 +27,9 @@ class ArithmeticAddition(PackedTask):
 
     def __init__(self, digits: int = 8, loss_on: LossOn = "answer", shortest: int | None = None):
         super().__init__(loss_on)
-        self.set_lengths(1 if shortest is None else shortest, most=999, digits=digits)  # answers of more are too long
+        self.set_lengths(
+            1 if shortest is None else shortest, most=999, digits=digits
+        )  # answers of more are too long
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Both numbers' digits, lowest place first, 0 beyond the highest: [n, 2 · width]."""
@@ -57,10 +61,17 @@ class ArithmeticAddition(PackedTask):
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
         a, b, _, carry = self._added(drawn)
         x, y = _count_digits(a), _count_digits(b)
-        return {"digits_a": x, "digits_b": y, "digits": np.maximum(x, y), "carries": carry.sum(axis=1)}
+        return {
+            "digits_a": x,
+            "digits_b": y,
+            "digits": np.maximum(x, y),
+            "carries": carry.sum(axis=1),
+        }
 
     def grade(self, problem: Problem, completion: str) -> dict[str, bool]:
-        """`accuracy`: every step and the sum are right; `sum_accuracy`: the sum is, whatever stands before it."""
+        """`accuracy`: every step and the sum are right; `sum_accuracy`: the sum is, whatever stands
+        before it.
+        """
         written = completion.split("#")[0].rpartition("d==")
         right = problem.completion.rpartition("d==")[2].removesuffix("#")
         total = "#" in completion and written[1] == "d==" and written[2] == right
@@ -70,7 +81,9 @@ class ArithmeticAddition(PackedTask):
         return drawn[:, : self.width], drawn[:, self.width :]
 
     def _added(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Both numbers with a place for the last carry, each place's total, and the carry into it, [n, places] each."""
+        """Both numbers with a place for the last carry, each place's total, and the carry into it,
+        [n, places] each.
+        """
         a, b = (np.pad(number, ((0, 0), (0, 1))) for number in self._numbers(drawn))
         total, carry = a + b, np.zeros_like(a)
         for k in range(1, a.shape[1]):

@@ -1,7 +1,8 @@
 """The base classes of tasks: `Task`, and `PackedTask`, whose text is problem after problem.
 
-A problem is a prompt and its one right completion. A `PackedTask` has three members to implement: `draw` (problems as
-integers), `write` (problems as characters) and, if parts of a completion are graded too, `grade`.
+A problem is a prompt and its one right completion. A `PackedTask` has three members to implement:
+`draw` (problems as integers), `write` (problems as characters) and, if parts of a completion are
+graded too, `grade`.
 """
 
 import copy
@@ -54,7 +55,8 @@ class Text(NamedTuple):
     """Rows of training or held-out text.
 
     tokens:          unsigned integers [rows, length], indices into the task's alphabet
-    answer_position: int16 [rows, length], 1, 2, … along each answer and 0 outside; evaluation counts where it is not 0
+    answer_position: int16 [rows, length], 1, 2, … along each answer and 0 outside; evaluation
+                     counts where it is not 0
     """
 
     tokens: np.ndarray
@@ -66,14 +68,16 @@ class Task(ABC):
 
     alphabet:     every character (or string) that the task can write; a token is an index into it
     stop:         the character that ends a completion, or None if its length does
-    grades:       names of the results of `grade`, all true of the right completion; with more than `accuracy`,
-                  completions are generated; none: problems are prompts to continue
+    grades:       names of the results of `grade`, all true of the right completion; with more than
+                  `accuracy`, completions are generated; none: problems are prompts to continue
     score:        the grade by which the write-up counts a problem as right
     max_length:   the most tokens of a problem (prompt and completion)
-    one_document: a row of text is one document in which everything before counts, not problem after problem
+    one_document: a row of text is one document in which everything before counts, not problem after
+                  problem
     crossed:      the attribute that also slices results at each of eval.lengths; empty: none
     token_bytes:  bytes of each token's text, [alphabet]; None: the text is not measured in bytes
-    version:      raised if the same generator gives other text or problems; checkpoints of other versions are refused
+    version:      raised if the same generator gives other text or problems; checkpoints of other
+                  versions are refused
     loss_on:      the tokens that the training loss counts: `all`, or those of the `answer`
     name:         of the text's file or folder; empty if the task writes its own
     kept:         text kept by a run, set to read it without the task's data; None: not needed
@@ -96,30 +100,42 @@ class Task(ABC):
 
     @classmethod
     def resolve(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """The task's settings as a run records them: without those of this machine alone, such as a path."""
+        """The task's settings as a run records them: without those of this machine alone, such as a
+        path.
+        """
         return settings
 
     @abstractmethod
-    def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
-        """Rows of text of `length` tokens, each beginning a document of its own; the end of a row may cut a problem.
+    def text(
+        self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False
+    ) -> Text:
+        """Rows of text of `length` tokens, each beginning a document of its own; the end of a row
+        may cut a problem.
 
         Training text holds no held-out problem; held-out text holds no others.
         """
 
     @abstractmethod
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
-        """`n` different held-out problems; a larger `n` extends the same list. Raises ValueError if there are fewer."""
+        """`n` different held-out problems; a larger `n` extends the same list. Raises ValueError if
+        there are fewer.
+        """
 
     def of_length(self, n: int) -> "Task":
-        """The same task, in the same format, with problems all of length `n`, in a unit of its own (letters, digits).
+        """The same task, in the same format, with problems all of length `n`, in a unit of its own
+        (letters, digits).
 
-        Problems that are also problems of this task stay on their side of the train/held-out split. Raises ValueError
-        if there are none of that length.
+        Problems that are also problems of this task stay on their side of the train/held-out split.
+        Raises ValueError if there are none of that length.
         """
-        raise ValueError(f"{type(self).__name__} has problems of one length: see set_lengths, or override of_length")
+        raise ValueError(
+            f"{type(self).__name__} has problems of one length: see set_lengths, or override of_length"
+        )
 
     def floor(self, tokens: np.ndarray) -> np.ndarray:
-        """The Bayes-optimal loss of each answer token in rows of text, in nats: float64 [rows, length]."""
+        """The Bayes-optimal loss of each answer token in rows of text, in nats: float64 [rows,
+        length].
+        """
         return np.zeros(tokens.shape)
 
     def grade(self, problem: Problem, completion: str) -> dict[str, bool]:
@@ -127,9 +143,13 @@ class Task(ABC):
         return {"accuracy": completion.startswith(problem.completion)} if self.grades else {}
 
     def encode(self, text: str) -> np.ndarray:
-        """Characters to tokens, uint16 [len(text)]. Raises ValueError on a character outside the alphabet."""
+        """Characters to tokens, uint16 [len(text)]. Raises ValueError on a character outside the
+        alphabet.
+        """
         if unknown := sorted(set(text) - set(self.alphabet)):
-            raise ValueError(f"characters {''.join(unknown)!r} are not in the task's alphabet {self.alphabet!r}")
+            raise ValueError(
+                f"characters {''.join(unknown)!r} are not in the task's alphabet {self.alphabet!r}"
+            )
         return np.array([self.alphabet.index(c) for c in text], dtype=np.uint16)
 
     def decode(self, tokens: np.ndarray) -> str:
@@ -158,10 +178,14 @@ class PackedTask(Task):
 
     @abstractmethod
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Prompts [n, P] and completions [n, C] as character codes, `BLANK` where a problem is shorter."""
+        """Prompts [n, P] and completions [n, C] as character codes, `BLANK` where a problem is
+        shorter.
+        """
 
     def answers_within(self, drawn: np.ndarray) -> np.ndarray:
-        """The answers of one token within prompts, which count in text: bool [n, P], or one for all."""
+        """The answers of one token within prompts, which count in text: bool [n, P], or one for
+        all.
+        """
         return np.zeros((1, 1), dtype=bool)
 
     def split_key(self, drawn: np.ndarray) -> np.ndarray:
@@ -173,13 +197,19 @@ class PackedTask(Task):
         return {}
 
     def draw_strings(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Indices into `letters`, uniform, −1 beyond a string's end, [n, width]; lengths of strings, [n, 1]."""
+        """Indices into `letters`, uniform, −1 beyond a string's end, [n, width]; lengths of
+        strings, [n, 1].
+        """
         strings = rng.integers(len(self.letters), size=(n, self.width))
         length = rng.integers(self.lengths[0], self.lengths[1] + 1, size=(n, 1))
         return np.where(np.arange(self.width) < length, strings, -1), length
 
-    def set_lengths(self, shortest: int | None, least: int = 1, most: int = MOST, **longest: int) -> None:
-        """Set `lengths` from two settings, the second by name; `shortest=None`: all problems have the longest."""
+    def set_lengths(
+        self, shortest: int | None, least: int = 1, most: int = MOST, **longest: int
+    ) -> None:
+        """Set `lengths` from two settings, the second by name; `shortest=None`: all problems have
+        the longest.
+        """
         check_between(least, most, **longest)
         (self.width,) = longest.values()
         self.lengths = (self.width if shortest is None else shortest, self.width)
@@ -206,8 +236,12 @@ class PackedTask(Task):
         """An estimate of the tokens of a problem, by which enough problems are drawn at once."""
         return len(self._packed(self.draw(np.random.default_rng(0), 256))[0]) / 256
 
-    def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
-        most = rows * (length + self.max_length)  # tokens needed: a row drops less than one problem at its end
+    def text(
+        self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False
+    ) -> Text:
+        most = rows * (
+            length + self.max_length
+        )  # tokens needed: a row drops less than one problem at its end
         tokens, parts, begins, begin = np.empty(0), [], [], 0  # each row begins with a problem
         while len(begins) < rows:
             number = int((most - len(tokens)) / self._mean_length) + 16
@@ -216,7 +250,9 @@ class PackedTask(Task):
             ends = np.cumsum(lengths)
             while len(begins) < rows and begin + length <= len(tokens):
                 begins.append(begin)
-                begin = ends[np.searchsorted(ends, begin + length)]  # after the problem that the row's end cuts
+                begin = ends[
+                    np.searchsorted(ends, begin + length)
+                ]  # after the problem that the row's end cuts
         index = np.array(begins)[:, None] + np.arange(length)
         return Text(tokens[index], position[index])
 
@@ -233,18 +269,28 @@ class PackedTask(Task):
 
     def _draw_side(self, rng: np.random.Generator, n: int, held_out: bool) -> np.ndarray:
         share = HELD_OUT_SHARE if held_out else 1 - HELD_OUT_SHARE
-        return draw_side(held_out, n, lambda missing: self.draw(rng, int(missing / share) + 16), self.split_key)
+        return draw_side(
+            held_out, n, lambda missing: self.draw(rng, int(missing / share) + 16), self.split_key
+        )
 
     def _packed(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Problem after problem: tokens and answer positions, [total] each; the tokens of each problem, [n]."""
+        """Problem after problem: tokens and answer positions, [total] each; the tokens of each
+        problem, [n].
+        """
         prompts, completions = self.write(drawn)
         if completions.shape[1] >= 2**15:
-            raise ValueError(f"an answer takes up to {completions.shape[1]:,} tokens, {2**15 - 1:,} is the most")
+            raise ValueError(
+                f"an answer takes up to {completions.shape[1]:,} tokens, {2**15 - 1:,} is the most"
+            )
         codes = np.concatenate([prompts, completions], axis=1)
         written = codes != BLANK
         along = np.cumsum(completions != BLANK, axis=1, dtype=np.int16)
         within = np.broadcast_to(self.answers_within(drawn), prompts.shape)
-        return self._token_of[codes[written]], np.concatenate([within, along], axis=1)[written], written.sum(axis=1)
+        return (
+            self._token_of[codes[written]],
+            np.concatenate([within, along], axis=1)[written],
+            written.sum(axis=1),
+        )
 
     @functools.cached_property
     def _token_of(self) -> np.ndarray:
@@ -257,23 +303,37 @@ class PackedTask(Task):
 def join(*parts: str | np.ndarray) -> np.ndarray:
     """Strings and arrays of character codes [n, width] side by side, uint8 [n, total width]."""
     n = max((len(p) for p in parts if isinstance(p, np.ndarray)), default=1)
-    constant = (np.frombuffer(p.encode("ascii"), dtype=np.uint8) if isinstance(p, str) else p for p in parts)
-    return np.concatenate([np.broadcast_to(c, (n, c.shape[-1])) for c in constant], axis=1).astype(np.uint8)
+    constant = (
+        np.frombuffer(p.encode("ascii"), dtype=np.uint8) if isinstance(p, str) else p for p in parts
+    )
+    return np.concatenate([np.broadcast_to(c, (n, c.shape[-1])) for c in constant], axis=1).astype(
+        np.uint8
+    )
 
 
 def spell(letters: str, indices: np.ndarray) -> np.ndarray:
-    """Indices into ASCII letters as character codes, uint8 of the same shape, `BLANK` where negative."""
-    return np.where(indices >= 0, np.frombuffer(letters.encode("ascii"), np.uint8)[indices], BLANK).astype(np.uint8)
+    """Indices into ASCII letters as character codes, uint8 of the same shape, `BLANK` where
+    negative.
+    """
+    return np.where(
+        indices >= 0, np.frombuffer(letters.encode("ascii"), np.uint8)[indices], BLANK
+    ).astype(np.uint8)
 
 
 def decimal(numbers: np.ndarray, width: int) -> np.ndarray:
-    """Numbers [n] below 10**width as decimal characters, uint8 [n, width], `BLANK` before the first digit."""
+    """Numbers [n] below 10**width as decimal characters, uint8 [n, width], `BLANK` before the first
+    digit.
+    """
     digits = numbers[:, None] // 10 ** np.arange(width - 1, -1, -1)
-    return np.where((digits > 0) | (np.arange(width) == width - 1), digits % 10 + ord("0"), BLANK).astype(np.uint8)
+    return np.where(
+        (digits > 0) | (np.arange(width) == width - 1), digits % 10 + ord("0"), BLANK
+    ).astype(np.uint8)
 
 
 def check_letters(letters: str, reserved: str, least: int) -> None:
-    """Raise ValueError unless `letters` are `least` or more different printable ASCII characters, none reserved."""
+    """Raise ValueError unless `letters` are `least` or more different printable ASCII characters,
+    none reserved.
+    """
     allowed = {chr(code) for code in range(ord(" "), 127)} - set(reserved)
     if not set(letters) <= allowed or not least <= len(letters) == len(set(letters)):
         need = f"must be at least {least} different printable ASCII characters, none of {reserved}"
@@ -288,7 +348,9 @@ def check_between(least: int, most: int, **sizes: int) -> None:
 
 
 def different(batch: Callable[[], Iterable[Problem]], n: int) -> list[Problem]:
-    """The first `n` problems with different prompts. Raises ValueError if 50 batches in a row bring no new one."""
+    """The first `n` problems with different prompts. Raises ValueError if 50 batches in a row bring
+    no new one.
+    """
     found, repeats = dict[bytes, Problem](), 0  # by prompt
     while len(found) < n:
         before = len(found)
@@ -296,5 +358,7 @@ def different(batch: Callable[[], Iterable[Problem]], n: int) -> list[Problem]:
             found.setdefault(problem.tokens[: problem.prompt_length].tobytes(), problem)
         repeats = repeats + 1 if len(found) == before else 0
         if repeats == 50:
-            raise ValueError(f"{n:,} different evaluation problems are more than the task has, it has about {before:,}")
+            raise ValueError(
+                f"{n:,} different evaluation problems are more than the task has, it has about {before:,}"
+            )
     return list(found.values())[:n]

@@ -1,7 +1,9 @@
-"""A corpus of text as files of tokens (bytes, characters or byte pairs), made once and mapped into memory.
+"""A corpus of text as files of tokens (bytes, characters or byte pairs), made once and mapped into
+memory.
 
-A corpus is known by a digest of its bytes. A copy of it and its tokens lie in a folder of that name in the user's cache
-(`$XDG_CACHE_HOME/rope_lab`, `~/.cache/rope_lab` by default), out of reach of later changes of its files.
+A corpus is known by a digest of its bytes. A copy of it and its tokens lie in a folder of that name
+in the user's cache (`$XDG_CACHE_HOME/rope_lab`, `~/.cache/rope_lab` by default), out of reach of
+later changes of its files.
 """
 
 import codecs
@@ -79,7 +81,9 @@ class Characters(Coder):
         tokens = self.token_of[codes]
         if (tokens < 0).any():
             unknown = "".join(map(chr, np.unique(codes[tokens < 0])[:20]))
-            raise ValueError(f"tokens=characters: {unknown!r} not in the training part; tokens=bytes reads any text")
+            raise ValueError(
+                f"tokens=characters: {unknown!r} not in the training part; tokens=bytes reads any text"
+            )
         return tokens.astype(self.dtype)
 
 
@@ -97,11 +101,19 @@ class Pairs(Coder):
         if vocabulary < 257:
             raise ValueError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
         log.warning("learning %d byte pairs of the corpus, once", vocabulary)
-        pairs, in_bytes = t.Tokenizer(t.models.BPE()), t.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        pairs, in_bytes = (
+            t.Tokenizer(t.models.BPE()),
+            t.pre_tokenizers.ByteLevel(add_prefix_space=False),
+        )
         cut = t.pre_tokenizers.Split(t.Regex(rf"\S{{{LONGEST}}}"), "isolated")
-        pairs.pre_tokenizer, pairs.decoder = t.pre_tokenizers.Sequence([cut, in_bytes]), t.decoders.ByteLevel()
+        pairs.pre_tokenizer, pairs.decoder = (
+            t.pre_tokenizers.Sequence([cut, in_bytes]),
+            t.decoders.ByteLevel(),
+        )
         bytes_ = sorted(in_bytes.alphabet())
-        trainer = t.trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=bytes_, show_progress=False)
+        trainer = t.trainers.BpeTrainer(
+            vocab_size=vocabulary, initial_alphabet=bytes_, show_progress=False
+        )
         lines = (line for block in blocks for line in block.decode().splitlines(keepends=True))
         pairs.train_from_iterator(lines, trainer)
         yield pairs.to_str().encode()
@@ -121,35 +133,49 @@ def _tokenizers() -> ModuleType:
     try:
         import tokenizers
     except ImportError:
-        raise ValueError("tokens=bpe: needs the package tokenizers: pip install -e '.[text]'") from None
+        raise ValueError(
+            "tokens=bpe: needs the package tokenizers: pip install -e '.[text]'"
+        ) from None
     return tokenizers
 
 
 def cache() -> Path:
-    """The folder of copies and tokens of corpora. Raises RuntimeError if there is no home folder."""
+    """The folder of copies and tokens of corpora. Raises RuntimeError if there is no home
+    folder.
+    """
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rope_lab"
 
 
 def locate(path: str) -> list[Path]:
-    """The files of a corpus, each once: a file, all in a folder but hidden ones and runs, or those of a pattern.
+    """The files of a corpus, each once: a file, all in a folder but hidden ones and runs, or those
+    of a pattern.
 
     Raises ValueError if there are none, or empty ones.
     """
     given = Path(path).expanduser()
     found = [given, *map(Path, glob.glob(str(given), recursive=True))]
     if path and given.is_dir():
-        found = [p for p in given.rglob("*") if not any(part.startswith(".") for part in p.relative_to(given).parts)]
-        runs = {folder for p in found if p.name == "run.json" for folder in (p.parent, p.parent.parent)} - {given}
+        found = [
+            p
+            for p in given.rglob("*")
+            if not any(part.startswith(".") for part in p.relative_to(given).parts)
+        ]
+        runs = {
+            folder for p in found if p.name == "run.json" for folder in (p.parent, p.parent.parent)
+        } - {given}
         found = [p for p in found if runs.isdisjoint(p.parents)]
     files = sorted({p.resolve() for p in found if p.is_file()})
     if not any(p.stat().st_size for p in files):
-        hint = "name a file, a folder or a pattern; the files of conf/corpus say where texts are from"
+        hint = (
+            "name a file, a folder or a pattern; the files of conf/corpus say where texts are from"
+        )
         raise ValueError(f"path={path}: there is no text; {hint}")
     return files
 
 
 def register(path: str | None) -> str:
-    """The digest of a corpus, 16 hexadecimal digits; copies it into the cache. Raises ValueError if that fails.
+    """The digest of a corpus, 16 hexadecimal digits; copies it into the cache. Raises ValueError if
+    that fails.
 
     path: None: the sources of Python's standard library
     """
@@ -159,8 +185,14 @@ def register(path: str | None) -> str:
         for piece in _pieces(files):
             digest.update(piece)
         folder = cache() / digest.hexdigest()[:16]
-        if path and not (folder / "text").exists() and (odd := next((p for p in files if not _is_utf8(p)), None)):
-            log.warning("%s is not UTF-8 text, and is read as bytes all the same: convert or unpack it", odd)
+        if (
+            path
+            and not (folder / "text").exists()
+            and (odd := next((p for p in files if not _is_utf8(p)), None))
+        ):
+            log.warning(
+                "%s is not UTF-8 text, and is read as bytes all the same: convert or unpack it", odd
+            )
         _once(folder / "text", _pieces(files))
         with suppress(OSError):  # a read-only cache may have all that is needed
             name = os.path.basename(os.path.abspath(path)) if path else "Python's standard library"
@@ -177,15 +209,21 @@ def name(corpus: str) -> str:
     return ""
 
 
-def read(corpus: str, kind: Kind, vocabulary: int, context: int, name: str) -> tuple[np.ndarray, np.ndarray, Coder]:
-    """The tokens of the training and of the held-out part, uint8, uint16 or uint32 [N], and their coder.
+def read(
+    corpus: str, kind: Kind, vocabulary: int, context: int, name: str
+) -> tuple[np.ndarray, np.ndarray, Coder]:
+    """The tokens of the training and of the held-out part, uint8, uint16 or uint32 [N], and their
+    coder.
 
-    Raises ValueError if the corpus is not known here, too small for windows of `context` tokens, or of other text.
+    Raises ValueError if the corpus is not known here, too small for windows of `context` tokens, or
+    of other text.
     """
     folder, stem = cache() / corpus, f"bpe-{vocabulary}" if kind == "bpe" else kind
     source = folder / "text"
     if not source.exists():
-        hint = f"run its training command again with task.path=…/{name}" if name else "set task.path"
+        hint = (
+            f"run its training command again with task.path=…/{name}" if name else "set task.path"
+        )
         raise ValueError(f"corpus={corpus}: there is no copy of its text in {cache()}; {hint}")
     text = np.memmap(source, np.uint8, "r")
     split = _character(text, len(text) - min(len(text) // HELD_OUT_SHARE, MOST_HELD_OUT))
@@ -193,7 +231,10 @@ def read(corpus: str, kind: Kind, vocabulary: int, context: int, name: str) -> t
     sides = {"training": (0, split, 2 * context + 1), "held-out": (split, len(text), context + 1)}
     parts = []
     try:
-        learned = _once(folder / f"{stem}-coder", CODERS[kind].learn(_blocks(source, 0, learned_from), vocabulary))
+        learned = _once(
+            folder / f"{stem}-coder",
+            CODERS[kind].learn(_blocks(source, 0, learned_from), vocabulary),
+        )
         coder = CODERS[kind](learned.read_bytes().decode())
         for side, (begin, end, least) in sides.items():
             part = text[begin:end]
@@ -206,7 +247,9 @@ def read(corpus: str, kind: Kind, vocabulary: int, context: int, name: str) -> t
             parts.append(part)
     except UnicodeDecodeError as error:
         at = error.object[error.start :][:20]
-        raise ValueError(f"tokens={kind}: {name} is not UTF-8, at {at!r}; use task.tokens=bytes") from None
+        raise ValueError(
+            f"tokens={kind}: {name} is not UTF-8, at {at!r}; use task.tokens=bytes"
+        ) from None
     except (OSError, RuntimeError) as error:
         raise ValueError(f"corpus={corpus}: {error}") from None
     return *parts, coder
@@ -249,7 +292,14 @@ def _blocks(path: Path, begin: int, end: int) -> Iterator[bytes]:
 
 def _character(text: np.ndarray, at: int) -> int:
     """The last place at or before `at` where a character of UTF-8 begins."""
-    return next((at - back for back in range(4) if back <= at < len(text) and text[at - back] & 0xC0 != 0x80), at)
+    return next(
+        (
+            at - back
+            for back in range(4)
+            if back <= at < len(text) and text[at - back] & 0xC0 != 0x80
+        ),
+        at,
+    )
 
 
 def _is_utf8(path: Path) -> bool:
@@ -264,5 +314,9 @@ def _library() -> list[Path]:
     """The sources of Python's standard library, in an order that mixes its packages."""
     root = Path(sysconfig.get_path("stdlib"))
     elsewhere = {"site-packages", "dist-packages", "__pycache__"}
-    found = [p for p in root.rglob("*.py") if not elsewhere & set(p.relative_to(root).parts) and _is_utf8(p)]
+    found = [
+        p
+        for p in root.rglob("*.py")
+        if not elsewhere & set(p.relative_to(root).parts) and _is_utf8(p)
+    ]
     return sorted(found, key=lambda p: hashlib.sha256(str(p.relative_to(root)).encode()).digest())

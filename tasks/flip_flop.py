@@ -1,8 +1,9 @@
 """Flip-flop language modeling (Liu et al., 2023, arXiv 2306.00946): `w1i0i1r1w0i1r0`.
 
-An instruction and a bit in turn: `w` writes a bit, `i` is ignored with its bit, `r` reads the bit last written. The
-answers are the bits after `r`. As in the paper the first instruction writes and the last one reads, 80% of the others
-are ignored, and models trained so are also graded on texts with 98% (sparse) and 10% (dense): few or many writes.
+An instruction and a bit in turn: `w` writes a bit, `i` is ignored with its bit, `r` reads the bit
+last written. The answers are the bits after `r`. As in the paper the first instruction writes and
+the last one reads, 80% of the others are ignored, and models trained so are also graded on texts
+with 98% (sparse) and 10% (dense): few or many writes.
 """
 
 import copy
@@ -20,14 +21,20 @@ class FlipFlop(PackedTask):
     instructions: of a problem
     ignored:      percent of the instructions that are ignored
     sparse, dense: percents of further held-out problems: as many of each, in turn, as of `ignored`
-    loss_on:      the tokens that the training loss counts: `all`, or the `answer`: the bits that are read
+    loss_on:      the tokens that the training loss counts: `all`, or the `answer`: the bits that
+                  are read
     """
 
     alphabet = "wir01"
     stop = None
 
     def __init__(
-        self, instructions: int = 256, ignored: int = 80, sparse: int = 98, dense: int = 10, loss_on: LossOn = "answer"
+        self,
+        instructions: int = 256,
+        ignored: int = 80,
+        sparse: int = 98,
+        dense: int = 10,
+        loss_on: LossOn = "answer",
     ):
         super().__init__(loss_on)
         self.set_lengths(None, 2, instructions=instructions)
@@ -50,7 +57,9 @@ class FlipFlop(PackedTask):
         instructions = np.where(rng.integers(100, size=size) < self.ignored, IGNORE, other)
         instructions[:, 0], instructions[:, -1] = WRITE, READ
         bits = rng.integers(2, size=size)
-        written = np.maximum.accumulate(np.where(instructions == WRITE, np.arange(size[1]), 0), axis=1)
+        written = np.maximum.accumulate(
+            np.where(instructions == WRITE, np.arange(size[1]), 0), axis=1
+        )
         read = np.take_along_axis(bits, written, axis=1)
         return np.concatenate([instructions, np.where(instructions == READ, read, bits)], axis=1)
 
@@ -65,4 +74,7 @@ class FlipFlop(PackedTask):
 
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
         writes = np.split(drawn, 2, axis=1)[0] == WRITE
-        return {"ignored": np.full(len(drawn), self.ignored), "distance": 2 * np.argmax(writes[:, ::-1], axis=1)}
+        return {
+            "ignored": np.full(len(drawn), self.ignored),
+            "distance": 2 * np.argmax(writes[:, ::-1], axis=1),
+        }

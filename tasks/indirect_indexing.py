@@ -1,8 +1,9 @@
 """Indirect indexing: `?gkqzbnwe; q-2=g#` (after Gopalakrishnan et al., 2025, arXiv 2509.10534).
 
-The answer is the character at a signed distance from a source character, which has to be found in the string first: a
-match by content, then a step by position. The format is ours. The sizes of the paper, strings of 20 to 40 different
-letters and shifts of up to 15: `shortest=20 string_length=40 max_distance=15 distinct=true`, with 52 letters.
+The answer is the character at a signed distance from a source character, which has to be found in
+the string first: a match by content, then a step by position. The format is ours. The sizes of the
+paper, strings of 20 to 40 different letters and shifts of up to 15: `shortest=20 string_length=40
+max_distance=15 distinct=true`, with 52 letters.
 """
 
 from string import ascii_lowercase
@@ -13,17 +14,23 @@ from tasks.base import MOST, LossOn, PackedTask, check_between, check_letters, d
 
 
 class IndirectIndexing(PackedTask):
-    """Write the character that stands `shift` characters after the source (before it, if `shift` is negative).
+    """Write the character that stands `shift` characters after the source (before it, if `shift` is
+    negative).
 
     string_length: letters in a string, at most
-    letters:       a string's letters are drawn from these: the source uniformly, the rest uniformly from the others
-    loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the character and the `#` after it)
-    shortest:      letters in the shortest strings, each length as often; None: all strings have string_length
-    max_distance:  the largest absolute shift; less than the number of letters of the shortest string
+    letters:       a string's letters are drawn from these: the source uniformly, the rest uniformly
+                   from the others
+    loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the character
+                   and the `#` after it)
+    shortest:      letters in the shortest strings, each length as often; None: all strings have
+                   string_length
+    max_distance:  the largest absolute shift; less than the number of letters of the shortest
+                   string
     distinct:      no letter of a string repeats; else the source alone is sure to occur once
 
-    The shift is uniform over −max_distance … −1, 1 … max_distance. The source's index is uniform over those that keep
-    the answer within the string. A string is wholly in training or in evaluation.
+    The shift is uniform over −max_distance … −1, 1 … max_distance. The source's index is uniform
+    over those that keep the answer within the string. A string is wholly in training or in
+    evaluation.
     """
 
     def __init__(

@@ -1,8 +1,10 @@
-"""Multi-query associative recall (Arora et al., 2023, arXiv 2312.04927): keys with values, then the keys again.
+"""Multi-query associative recall (Arora et al., 2023, arXiv 2312.04927): keys with values, then the
+keys again.
 
-`k1 v1 k2 v2 · · k2 v2 · · · · k1 v1`, a character each: the answers are the values after a key that comes again. As in
-the paper, one half of the vocabulary are keys and the other values. What differs: fillers (`·`) are any characters but
-the problem's keys, so none overwrites a pair; keys come again at uniform places, of which the last is always one.
+`k1 v1 k2 v2 · · k2 v2 · · · · k1 v1`, a character each: the answers are the values after a key that
+comes again. As in the paper, one half of the vocabulary are keys and the other values. What
+differs: fillers (`·`) are any characters but the problem's keys, so none overwrites a pair; keys
+come again at uniform places, of which the last is always one.
 """
 
 import copy
@@ -21,7 +23,8 @@ class AssociativeRecall(PackedTask):
     pairs:      of different keys with their values, at most
     fewest:     pairs of a problem, each number as often; None: all have `pairs`
     vocabulary: number of characters; an even number
-    loss_on:    the tokens that the training loss counts: `all`, or the `answer`: the values of keys that come again
+    loss_on:    the tokens that the training loss counts: `all`, or the `answer`: the values of keys
+                that come again
     """
 
     stop = None
@@ -45,7 +48,9 @@ class AssociativeRecall(PackedTask):
         self.set_lengths(None, 4 * pairs, tokens=tokens)
         self.pairs, self.vocabulary = pairs, vocabulary
         self.alphabet = "".join(map(chr, range(FIRST, FIRST + vocabulary)))
-        self.ask_any = False  # whether problems end at any of the keys that come again, or at the last
+        self.ask_any = (
+            False  # whether problems end at any of the keys that come again, or at the last
+        )
 
     def of_length(self, n: int) -> PackedTask:
         if n % 2:
@@ -59,7 +64,9 @@ class AssociativeRecall(PackedTask):
         return super(AssociativeRecall, task).problems(rng, n)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """The number of pairs, the pair asked for last, its answer's place, characters: [n, 3 + tokens]."""
+        """The number of pairs, the pair asked for last, its answer's place, characters: [n, 3 +
+        tokens].
+        """
         T, half = self.lengths[1], self.vocabulary // 2
         count = rng.integers(self.fewest, self.pairs + 1, size=n)
         keys = np.empty((n, 0), dtype=np.int64)
@@ -85,7 +92,9 @@ class AssociativeRecall(PackedTask):
 
     def split_key(self, drawn: np.ndarray) -> np.ndarray:
         """The pairs."""
-        return np.where(np.arange(2 * self.pairs) < 2 * drawn[:, :1], drawn[:, 3 : 3 + 2 * self.pairs], -1)
+        return np.where(
+            np.arange(2 * self.pairs) < 2 * drawn[:, :1], drawn[:, 3 : 3 + 2 * self.pairs], -1
+        )
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         answer, codes = drawn[:, 2:3], FIRST + drawn[:, 3:]
@@ -95,7 +104,9 @@ class AssociativeRecall(PackedTask):
     def answers_within(self, drawn: np.ndarray) -> np.ndarray:
         pairs = self.split_key(drawn)
         keys, characters = pairs[:, ::2], drawn[:, 3:-1]
-        after_key = (np.pad(characters, ((0, 0), (1, 0)))[:, :-1, None] == keys[:, None]).any(axis=2)
+        after_key = (np.pad(characters, ((0, 0), (1, 0)))[:, :-1, None] == keys[:, None]).any(
+            axis=2
+        )
         return after_key & (np.arange(characters.shape[1]) >= 2 * drawn[:, :1])
 
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
@@ -103,7 +114,9 @@ class AssociativeRecall(PackedTask):
 
 
 def _free(numbers: np.ndarray, taken: np.ndarray) -> np.ndarray:
-    """The `numbers`-th natural numbers, from 0, that are not among those `taken` in a row: [n, m] and [n, k]."""
+    """The `numbers`-th natural numbers, from 0, that are not among those `taken` in a row: [n, m]
+    and [n, k].
+    """
     for one in np.sort(taken, axis=1).T:
         numbers = numbers + (numbers >= one[:, None])
     return numbers

@@ -1,7 +1,7 @@
 """A needle in a haystack: `?kdjf>qpxlskd=qpx#`: the letters after `>`, at any depth of a string.
 
-The format is ours, after Kamradt's test of long contexts (2023): one key, to be found by its content, and as many
-letters after it as the needle has, which look like all others.
+The format is ours, after Kamradt's test of long contexts (2023): one key, to be found by its
+content, and as many letters after it as the needle has, which look like all others.
 """
 
 from string import ascii_lowercase
@@ -15,12 +15,15 @@ class Needle(PackedTask):
     """Write the letters of the needle, which stands after `>`.
 
     string_length: letters of the haystack, those of the needle included, at most
-    shortest:      letters of the shortest haystacks, each length as often; None: all have string_length
+    shortest:      letters of the shortest haystacks, each length as often; None: all have
+                   string_length
     needle:        letters to be written
     letters:       all letters are drawn from these, uniformly
-    loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the needle and the `#` after it)
+    loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the needle and
+                   the `#` after it)
 
-    The needle's depth, the number of letters before it, is uniform. A haystack is wholly in training or in evaluation.
+    The needle's depth, the number of letters before it, is uniform. A haystack is wholly in
+    training or in evaluation.
     """
 
     crossed = "depth"

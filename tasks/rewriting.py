@@ -7,7 +7,9 @@ import numpy as np
 
 from tasks.base import LossOn, PackedTask, check_letters, join, spell
 
-ORDERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {  # of letters, −1 beyond the end of a string or before it
+ORDERS: dict[
+    str, Callable[[np.ndarray], np.ndarray]
+] = {  # of letters, −1 beyond the end of a string or before it
     "copy": lambda strings: strings,
     "reverse": lambda strings: strings[:, ::-1],
     "sort": lambda strings: np.sort(strings, axis=1),
@@ -19,9 +21,11 @@ class Rewriting(PackedTask):
 
     order:         copy, reverse or sort (as the letters stand in `letters`)
     string_length: letters in a string, at most
-    shortest:      letters in the shortest strings, each length as often; None: all strings have string_length
+    shortest:      letters in the shortest strings, each length as often; None: all strings have
+                   string_length
     letters:       a string's letters are drawn from these, uniformly
-    loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the letters and the `#` after them)
+    loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the letters and
+                   the `#` after them)
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""The train/held-out split: a stable hash of a problem decides on which side it is, on every machine and for ever."""
+"""The train/held-out split: a stable hash of a problem decides on which side it is, on every
+machine and for ever.
+"""
 
 from collections.abc import Callable
 
@@ -12,13 +14,20 @@ def is_held_out(columns: np.ndarray) -> np.ndarray:
     """The held-out ones among rows of integers [n, columns]: bool [n]."""
     factors = np.cumprod(np.full(columns.shape[1], 0x9E3779B97F4A7C15, dtype=np.uint64))
     h = ((columns.astype(np.uint64) + np.uint64(1)) * factors).sum(axis=1, dtype=np.uint64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):  # the finalizer of splitmix64
+    for shift, factor in (
+        (30, 0xBF58476D1CE4E5B9),
+        (27, 0x94D049BB133111EB),
+        (31, 1),
+    ):  # the finalizer of splitmix64
         h = (h ^ (h >> np.uint64(shift))) * np.uint64(factor)
     return h % np.uint64(HASH_CLASSES) == 0
 
 
 def draw_side(
-    held_out: bool, n: int, draw: Callable[[int], np.ndarray], key: Callable[[np.ndarray], np.ndarray]
+    held_out: bool,
+    n: int,
+    draw: Callable[[int], np.ndarray],
+    key: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
     """At least `n` rows, all held out or none. Raises ValueError if hardly any are such.
 
@@ -32,4 +41,6 @@ def draw_side(
         if total >= n:
             return np.concatenate(kept)
     side = "evaluation" if held_out else "training"
-    raise ValueError(f"hardly any problems of the task belong to {side}, it is too small: make its problems larger")
+    raise ValueError(
+        f"hardly any problems of the task belong to {side}, it is too small: make its problems larger"
+    )

@@ -1,8 +1,8 @@
 """State tracking as the word problem of a group (Liu et al., 2023, arXiv 2210.10749): `?dbace=c#`.
 
 Each letter is a permutation; the answer is their product, the first letter applied first.
-S2 is parity. S3 is solvable; A5, of 60 permutations of five things, is not, so no constant-depth circuit of threshold
-gates is known for it.
+S2 is parity. S3 is solvable; A5, of 60 permutations of five things, is not, so no constant-depth
+circuit of threshold gates is known for it.
 """
 
 from itertools import permutations
@@ -21,10 +21,17 @@ class StateTracking(PackedTask):
     group:       S2, S3 or A5
     word_length: letters of a word, at most
     shortest:    letters of the shortest words, each length as often; None: all have word_length
-    loss_on:     the tokens that the training loss counts: `all`, or the `answer` (the product and the `#` after it)
+    loss_on:     the tokens that the training loss counts: `all`, or the `answer` (the product and
+                 the `#` after it)
     """
 
-    def __init__(self, group: str = "S3", word_length: int = 16, shortest: int | None = 1, loss_on: LossOn = "answer"):
+    def __init__(
+        self,
+        group: str = "S3",
+        word_length: int = 16,
+        shortest: int | None = 1,
+        loss_on: LossOn = "answer",
+    ):
         super().__init__(loss_on)
         if group not in SIZES:
             raise ValueError(f"group={group}: must be one of {', '.join(SIZES)}")
@@ -34,7 +41,9 @@ class StateTracking(PackedTask):
             every = [p for p in every if np.linalg.det(np.eye(len(p))[list(p)]) > 0]
         number = {p: i for i, p in enumerate(every)}
         self.group = group
-        self.product = np.array([[number[tuple(b[i] for i in a)] for b in every] for a in every])  # a first, then b
+        self.product = np.array(
+            [[number[tuple(b[i] for i in a)] for b in every] for a in every]
+        )  # a first, then b
         self.letters = (ascii_letters + digits)[: len(every)]
         self.alphabet = "?=#" + self.letters
 
@@ -46,7 +55,9 @@ class StateTracking(PackedTask):
         state = np.zeros(len(drawn), dtype=np.int64)  # permutation 0 is the identity
         for letter in drawn.T:
             state = np.where(letter >= 0, self.product[state, letter], state)
-        return join("?", spell(self.letters, drawn), "="), join(spell(self.letters, state[:, None]), "#")
+        return join("?", spell(self.letters, drawn), "="), join(
+            spell(self.letters, state[:, None]), "#"
+        )
 
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
         return {"word_length": (drawn >= 0).sum(axis=1)}

@@ -11,11 +11,14 @@ class SubstringByIndex(PackedTask):
     """Write the end of a string, from a given index on.
 
     string_length: letters in a string, at most
-    shortest:      letters in the shortest strings, each length as often; None: all strings have string_length
+    shortest:      letters in the shortest strings, each length as often; None: all strings have
+                   string_length
     letters:       a string's letters are drawn from these, uniformly
-    loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the suffix and the `'#` after it)
+    loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the suffix and
+                   the `'#` after it)
 
-    The index is uniform over the string's letters. A string belongs wholly to training or wholly to evaluation.
+    The index is uniform over the string's letters. A string belongs wholly to training or wholly to
+    evaluation.
     """
 
     def __init__(
@@ -28,7 +31,10 @@ class SubstringByIndex(PackedTask):
         super().__init__(loss_on)
         self.set_lengths(shortest, string_length=string_length)
         check_letters(letters, reserved="?'; [:]=#0123456789", least=2)
-        self.letters, self.alphabet = letters, "".join(dict.fromkeys("?s='; [:]=#0123456789" + letters))
+        self.letters, self.alphabet = (
+            letters,
+            "".join(dict.fromkeys("?s='; [:]=#0123456789" + letters)),
+        )
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Letters, −1 beyond the string's end, and the index: [n, width + 1]."""
@@ -45,4 +51,7 @@ class SubstringByIndex(PackedTask):
         return join("?s='", string, "'; s[", digits, ":]=='"), join(suffix, "'#")
 
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
-        return {"index": drawn[:, -1], "suffix_length": (drawn[:, :-1] >= 0).sum(axis=1) - drawn[:, -1]}
+        return {
+            "index": drawn[:, -1],
+            "suffix_length": (drawn[:, :-1] >= 0).sum(axis=1) - drawn[:, -1],
+        }

@@ -1,7 +1,8 @@
 """Substring by prefix (Harik and Jayasiri, 2022): `[random]>[substring][random]>[substring]…`.
 
-After each `>` stands a copy of earlier text. Its first letter cannot be known; from the second on, the letters copied
-so far must be found in the earlier text, and the next letter there is the answer.
+After each `>` stands a copy of earlier text. Its first letter cannot be known; from the second on,
+the letters copied so far must be found in the earlier text, and the next letter there is the
+answer.
 """
 
 from collections.abc import Iterator
@@ -17,10 +18,12 @@ class SubstringByPrefix(Task):
 
     letters:      random text is drawn from these, uniformly
     first_length: random letters at the start of a row
-    copy_length:  letters in a copy, taken at a uniform offset of all letters before it (without the `>`)
+    copy_length:  letters in a copy, taken at a uniform offset of all letters before it (without the
+                  `>`)
     gap_min, gap_max: random letters between a copy and the next `>`, their number uniform
     context:      tokens that a problem (prompt and completion) has at most
-    loss_on:      the tokens that the training loss counts: `all`, or the `answer`: a copy's letters after its first
+    loss_on:      the tokens that the training loss counts: `all`, or the `answer`: a copy's letters
+                  after its first
 
     A row belongs to training or to evaluation by its first random letters.
     """
@@ -48,18 +51,27 @@ class SubstringByPrefix(Task):
             raise ValueError(f"copy_length={copy_length}: must be at most {most}")
         check_between(first_length + gap_max + 1 + copy_length, MOST, context=context)
         self.letters, self.alphabet, self.arrow = letters, letters + ">", len(letters)
-        self.first_length, self.copy_length, self.gap_min, self.gap_max = first_length, copy_length, gap_min, gap_max
+        self.first_length, self.copy_length, self.gap_min, self.gap_max = (
+            first_length,
+            copy_length,
+            gap_min,
+            gap_max,
+        )
         self.context = self.max_length = context
         self.last_copy = False  # whether problems ask for the last copy of a text, or for any
 
     def of_length(self, n: int) -> "SubstringByPrefix":
-        """Copies that end within the last few tokens of a context of `n`: the last ones that fit."""
+        """Copies that end within the last few tokens of a context of `n`: the last ones that
+        fit.
+        """
         sizes = (self.letters, self.first_length, self.copy_length, self.gap_min, self.gap_max)
         task = SubstringByPrefix(*sizes, n, self.loss_on)
         task.last_copy = True
         return task
 
-    def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
+    def text(
+        self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False
+    ) -> Text:
         shortest_round = self.gap_min + 1 + self.copy_length
         rounds = max(1, -(-(length - self.first_length) // shortest_round))
         gaps = rng.integers(self.gap_min, self.gap_max + 1, size=(rows, rounds))
@@ -68,7 +80,12 @@ class SubstringByPrefix(Task):
         width = self.first_length + rounds * (self.gap_max + self.copy_length)
         letters = rng.integers(len(self.letters), size=(rows, width), dtype=np.uint8)
         at_once = rows * (32 if held_out else 2), self.first_length
-        first = draw_side(held_out, rows, lambda _: rng.integers(len(self.letters), size=at_once), lambda drawn: drawn)
+        first = draw_side(
+            held_out,
+            rows,
+            lambda _: rng.integers(len(self.letters), size=at_once),
+            lambda drawn: drawn,
+        )
         letters[:, : self.first_length] = first[:rows]
         row, copy = np.arange(rows)[:, None], np.arange(self.copy_length)
         for k in range(rounds):  # in turn, since a copy may be copied again
@@ -85,35 +102,52 @@ class SubstringByPrefix(Task):
         return Text(tokens[:, :length], position[:, :length])
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
-        """A problem's prompt ends where only one possible source of the last copy begins with the letters so far.
+        """A problem's prompt ends where only one possible source of the last copy begins with the
+        letters so far.
 
-        Skipped are copies that never do (their source was copied whole before), and those whose letters so far also
-        stand too near the end of the text to be a source: so every problem is unambiguous.
-        Attributes: `copy` (how many copies stand before it), `known` (its letters in the prompt), `distance` (tokens
+        Skipped are copies that never do (their source was copied whole before), and those whose
+        letters so far also stand too near the end of the text to be a source: so every problem is
+        unambiguous.
+        Attributes: `copy` (how many copies stand before it), `known` (its letters in the prompt),
+                    `distance` (tokens
         from the first unknown letter back to its source).
         """
 
         def batch() -> Iterator[Problem]:
             rows = self.text(rng, 64, self.context, held_out=True).tokens
             copies = (rows[:, : self.context - self.copy_length] == self.arrow).sum(axis=1)
-            for tokens, copy in zip(rows, copies - 1 if self.last_copy else rng.integers(copies), strict=True):
-                columns, first = np.flatnonzero(tokens != self.arrow), np.flatnonzero(tokens == self.arrow)[copy] + 1
-                before, copied = tokens[columns[: first - copy - 1]], tokens[first : first + self.copy_length]
-                known = 1 + int(np.argmax(self._matching(before, copied) == 1))  # 1 if there is none
+            for tokens, copy in zip(
+                rows, copies - 1 if self.last_copy else rng.integers(copies), strict=True
+            ):
+                columns, first = (
+                    np.flatnonzero(tokens != self.arrow),
+                    np.flatnonzero(tokens == self.arrow)[copy] + 1,
+                )
+                before, copied = (
+                    tokens[columns[: first - copy - 1]],
+                    tokens[first : first + self.copy_length],
+                )
+                known = 1 + int(
+                    np.argmax(self._matching(before, copied) == 1)
+                )  # 1 if there is none
                 text, part = before.tobytes(), copied[:known].tobytes()
                 source, unknown = text.find(part), int(first) + known
                 if known < self.copy_length and source == text.rfind(part):
                     distance = unknown - int(columns[source + known])
                     attributes = {"copy": int(copy), "known": known, "distance": distance}
-                    yield Problem(tokens[: first + self.copy_length], unknown, attributes, self.decode)
+                    yield Problem(
+                        tokens[: first + self.copy_length], unknown, attributes, self.decode
+                    )
 
         return different(batch, n)
 
     def floor(self, tokens: np.ndarray) -> np.ndarray:
-        """The Bayes-optimal loss: a predictor cannot know where a copy is taken from until it is unique.
+        """The Bayes-optimal loss: a predictor cannot know where a copy is taken from until it is
+        unique.
 
-        Given j letters of a copy, it is uniform over all offsets whose first j letters match, so it gives the next
-        letter the probability (offsets that match j + 1 letters) / (offsets that match j).
+        Given j letters of a copy, it is uniform over all offsets whose first j letters match, so it
+        gives the next letter the probability (offsets that match j + 1 letters) / (offsets that
+        match j).
         """
         nats = np.zeros(tokens.shape)
         for row, text in enumerate(tokens):
@@ -121,10 +155,16 @@ class SubstringByPrefix(Task):
             for number, arrow in enumerate(np.flatnonzero(text == self.arrow)):
                 copied = text[arrow + 1 : arrow + 1 + self.copy_length]
                 matching = self._matching(letters[: arrow - number], copied)
-                nats[row, arrow + 2 : arrow + 1 + len(copied)] = np.log(matching[:-1] / matching[1:])
+                nats[row, arrow + 2 : arrow + 1 + len(copied)] = np.log(
+                    matching[:-1] / matching[1:]
+                )
         return nats
 
     def _matching(self, before: np.ndarray, copied: np.ndarray) -> np.ndarray:
-        """The number of sources in the letters before a copy that match its first 1, 2, … letters, [len(copied)]."""
-        sources = np.lib.stride_tricks.sliding_window_view(before, self.copy_length)[:, : len(copied)]
+        """The number of sources in the letters before a copy that match its first 1, 2, … letters,
+        [len(copied)].
+        """
+        sources = np.lib.stride_tricks.sliding_window_view(before, self.copy_length)[
+            :, : len(copied)
+        ]
         return np.logical_and.accumulate(sources == copied, axis=1).sum(axis=0)

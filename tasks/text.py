@@ -1,7 +1,8 @@
 """Real text: the next token of a corpus, after the tokens before it in a window.
 
-The last tenth of the corpus, at most 262,144 bytes, is held out, a window apart from the training part. Windows of it
-side by side are evaluated: each token once, but for the first one and a rest that is shorter than a window.
+The last tenth of the corpus, at most 262,144 bytes, is held out, a window apart from the training
+part. Windows of it side by side are evaluated: each token once, but for the first one and a rest
+that is shorter than a window.
 """
 
 import functools
@@ -16,7 +17,8 @@ from tasks.base import MOST, Problem, Task, Text, check_between
 class RealText(Task):
     """The next token of a corpus.
 
-    path:       a file, a folder or a pattern such as data/*.txt; null: the sources of Python's standard library
+    path:       a file, a folder or a pattern such as data/*.txt; null: the sources of Python's
+                standard library
     corpus:     instead of a path, the digest of a corpus that was used before
     tokens:     bytes, characters, or bpe (byte pairs learned on the training part)
     vocabulary: number of tokens, of bpe
@@ -38,7 +40,11 @@ class RealText(Task):
         super().__init__("all")
         check_between(2, MOST, context=context)
         check_between(1, 2**20, vocabulary=vocabulary)
-        self.corpus, self.kind, self.vocabulary = corpus or corpora.register(path), tokens, vocabulary
+        self.corpus, self.kind, self.vocabulary = (
+            corpus or corpora.register(path),
+            tokens,
+            vocabulary,
+        )
         self.context = self.max_length = context
         self.name, self.restored = corpora.name(self.corpus), None
 
@@ -50,7 +56,9 @@ class RealText(Task):
 
     @functools.cached_property
     def parts(self) -> tuple[np.ndarray, np.ndarray, corpora.Coder]:
-        """Training and held-out tokens, and their coder. Raises ValueError if they cannot be read."""
+        """Training and held-out tokens, and their coder. Raises ValueError if they cannot be
+        read.
+        """
         return corpora.read(self.corpus, self.kind, self.vocabulary, self.context, self.name)
 
     @property
@@ -78,21 +86,31 @@ class RealText(Task):
         """The same corpus in windows of `n` tokens."""
         return RealText(None, self.corpus, self.kind, self.vocabulary, n)
 
-    def text(self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False) -> Text:
-        """Random windows of the training part; of the held-out part `rows` windows at even distances, or all."""
+    def text(
+        self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False
+    ) -> Text:
+        """Random windows of the training part; of the held-out part `rows` windows at even
+        distances, or all.
+        """
         part = self.parts[1 if held_out else 0]
         if held_out:
             there = (len(part) - 1) // (length - 1)
             if there < 1:
-                raise ValueError(f"{length} tokens in a row are more than the {len(part)} of the held-out part")
-            begins = (length - 1) * np.unique(np.linspace(0, there - 1, min(rows, there)).astype(int))
+                raise ValueError(
+                    f"{length} tokens in a row are more than the {len(part)} of the held-out part"
+                )
+            begins = (length - 1) * np.unique(
+                np.linspace(0, there - 1, min(rows, there)).astype(int)
+            )
         else:
             begins = rng.integers(len(part) - self.context - length + 1, size=rows)
         windows = part[begins[:, None] + np.arange(length)]
         return Text(windows, np.broadcast_to(np.arange(length, dtype=np.int16), windows.shape))
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
-        """Windows of the held-out part to continue from their first half; no continuation is right or wrong."""
+        """Windows of the held-out part to continue from their first half; no continuation is right
+        or wrong.
+        """
         windows = self.text(rng, n, self.context, held_out=True).tokens
         return [Problem(window, self.context // 2, {}, self.decode) for window in windows]
 

@@ -1,4 +1,6 @@
-"""Builders of synthetic run folders and runs for the tests of results, and readers of the printed tables."""
+"""Builders of synthetic run folders and runs for the tests of results, and readers of the printed
+tables.
+"""
 
 import json
 import re
@@ -27,7 +29,8 @@ def shipped(scheme: str) -> dict[str, Any]:
 def make_run(out: Path, scheme: str, seed: int, last: float, **changes: Any) -> Path:
     """A run folder of substring_by_index that ends with accuracy `last`.
 
-    `recipe` makes it a run of another recipe. Its ids follow from its settings; the folder's name has `name` instead.
+    `recipe` makes it a run of another recipe. Its ids follow from its settings; the folder's name
+    has `name` instead.
     """
     recipe, name = changes.pop("recipe", None), changes.pop("name", f"{scheme}-{seed}")
     settings = {
@@ -41,10 +44,14 @@ def make_run(out: Path, scheme: str, seed: int, last: float, **changes: Any) -> 
         "scale": "quick",
         "seed": seed,
         "parameters": 1000,
-        "config": settings | {"task": {"string_length": 13}, "model": {"d_model": 16}, "position": shipped(scheme)},
+        "config": settings
+        | {"task": {"string_length": 13}, "model": {"d_model": 16}, "position": shipped(scheme)},
         "progress": {"steps": 100, "sequences": 400, "tokens": 25600, "seconds": 1.5},
         "metrics": {"eval/accuracy": last, "eval/score": round(128 * last), "eval/loss": 1 - last},
-        "slices": {"index": {"0": [200, last], "1": [312, last]}, "answer_position": {"1": [10, 0.5]}},
+        "slices": {
+            "index": {"0": [200, last], "1": [312, last]},
+            "answer_position": {"1": [10, 0.5]},
+        },
         "floor": {"loss": 0.0, "answer_position": {"1": [10, 0.0]}},
         "provenance": {
             "numerics": NUMERICS,
@@ -67,7 +74,9 @@ def make_run(out: Path, scheme: str, seed: int, last: float, **changes: Any) -> 
     folder = out / f"{scheme}-s{seed}-{name}"
     folder.mkdir(parents=True)
     (folder / "run.json").write_bytes(as_json(sealed(content)))
-    lines = [{"step": s, "eval/accuracy": last * s / 100, "eval/loss": 1 - last * s / 100} for s in STEPS]
+    lines = [
+        {"step": s, "eval/accuracy": last * s / 100, "eval/loss": 1 - last * s / 100} for s in STEPS
+    ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
@@ -84,18 +93,31 @@ def make_probes(folder: Path, layers: int, heads: int) -> dict[str, Any]:
     """Write probes into a run folder, as `rope-lab probe` does; returns their attention."""
     maps = [[[[1.0, 0.0], [0.5, 0.5]]] * heads] * layers
     attention = {"by_distance": [[[0.75, 0.25]] * heads] * layers, "maps": maps, "every": 1}
-    about = {"task": "substring_by_index", "scale": "quick", "position": "rope", "seed": 0, "attention": attention}
+    about = {
+        "task": "substring_by_index",
+        "scale": "quick",
+        "position": "rope",
+        "seed": 0,
+        "attention": attention,
+    }
     outcomes = [{"probe": "", "loss": 1.0, "accuracy": 0.5}]
     (folder / "probes.json").write_text(json.dumps(about | {"outcomes": outcomes}))
     return attention
 
 
-def make_row(scheme: str, seed: int, curve: list[float], metric: str = "eval/accuracy", **changes: Any) -> Run:
-    """A run evaluated at steps 0, 100, 200, …; its ids follow from its task and the given settings."""
+def make_row(
+    scheme: str, seed: int, curve: list[float], metric: str = "eval/accuracy", **changes: Any
+) -> Run:
+    """A run evaluated at steps 0, 100, 200, …; its ids follow from its task and the given
+    settings.
+    """
     given = changes.pop("settings", {})
     name = re.sub(r"\W", "_", "_".join(map(str, [changes.get("task", ""), *given.values()])))[:40]
     sizes = {"train.steps": 500, "train.batch_size": 1, "train.seq_len": 10, "eval.problems": 8}
-    own = {f"position.{k}": v for k, v in changes.pop("position_settings", flat(shipped(scheme))).items()}
+    own = {
+        f"position.{k}": v
+        for k, v in changes.pop("position_settings", flat(shipped(scheme))).items()
+    }
     run = Run(
         task="substring_by_index",
         scale="reduced",
@@ -126,7 +148,11 @@ def make_row(scheme: str, seed: int, curve: list[float], metric: str = "eval/acc
 
 def make_rows(ends: dict[str, list[float]], **changes: Any) -> list[Run]:
     """A run for each scheme and seed; ends: the last value of each curve."""
-    return [make_row(s, seed, [end] * 2, **changes) for s, each in ends.items() for seed, end in enumerate(each)]
+    return [
+        make_row(s, seed, [end] * 2, **changes)
+        for s, each in ends.items()
+        for seed, end in enumerate(each)
+    ]
 
 
 def shown(capsys, *folders: Path) -> str:
@@ -139,7 +165,11 @@ def table_rows(text: str) -> list[dict[str, str]]:
     """The rows of every table, keyed by column head."""
     rows, head = [], None
     for line in text.splitlines():
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] if line.startswith("|") else None
+        cells = (
+            [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            if line.startswith("|")
+            else None
+        )
         if cells and head and not set(line) <= set("|- "):
             rows.append(dict(zip(head, cells, strict=True)))
         head = (head or cells) if cells else None

@@ -1,4 +1,5 @@
-"""Shared fixtures: the names in conf/, the settings of a run that trains in a moment, and run folders.
+"""Shared fixtures: the names in conf/, the settings of a run that trains in a moment, and run
+folders.
 
 Torch takes 3 seconds of a core to import: only fixtures that need it import it, through trained.py.
 """
@@ -20,22 +21,34 @@ CONF = ROOT / "conf"
 SCHEMES = sorted(path.stem for path in (CONF / "position").glob("*.yaml"))
 TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
 RECIPES = sorted((path.parent.name, path.stem) for path in (CONF / "recipe").glob("*/*.yaml"))
-GENERATED = [recipe for recipe in RECIPES if recipe[0] != "text"]  # tasks that generate their own text and grade it
+GENERATED = [
+    recipe for recipe in RECIPES if recipe[0] != "text"
+]  # tasks that generate their own text and grade it
 
 TINY = [
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=2"),
-    *("train.steps=6", "train.batch_size=4", "train.seq_len=64", "train.warmup=2", "train.log_every=2"),
+    *(
+        "train.steps=6",
+        "train.batch_size=4",
+        "train.seq_len=64",
+        "train.warmup=2",
+        "train.log_every=2",
+    ),
     *("eval.every=3", "eval.problems=8", "eval.sequences=2", "wandb.mode=disabled"),
     *("threads=1", "device=cpu", "train.precision=float32"),
 ]
 
 
 def fuzz(examples: int) -> int:
-    """The number of random examples of a fuzz test: all `examples` under `make torture`, otherwise a tenth."""
+    """The number of random examples of a fuzz test: all `examples` under `make torture`, otherwise
+    a tenth.
+    """
     return examples if "FUZZ" in os.environ else examples // 10
 
 
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="rope_lab-tests-")  # not the user's own cache
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(
+    prefix="rope_lab-tests-"
+)  # not the user's own cache
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
@@ -93,7 +106,10 @@ def write(tmp_path, monkeypatch) -> Iterator[Callable[[str, str], Path]]:
 def tree(folder: Path) -> dict[str, bytes]:
     """Every path below a folder, with the content of files and the targets of links."""
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() or path.is_symlink()]
-    return {str(p.relative_to(folder)): str(p.readlink()).encode() if p.is_symlink() else p.read_bytes() for p in paths}
+    return {
+        str(p.relative_to(folder)): str(p.readlink()).encode() if p.is_symlink() else p.read_bytes()
+        for p in paths
+    }
 
 
 def one_line(said: str) -> str:

@@ -1,7 +1,9 @@
-"""Parsers of problems, written from the definitions of the tasks; they share no code with the generators.
+"""Parsers of problems, written from the definitions of the tasks; they share no code with the
+generators.
 
-Each takes a whole problem and returns its split key, answer positions (1, 2, … along each answer, 0 elsewhere),
-attributes, and length in the task's own unit (for addition, the lengths of both numbers).
+Each takes a whole problem and returns its split key, answer positions (1, 2, … along each answer, 0
+elsewhere), attributes, and length in the task's own unit (for addition, the lengths of both
+numbers).
 """
 
 import functools
@@ -52,8 +54,15 @@ def parse_addition(task: ArithmeticAddition, problem: str) -> Parsed:
         carries += carry
     assert place >= max(len(a), len(b)), "a place is missing"
     assert carry == 0, "the last carry has no step"
-    attributes = {"digits_a": len(a), "digits_b": len(b), "digits": max(len(a), len(b)), "carries": carries}
-    return Parsed(frozenset((a, b)), after(problem, problem.index("; ") + 2), attributes, {len(a), len(b)})
+    attributes = {
+        "digits_a": len(a),
+        "digits_b": len(b),
+        "digits": max(len(a), len(b)),
+        "carries": carries,
+    }
+    return Parsed(
+        frozenset((a, b)), after(problem, problem.index("; ") + 2), attributes, {len(a), len(b)}
+    )
 
 
 def parse_index(task: SubstringByIndex, problem: str) -> Parsed:
@@ -92,12 +101,19 @@ def parse_recall(task: AssociativeRecall, problem: str) -> Parsed:
     assert len(pairs) == task.pairs
     rest = problem[2 * task.pairs :]
     asked = [i for i, character in enumerate(rest) if character in pairs]
-    assert len({rest[i] for i in asked}) == len(asked), "a filler overwrites a pair, or a key comes again twice"
+    assert len({rest[i] for i in asked}) == len(asked), (
+        "a filler overwrites a pair, or a key comes again twice"
+    )
     assert asked[-1] == len(rest) - 2
     assert all(rest[i + 1] == pairs[rest[i]] for i in asked)
     positions = [0] * 2 * task.pairs + [int(i - 1 in asked) for i in range(len(rest))]
     distance = len(problem) - 1 - (problem.index(rest[-2]) + 1)
-    return Parsed(problem[: 2 * task.pairs], positions, {"distance": distance, "pairs": task.pairs}, {len(problem)})
+    return Parsed(
+        problem[: 2 * task.pairs],
+        positions,
+        {"distance": distance, "pairs": task.pairs},
+        {len(problem)},
+    )
 
 
 def parse_flip_flop(task: FlipFlop, problem: str) -> Parsed:
@@ -135,7 +151,9 @@ def parse_state(task: StateTracking, problem: str) -> Parsed:
         moved = every[(ascii_letters + "01234567").index(letter)]
         places = [moved[place] for place in places]
     assert (ascii_letters + "01234567").index(match[2]) == every.index(tuple(places))
-    return Parsed(match[1], after(problem, match.start(2)), {"word_length": len(match[1])}, {len(match[1])})
+    return Parsed(
+        match[1], after(problem, match.start(2)), {"word_length": len(match[1])}, {len(match[1])}
+    )
 
 
 def parse_rewriting(task: Rewriting, problem: str) -> Parsed:
@@ -143,9 +161,15 @@ def parse_rewriting(task: Rewriting, problem: str) -> Parsed:
     assert match, problem
     string = match[1]
     assert set(string) <= set(task.letters)
-    orders = {"copy": string, "reverse": string[::-1], "sort": "".join(sorted(string, key=task.letters.index))}
+    orders = {
+        "copy": string,
+        "reverse": string[::-1],
+        "sort": "".join(sorted(string, key=task.letters.index)),
+    }
     assert match[2] == orders[task.order]
-    return Parsed(string, after(problem, match.start(2)), {"string_length": len(string)}, {len(string)})
+    return Parsed(
+        string, after(problem, match.start(2)), {"string_length": len(string)}, {len(string)}
+    )
 
 
 def parse_needle(task: Needle, problem: str) -> Parsed:
@@ -174,7 +198,9 @@ PARSERS = {
 def parse(task: PackedTask, problem: str) -> Parsed:
     """Parse a complete problem of a packed task, and check its length."""
     parsed = PARSERS[type(task)](task, problem)
-    assert parsed.sizes <= set(range(task.lengths[0], task.lengths[1] + 1)) or isinstance(task, AssociativeRecall)
+    assert parsed.sizes <= set(range(task.lengths[0], task.lengths[1] + 1)) or isinstance(
+        task, AssociativeRecall
+    )
     return parsed
 
 
@@ -182,11 +208,16 @@ def problems_of(task: PackedTask, row: str) -> list[str]:
     """The complete problems of a packed row, without one cut by its end."""
     if task.stop:
         return [part + task.stop for part in row.split(task.stop)[:-1]]
-    return [row[end - task.max_length : end] for end in range(task.max_length, len(row) + 1, task.max_length)]
+    return [
+        row[end - task.max_length : end]
+        for end in range(task.max_length, len(row) + 1, task.max_length)
+    ]
 
 
 def parse_prefix(row: str, task: SubstringByPrefix) -> list[int]:
-    """Answer positions 1, 2, … after the first letter of each copy, 0 elsewhere; the row may end within a part."""
+    """Answer positions 1, 2, … after the first letter of each copy, 0 elsewhere; the row may end
+    within a part.
+    """
     parts = row.split(">")
     positions, letters = [0] * len(parts[0]), parts[0]
     gaps = [len(parts[0]) - task.first_length]

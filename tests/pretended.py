@@ -1,9 +1,12 @@
-"""A simulated device: tensors on `pretended:0` are separate from the CPU's, as on a GPU; the CPU computes them.
+"""A simulated device: tensors on `pretended:0` are separate from the CPU's, as on a GPU; the CPU
+computes them.
 
-An operator on tensors of both raises RuntimeError, as on CUDA, and operators that would wait for a GPU are recorded.
+An operator on tensors of both raises RuntimeError, as on CUDA, and operators that would wait for a
+GPU are recorded.
 It computes in float32: autocast needs a GPU.
 
-Import this module before the first backward pass: it registers the device with torch for the rest of the process.
+Import this module before the first backward pass: it registers the device with torch for the rest
+of the process.
 """
 
 import contextlib
@@ -26,8 +29,18 @@ NAME = "pretended"
 NOT_HERE = "same device"
 aten = torch.ops.aten
 WAITS = {  # operators that wait for computed values: for the shape of a result or a Python number
-    *(aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default, aten.equal.default),
-    *(aten._unique2.default, aten.unique_dim.default, aten.bincount.default, aten.repeat_interleave.Tensor),
+    *(
+        aten._local_scalar_dense.default,
+        aten.nonzero.default,
+        aten.masked_select.default,
+        aten.equal.default,
+    ),
+    *(
+        aten._unique2.default,
+        aten.unique_dim.default,
+        aten.bincount.default,
+        aten.repeat_interleave.Tensor,
+    ),
 }
 PHYSICAL = {  # at this depth torch no longer supports tensors that are only marked as conjugate or negative
     aten._conj.default: aten.conj_physical.default,
@@ -40,8 +53,14 @@ class Pretended(Tensor):
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> "Pretended":
-        like = {"dtype": inner.dtype, "strides": inner.stride(), "storage_offset": inner.storage_offset()}
-        return Tensor._make_wrapper_subclass(cls, inner.size(), device=torch.device(NAME, 0), **like)
+        like = {
+            "dtype": inner.dtype,
+            "strides": inner.stride(),
+            "storage_offset": inner.storage_offset(),
+        }
+        return Tensor._make_wrapper_subclass(
+            cls, inner.size(), device=torch.device(NAME, 0), **like
+        )
 
     def __init__(self, inner: Tensor):
         self.inner = inner
@@ -58,7 +77,9 @@ class Pretended(Tensor):
 
 
 class Mode(TorchDispatchMode):
-    """Create tensors on the device if requested; `seen`: the operators and copies that wait for it."""
+    """Create tensors on the device if requested; `seen`: the operators and copies that wait for
+    it.
+    """
 
     def __init__(self):
         super().__init__()
@@ -69,7 +90,9 @@ class Mode(TorchDispatchMode):
 
 
 def compute(operator: Callable, args: tuple, kwargs: dict[str, Any], seen: list[str]) -> Any:
-    """The result of an operator, on the device or the CPU. Raises RuntimeError for tensors of both."""
+    """The result of an operator, on the device or the CPU. Raises RuntimeError for tensors of
+    both.
+    """
     tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
     there = [isinstance(x, Pretended) for x in tensors]
     asked = kwargs.get("device")
@@ -81,7 +104,9 @@ def compute(operator: Callable, args: tuple, kwargs: dict[str, Any], seen: list[
     elif any(there):
         if any(x.dim() for x, is_there in zip(tensors, there, strict=True) if not is_there):
             raise RuntimeError(f"tensors must be on the {NOT_HERE}, not {NAME} and cpu: {operator}")
-        chosen = operator is aten.index.Tensor and any(x is not None and x.dtype == torch.bool for x in args[1])
+        chosen = operator is aten.index.Tensor and any(
+            x is not None and x.dtype == torch.bool for x in args[1]
+        )
         if operator in WAITS or chosen:
             seen.append(str(operator))
     if asked is not None:
@@ -108,7 +133,9 @@ def pretending() -> Iterator[list[str]]:
         patch.setattr(BACKEND, "count", 1)
         patch.setattr(Tensor, "pin_memory", lambda x: x)
         patch.setattr(torch, "tensor", tensor)  # torch's own bypasses dispatch in Python
-        patch.setattr(torch, "inference_mode", torch.no_grad)  # in it torch cannot view tensors of a Python device
+        patch.setattr(
+            torch, "inference_mode", torch.no_grad
+        )  # in it torch cannot view tensors of a Python device
         yield mode.seen
 
 
@@ -134,4 +161,6 @@ class Hook(backend_registration._DummyPrivateUse1Hook):
         return BACKEND.is_available()
 
 
-backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=BACKEND, hook=Hook())
+backend_registration._setup_privateuseone_for_python_backend(
+    NAME, backend_module=BACKEND, hook=Hook()
+)

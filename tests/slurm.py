@@ -1,4 +1,6 @@
-"""A two-node Slurm cluster on this machine, from Debian's slurm-wlm and munge; it writes to one folder."""
+"""A two-node Slurm cluster on this machine, from Debian's slurm-wlm and munge; it writes to one
+folder.
+"""
 
 import getpass
 import os
@@ -48,7 +50,11 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE OverTimeLimit=0 State
 
 def lacking() -> list[str]:
     """The programs that are not installed."""
-    return [name for name in PROGRAMS if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")]
+    return [
+        name
+        for name in PROGRAMS
+        if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    ]
 
 
 def free_ports(count: int) -> list[int]:
@@ -61,23 +67,39 @@ def free_ports(count: int) -> list[int]:
 
 @contextmanager
 def running(folder: Path) -> Iterator[dict[str, str]]:
-    """A context with a running cluster, its files in the new folder `folder`; yields the environment to use it."""
+    """A context with a running cluster, its files in the new folder `folder`; yields the
+    environment to use it.
+    """
     (folder / "state").mkdir(parents=True)
     folder.chmod(0o755)  # munge rejects a socket in a folder that others can write to
     names = dict(zip(("controller", *NODES), free_ports(3), strict=True))
-    names |= {"folder": folder, "host": socket.gethostname().partition(".")[0], "user": getpass.getuser()}
+    names |= {
+        "folder": folder,
+        "host": socket.gethostname().partition(".")[0],
+        "user": getpass.getuser(),
+    }
     (folder / "slurm.conf").write_text(CONF.format(**names))
     (folder / "key-file").write_bytes(os.urandom(128))
     (folder / "key-file").chmod(0o400)
-    environment = os.environ | {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": f"{os.environ['PATH']}:/usr/sbin"}
-    munge = [f"--{name}={folder}/{name}" for name in ("key-file", "socket", "pid-file", "log-file", "seed-file")]
+    environment = os.environ | {
+        "SLURM_CONF": str(folder / "slurm.conf"),
+        "PATH": f"{os.environ['PATH']}:/usr/sbin",
+    }
+    munge = [
+        f"--{name}={folder}/{name}"
+        for name in ("key-file", "socket", "pid-file", "log-file", "seed-file")
+    ]
     commands = [["munged", "--foreground", "--force", *munge], ["slurmctld", "-D"]]
     commands += [["slurmd", "-D", "-N", node] for node in NODES]
     begun = []
     try:
         for command in commands:
             with open(folder / f"{command[0]}-{len(begun)}.out", "w") as out:
-                begun.append(subprocess.Popen(command, env=environment, stdout=out, stderr=out, start_new_session=True))
+                begun.append(
+                    subprocess.Popen(
+                        command, env=environment, stdout=out, stderr=out, start_new_session=True
+                    )
+                )
             if command[0] == "munged":
                 until((folder / "socket").exists)
         until(lambda: states(environment) == dict.fromkeys(NODES, "idle"))

@@ -14,7 +14,9 @@ B, T, H, K = 2, 7, 3, 8
 D, LAYER = H * K, 1
 DIMS = Dims(d_model=D, n_heads=H, max_len=64, n_layers=2)
 POS = [0, 1, 2, 5, 100, 4096, 100_000]
-Score = Callable[[int, int, int, int, Tensor, Tensor], Tensor | float]  # (batch row, head, n, i, query [K], key [K])
+Score = Callable[
+    [int, int, int, int, Tensor, Tensor], Tensor | float
+]  # (batch row, head, n, i, query [K], key [K])
 
 
 def numbers(*shape: int, seed: int = 1) -> Tensor:
@@ -36,12 +38,25 @@ def learned(name: str, *settings: str) -> PositionScheme:
     return as_trained(make_scheme(name, DIMS, *settings).double())
 
 
-def make_model(name: str | PositionScheme, *settings: str, layers: int = 2, dims: Dims = DIMS, **more) -> Transformer:
+def make_model(
+    name: str | PositionScheme, *settings: str, layers: int = 2, dims: Dims = DIMS, **more
+) -> Transformer:
     """A float64 model with fixed random weights; more: other arguments of Transformer."""
     torch.manual_seed(0)
     scheme = make_scheme(name, dims, *settings) if isinstance(name, str) else name
-    sizes = {"d_model": dims.d_model, "n_layers": layers, "n_heads": dims.n_heads, "position": scheme}
-    usual = {"vocabulary": 11, "attention": "softmax", "norm": "pre", "init": "pytorch", "dropout": 0.0}
+    sizes = {
+        "d_model": dims.d_model,
+        "n_layers": layers,
+        "n_heads": dims.n_heads,
+        "position": scheme,
+    }
+    usual = {
+        "vocabulary": 11,
+        "attention": "softmax",
+        "norm": "pre",
+        "init": "pytorch",
+        "dropout": 0.0,
+    }
     return Transformer(**usual | sizes | more).double()
 
 
@@ -51,7 +66,8 @@ def rope(base: float = 10_000.0, width: int = K) -> list[float]:
 
 
 def rotation(angles: list[float] | Tensor, first: int = 0) -> Tensor:
-    """The rotation matrix R [K, K], one angle per pair of neighbours, acting on columns (RoFormer, equation 15).
+    """The rotation matrix R [K, K], one angle per pair of neighbours, acting on columns (RoFormer,
+    equation 15).
 
     Features before `first` and after the last pair are unchanged.
     """
@@ -67,7 +83,9 @@ def rotated(distance: int, theta: list[float] | None = None, first: int = 0) -> 
 
 
 def attended(scheme: PositionScheme, pos: list[int] = POS) -> Tensor:
-    """The result of the output hook in layer LAYER, for input X and queries, keys and values QKV."""
+    """The result of the output hook in layer LAYER, for input X and queries, keys and values
+    QKV.
+    """
     prepared = scheme.prepare(torch.tensor(pos), torch.float64)
     layer, at = scheme.in_layer(LAYER), scheme.with_keys(prepared, torch.arange(1, len(pos) + 1))
     at, bias = layer.read(X, at, LAYER, None)
@@ -77,15 +95,23 @@ def attended(scheme: PositionScheme, pos: list[int] = POS) -> Tensor:
 
 
 def assert_output(
-    scheme: PositionScheme, score: Score, value: Callable | None = None, pos: list[int] = POS, within: float = 1e-9
+    scheme: PositionScheme,
+    score: Score,
+    value: Callable | None = None,
+    pos: list[int] = POS,
+    within: float = 1e-9,
 ) -> None:
-    """Output n of each head is Σᵢ softmaxᵢ(score(b, h, n, i, q, k) / √K) value(b, h, n, i, v), i ≤ n."""
+    """Output n of each head is Σᵢ softmaxᵢ(score(b, h, n, i, q, k) / √K) value(b, h, n, i, v), i ≤
+    n.
+    """
     made = attended(scheme, pos)
     for b in range(B):
         for h in range(H):
             q, k, v = (x[:, h] for x in QKV[b].unbind(1))
             for n in range(T):
-                scores = torch.stack([torch.as_tensor(score(b, h, n, i, q[n], k[i])) for i in range(n + 1)])
+                scores = torch.stack(
+                    [torch.as_tensor(score(b, h, n, i, q[n], k[i])) for i in range(n + 1)]
+                )
                 values = [v[i] if value is None else value(b, h, n, i, v[i]) for i in range(n + 1)]
                 expected = (scores.double() / K**0.5).softmax(0) @ torch.stack(values)
                 torch.testing.assert_close(made[b, n, h], expected, rtol=0, atol=within)

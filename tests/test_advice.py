@@ -32,16 +32,25 @@ def test_every_use_has_an_answer_of_planned_tests(box):
     answers = {"copying": "yes", "a language model": "shown in 4 of 6 tests"}
     assert said == answers | {"looking up by index": "shown in 2 of 3 tests", "adding": "not shown"}
     assert "try RoPER for copying." in box.sentences[0]
-    assert "For copying: yes, +0.0427 nats per copied letter (13%) at 0.6M parameters." in box.details
+    assert (
+        "For copying: yes, +0.0427 nats per copied letter (13%) at 0.6M parameters." in box.details
+    )
     (text,) = (line for line in box.details if "language" in line)
-    assert "(0.51%) at 0.8M parameters, each at its own rate" in text  # other studies of this text have smaller models
+    assert (
+        "(0.51%) at 0.8M parameters, each at its own rate" in text
+    )  # other studies of this text have smaller models
     (sooner,) = (line for line in box.details if "looking up" in line)
-    assert ", 0.86 times the steps at 1.2M parameters, steps to half right, train.lr=0.0002" in sooner
+    assert (
+        ", 0.86 times the steps at 1.2M parameters, steps to half right, train.lr=0.0002" in sooner
+    )
 
 
 @pytest.mark.parametrize(("shift", "alike"), [(0.0, True), (0.1, False)])
 def test_a_scheme_that_its_seeds_do_not_tell_from_the_best_is_named_beside_it(shift, alike):
-    best, other = [0.60, 0.62, 0.61], [0.62, 0.58, 0.6]  # differences near 0 with a standard deviation of 0.03
+    best, other = (
+        [0.60, 0.62, 0.61],
+        [0.62, 0.58, 0.6],
+    )  # differences near 0 with a standard deviation of 0.03
     runs = make_rows({"rope": [value - shift for value in other], "roper": best})
     (said,) = advice.best(group(runs, PUBLISHED), PUBLISHED)
     assert "Best mean of 2 schemes on Substring by Index, reduced: RoPER, 78.1 problems" in said
@@ -50,26 +59,36 @@ def test_a_scheme_that_its_seeds_do_not_tell_from_the_best_is_named_beside_it(sh
 
 def test_a_scheme_without_seeds_of_the_best_is_not_compared_with_it():
     other = [replace(run, seed=run.seed + 3) for run in make_rows({"rope": [0.6, 0.6, 0.6]})]
-    (said,) = advice.best(group(make_rows({"roper": [0.60, 0.62, 0.61]}) + other, PUBLISHED), PUBLISHED)
+    (said,) = advice.best(
+        group(make_rows({"roper": [0.60, 0.62, 0.61]}) + other, PUBLISHED), PUBLISHED
+    )
     assert "Best mean of 2 schemes" in said
     assert "not distinguishable" not in said
 
 
 def test_the_best_scheme_is_of_the_runs_of_all_folders():
     runs = read(KEPT)[0] + read(KEPT / "fast_pairs")[0]
-    (said,) = (line for line in advice.best(group(runs, PUBLISHED), PUBLISHED) if "Substring by Prefix" in line)
+    (said,) = (
+        line
+        for line in advice.best(group(runs, PUBLISHED), PUBLISHED)
+        if "Substring by Prefix" in line
+    )
     assert "quick: RoPER in the fast pairs, " in said
     assert "not distinguishable from it: RoPER" in said
 
 
 def test_the_gains_of_the_box_on_the_page_are_those_of_the_planned_tests(planned):
     page = (KEPT / "README.md").read_text().partition("## Should I use")[2].partition("\n## ")[0]
-    said = set(re.findall(r"([\d.]+)[^(;|]*\(([−\d.]+) to ([\d.]+)\)", page.partition("- **Cost**")[0]))
+    said = set(
+        re.findall(r"([\d.]+)[^(;|]*\(([−\d.]+) to ([\d.]+)\)", page.partition("- **Cost**")[0])
+    )
     gains = set()
     for result in (result for outcome in planned for result in outcome.primary):
         d = result.difference
         for ends in ((d.mean, d.low, d.high), (-d.mean, -d.high, -d.low)):
-            gains |= {tuple(f"{end:.{digits}f}".replace("-", "−") for end in ends) for digits in (0, 3)}
+            gains |= {
+                tuple(f"{end:.{digits}f}".replace("-", "−") for end in ends) for digits in (0, 3)
+            }
         if result.comparison.value == "log_steps":
             gains.add(tuple(f"{math.exp(end):.2f}" for end in (d.mean, d.low, d.high)))
     assert len(said) >= 5

@@ -15,7 +15,9 @@ def out(out):
     """Runs of RoPE, RoPER and a user's scheme under one recipe, and of RoPER under another."""
     for seed in range(4):
         make_run(out, "mine", seed, 0.9 - 0.1 * seed)
-        make_run(out, "roper", seed, 0.5 + 0.05 * seed**2, name="x", config__model={"init": "xavier"})
+        make_run(
+            out, "roper", seed, 0.5 + 0.05 * seed**2, name="x", config__model={"init": "xavier"}
+        )
     return out
 
 
@@ -25,12 +27,21 @@ def test_any_scheme_can_be_the_baseline_and_what_the_verdicts_are_about(out, cap
     assert differences["RoPER"] == "–"
     expected = 128 * sum(0.9 - 0.1 * i - last for i, last in enumerate(ROPER)) / 4
     assert differences["mine"].startswith(f"{expected:+.1f} [")
-    assert row(text, "Substring by Index")["measured gain [95% interval]"].startswith("-39.0 ")  # RoPE's
-    ours = row(shown(capsys, out, "--against", "roper", "--contender", "mine"), "Substring by Index")
-    assert (ours["measured gain [95% interval]"], bool(ours["mine ahead?"])) == (differences["mine"], True)
+    assert row(text, "Substring by Index")["measured gain [95% interval]"].startswith(
+        "-39.0 "
+    )  # RoPE's
+    ours = row(
+        shown(capsys, out, "--against", "roper", "--contender", "mine"), "Substring by Index"
+    )
+    assert (ours["measured gain [95% interval]"], bool(ours["mine ahead?"])) == (
+        differences["mine"],
+        True,
+    )
     mine = shown(capsys, out, "--against", "mine")
     column = "difference from mine, higher is better"
-    assert {each[column] for each in table_rows(mine) if each.get("scheme") == "mine" and column in each} == {"–"}
+    assert {
+        each[column] for each in table_rows(mine) if each.get("scheme") == "mine" and column in each
+    } == {"–"}
     assert shown(capsys, out, "--against", "RoPER", "--contender", "RoPE") == text  # by title
 
 
@@ -52,13 +63,17 @@ def test_a_scheme_of_ones_own_is_what_verdicts_are_about_without_asking(out, cap
     ],
 )
 @pytest.mark.parametrize("command", [results, report])
-def test_a_question_about_what_is_not_there_is_answered_in_one_line(out, tmp_path, command, asks, said):
+def test_a_question_about_what_is_not_there_is_answered_in_one_line(
+    out, tmp_path, command, asks, said
+):
     where = ["--print"] if command is results else ["--out", str(tmp_path / "page.html")]
     with pytest.raises(SystemExit, match=one_line(said)):
         command.main([str(out), *where, *asks])
 
 
-def test_the_pages_beside_kept_rows_stay_and_others_are_written_where_it_is_said(out, tmp_path_factory, capsys):
+def test_the_pages_beside_kept_rows_stay_and_others_are_written_where_it_is_said(
+    out, tmp_path_factory, capsys
+):
     kept, pages = tmp_path_factory.mktemp("kept"), tmp_path_factory.mktemp("other") / "pages"
     results.main([str(out), "--keep", "--into", str(kept)])
     before = (kept / "README.md").read_text()

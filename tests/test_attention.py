@@ -1,26 +1,47 @@
-"""Causal attention: every implementation agrees with the formula or with another one, forward and backward."""
+"""Causal attention: every implementation agrees with the formula or with another one, forward and
+backward.
+"""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from rope_lab.model import attention
-from rope_lab.model.attention import KVCache, LinearAttentionState, fused, linear_attention, positive, softmax_attention
+from rope_lab.model.attention import (
+    KVCache,
+    LinearAttentionState,
+    fused,
+    linear_attention,
+    positive,
+    softmax_attention,
+)
 from rope_lab.model.cpu_attention import BLOCK, blockwise
 
 B, H, K = 2, 3, 4
-WIDTHS = {"packed": None, "wider": (2 * K, 2 * K, K), "narrower": (2, 2, K)}  # of queries, keys and values, if separate
+WIDTHS = {
+    "packed": None,
+    "wider": (2 * K, 2 * K, K),
+    "narrower": (2, 2, K),
+}  # of queries, keys and values, if separate
 
 
-def make_heads(length: int, widths: tuple[int, ...] | None) -> torch.Tensor | tuple[torch.Tensor, ...]:
+def make_heads(
+    length: int, widths: tuple[int, ...] | None
+) -> torch.Tensor | tuple[torch.Tensor, ...]:
     """Random queries, keys and values, float64: packed, or each with its own width."""
-    shapes = [(B, length, 3, H, K)] if widths is None else [(B, length, H, width) for width in widths]
+    shapes = (
+        [(B, length, 3, H, K)] if widths is None else [(B, length, H, width) for width in widths]
+    )
     made = tuple(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
     return made[0] if widths is None else made
 
 
 def make_bias(kind: str, length: int) -> torch.Tensor | None:
-    batch = {"rows": (B, H, length, length), "keys": (B, H, 1, length), "queries": (B, 1, length, 1)}
+    batch = {
+        "rows": (B, H, length, length),
+        "keys": (B, H, 1, length),
+        "queries": (B, 1, length, 1),
+    }
     shape = {"none": None, "heads": (H, length, length)}.get(kind, batch.get(kind))
     return None if shape is None else torch.randn(shape, dtype=torch.float64, requires_grad=True)
 
@@ -34,7 +55,10 @@ def test_the_cpu_path_agrees_with_the_reference_forward_and_backward(length, kin
     bias, weights = make_bias(kind, length), torch.randn(B, length, H, K, dtype=torch.float64)
     leaves = [*(qkv if widths else [qkv]), *([] if bias is None else [bias])]
     before = [leaf.detach().clone() for leaf in leaves]
-    results = [(o, *torch.autograd.grad((o * weights).sum(), leaves)) for o in (blockwise(qkv, bias), fused(qkv, bias))]
+    results = [
+        (o, *torch.autograd.grad((o * weights).sum(), leaves))
+        for o in (blockwise(qkv, bias), fused(qkv, bias))
+    ]
     for ours, theirs in zip(*results, strict=True):
         assert ours.shape == theirs.shape
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
@@ -66,10 +90,16 @@ def test_a_window_is_the_last_keys_of_each_query(window, kind):
     distance = torch.arange(70)[:, None] - torch.arange(70)
     weights = scores.masked_fill((distance < 0) | (distance >= window), -torch.inf).softmax(-1)
     expected = torch.einsum("bhni,bihk->bnhk", weights, v)
-    torch.testing.assert_close(softmax_attention(qkv, bias, None, window), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        softmax_attention(qkv, bias, None, window), expected, rtol=0, atol=1e-12
+    )
     cache, parts = KVCache(*(torch.zeros(B, H, 70, K, dtype=torch.float64) for _ in range(2))), []
     for begin, end in ((0, 5), (5, 68), (68, 69), (69, 70)):
-        part = None if bias is None else bias[..., begin if kind == "heads" else 0 :, :end][..., : end - begin, :]
+        part = (
+            None
+            if bias is None
+            else bias[..., begin if kind == "heads" else 0 :, :end][..., : end - begin, :]
+        )
         parts.append(softmax_attention(qkv[:, begin:end], part, cache, window))
     torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=0, atol=1e-12)
 
@@ -80,10 +110,16 @@ def test_large_biases_of_keys_survive_bfloat16(window):
     q = k = torch.zeros(1, 8, 1, K, dtype=torch.bfloat16)
     v = torch.eye(8, dtype=torch.bfloat16)[None, :, None, :]
     bias = (1000 + 0.5 * torch.arange(8)).view(1, 1, 1, 8)
-    cache = KVCache(torch.zeros(1, 1, 8, K, dtype=torch.bfloat16), torch.zeros(1, 1, 8, 8, dtype=torch.bfloat16))
+    cache = KVCache(
+        torch.zeros(1, 1, 8, K, dtype=torch.bfloat16), torch.zeros(1, 1, 8, 8, dtype=torch.bfloat16)
+    )
     for begin, end in ((0, 6), (6, 8)):
         o = softmax_attention([x[:, begin:end] for x in (q, k, v)], bias[..., :end], cache, window)
-    expected = (0.5 * torch.arange(8)).masked_fill(torch.arange(8) < 8 - (window or 8), -torch.inf).softmax(0)
+    expected = (
+        (0.5 * torch.arange(8))
+        .masked_fill(torch.arange(8) < 8 - (window or 8), -torch.inf)
+        .softmax(0)
+    )
     torch.testing.assert_close(o[0, -1, 0].float(), expected, rtol=0.02, atol=0)
 
 
@@ -99,8 +135,12 @@ def test_under_autocast_the_scores_stay_in_float32():
 
 
 def transformed(qkv: torch.Tensor) -> torch.Tensor:
-    """Multiply each token's queries, keys and values by random matrices, as a position scheme might."""
-    matrices = torch.randn(qkv.shape[1], 3, 1, K, K, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    """Multiply each token's queries, keys and values by random matrices, as a position scheme
+    might.
+    """
+    matrices = torch.randn(
+        qkv.shape[1], 3, 1, K, K, generator=torch.Generator().manual_seed(7), dtype=torch.float64
+    )
     return (matrices @ qkv.unsqueeze(-1)).squeeze(-1)
 
 
@@ -151,8 +191,12 @@ def test_linear_attention_of_features_far_below_nothing_is_the_mean_of_values(dt
 def test_linear_attention_with_its_state_is_that_of_the_whole_text(steps):
     plain = positive(torch.randn(B, sum(steps), 3, H, K, dtype=torch.float64))
     whole, parts = transformed(plain), []
-    cache = LinearAttentionState(*(torch.zeros(B, H, *shape, dtype=torch.float64) for shape in ((K, K), (K,))))
+    cache = LinearAttentionState(
+        *(torch.zeros(B, H, *shape, dtype=torch.float64) for shape in ((K, K), (K,)))
+    )
     for n in steps:
         here = slice(cache.length, cache.length + n)
         parts.append(linear_attention(whole[:, here], plain[:, here], cache))
-    torch.testing.assert_close(torch.cat(parts, dim=1), linear_attention(whole, plain), rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        torch.cat(parts, dim=1), linear_attention(whole, plain), rtol=0, atol=1e-10
+    )

@@ -1,4 +1,6 @@
-"""The report in a real browser, opened from disk: `make browser-test`. Run as a script, it names a missing package."""
+"""The report in a real browser, opened from disk: `make browser-test`. Run as a script, it names a
+missing package.
+"""
 
 import importlib.util
 import os
@@ -24,7 +26,11 @@ def lacking() -> str | None:
     """A missing package and how to install it, or None."""
     if importlib.util.find_spec("playwright") is None:
         return "no Playwright: pip install -c constraints.txt -e '.[browser]'"
-    return None if browser() else f"no browser ({', '.join(NAMES)}): on Debian apt-get install chromium"
+    return (
+        None
+        if browser()
+        else f"no browser ({', '.join(NAMES)}): on Debian apt-get install chromium"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +60,9 @@ def kept(tmp_path_factory) -> Path:
 
 def opened(chromium, path: Path, width: int = 1280, scheme: str = "light"):
     """The page, and counts of its requests, console messages, errors and dialogs."""
-    page = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
+    page = chromium.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme
+    ).new_page()
     heard: Counter[str] = Counter()
     page.on("request", lambda request: heard.update([f"request {request.url}"]))
     page.on("console", lambda message: heard.update([f"{message.type} {message.text}"]))
@@ -86,7 +94,9 @@ def test_every_chart_is_drawn_no_table_is_cut_and_the_network_asked_for_nothing(
     assert heard == {f"request {kept.as_uri()}": 1}
 
 
-def test_a_chart_is_filtered_by_its_legend_zoomed_by_the_wheel_and_explained_by_the_pointer(chromium, kept):
+def test_a_chart_is_filtered_by_its_legend_zoomed_by_the_wheel_and_explained_by_the_pointer(
+    chromium, kept
+):
     page, heard = opened(chromium, kept)
     figure = first_chart(page)
     labels = figure.locator(".role-axis-label text")
@@ -112,7 +122,9 @@ def test_curves_are_drawn_by_tokens_smoothed_and_saved_as_csv(chromium, kept):
     figure = first_chart(page)
     line = figure.locator(".role-mark path[stroke-width='2.5']").first
     before = line.get_attribute("d")
-    page.locator("#smooth").evaluate("(input) => { input.value = 0.9; input.dispatchEvent(new Event('change')); }")
+    page.locator("#smooth").evaluate(
+        "(input) => { input.value = 0.9; input.dispatchEvent(new Event('change')); }"
+    )
     changed = "(d) => document.querySelector(\".role-mark path[stroke-width='2.5']\")?.getAttribute('d') !== d"
     page.wait_for_function(changed, arg=before)
     page.locator("#across").select_option("tokens")
@@ -121,7 +133,11 @@ def test_curves_are_drawn_by_tokens_smoothed_and_saved_as_csv(chromium, kept):
         with page.expect_download() as saved:
             figure.get_by_role("button", name=kind).click()
         assert saved.value.path().read_bytes().startswith(begin)
-    assert [line for line in heard if not line.startswith(("request file:", "request blob:", "request data:"))] == []
+    assert [
+        line
+        for line in heard
+        if not line.startswith(("request file:", "request blob:", "request data:"))
+    ] == []
 
 
 def test_a_chart_is_zoomed_and_reset_by_buttons(chromium, kept):
@@ -149,7 +165,9 @@ def test_two_runs_are_shown_side_by_side(chromium, kept):
     assert "train.lr" not in table
     second = two.locator("select").nth(1)
     second.select_option(index=second.locator("option").count() - 1)
-    page.wait_for_function("(before) => document.querySelector('#two table').innerText !== before", arg=table)
+    page.wait_for_function(
+        "(before) => document.querySelector('#two table').innerText !== before", arg=table
+    )
     assert "recipe" in two.locator("table").inner_text()
     assert len(heard) == 1, heard
 

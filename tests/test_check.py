@@ -1,4 +1,6 @@
-"""`rope-lab check`: our schemes and tasks pass it, and it names planted mistakes in a user's code."""
+"""`rope-lab check`: our schemes and tasks pass it, and it names planted mistakes in a user's
+code.
+"""
 
 import pytest
 from conftest import ROOT, SCHEMES, TASKS
@@ -19,7 +21,9 @@ def found_of(group: str, value: str) -> dict[str, tuple[str, str]]:
     return {name: (kind, told) for kind, name, told in check(cfg, group)}
 
 
-@pytest.mark.parametrize(("group", "name"), [*(("position", s) for s in SCHEMES), *(("task", t) for t in TASKS)])
+@pytest.mark.parametrize(
+    ("group", "name"), [*(("position", s) for s in SCHEMES), *(("task", t) for t in TASKS)]
+)
 def test_all_of_ours_hold_what_is_asked_of_any(group, name, monkeypatch):
     monkeypatch.setattr(checks, "BATCHES", 40)
     found = found_of(group, name)
@@ -31,7 +35,8 @@ HEADINGS = ["Your own scheme", "Learned frequencies", "Content", "Your own task"
 
 
 @pytest.mark.parametrize(
-    ("heading", "page"), [("Your own scheme", "README.md"), *((each, "docs/extending.md") for each in HEADINGS)]
+    ("heading", "page"),
+    [("Your own scheme", "README.md"), *((each, "docs/extending.md") for each in HEADINGS)],
 )
 def test_the_documented_examples_hold_it_too(write, tmp_path, heading, page):
     write("own.py", block(heading, "python", page))
@@ -50,44 +55,99 @@ from rope_lab.model.hooks import PositionScheme
 class Own(PositionScheme):
 """
 INIT = "    def __init__(self, dims):\n        super().__init__(dims)\n"
-HEADS, EMBED = "    def heads(self, qkv, at):\n        return ", "    def embed(self, x, at):\n        return "
+HEADS, EMBED = (
+    "    def heads(self, qkv, at):\n        return ",
+    "    def embed(self, x, at):\n        return ",
+)
 BIAS = "    def bias(self, at_T, at_S):\n        return "
 READ = "    def read(self, x, at, layer, cache):\n        return "
 ZERO = INIT + "        self.w = nn.Parameter(torch.zeros(1))\n"
 MISTAKES = [  # a user's code, the check that fails, words of its message
-    ("    def biases(self, at_T, at_S):\n        return None", "hooks", "biases is not a hook: did you mean bias?"),
+    (
+        "    def biases(self, at_T, at_S):\n        return None",
+        "hooks",
+        "biases is not a hook: did you mean bias?",
+    ),
     (INIT, "hooks", "overrides none of embed, heads, output, bias, read, attention, in_layer"),
     (HEADS + "qkv[:, :, 0]", "shapes", "must be [2, 5, 3, 4, 16]"),
     (HEADS + "(*qkv.unbind(2)[:2], qkv[:, :, 2].double())", "shapes", "must have one dtype"),
     (HEADS + "qkv.half()", "KV cache", "the logits at position"),
     (BIAS + "torch.zeros(2, 4, len(at_T), len(at_S))", "shapes", "must be [4, 5, 5]"),
     (EMBED + "x + missing", "shapes", "own.py:8: NameError: name 'missing' is not defined"),
-    ("    def embed(self, x, at):\n        assert x is None\n        return x", "shapes", ": AssertionError"),
-    (BIAS + "-(at_T[:, None] - at_S).clamp(min=0).log()[None]", "causality", "the logits are not finite"),
+    (
+        "    def embed(self, x, at):\n        assert x is None\n        return x",
+        "shapes",
+        ": AssertionError",
+    ),
+    (
+        BIAS + "-(at_T[:, None] - at_S).clamp(min=0).log()[None]",
+        "causality",
+        "the logits are not finite",
+    ),
     (EMBED + "x + torch.rand_like(x)", "KV cache", "the logits at position 0 differ"),
     (EMBED + "x + x.mean(1, keepdim=True)", "causality", "position 0 depend on a later token"),
     (ZERO + EMBED + "x + self.w * x.mean(1, True)", "causality", "depend on a later token"),
     (HEADS + "qkv - qkv.mean(0)", "causality", "rows of a batch depend on one another"),
     (EMBED + "x + x.roll(1, 1) * (at > 0)[:, None]", "KV cache", "the logits at position 5 differ"),
-    (BIAS + "-(at_T - at_T[0]).double()[None, :, None] * (at_S % 3)", "KV cache", "with a KV cache the logits"),
-    (EMBED + "x * torch.arange(1, x.shape[1] + 1)[:, None]", "KV cache", "must treat each token by its `at` alone"),
-    (INIT + "        self.w = torch.ones(64, requires_grad=True)\n" + EMBED + "x * self.w", "gradients", "w would be"),
+    (
+        BIAS + "-(at_T - at_T[0]).double()[None, :, None] * (at_S % 3)",
+        "KV cache",
+        "with a KV cache the logits",
+    ),
+    (
+        EMBED + "x * torch.arange(1, x.shape[1] + 1)[:, None]",
+        "KV cache",
+        "must treat each token by its `at` alone",
+    ),
+    (
+        INIT + "        self.w = torch.ones(64, requires_grad=True)\n" + EMBED + "x * self.w",
+        "gradients",
+        "w would be",
+    ),
     (
         INIT + "        self.w = [nn.Parameter(torch.ones(64))]\n" + EMBED + "x * self.w[0]",
         "gradients",
         "neither trained nor",
     ),
     (INIT + "        self.w = {0: nn.Linear(1, 64)}\n" + EMBED + "x", "gradients", "nn.ModuleList"),
-    (INIT + "        self.w = nn.Parameter(torch.ones(64))\n" + EMBED + "2 * x", "gradients", "w gets no gradient"),
-    (READ + "at, x.new_zeros(4, 1, 1, 1)", "shapes", "read returns [4, 1, 1, 1], must be [2, 4, 5, 5]"),
+    (
+        INIT + "        self.w = nn.Parameter(torch.ones(64))\n" + EMBED + "2 * x",
+        "gradients",
+        "w gets no gradient",
+    ),
+    (
+        READ + "at, x.new_zeros(4, 1, 1, 1)",
+        "shapes",
+        "read returns [4, 1, 1, 1], must be [2, 4, 5, 5]",
+    ),
     (READ + "at", "shapes", "read must return two"),
     (READ + "at, -x.mean(1)[:, None, None, :1] * at", "causality", "depend on a later token"),
-    (READ + "at, -x[..., 0].cumsum(1)[:, None, None]", "KV cache", "or keep in the cache what it needs"),
-    (READ + "at, -so_far('x', x[..., 0].cumsum(1), cache)[:, None, None]", "KV cache", "the logits at position"),
+    (
+        READ + "at, -x[..., 0].cumsum(1)[:, None, None]",
+        "KV cache",
+        "or keep in the cache what it needs",
+    ),
+    (
+        READ + "at, -so_far('x', x[..., 0].cumsum(1), cache)[:, None, None]",
+        "KV cache",
+        "the logits at position",
+    ),
     (READ + "at, -x[..., 0].mean(0)[None, None, None]", "causality", "rows of a batch depend"),
-    (INIT + "        self.t = nn.Embedding(dims.max_len, 64)\n" + EMBED + "x + self.t(at)", "length", "index out of"),
-    (EMBED + "x + (x.roll(-1, 1) if x.shape[1] > 20 else 0)", "length", "the logits of 128 tokens differ by"),
-    (HEADS + "qkv * (1 + (qkv.shape[1] > 64))", "length", "if the second half is read with a KV cache"),
+    (
+        INIT + "        self.t = nn.Embedding(dims.max_len, 64)\n" + EMBED + "x + self.t(at)",
+        "length",
+        "index out of",
+    ),
+    (
+        EMBED + "x + (x.roll(-1, 1) if x.shape[1] > 20 else 0)",
+        "length",
+        "the logits of 128 tokens differ by",
+    ),
+    (
+        HEADS + "qkv * (1 + (qkv.shape[1] > 64))",
+        "length",
+        "if the second half is read with a KV cache",
+    ),
 ]
 
 
@@ -106,7 +166,9 @@ def test_what_is_allowed_is_said(write):
     assert (kind, told.partition(":")[0]) == ("note", "heads")
     assert "does not serve 128 tokens" in found_of("position", "learned")["length"][1]
     assert found_of("position", "none")["positions"][0] == "note"
-    write("near.py", START + BIAS + "-(at_T[:, None] - at_S).abs().double()[None]")  # the same from either side
+    write(
+        "near.py", START + BIAS + "-(at_T[:, None] - at_S).abs().double()[None]"
+    )  # the same from either side
     assert found_of("position", "near.py")["positions"] == ("ok", "")
 
 
@@ -114,7 +176,10 @@ def test_a_misspelt_hook_of_a_subclass_is_named(write):
     """Its parent overrides the hook that was meant."""
     parent = "from rope_lab.model.positions import Rotary\n"
     write("own.py", f"{parent}class Own(Rotary):\n    def ouput(self, o, at): pass\n")
-    assert found_of("position", "own.py")["hooks"] == ("note", "ouput is not a hook: did you mean output?")
+    assert found_of("position", "own.py")["hooks"] == (
+        "note",
+        "ouput is not a hook: did you mean output?",
+    )
 
 
 TASK = """import numpy as np
@@ -145,11 +210,21 @@ WRONG_TASKS = [  # old code, new code, the check that fails, words of its messag
     (BOTH, BOTH.replace("letters,", "letters[:, 1:],", 1), "format", "more than one right"),
     ("rng.integers", "np.random.randint", "reproducibility", "must come from rng"),
     (DRAW, GRADE % True + DRAW, "problems", "is graded right, as is"),
-    (DRAW, GRADE % "completion[0] == problem.completion[0]" + DRAW, "problems", "is graded right, as is"),
+    (
+        DRAW,
+        GRADE % "completion[0] == problem.completion[0]" + DRAW,
+        "problems",
+        "is graded right, as is",
+    ),
     (DRAW, GRADE % False + DRAW, "problems", "is graded wrong"),
     (WRITE, KEY + WRITE, "split", "training text has held-out problems"),
     (DRAW, TEXT % "True" + DRAW, "split", "training text has"),  # trains on held-out problems only
-    (DRAW, TEXT % "held_out or rng.random() < 0.02" + DRAW, "split", "training text has"),  # or in one batch of fifty
+    (
+        DRAW,
+        TEXT % "held_out or rng.random() < 0.02" + DRAW,
+        "split",
+        "training text has",
+    ),  # or in one batch of fifty
 ]
 PLANTED = [
     *(("position", START + body + "\n", name, words) for body, name, words in MISTAKES),
@@ -157,7 +232,9 @@ PLANTED = [
 ]
 
 
-@pytest.mark.parametrize(("group", "source", "name", "words"), PLANTED, ids=[each[-1] for each in PLANTED])
+@pytest.mark.parametrize(
+    ("group", "source", "name", "words"), PLANTED, ids=[each[-1] for each in PLANTED]
+)
 def test_a_planted_mistake_is_named(write, group, source, name, words):
     assert source != TASK
     write("own.py", source)
@@ -169,7 +246,12 @@ def test_a_planted_mistake_is_named(write, group, source, name, words):
 
 def test_the_command_ends_as_it_finds(write, tmp_path):
     write("own.py", START + EMBED + "x + x.mean(1, keepdim=True)\n")
-    asks = (["position=own.py"], ["position=no.py"], ["seed=1"], ["position=alibi", "model.attention=linear"])
+    asks = (
+        ["position=own.py"],
+        ["position=no.py"],
+        ["seed=1"],
+        ["position=alibi", "model.attention=linear"],
+    )
     ends = [command(words, tmp_path, main) for words in asks]
     assert [end.returncode for end in ends] == [1, 2, 2, 2]
     assert "needs attention scores" in ends[3].stderr

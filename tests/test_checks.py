@@ -15,17 +15,24 @@ LOSSES = {scheme: row["loss"] for scheme, row in PUBLISHED.rotations["loss"].ite
 def run_of(scheme: str, seed: int, end: float):
     """A run of a scheme by its name in tables, such as `rope (q=0, v=1)`."""
     position, _, given = scheme.rstrip(")").partition(" (")
-    own = {key: int(value) for key, value in (each.split("=") for each in given.split(", ") if each)}
+    own = {
+        key: int(value) for key, value in (each.split("=") for each in given.split(", ") if each)
+    }
     settings, run_id = shipped(f"position/{position}") | own, re.sub(r"\W", "-", f"{scheme}{seed}")
     return make_row(position, seed, [end] * 2, position_settings=settings, run_id=run_id)
 
 
-@pytest.mark.parametrize(("gain", "rho"), [(lambda loss: 5 - loss, 1.0), (lambda loss: loss - 2, -1.0)])
+@pytest.mark.parametrize(
+    ("gain", "rho"), [(lambda loss: 5 - loss, 1.0), (lambda loss: loss - 2, -1.0)]
+)
 def test_our_order_of_accuracies_is_ranked_against_that_of_published_losses(gain, rho):
     made = [run_of(s, seed, gain(loss) / 3) for s, loss in LOSSES.items() for seed in range(2)]
     found = checks.rotated(group(made, PUBLISHED), PUBLISHED)
     (row,) = checks.orders(found, PUBLISHED)
-    assert (row["rank correlation of the means"], row["rank correlation per seed, mean"][-3:]) == (f"{rho:.2f}", "n=2")
+    assert (row["rank correlation of the means"], row["rank correlation per seed, mean"][-3:]) == (
+        f"{rho:.2f}",
+        "n=2",
+    )
     assert row["best to worst here"].split(", ")[0 if rho > 0 else -1] == "qk"
     assert b"vo" in checks.figure(found, PUBLISHED)
     assert checks.rotated(group(made[2:], PUBLISHED), PUBLISHED) == {}  # RoPE is missing
@@ -36,6 +43,9 @@ def test_our_order_of_accuracies_is_ranked_against_that_of_published_losses(gain
 
 def test_errors_are_shown_by_an_attribute_in_the_order_that_is_asked_for():
     slices = [{"ignored": {"10": (4, right), "80": (4, 0.75)}} for right in (1.0, 0.5)]
-    made = [make_row("rope", seed, [0.0, 0.8], task="flip_flop", slices=each) for seed, each in enumerate(slices)]
+    made = [
+        make_row("rope", seed, [0.0, 0.8], task="flip_flop", slices=each)
+        for seed, each in enumerate(slices)
+    ]
     (found,) = group(made, PUBLISHED)
     assert checks.ours(found, ["rope"], {"ignored": [80, 10]}) == "RoPE 25.00, 25.00 (n=2) % wrong"

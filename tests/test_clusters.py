@@ -30,10 +30,15 @@ LAUNCHERS = ["ray", "submitit_slurm"]
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[dict[str, str]]:
     """The environment of a two-node Slurm cluster."""
-    pytest.importorskip("submitit", reason="not installed; pip install -c constraints.txt -e '.[slurm]'")
+    pytest.importorskip(
+        "submitit", reason="not installed; pip install -c constraints.txt -e '.[slurm]'"
+    )
     if lacking := slurm.lacking():
         pytest.skip(f"{', '.join(lacking)}: not installed; {slurm.HOW_TO}")
-    with tempfile.TemporaryDirectory(prefix="slurm-") as folder, slurm.running(Path(folder) / "slurm") as environment:
+    with (
+        tempfile.TemporaryDirectory(prefix="slurm-") as folder,
+        slurm.running(Path(folder) / "slurm") as environment,
+    ):
         yield environment
 
 
@@ -50,7 +55,9 @@ def started(folder: Path, environment: dict[str, str], *words: str) -> subproces
     (folder / "three.yaml").write_text(TABLE)
     command = [sys.executable, "-m", "rope_lab.table", "three.yaml", *RUNS, *words]
     with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
-        return subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err, start_new_session=True)
+        return subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=out, stderr=err, start_new_session=True
+        )
 
 
 def finished(folder: Path, environment: dict[str, str], *words: str) -> dict[str, list[dict]]:
@@ -71,19 +78,31 @@ def wait_until_training(folder: Path, process: subprocess.Popen) -> None:
 
     def training() -> bool:
         assert process.poll() is None, (folder / "err").read_text()
-        return sum(path.read_text().count("train/loss") > 2 for path in folder.glob("runs/*/metrics.jsonl")) >= 2
+        return (
+            sum(
+                path.read_text().count("train/loss") > 2
+                for path in folder.glob("runs/*/metrics.jsonl")
+            )
+            >= 2
+        )
 
     until(training, 200)
 
 
 def contents(folder: Path) -> list[dict]:
-    return [content for path in folder.glob("runs/*/run.json") if (content := runs.read(path.parent))]
+    return [
+        content for path in folder.glob("runs/*/run.json") if (content := runs.read(path.parent))
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_a_command_that_is_stopped_or_killed_loses_nothing(tmp_path, launcher, environment, reference, number):
-    """On a signal, its runs save themselves. After SIGKILL, only Slurm jobs go on; no other process is left."""
+def test_a_command_that_is_stopped_or_killed_loses_nothing(
+    tmp_path, launcher, environment, reference, number
+):
+    """On a signal, its runs save themselves. After SIGKILL, only Slurm jobs go on; no other process
+    is left.
+    """
     process = started(tmp_path, environment, f"hydra/launcher={launcher}")
     wait_until_training(tmp_path, process)
     process.send_signal(number)
@@ -92,7 +111,9 @@ def test_a_command_that_is_stopped_or_killed_loses_nothing(tmp_path, launcher, e
         assert (tmp_path / "err").read_text() == ""
         assert "  interrupted: " in (tmp_path / "out").read_text()
         assert {content["status"] for content in contents(tmp_path)} <= {"interrupted", "finished"}
-        assert all(content["checkpoint"] == content["progress"]["steps"] for content in contents(tmp_path))
+        assert all(
+            content["checkpoint"] == content["progress"]["steps"] for content in contents(tmp_path)
+        )
     if launcher == "submitit_slurm":
         until(lambda: not slurm.queue(environment), 200)
     else:
@@ -104,7 +125,9 @@ def test_a_command_that_is_stopped_or_killed_loses_nothing(tmp_path, launcher, e
 
 def alive(session: int) -> list[str]:
     """The processes of a session, without zombies."""
-    done = subprocess.run(["ps", "-o", "stat=,args=", "-s", str(session)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["ps", "-o", "stat=,args=", "-s", str(session)], capture_output=True, text=True
+    )
     return [line for line in done.stdout.splitlines() if not line.startswith("Z")]
 
 
@@ -139,8 +162,14 @@ def test_what_slurm_queues_again_resumes(tmp_path, nodes, reference, how):
 
 
 def test_a_run_resumes_that_slurm_has_told_of_its_time_limit(tmp_path, nodes):
-    """Slurm may signal up to a minute earlier than requested; the run is too long to finish before."""
-    words = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=30"]
+    """Slurm may signal up to a minute earlier than requested; the run is too long to finish
+    before.
+    """
+    words = [
+        "hydra/launcher=submitit_slurm",
+        "hydra.launcher.timeout_min=2",
+        "hydra.launcher.signal_delay_s=30",
+    ]
     process = started(tmp_path, nodes, *words, "train.steps=1000000", "eval.every=500000")
     wait_until_training(tmp_path, process)
 
@@ -168,7 +197,9 @@ def ray_nodes() -> Iterator[tuple[str, list[subprocess.Popen]]]:
         for node in (head, [f"--address={address}"]):
             with open(folder / f"{len(begun)}.out", "w") as out:
                 command = [sys.executable, "-m", "ray.scripts.scripts", "start", *node, *common]
-                begun.append(subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True))
+                begun.append(
+                    subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+                )
             until(lambda: "--block" in (folder / f"{len(begun) - 1}.out").read_text(), 120)
         yield address, begun
     finally:
@@ -179,7 +210,9 @@ def ray_nodes() -> Iterator[tuple[str, list[subprocess.Popen]]]:
 
 def kill_session(process: subprocess.Popen) -> None:
     """Kill all processes of a session, as if its machine died."""
-    found = subprocess.run(["ps", "-o", "pid=", "-s", str(process.pid)], capture_output=True, text=True).stdout.split()
+    found = subprocess.run(
+        ["ps", "-o", "pid=", "-s", str(process.pid)], capture_output=True, text=True
+    ).stdout.split()
     for each in found:
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(each), signal.SIGKILL)

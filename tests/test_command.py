@@ -1,4 +1,6 @@
-"""Commands: output that survives a closed pipe, the list of commands, `list`, `rm`, and an unsuitable Python."""
+"""Commands: output that survives a closed pipe, the list of commands, `list`, `rm`, and an
+unsuitable Python.
+"""
 
 import importlib.util
 import json
@@ -41,10 +43,14 @@ open("done", "w").close()
 
 def in_shell(line: str, folder) -> subprocess.CompletedProcess:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
-    return subprocess.run(["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True
+    )
 
 
-@pytest.mark.parametrize("how", [h if h == "ASCII" else pytest.param(h, marks=pytest.mark.slow) for h in SCREENS])
+@pytest.mark.parametrize(
+    "how", [h if h == "ASCII" else pytest.param(h, marks=pytest.mark.slow) for h in SCREENS]
+)
 def test_nothing_shown_stops_a_command(tmp_path, how):
     (tmp_path / "showing.py").write_text(SHOWING)
     done = in_shell(SCREENS[how].replace("{}", f"{sys.executable} showing.py", 1), tmp_path)
@@ -87,13 +93,23 @@ def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
     second = shutil.copytree(folder, folder.parent / "deeper" / "other")
     os.utime(folder / "run.json", (0, 0))
     content = json.loads((folder / "run.json").read_text())
-    content |= {"status": "running", "task": "substring_by_prefix"}  # a task with loss as its main metric
-    (second / "metrics.jsonl").write_text('{"step": 2}\n')  # its progress; run.json is from its start
+    content |= {
+        "status": "running",
+        "task": "substring_by_prefix",
+    }  # a task with loss as its main metric
+    (second / "metrics.jsonl").write_text(
+        '{"step": 2}\n'
+    )  # its progress; run.json is from its start
     content["progress"]["steps"] = 0
     (second / "run.json").write_bytes(files.as_json(files.sealed(content)))
     listed.main([str(folder.parent)])
     _, newest, oldest = capsys.readouterr().out.splitlines()
-    assert newest.split()[:4] == ["running", "2/6", "loss", f"{content['metrics']['eval/loss']:.4f}"]
+    assert newest.split()[:4] == [
+        "running",
+        "2/6",
+        "loss",
+        f"{content['metrics']['eval/loss']:.4f}",
+    ]
     assert newest.endswith("other")
     assert oldest.startswith("finished ")
     assert f"accuracy {content['metrics']['eval/accuracy']:.3f}" in oldest
@@ -116,7 +132,11 @@ def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, ca
     (tmp_path / "link").symlink_to(folder)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "run.json").write_text("{}")
-    for path, said in (("link", "is a link"), ("theirs", "has no readable run"), (folder.name, "has no readable run")):
+    for path, said in (
+        ("link", "is a link"),
+        ("theirs", "has no readable run"),
+        (folder.name, "has no readable run"),
+    ):
         with pytest.raises(SystemExit, match=said):
             rm.main(["--yes", str(folder), str(tmp_path / path)])
     with pytest.raises(SystemExit, match="nothing was deleted; --yes"):
@@ -141,7 +161,9 @@ WITHOUT = "import sys; sys.argv = ['-m']; {before}; import rope_lab; import {mod
     ],
 )
 def test_another_python_than_that_of_the_checkout_is_two_lines(before, module, said, tmp_path):
-    done = in_shell(shlex.join([sys.executable, "-c", WITHOUT.format(before=before, module=module)]), tmp_path)
+    done = in_shell(
+        shlex.join([sys.executable, "-c", WITHOUT.format(before=before, module=module)]), tmp_path
+    )
     assert done.returncode == 1
     first, second = done.stderr.splitlines()
     assert said in first

@@ -1,4 +1,6 @@
-"""Settings: an error is one line with key, value and remedy, and comes before anything is written."""
+"""Settings: an error is one line with key, value and remedy, and comes before anything is
+written.
+"""
 
 import dataclasses
 import inspect
@@ -65,9 +67,19 @@ def test_a_bad_setting_is_one_line_and_writes_nothing(line, tmp_path):
 
 
 def test_every_setting_can_be_given_by_its_name():
-    cfg, rest = load(), ("names", "parent", "overrides", "allowed_packages", "out", "task", "position")
-    settings = {k: v for k, v in flat(dataclasses.asdict(cfg)).items() if k.partition(".")[0] not in rest}
-    assert config.load(*(f"{key}={json.dumps(value)}".replace('"', "") for key, value in settings.items())) == cfg
+    cfg, rest = (
+        load(),
+        ("names", "parent", "overrides", "allowed_packages", "out", "task", "position"),
+    )
+    settings = {
+        k: v for k, v in flat(dataclasses.asdict(cfg)).items() if k.partition(".")[0] not in rest
+    }
+    assert (
+        config.load(
+            *(f"{key}={json.dumps(value)}".replace('"', "") for key, value in settings.items())
+        )
+        == cfg
+    )
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
@@ -84,11 +96,15 @@ def test_a_task_alone_takes_its_own_recipe():
     assert (paper.train.steps * 16, paper.train.lr, paper.task["context"]) == (65_536, 7, 512)
 
 
-@pytest.mark.parametrize("name", [*(f"task/{name}" for name in TASKS), *(f"position/{name}" for name in SCHEMES)])
+@pytest.mark.parametrize(
+    "name", [*(f"task/{name}" for name in TASKS), *(f"position/{name}" for name in SCHEMES)]
+)
 def test_a_yaml_says_only_what_differs_from_its_class(name):
     node = yaml.safe_load((config.CONF / f"{name}.yaml").read_text())
     (cls, *_) = instantiate.classes(node)
-    defaults = {key: p.default for key, p in inspect.signature(cls).parameters.items() if key != "dims"}
+    defaults = {
+        key: p.default for key, p in inspect.signature(cls).parameters.items() if key != "dims"
+    }
     assert not [key for key, value in node.items() if key != "_target_" and defaults[key] == value]
     if name.startswith("position/"):  # results read the same without importing torch
         assert shipped(name) == with_class_names(flat(load(name.replace("/", "=")).position))
@@ -106,7 +122,9 @@ def test_a_record_gives_back_its_configuration():
         with pytest.raises(ConfigError, match=r"\w+: there is no such setting; --help"):
             config.load(word)
     with pytest.raises(ConfigError, match=r"train.stepz=1: there is no such setting"):
-        config.from_record(config.recorded(cfg) | {"train": config.recorded(cfg)["train"] | {"stepz": 1}})
+        config.from_record(
+            config.recorded(cfg) | {"train": config.recorded(cfg)["train"] | {"stepz": 1}}
+        )
 
 
 @pytest.fixture

@@ -6,7 +6,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import SCHEMES
-from sums import DIMS, LAYER, QKV, D, H, K, T, X, as_trained, assert_output, learned, make_model, rope, rotation
+from sums import (
+    DIMS,
+    LAYER,
+    QKV,
+    D,
+    H,
+    K,
+    T,
+    X,
+    as_trained,
+    assert_output,
+    learned,
+    make_model,
+    rope,
+    rotation,
+)
 from trained import make_scheme
 
 from rope_lab.check import cached
@@ -21,7 +36,9 @@ def test_fox_is_its_formula():
     gate = scheme.gates[LAYER]
 
     def score(b, h, n, i, q, k):
-        gates = [torch.sigmoid(X[b, j] @ gate.weight[h] + gate.bias[h]) for j in range(i + 1, n + 1)]
+        gates = [
+            torch.sigmoid(X[b, j] @ gate.weight[h] + gate.bias[h]) for j in range(i + 1, n + 1)
+        ]
         return q @ k + K**0.5 * sum(f.log() for f in gates)
 
     assert_output(scheme, score)
@@ -36,16 +53,23 @@ def test_selective_rope_is_its_formula(name):
 
     def phi(b, t):
         """The sum over the token and the three before it."""
-        units = (torch.cat([x / x.norm() for x in X[b, t - back].split(K)]) for back in range(min(4, t + 1)))
+        units = (
+            torch.cat([x / x.norm() for x in X[b, t - back].split(K)])
+            for back in range(min(4, t + 1))
+        )
         return sum(taps[3 - back] * (w2 @ (w1 @ unit)) for back, unit in enumerate(units))
 
-    phases = torch.stack([torch.stack([phi(b, t) for t in range(T)]).cumsum(0) for b in range(len(X))])
+    phases = torch.stack(
+        [torch.stack([phi(b, t) for t in range(T)]).cumsum(0) for b in range(len(X))]
+    )
 
     def difference(b, h, n, i):
         """R(Φᵢ − Φₙ)"""
         return rotation(theta * (phases[b, i] - phases[b, n]).view(H, -1)[h])
 
-    value = (lambda b, h, n, i, v: difference(b, h, n, i) @ v) if name == "selective_roper" else None
+    value = (
+        (lambda b, h, n, i, v: difference(b, h, n, i) @ v) if name == "selective_roper" else None
+    )
     assert_output(scheme, lambda b, h, n, i, q, k: q @ (difference(b, h, n, i) @ k), value)
 
 
@@ -55,7 +79,10 @@ def test_grape_a_is_its_formula():
 
     def score(b, h, n, i, q, k):
         gate = math.log(1 + math.exp(v[h] / v[h].norm() @ q / K**0.5))
-        return q @ k - K**0.5 * (n - i) * [2**-4, 2**-8, 2**-2][h] * math.log(1 + math.exp(omega[h])) * gate
+        return (
+            q @ k
+            - K**0.5 * (n - i) * [2**-4, 2**-8, 2**-2][h] * math.log(1 + math.exp(omega[h])) * gate
+        )
 
     assert_output(scheme, score, pos=[*range(T)])
     torch.testing.assert_close(F.softplus(make_scheme("grape_a", DIMS).omega[LAYER]), torch.ones(H))
@@ -84,7 +111,9 @@ def test_path_is_its_formula(block, monkeypatch):
 
     def transformation(b, h, t):
         """Hₜ = I − βₜ wₜ wₜᵀ"""
-        w = F.silu(sum(taps[2 - back] * (w2 @ (w1 @ X[b, t - back])) for back in range(min(3, t + 1)))).view(H, K)[h]
+        w = F.silu(
+            sum(taps[2 - back] * (w2 @ (w1 @ X[b, t - back])) for back in range(min(3, t + 1)))
+        ).view(H, K)[h]
         w = w / w.norm()
         return EYE - 2 * torch.sigmoid(beta.weight[h] @ X[b, t] + beta.bias[h]) * torch.outer(w, w)
 
@@ -112,12 +141,19 @@ def test_cached_decoding_is_the_full_pass_beyond_the_trained_length(name):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from torch.compile itself
-@pytest.mark.parametrize("name", ["fox", "kv_shared_back", "path", "pope", "roper", "selective_roper"])
+@pytest.mark.parametrize(
+    "name", ["fox", "kv_shared_back", "path", "pope", "roper", "selective_roper"]
+)
 def test_compiled_layers_are_the_same_forward_and_backward(name, monkeypatch):
     """Without a graph break, which would slow down every training step."""
     monkeypatch.setattr(cpu_linear, "ONEDNN", True)  # on any processor
     model, tokens = make_model(name, layers=1).float(), torch.arange(14).view(2, 7) % 11
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    made, leaves = (compiled(tokens), model(tokens)), [*model.parameters()]  # some belong to a second layer
-    results = [(y, *torch.autograd.grad(y.square().mean(), leaves, materialize_grads=True)) for y in made]
+    made, leaves = (
+        (compiled(tokens), model(tokens)),
+        [*model.parameters()],
+    )  # some belong to a second layer
+    results = [
+        (y, *torch.autograd.grad(y.square().mean(), leaves, materialize_grads=True)) for y in made
+    ]
     torch.testing.assert_close(*results, rtol=0, atol=1e-5)

@@ -29,14 +29,18 @@ def test_products_and_their_gradients_are_those_of_float64(shape, outputs, relu)
     expected = expected.relu() if relu else expected
     assert (y.dtype, y.shape) == (torch.float32, expected.shape)
     torch.testing.assert_close(y.double(), expected, rtol=0, atol=1e-6)
-    for ours, theirs in zip(gradients(y, x, layer.weight, layer.bias), gradients(expected, *wide), strict=True):
+    for ours, theirs in zip(
+        gradients(y, x, layer.weight, layer.bias), gradients(expected, *wide), strict=True
+    ):
         assert ours.shape == theirs.shape
         torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=1e-5)
 
 
 def test_rows_that_do_not_lie_side_by_side_give_the_same():
     layer, x = Linear(6, 7), torch.randn(6, 5, 2)
-    apart, beside = (y.requires_grad_() for y in (x.transpose(0, 2), x.transpose(0, 2).contiguous()))
+    apart, beside = (
+        y.requires_grad_() for y in (x.transpose(0, 2), x.transpose(0, 2).contiguous())
+    )
     assert torch.equal(layer(apart), layer(beside))
     assert torch.equal(*(gradients(layer(y).transpose(0, 1), y)[0] for y in (apart, beside)))
 
@@ -47,7 +51,9 @@ def test_a_layer_without_bias_and_one_whose_weights_are_frozen():
     expected = gradients(F.linear(x, without.weight), x, without.weight)
     torch.testing.assert_close((dx, dw), expected)
     frozen = Linear(4, 7).requires_grad_(False)
-    torch.testing.assert_close(gradients(frozen(x), x), gradients(F.linear(x, frozen.weight, frozen.bias), x))
+    torch.testing.assert_close(
+        gradients(frozen(x), x), gradients(F.linear(x, frozen.weight, frozen.bias), x)
+    )
 
 
 def test_other_precisions_and_processors_take_torchs_own(monkeypatch):

@@ -1,4 +1,6 @@
-"""Every scheme trains, is evaluated and generates on the simulated GPU of pretended.py, with the CPU's numbers."""
+"""Every scheme trains, is evaluated and generates on the simulated GPU of pretended.py, with the
+CPU's numbers.
+"""
 
 import pretended  # before any backward pass
 import pytest
@@ -17,7 +19,9 @@ def settings(scheme: str = "roper", attention: str = "softmax", *more: str) -> l
     return [*SMALL, f"position={scheme}", f"model.attention={attention}", *more]
 
 
-@pytest.mark.parametrize(("scheme", "attention"), [*((name, "softmax") for name in SCHEMES), ("roper", "linear")])
+@pytest.mark.parametrize(
+    ("scheme", "attention"), [*((name, "softmax") for name in SCHEMES), ("roper", "linear")]
+)
 def test_the_device_has_the_numbers_of_the_cpu_and_is_waited_for_once_a_step(scheme, attention):
     """Over two training steps, an evaluation and completions."""
     words = settings(scheme, attention)
@@ -43,15 +47,22 @@ def test_a_device_without_float64_takes_its_angles_from_the_cpu(scheme, monkeypa
     monkeypatch.setattr(device, "WITHOUT_FLOAT64", {pretended.NAME})
     expected = update(build(resolve(load(*settings(scheme)))), 0)
     with pretending():
-        assert update(build(resolved(load(*settings(scheme)))), 0) == pytest.approx(expected, rel=2e-6)
+        assert update(build(resolved(load(*settings(scheme)))), 0) == pytest.approx(
+            expected, rel=2e-6
+        )
 
 
 def test_a_whole_run_is_stopped_resumed_and_finished(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "resolve", resolved)
-    monkeypatch.setattr(pretended.Pretended, "__reduce_ex__", lambda x, protocol: x.inner.__reduce_ex__(protocol))
+    monkeypatch.setattr(
+        pretended.Pretended, "__reduce_ex__", lambda x, protocol: x.inner.__reduce_ex__(protocol)
+    )
     with pretending():
         for out, stop in (("whole", False), ("parts", True)):
-            cfg = load(*settings("roper", "softmax", "model.dropout=0.1", "eval.lengths=[13]"), f"out={tmp_path / out}")
+            cfg = load(
+                *settings("roper", "softmax", "model.dropout=0.1", "eval.lengths=[13]"),
+                f"out={tmp_path / out}",
+            )
             if stop:
                 with monkeypatch.context() as patch:
                     patch.setattr(train, "update", raising_signal_at(4, train.update))

@@ -1,4 +1,6 @@
-"""One run on several devices: two processes under torchrun, and gradient accumulation in one process."""
+"""One run on several devices: two processes under torchrun, and gradient accumulation in one
+process.
+"""
 
 import contextlib
 import io
@@ -22,9 +24,22 @@ from rope_lab.train import loop as train
 from rope_lab.train import run as runs
 from rope_lab.train.trainer import build, resolve, update
 
-LONG = [*TINY, "train.steps=12", "train.log_every=1", "eval.every=4", "eval.problems=9", "eval.sequences=3"]
+LONG = [
+    *TINY,
+    "train.steps=12",
+    "train.log_every=1",
+    "eval.every=4",
+    "eval.problems=9",
+    "eval.sequences=3",
+]
 LENGTHS = ["eval.lengths=[5,9]"]
-WRITTEN = [*TINY, "task=arithmetic_addition", "train.seq_len=200", "model.dropout=0.2", "eval.problems=5"]
+WRITTEN = [
+    *TINY,
+    "task=arithmetic_addition",
+    "train.seq_len=200",
+    "model.dropout=0.2",
+    "eval.problems=5",
+]
 WILD = [*TINY, "train.lr=1e30", "train.warmup=0", "train.clip=1e30"]
 CUT = 6  # the step after which a run is interrupted
 SEVERAL = pytest.mark.xdist_group("several")  # on one worker, so that `several` runs only once
@@ -33,13 +48,21 @@ SEVERAL = pytest.mark.xdist_group("several")  # on one worker, so that `several`
 def torchrun(*words: str) -> subprocess.Popen:
     """Start torchrun with two processes and its own free port; its output is piped."""
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "",
+        "OMP_NUM_THREADS": "1",
+    }
     pipe = subprocess.PIPE
-    return subprocess.Popen([*start, *words], cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(
+        [*start, *words], cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True
+    )
 
 
 def as_rank(out: Path) -> None:
-    """The program of each process of `several`: train each run in turn and write how it ended here."""
+    """The program of each process of `several`: train each run in turn and write how it ended
+    here.
+    """
     ended, plain = {}, update
 
     def tried(label: str, name: str, overrides: list[str]) -> None:
@@ -96,10 +119,15 @@ def test_two_processes_train_as_one_does(several, tmp_path):
 
 
 @SEVERAL
-def test_a_signal_to_one_process_saves_and_ends_all_and_the_same_command_resumes_bit_for_bit(several):
+def test_a_signal_to_one_process_saves_and_ends_all_and_the_same_command_resumes_bit_for_bit(
+    several,
+):
     """Rank 1 gets the signal."""
     for rank in (0, 1):
-        assert (ended(several, rank)["cut"], ended(several, rank)["resumed"]) == ("interrupted", "finished")
+        assert (ended(several, rank)["cut"], ended(several, rank)["resumed"]) == (
+            "interrupted",
+            "finished",
+        )
     cut = only_folder(several / "cut")
     assert runs.read(cut)["provenance"]["earlier"]
     assert_same_end(cut, only_folder(several / "whole"))
@@ -108,7 +136,10 @@ def test_a_signal_to_one_process_saves_and_ends_all_and_the_same_command_resumes
 @SEVERAL
 def test_all_end_when_the_run_has_ended_before_and_when_it_diverges(several):
     for rank in (0, 1):
-        assert (ended(several, rank)["returned"], ended(several, rank)["wild"]) == ("finished", "diverged")
+        assert (ended(several, rank)["returned"], ended(several, rank)["wild"]) == (
+            "finished",
+            "diverged",
+        )
     assert runs.read(only_folder(several / "wild"))["status"] == "diverged"
 
 
@@ -121,13 +152,19 @@ def test_dropout_and_what_is_written_are_those_of_as_many_micro_batches(several,
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_ends_the_run_and_leaves_its_checkpoint(tmp_path):
-    process = torchrun("-m", "rope_lab.train", *LONG, "train.steps=100000", "eval.every=5", f"out={tmp_path}")
+    process = torchrun(
+        "-m", "rope_lab.train", *LONG, "train.steps=100000", "eval.every=5", f"out={tmp_path}"
+    )
     try:
         until = time.monotonic() + 120
         while not (saved := list(tmp_path.glob("*/checkpoint-*.pt"))) and time.monotonic() < until:
             time.sleep(0.2)
-        ranks = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
-        (second,) = (int(pid) for pid in ranks if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes())
+        ranks = subprocess.run(
+            ["pgrep", "-P", str(process.pid)], capture_output=True, text=True
+        ).stdout.split()
+        (second,) = (
+            int(pid) for pid in ranks if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()
+        )
         os.kill(second, signal.SIGKILL)
         _, stderr = process.communicate(timeout=60)
     finally:
@@ -145,23 +182,38 @@ def test_a_process_that_is_killed_ends_the_run_and_leaves_its_checkpoint(tmp_pat
         (2, ["train.lr=0"], "train.lr=0: "),
         (1, ["train.processes=2"], "torchrun --nproc-per-node 2"),
         (1, ["train.accumulate=3"], "train.batch_size=4: must be divisible by train.accumulate=3"),
-        (1, ["train.accumulate=2", "train.compile=reduce-overhead"], "train.compile=reduce-overhead: "),
+        (
+            1,
+            ["train.accumulate=2", "train.compile=reduce-overhead"],
+            "train.compile=reduce-overhead: ",
+        ),
     ],
 )
-def test_bad_input_is_one_line_and_only_the_first_process_says_it(processes, wrong, said, tiny, tmp_path, monkeypatch):
+def test_bad_input_is_one_line_and_only_the_first_process_says_it(
+    processes, wrong, said, tiny, tmp_path, monkeypatch
+):
     """The error comes before processes join: under torchrun, each rank runs alone here."""
     for rank in range(processes):
         if processes > 1:
-            started = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": rank}
+            started = {
+                "TORCHELASTIC_RUN_ID": "none",
+                "WORLD_SIZE": 2,
+                "LOCAL_WORLD_SIZE": 2,
+                "LOCAL_RANK": rank,
+            }
             for name, value in started.items():
                 monkeypatch.setenv(name, str(value))
         shown = command([*tiny, *wrong], tmp_path)
-        assert (shown.returncode, shown.stdout, shown.stderr.count("\n")) == ((0, "", 0) if rank else (2, "", 1))
+        assert (shown.returncode, shown.stdout, shown.stderr.count("\n")) == (
+            (0, "", 0) if rank else (2, "", 1)
+        )
         assert rank or said in shown.stderr
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("task", [["position=randomized_rope"], ["task=arithmetic_addition", "train.seq_len=200"]])
+@pytest.mark.parametrize(
+    "task", [["position=randomized_rope"], ["task=arithmetic_addition", "train.seq_len=200"]]
+)
 def test_micro_batches_make_the_step_of_the_whole_batch(task):
     """Parts of a batch differ in counted tokens: the mean of their means would be another loss."""
     whole, parts = (build(resolve(load(*TINY, *task, f"train.accumulate={n}"))) for n in (1, 4))

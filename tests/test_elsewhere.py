@@ -23,7 +23,12 @@ from rope_lab.model.positions import Rotary
 H, K = 4, 16
 DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)
 VOCABULARY = 256
-SIZES = {"hidden_size": H * K, "num_attention_heads": H, "num_key_value_heads": H // 2, "num_hidden_layers": 2}
+SIZES = {
+    "hidden_size": H * K,
+    "num_attention_heads": H,
+    "num_key_value_heads": H // 2,
+    "num_hidden_layers": 2,
+}
 SIZES |= {"intermediate_size": 96, "vocab_size": VOCABULARY, "max_position_embeddings": 128}
 SIZES |= {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
 
@@ -38,7 +43,9 @@ def example():
 def theirs():
     """The functions of all the page's examples; skips the test if transformers is not installed."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    pytest.importorskip("transformers", reason="transformers is not installed: pip install -e '.[dev]'")
+    pytest.importorskip(
+        "transformers", reason="transformers is not installed: pip install -e '.[dev]'"
+    )
     return examples(slice(None))
 
 
@@ -67,11 +74,17 @@ def rotary(base: float = 10_000.0) -> Rotary:
 
 def test_the_ten_lines_are_ten_lines_and_are_roper(example):
     page = (ROOT / "docs" / "elsewhere.md").read_text()
-    functions = [n for n in ast.parse(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]).body if hasattr(n, "body")]
+    functions = [
+        n
+        for n in ast.parse(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]).body
+        if hasattr(n, "body")
+    ]
     statements = [s for f in functions for s in f.body if not isinstance(s, ast.Expr)]
     assert len(statements) <= 10
     q, k, v = heads(40)
-    torch.testing.assert_close(example.roper(q, k, v), by_hooks(rotary(), q, k, v), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        example.roper(q, k, v), by_hooks(rotary(), q, k, v), rtol=0, atol=1e-12
+    )
     q, k, v = heads(40, torch.bfloat16)
     assert example.roper(q, k, v).dtype == torch.bfloat16
 
@@ -84,7 +97,10 @@ def test_any_scheme_in_a_plain_attention(example, name):
     """Compared with a layer of our model with the identity as output matrix."""
     model = make_model(name, layers=1, dims=DIMS)
     layer, x = model.layers[0].attention, torch.randn(2, 40, H * K, dtype=torch.float64)
-    layer.out.weight.data, layer.out.bias.data = torch.eye(H * K).double(), torch.zeros(H * K).double()
+    layer.out.weight.data, layer.out.bias.data = (
+        torch.eye(H * K).double(),
+        torch.zeros(H * K).double(),
+    )
     expected = []
     model.layers[0].norm1.register_forward_hook(lambda *_: x)
     layer.register_forward_hook(lambda module, given, output: expected.append(output))
@@ -115,7 +131,9 @@ def reference(model, tokens_BT: Tensor) -> Tensor:
     x_BTD = model.model.embed_tokens.weight[tokens_BT]
     for layer in model.model.layers:
         a, h = layer.self_attn, norm(x_BTD, layer.input_layernorm)
-        q, k, v = ((h @ proj.weight.T).unflatten(-1, (-1, K)) for proj in (a.q_proj, a.k_proj, a.v_proj))
+        q, k, v = (
+            (h @ proj.weight.T).unflatten(-1, (-1, K)) for proj in (a.q_proj, a.k_proj, a.v_proj)
+        )
         k, v = (x.repeat_interleave(q.shape[2] // x.shape[2], dim=2) for x in (k, v))
         x_BTD = x_BTD + by_hooks(rotary(base), q, k, v).flatten(2) @ a.o_proj.weight.T
         h, m = norm(x_BTD, layer.post_attention_layernorm), layer.mlp
@@ -132,17 +150,28 @@ def test_llama_with_roper_is_ours_by_weights(theirs, base):
     model = llama("roper", rope_parameters={"rope_type": "default", "rope_theta": base})
     logits, ours = model(TOKENS).logits, reference(model, TOKENS)
     torch.testing.assert_close(logits, ours, rtol=0, atol=1e-5)
-    assert (logits - llama("sdpa", rope_parameters=model.config.rope_parameters)(TOKENS).logits).abs().max() > 0.1
+    assert (
+        logits - llama("sdpa", rope_parameters=model.config.rope_parameters)(TOKENS).logits
+    ).abs().max() > 0.1
     parameters = [p for p in model.parameters() if p.requires_grad]
-    losses = (F.cross_entropy(x[:, :-1].flatten(0, 1), TOKENS[:, 1:].flatten()) for x in (logits, ours))
-    torch.testing.assert_close(*(torch.autograd.grad(loss, parameters) for loss in losses), rtol=1e-4, atol=1e-6)
+    losses = (
+        F.cross_entropy(x[:, :-1].flatten(0, 1), TOKENS[:, 1:].flatten()) for x in (logits, ours)
+    )
+    torch.testing.assert_close(
+        *(torch.autograd.grad(loss, parameters) for loss in losses), rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("cache", [None, pytest.param("static", marks=pytest.mark.slow)])
 @torch.no_grad()
 def test_llama_with_roper_generates_with_a_cache_as_without(theirs, cache):
     model = llama("roper")
-    settings = {"max_new_tokens": 12, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+    settings = {
+        "max_new_tokens": 12,
+        "do_sample": False,
+        "output_logits": True,
+        "return_dict_in_generate": True,
+    }
     caches = ({"use_cache": False}, {"use_cache": True, "cache_implementation": cache})
     whole, cached = (model.generate(TOKENS[:, :9], **settings, **own) for own in caches)
     assert whole.sequences.shape == (2, 21)
@@ -167,4 +196,6 @@ def test_the_script_trains_saves_loads_and_generates(theirs, tmp_path):
     llama("sdpa").save_pretrained(tmp_path / "llama")
     theirs.main(tmp_path / "tuned", tmp_path / "llama", steps=0)
     tuned = theirs.RoperForCausalLM.from_pretrained(tmp_path / "tuned")
-    torch.testing.assert_close(tuned(TOKENS).logits, llama("roper")(TOKENS).logits, rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        tuned(TOKENS).logits, llama("roper")(TOKENS).logits, rtol=0, atol=1e-5
+    )

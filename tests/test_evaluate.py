@@ -23,7 +23,9 @@ from tasks.substring_by_prefix import SubstringByPrefix
 
 
 def model_of(task, scheme: str = "rope", **more) -> Transformer:
-    return make_model(scheme, dims=Dims(32, 2, 256, n_layers=2), vocabulary=len(task.alphabet), **more)
+    return make_model(
+        scheme, dims=Dims(32, 2, 256, n_layers=2), vocabulary=len(task.alphabet), **more
+    )
 
 
 def greedy(model, task, prompt: str, longest: int, max_len: int) -> str:
@@ -44,7 +46,9 @@ def written_after(model, task, prompts: list[str], longest: int, max_len: int) -
 
 
 class Oracle(nn.Module):
-    """A mock model that predicts every next token of `texts` correctly, except at the position in `wrong`."""
+    """A mock model that predicts every next token of `texts` correctly, except at the position in
+    `wrong`.
+    """
 
     def __init__(self, task, texts: list[str], wrong: dict[str, int] | None = None):
         super().__init__()
@@ -56,7 +60,9 @@ class Oracle(nn.Module):
         for b, row in enumerate(tokens_BT):
             read = self.task.decode(row)
             for text in self.texts:
-                if read.startswith(text[:-1]) or text.startswith(read.rstrip(self.task.alphabet[0])):
+                if read.startswith(text[:-1]) or text.startswith(
+                    read.rstrip(self.task.alphabet[0])
+                ):
                     for t in range(min(len(text) - 1, len(read))):
                         right = self.task.alphabet.index(text[t + 1])
                         logits[b, t, right] = -1.0 if self.wrong.get(text) == t + 1 else 1.0
@@ -68,16 +74,32 @@ def test_a_completion_is_right_if_each_of_its_tokens_is(wrong_at):
     task = SubstringByIndex(6)
     problems = data.evaluation_problems(task, 20)
     texts = [p.prompt + p.completion for p in problems]
-    wrong = {"prompt": len(problems[3].prompt) - 1, "first": len(problems[3].prompt), "last": len(texts[3]) - 1}
+    wrong = {
+        "prompt": len(problems[3].prompt) - 1,
+        "first": len(problems[3].prompt),
+        "last": len(texts[3]) - 1,
+    }
     model = Oracle(task, texts, {texts[3]: wrong[wrong_at]} if wrong_at in wrong else {})
     expected = [i != 3 or wrong_at in ("prompt", "nowhere") for i in range(20)]
     assert exact_matches(model, problems) == expected
 
 
-SOME = ["sinusoidal", "roper", "alibi", "pope", "kv_shared_back", "randomized_rope", "rnope_swa", "fox", "path"]
+SOME = [
+    "sinusoidal",
+    "roper",
+    "alibi",
+    "pope",
+    "kv_shared_back",
+    "randomized_rope",
+    "rnope_swa",
+    "fox",
+    "path",
+]
 
 
-@pytest.mark.parametrize(("scheme", "attention"), [*((name, "softmax") for name in SOME), ("roper", "linear")])
+@pytest.mark.parametrize(
+    ("scheme", "attention"), [*((name, "softmax") for name in SOME), ("roper", "linear")]
+)
 def test_generation_with_a_cache_is_greedy_decoding(scheme, attention):
     """Prompts of different lengths share a batch; some completions stop early."""
     task = SubstringByIndex(6)
@@ -116,7 +138,9 @@ def test_only_what_is_wrong_as_a_whole_is_generated_and_graded_in_parts(monkeypa
         return [task.encode("d==" + problems[1].completion.rpartition("d==")[2])]
 
     monkeypatch.setattr("rope_lab.train.evaluate.generate", right_sum_alone)
-    grades = grade(Oracle(task, texts, {texts[1]: len(problems[1].prompt)}), task, problems, max_len=250)
+    grades = grade(
+        Oracle(task, texts, {texts[1]: len(problems[1].prompt)}), task, problems, max_len=250
+    )
     assert asked == [problems[1].prompt]
     assert grades == [{"accuracy": i != 1, "sum_accuracy": True} for i in range(5)]
 
@@ -134,12 +158,17 @@ def test_losses_are_means_over_counted_tokens_in_all_and_by_answer_position():
             if target != data.IGNORED:
                 nats.append(-log_probabilities[t, target].item())
                 right.append(int(log_probabilities[t].argmax()) == target)
-                by_position.setdefault(str(int(text.answer_position_BT[row, t])), []).append(nats[-1])
+                by_position.setdefault(str(int(text.answer_position_BT[row, t])), []).append(
+                    nats[-1]
+                )
     assert evaluation.metrics["eval/loss"] == pytest.approx(mean(nats), rel=1e-6)
     assert evaluation.metrics["eval/token_accuracy"] == pytest.approx(mean(right))
     assert evaluation.slices["answer_position"].keys() == by_position.keys()
     for position, (count, loss) in evaluation.slices["answer_position"].items():
-        assert (count, loss) == (len(by_position[position]), pytest.approx(mean(by_position[position]), rel=1e-6))
+        assert (count, loss) == (
+            len(by_position[position]),
+            pytest.approx(mean(by_position[position]), rel=1e-6),
+        )
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -147,7 +176,10 @@ def test_evaluation_names_its_metrics(name):
     cfg = load(f"task={name}")
     task = config.build_task(cfg)
     model = model_of(task).train()
-    text, problems = data.evaluation_text(task, 1, cfg.train.seq_len), data.evaluation_problems(task, 5)
+    text, problems = (
+        data.evaluation_text(task, 1, cfg.train.seq_len),
+        data.evaluation_problems(task, 5),
+    )
     evaluation = evaluate(model, task, text, problems, cfg.train.seq_len)
     metrics = evaluation.metrics
     graded = {"eval/accuracy"} if task.grades else {"eval/bits_per_byte"}
@@ -168,7 +200,10 @@ def test_the_score_counts_the_first_128_by_the_write_ups_grade():
     assert evaluation.metrics["eval/accuracy"] == pytest.approx(137 / 140)
     for index, (count, accuracy) in evaluation.slices["index"].items():
         there = [i for i, p in enumerate(problems) if p.attributes["index"] == int(index)]
-        assert (count, accuracy) == (len(there), pytest.approx(mean(i not in (0, 5, 130) for i in there)))
+        assert (count, accuracy) == (
+            len(there),
+            pytest.approx(mean(i not in (0, 5, 130) for i in there)),
+        )
 
 
 def test_lengths_are_graded_each_by_itself_with_as_many_positions_as_it_takes(monkeypatch):
@@ -198,8 +233,12 @@ def test_a_crossed_attribute_slices_the_problems_of_each_length(monkeypatch):
         right = {}
         for problem in problems:
             depth = 10 * (problem.prompt.index(">") - 1) // n
-            right.setdefault(str(depth), []).append(problem.prompt + problem.completion not in wrong)
-        assert found[f"depth_at_{n}"] == {d: [len(each), pytest.approx(mean(each))] for d, each in right.items()}
+            right.setdefault(str(depth), []).append(
+                problem.prompt + problem.completion not in wrong
+            )
+        assert found[f"depth_at_{n}"] == {
+            d: [len(each), pytest.approx(mean(each))] for d, each in right.items()
+        }
 
 
 def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_length_and_the_next():

@@ -1,4 +1,6 @@
-"""Figures: curves of every seed, means with Student's t intervals, logarithmic losses, forest plot, heat maps."""
+"""Figures: curves of every seed, means with Student's t intervals, logarithmic losses, forest plot,
+heat maps.
+"""
 
 import math
 import random
@@ -17,14 +19,35 @@ from rope_lab.results.runs import Run
 from rope_lab.results.stats import Interval
 from rope_lab.results.verdicts import verdicts
 
-PREFIX = {"task": "substring_by_prefix", "metric": "eval/loss", "floor": {"loss": 0.2, "answer_position": {}}}
-MANY = ("rope", "roper", "learned", "sinusoidal", "none", "pope", "xpos", "alibi", "t5_bias", "fire")  # in table order
+PREFIX = {
+    "task": "substring_by_prefix",
+    "metric": "eval/loss",
+    "floor": {"loss": 0.2, "answer_position": {}},
+}
+MANY = (
+    "rope",
+    "roper",
+    "learned",
+    "sinusoidal",
+    "none",
+    "pope",
+    "xpos",
+    "alibi",
+    "t5_bias",
+    "fire",
+)  # in table order
 
 
 def runs(ends: dict[str, list[float]], **changes) -> list[Run]:
-    """A run for each scheme and seed, evaluated three times; values rise to `ends`, losses fall to them."""
+    """A run for each scheme and seed, evaluated three times; values rise to `ends`, losses fall to
+    them.
+    """
     of = lambda end: [2 * end, end, end] if "metric" in changes else [0.0, end / 2, end]  # noqa: E731
-    return [make_row(s, seed, of(end), **changes) for s, each in ends.items() for seed, end in enumerate(each)]
+    return [
+        make_row(s, seed, of(end), **changes)
+        for s, each in ends.items()
+        for seed, end in enumerate(each)
+    ]
 
 
 def only(made: list[Run]) -> Group:
@@ -39,7 +62,11 @@ def at_row(ax: Axes, row: int) -> list[list[float]]:
 
 def test_curves_are_every_seed_thin_and_their_mean_bold():
     ax = figures._curves(only(runs({"rope": ROPE, "roper": ROPER}))).axes[0]
-    bold = {line.get_label(): line.get_ydata() for line in ax.lines if not line.get_label().startswith("_")}
+    bold = {
+        line.get_label(): line.get_ydata()
+        for line in ax.lines
+        if not line.get_label().startswith("_")
+    }
     assert len(ax.lines) == 4 + 4 + 2
     assert list(bold) == ["RoPER", "RoPE"]  # the first in the table is drawn last, on top
     for title, ends in (("RoPE", ROPE), ("RoPER", ROPER)):
@@ -50,13 +77,23 @@ def test_curves_are_every_seed_thin_and_their_mean_bold():
 
 def test_of_many_schemes_that_all_fail_at_the_greatest_length_those_best_at_the_next_are_shown():
     right = {scheme: {"8": (9, i / 10), "16": (9, 0.0)} for i, scheme in enumerate(MANY)}
-    found = only([make_row(scheme, 0, [0.0, 1.0], slices={"length": slices}) for scheme, slices in right.items()])
+    found = only(
+        [
+            make_row(scheme, 0, [0.0, 1.0], slices={"length": slices})
+            for scheme, slices in right.items()
+        ]
+    )
     assert set(series.best(found, "length")) == {"rope", "roper", *MANY[-4:]}
 
 
-@pytest.mark.parametrize(("seeds", "schemes", "bands"), [(3, 2, 2), (2, 2, 0), (3, 6, 6), (3, 7, 0), (3, 10, 6)])
+@pytest.mark.parametrize(
+    ("seeds", "schemes", "bands"), [(3, 2, 2), (2, 2, 0), (3, 6, 6), (3, 7, 0), (3, 10, 6)]
+)
 def test_bands_are_students_t_from_three_seeds_on_in_a_panel_of_six_schemes(seeds, schemes, bands):
-    ends = {scheme: [0.1 * i + 0.02 * seed**2 for seed in range(seeds)] for i, scheme in enumerate(MANY[:schemes])}
+    ends = {
+        scheme: [0.1 * i + 0.02 * seed**2 for seed in range(seeds)]
+        for i, scheme in enumerate(MANY[:schemes])
+    }
     found = only(runs(ends))
     drawn = figures._curves(found).axes[0].collections
     assert len(drawn) == bands
@@ -66,41 +103,62 @@ def test_bands_are_students_t_from_three_seeds_on_in_a_panel_of_six_schemes(seed
         at_end = points[points[:, 0] == 200, 1]
         half = scipy_stats.t.ppf(0.975, seeds - 1) * np.std(values, ddof=1) / math.sqrt(seeds)
         mean = np.mean(values)
-        assert (at_end.min(), at_end.max()) == pytest.approx((128 * max(mean - half, 0), 128 * min(mean + half, 1)))
+        assert (at_end.min(), at_end.max()) == pytest.approx(
+            (128 * max(mean - half, 0), 128 * min(mean + half, 1))
+        )
 
 
 def test_of_a_loss_the_excess_over_the_optimum_stands_on_a_logarithmic_axis():
     setup = PUBLISHED.tasks["substring_by_prefix"]["setup"]
-    found = only(runs({"none": [0.3], "rope": [0.5], "roper": [0.7]}, **PREFIX | {"settings": setup}))
+    found = only(
+        runs({"none": [0.3], "rope": [0.5], "roper": [0.7]}, **PREFIX | {"settings": setup})
+    )
     curves = figures._curves(found).axes[0]
     bold = {line.get_label(): list(line.get_ydata()) for line in curves.lines}
     assert bold["RoPER"] == pytest.approx([1.2, 0.5, 0.5])
     assert bold["RoPE, published"] == pytest.approx([0.3329 - 0.2] * 2)
     assert curves.get_yscale() == "log"
     assert curves.get_ylabel() == "nats per copied letter above the\nBayes-optimal 0.2"
-    accuracy = only(runs({"rope": [0.4], "roper": [0.5]}, floor={"loss": 0.2, "answer_position": {}}))
+    accuracy = only(
+        runs({"rope": [0.4], "roper": [0.5]}, floor={"loss": 0.2, "answer_position": {}})
+    )
     assert accuracy.optimum == 0
     assert figures._curves(accuracy).axes[0].get_yscale() == "linear"
 
 
 def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(monkeypatch):
-    """Index has a planned and an exploratory verdict, Prefix one. Any title gives the same bytes twice."""
+    """Index has a planned and an exploratory verdict, Prefix one. Any title gives the same bytes
+    twice.
+    """
     plotted, rendered = [], figures.rendered
-    monkeypatch.setattr(figures, "rendered", lambda figure: plotted.append(figure) or rendered(figure))
+    monkeypatch.setattr(
+        figures, "rendered", lambda figure: plotted.append(figure) or rendered(figure)
+    )
     made = runs({"rope": ROPE, "roper": ROPER}) + runs({"rope": [0.5], "roper": [0.3]}, **PREFIX)
     index, prefix = verdicts(group(made, PUBLISHED), [], PUBLISHED)
-    planned = replace(index, planned=True, word="yes", gain=Interval(20.0, 10.0, 30.0, 24), runs=(48, 48))
+    planned = replace(
+        index, planned=True, word="yes", gain=Interval(20.0, 10.0, 30.0, 24), runs=(48, 48)
+    )
     figures.forest([planned, index, prefix], "RoPER")
     panels = plotted[0].axes
-    assert [ax.get_title(loc="left") for ax in panels] == ["Substring by Index", "Substring by Prefix"]
-    assert [label.get_text() for label in panels[0].get_yticklabels()] == ["published", planned.label, index.label]
+    assert [ax.get_title(loc="left") for ax in panels] == [
+        "Substring by Index",
+        "Substring by Prefix",
+    ]
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == [
+        "published",
+        planned.label,
+        index.label,
+    ]
     assert [text.get_text() for text in panels[0].texts] == ["yes", index.word]
     assert at_row(panels[0], 0) == [pytest.approx([34.11])]
     assert at_row(panels[0], 1) == [[10.0, 30.0], [20.0]]
     assert at_row(panels[0], 2) == [[index.gain.low, index.gain.high], [index.gain.mean]]
     diamonds = [list(line.get_xdata()) for line in panels[1].lines if line.get_marker() == "D"]
     assert diamonds == [pytest.approx([0.0124]), pytest.approx([0.0078])]
-    odd = [replace(index, title=text) for text in ("位置 🜁", r"$\frac{1}{$", "a\nb" * 500, "<b>&amp;")]
+    odd = [
+        replace(index, title=text) for text in ("位置 🜁", r"$\frac{1}{$", "a\nb" * 500, "<b>&amp;")
+    ]
     odd.append(replace(index, gain=Interval(1e99, -1e100, 1e100, 3)))
     assert figures.forest(odd, "RoPER") == figures.forest(odd, "RoPER")
 
@@ -108,16 +166,22 @@ def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(monk
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", range(fuzz(30)))
 def test_any_numbers_can_be_plotted(seed):
-    """Losses that are zero, equal, huge or below the optimum; one seed, no curves, no slices. A warning is an error."""
+    """Losses that are zero, equal, huge or below the optimum; one seed, no curves, no slices. A
+    warning is an error.
+    """
     chance = random.Random(seed)
-    values = chance.sample([0.0, -1.0, 1e-12, 0.2, 0.2 + 1e-7, 0.5, 3.0, 1e99, -1e99], chance.randint(1, 4))
+    values = chance.sample(
+        [0.0, -1.0, 1e-12, 0.2, 0.2 + 1e-7, 0.5, 3.0, 1e99, -1e99], chance.randint(1, 4)
+    )
     some = lambda: {str(i): (9, chance.choice(values)) for i in range(chance.randint(1, 30))}  # noqa: E731
     made = []
     for scheme in chance.sample(MANY, chance.choice([1, 2, 3, 9])):
         for run in range(chance.randint(1, 4)):
             curve = [chance.choice(values) for _ in range(chance.randint(1, 4))]
             changes = {"curves": {}} if chance.random() < 0.3 else {}
-            changes["slices"] = {"length_loss": some(), "length": {"3": (9, 0.5)}} if seed % 2 else {}
+            changes["slices"] = (
+                {"length_loss": some(), "length": {"3": (9, 0.5)}} if seed % 2 else {}
+            )
             made.append(make_row(scheme, run, curve, **PREFIX | changes))
     (drawn,) = figures.draw([only(made)])[1].values()
     assert drawn.endswith(b"</svg>\n")
@@ -127,8 +191,16 @@ def test_any_numbers_can_be_plotted(seed):
 
 def test_heat_maps_show_a_crossed_attribute_by_length_one_a_scheme():
     slices = {"length": {"4": (9, 1.0), "8": (9, 0.5)}, "depth_at_4": {"0": (5, 1.0)}}
-    slices |= {"depth_at_8": {"0": (5, 0.2), "3": (4, 0.8)}, "key_at_end": {"1": (9, 0.5)}}  # that is no length
-    made = runs({"rope": [1.0], "alibi": [1.0]}, task="needle", slices=slices, settings={"task.string_length": 4})
+    slices |= {
+        "depth_at_8": {"0": (5, 0.2), "3": (4, 0.8)},
+        "key_at_end": {"1": (9, 0.5)},
+    }  # that is no length
+    made = runs(
+        {"rope": [1.0], "alibi": [1.0]},
+        task="needle",
+        slices=slices,
+        settings={"task.string_length": 4},
+    )
     found = only(made)
     _, *maps, _ = figures._lengths(found).axes
     assert [ax.get_title() for ax in maps] == ["RoPE", "ALiBi"]

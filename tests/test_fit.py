@@ -22,7 +22,9 @@ def small(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["/home/alice/private.py", "position=hers"])
     load = config.load
-    monkeypatch.setattr(config, "load", lambda *words, **more: load(*words, *TINY, "out=runs", **more))
+    monkeypatch.setattr(
+        config, "load", lambda *words, **more: load(*words, *TINY, "out=runs", **more)
+    )
     return tmp_path
 
 
@@ -41,8 +43,17 @@ def test_the_example_in_the_docs_runs(small, capsys):
     assert run.curve.loc[6, "eval/loss"] == run.metrics["eval/loss"]
     assert not run.model.training
     typed = shlex.split(run.record["provenance"]["command"])
-    assert typed[:6] == ["python", "-m", "rope_lab.train", "position=roper", "train.steps=300", "model.d_model=16"]
-    assert "already finished" in command([*typed[3:], "wandb.mode=disabled", "out=runs"], small).stdout
+    assert typed[:6] == [
+        "python",
+        "-m",
+        "rope_lab.train",
+        "position=roper",
+        "train.steps=300",
+        "model.d_model=16",
+    ]
+    assert (
+        "already finished" in command([*typed[3:], "wandb.mode=disabled", "out=runs"], small).stdout
+    )
 
 
 def test_it_runs_inside_another_program_of_hydras(small):

@@ -9,7 +9,9 @@ from conftest import ROOT
 
 from rope_lab.results import load
 
-PAGE = (ROOT / "docs" / "questions.md").read_text("utf-8").partition("## The runs as a data frame")[2]
+PAGE = (
+    (ROOT / "docs" / "questions.md").read_text("utf-8").partition("## The runs as a data frame")[2]
+)
 
 
 def test_the_example_writes_a_plot_and_a_row_per_seed(tmp_path, monkeypatch):

@@ -9,18 +9,28 @@ from rope_lab.train.instantiate import SWAPPED
 from rope_lab.train.settings import declared
 
 
-@pytest.mark.parametrize("overrides", [["task=mqar"], ["task=text"], ["position=randomized_rope"], ["position=irope"]])
+@pytest.mark.parametrize(
+    "overrides", [["task=mqar"], ["task=text"], ["position=randomized_rope"], ["position=irope"]]
+)
 def test_every_setting_of_a_task_and_of_a_scheme_is_there_with_its_value(overrides):
     cfg, lines = load(*overrides), help.text(overrides).splitlines()
     begins = {line.partition(" ")[0] for line in lines}
     for group in SWAPPED:
-        own = {f"{group}.{key}={show(value)}" for key, value in flat(getattr(cfg, group)).items() if key[-1] != "_"}
+        own = {
+            f"{group}.{key}={show(value)}"
+            for key, value in flat(getattr(cfg, group)).items()
+            if key[-1] != "_"
+        }
         assert own <= begins
-    assert {name for name in declared() if name not in SWAPPED} <= {begin.partition("=")[0] for begin in begins}
+    assert {name for name in declared() if name not in SWAPPED} <= {
+        begin.partition("=")[0] for begin in begins
+    }
 
 
 def test_values_are_those_of_the_overrides_and_meanings_those_of_the_docstring():
-    text = " ".join(help.text(["task=text", "scale=paper", "position=t5_bias", "train.lr=0.5"]).split())
+    text = " ".join(
+        help.text(["task=text", "scale=paper", "position=t5_bias", "train.lr=0.5"]).split()
+    )
     assert "tokens: bytes, characters, or bpe (byte pairs learned on the training part)" in text
     assert "task.tokens=bpe " in text
     assert "train.lr=0.5 " in text

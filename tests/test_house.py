@@ -37,7 +37,9 @@ USERS = {
 def modules() -> dict[str, ast.Module]:
     paths = [*(ROOT / "rope_lab").rglob("*.py"), *(ROOT / "tasks").glob("*.py")]
     return {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text())
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): ast.parse(
+            path.read_text()
+        )
         for path in paths
     }
 
@@ -48,8 +50,14 @@ def imported(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            package = node.module in ("rope_lab", "tasks") or node.module in {f"rope_lab.{name}" for name in PACKAGES}
-            names |= {f"{node.module}.{alias.name}" for alias in node.names} if package else {node.module}
+            package = node.module in ("rope_lab", "tasks") or node.module in {
+                f"rope_lab.{name}" for name in PACKAGES
+            }
+            names |= (
+                {f"{node.module}.{alias.name}" for alias in node.names}
+                if package
+                else {node.module}
+            )
     return names
 
 
@@ -73,7 +81,12 @@ def test_imports_run_one_way(module):
 
 
 def test_each_name_is_of_one_class():
-    names = [node.name for tree in modules().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    names = [
+        node.name
+        for tree in modules().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    ]
     assert len(names) == len({*names})
 
 
@@ -81,12 +94,23 @@ def test_each_name_is_of_one_class():
 def test_rope_lab_names_no_task_and_no_scheme(module):
     """Except in docstrings; the schemes' own files and the benchmark may name schemes."""
     tree = modules()[module]
-    documented = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    documented = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+    ]
     docstrings = {node.body[0].value for node in documented if ast.get_docstring(node) is not None}
-    words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in docstrings}
+    words = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node not in docstrings
+    }
     words |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert not words & (set(TASKS) - {"text"})  # an ordinary word
-    schemes = {f"rope_lab.model.{name}" for name in ("positions", "more_positions", "biases", "shared", "content")}
+    schemes = {
+        f"rope_lab.model.{name}"
+        for name in ("positions", "more_positions", "biases", "shared", "content")
+    }
     if package(module) != "bench" and module not in schemes:
         assert not words & (set(SCHEMES) - {"none", "path"} | {"Rotary", "Sinusoidal", "Learned"})
 

@@ -24,8 +24,21 @@ def test_what_changes_no_number_changes_no_id():
 
 
 def test_what_changes_a_number_changes_the_id():
-    others = ["seed=1", "position=rope", "train.lr=1e-3", "eval.problems=5", "task.string_length=7", "model.n_layers=2"]
-    others += ["position.base=500", "model.dropout=0.1", "model.init=xavier", "eval.lengths=[5]", "task.shortest=5"]
+    others = [
+        "seed=1",
+        "position=rope",
+        "train.lr=1e-3",
+        "eval.problems=5",
+        "task.string_length=7",
+        "model.n_layers=2",
+    ]
+    others += [
+        "position.base=500",
+        "model.dropout=0.1",
+        "model.init=xavier",
+        "eval.lengths=[5]",
+        "task.shortest=5",
+    ]
     others += ["position.value_base=9", "position.value_fraction=0.5", "eval.problems_at_end=600"]
     cuda = config.identity(dataclasses.replace(resolve(load()), device="cuda"))
     ids = {identity(other).run_id for other in others} | {cuda.run_id, identity().run_id}
@@ -39,14 +52,23 @@ def test_runs_that_differ_in_scheme_and_seed_alone_may_be_compared():
     assert identity("position=rope", "seed=4").recipe_id == base.recipe_id
     assert identity("position=rope", "seed=4").scheme_id == identity("position=rope").scheme_id
     assert identity("position.q=0").scheme_id != base.scheme_id
-    for other in ("train.lr=1e-3", "eval.problems=5", "task=arithmetic_addition", "train.compile=true"):
+    for other in (
+        "train.lr=1e-3",
+        "eval.problems=5",
+        "task=arithmetic_addition",
+        "train.compile=true",
+    ):
         assert identity(other).recipe_id != base.recipe_id
 
 
 def test_ids_are_those_of_today_for_ever():
     """They name folders and kept records: a change here gives every run another identity."""
     base = identity("train.precision=float32", "position=randomized_rope", "seed=3")
-    assert (base.run_id, base.recipe_id, base.scheme_id) == ("10bcaa560d79", "fd609224560a", "c12b42")
+    assert (base.run_id, base.recipe_id, base.scheme_id) == (
+        "10bcaa560d79",
+        "fd609224560a",
+        "c12b42",
+    )
 
 
 def test_a_setting_that_was_added_later_leaves_earlier_runs_what_they_were():
@@ -59,17 +81,25 @@ def test_a_setting_that_was_added_later_leaves_earlier_runs_what_they_were():
     old = config.from_record(plain)
     assert (old.model.init, old.model.attention, old.eval.lengths) == ("pytorch", "softmax", [])
     now = identity("position=randomized_rope")
-    assert config.identity(old) == identify("substring_by_index", "randomized_rope", 0, plain) == now
+    assert (
+        config.identity(old) == identify("substring_by_index", "randomized_rope", 0, plain) == now
+    )
     assert not {"position.scheme.value_base", "model.init"} & set(now.settings)
 
 
 def test_ours_has_numerics_and_no_digest():
-    for overrides in (["position=alibi"], ["position=lerope"], ["position=randomized_rope", "task=text"]):
+    for overrides in (
+        ["position=alibi"],
+        ["position=lerope"],
+        ["position=randomized_rope", "task=text"],
+    ):
         assert provenance.code(load(*overrides)) == {"numerics": NUMERICS, "plugin": {}}
 
 
 def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp_path, monkeypatch):
-    """Includes indirect imports and packages, also if one of our schemes wraps the plug-in; no other files."""
+    """Includes indirect imports and packages, also if one of our schemes wraps the plug-in; no
+    other files.
+    """
     texts = {
         "mine_own.py": "from helper_own import GAIN\nfrom rope_lab.model.hooks import PositionScheme\n"
         "import numpy\nclass Mine(PositionScheme): pass\n",
@@ -106,7 +136,9 @@ def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp
 
 
 def test_torch_is_recorded_under_the_version_that_it_says_itself(monkeypatch):
-    """Package metadata may lack the suffix +cu130. The record is a plain str, which checkpoints may hold."""
+    """Package metadata may lack the suffix +cu130. The record is a plain str, which checkpoints may
+    hold.
+    """
     monkeypatch.setattr(importlib.metadata, "version", lambda package: "0")
     found = provenance.provenance(load(), torch.device("cpu"), None)["versions"]["torch"]
     assert (found, type(found)) == (torch.__version__, str)

@@ -1,4 +1,6 @@
-"""Sweeps: launching each run once, the final summary and the exit status. Signals: test_signals.py."""
+"""Sweeps: launching each run once, the final summary and the exit status. Signals:
+test_signals.py.
+"""
 
 import re
 import signal
@@ -28,7 +30,10 @@ def test_a_sweep_runs_each_cell_once_and_goes_on_past_a_bad_one(run, tmp_path):
     assert done.returncode == 1
     assert done.stderr.count("even number") == 2
     assert "Traceback" not in done.stderr
-    assert "sweep: 2 of 4 runs finished\n  not run: model.d_model=10 rope; model.d_model=10 roper\n" in done.stdout
+    assert (
+        "sweep: 2 of 4 runs finished\n  not run: model.d_model=10 rope; model.d_model=10 roper\n"
+        in done.stdout
+    )
     begun = [line for line in done.stdout.splitlines() if line.endswith(" · 6 steps")]
     assert begun == ["1/4 model.d_model=16 rope · 6 steps", "2/4 model.d_model=16 roper · 6 steps"]
     assert "the same command runs what is missing" in done.stdout
@@ -53,15 +58,24 @@ def test_what_is_the_same_run_twice_is_launched_and_counted_once(run, tmp_path):
     assert "5 of 9 runs are listed more than once, and launched once" in done.stdout
     assert done.stdout.count("finished after 6 steps") == 4
     assert "sweep: 4 of 4 runs finished" in done.stdout
-    assert re.search(r"\n  rope   2 runs · held-out loss (\S+) \(min (\S+) to max (\S+)\) · accuracy", done.stdout)
+    assert re.search(
+        r"\n  rope   2 runs · held-out loss (\S+) \(min (\S+) to max (\S+)\) · accuracy",
+        done.stdout,
+    )
     assert done.stdout.endswith("rope-lab report runs\n")
     assert "1 of 2 runs are listed more than once" in run("seed=2", "train.lr=2e-3,0.002").stdout
 
 
-def test_a_run_on_a_cluster_may_have_more_threads_than_this_machine_has_cores(tmp_path, monkeypatch):
+def test_a_run_on_a_cluster_may_have_more_threads_than_this_machine_has_cores(
+    tmp_path, monkeypatch
+):
     given, settings = [], {"_target_": "rope_lab.launch.clusters.on_slurm", "cpus_per_task": 4096}
-    monkeypatch.setattr(clusters, "on_slurm", lambda every, *_: given.extend(cfg.threads for cfg, _ in every))
-    jobs = sweep.compose_jobs([[*TINY, "threads=null", f"out={tmp_path}"], [*TINY, "threads=999", f"out={tmp_path}"]])
+    monkeypatch.setattr(
+        clusters, "on_slurm", lambda every, *_: given.extend(cfg.threads for cfg, _ in every)
+    )
+    jobs = sweep.compose_jobs(
+        [[*TINY, "threads=null", f"out={tmp_path}"], [*TINY, "threads=999", f"out={tmp_path}"]]
+    )
     assert sweep.launch(jobs, settings) == job.EXIT_FAILED  # none of them began
     assert given == [4096]
 
@@ -69,7 +83,9 @@ def test_a_run_on_a_cluster_may_have_more_threads_than_this_machine_has_cores(tm
 def test_runs_that_differ_in_seed_alone_are_composed_once_and_as_if_alone():
     words = [*TINY, "position=roper"]
     composed = sweep.compose_jobs([[*words, f"seed={seed}"] for seed in (0, 1)])
-    assert [each.cfg for each in composed] == [load(*words, f"seed={s}", f"out={composed[0].cfg.out}") for s in (0, 1)]
+    assert [each.cfg for each in composed] == [
+        load(*words, f"seed={s}", f"out={composed[0].cfg.out}") for s in (0, 1)
+    ]
     assert composed[1].cfg.overrides == (*words, "seed=1")
     (alone,) = sweep.compose_jobs([["seed=3", "train.warmup=${seed}"]])
     assert alone.cfg.train.warmup == 3
@@ -108,8 +124,14 @@ def test_a_launcher_that_lacks_its_package_or_its_cluster_is_one_line(run, monke
     for launcher, package in (("ray", "ray"), ("submitit_slurm", "submitit")):
         monkeypatch.setitem(sys.modules, package, None)
         done = run(f"hydra/launcher={launcher}", "seed=0,1")
-        assert (done.returncode, done.stderr) == (2, f"{package} is not installed; docs/clusters.md says how\n")
-    assert "is not a launcher" in run("hydra/launcher=ray", "hydra.launcher._target_=a.B", "seed=0,1").stderr
+        assert (done.returncode, done.stderr) == (
+            2,
+            f"{package} is not installed; docs/clusters.md says how\n",
+        )
+    assert (
+        "is not a launcher"
+        in run("hydra/launcher=ray", "hydra.launcher._target_=a.B", "seed=0,1").stderr
+    )
     monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace())
     monkeypatch.setenv("PATH", "")
     assert "has no sbatch" in run("hydra/launcher=submitit_slurm", "seed=0,1").stderr
@@ -119,7 +141,9 @@ def test_submitit_queues_a_run_again_once_it_is_saved(tiny, tmp_path, monkeypatc
     """As on a cluster node that gets a signal."""
     (tmp_path / "runs").mkdir()
     heard, call = [], lambda: job.run_elsewhere(load(*tiny), "1/2 · ", "2000-01-01")
-    before = signal.signal(signal.SIGUSR2, lambda *_: heard.append(runs.read(only_folder(tmp_path / "runs"))))
+    before = signal.signal(
+        signal.SIGUSR2, lambda *_: heard.append(runs.read(only_folder(tmp_path / "runs")))
+    )
     with monkeypatch.context() as patch:
         patch.setattr(loop, "update", raising_signal_at(3, loop.update, signal.SIGUSR2))
         call()

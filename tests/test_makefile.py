@@ -35,7 +35,14 @@ def test_make_trains_and_cleans_in_a_folder_of_any_name(checkout, tmp_path):
         (tmp_path / name).mkdir()
     before = set(tmp_path.iterdir())
     settings = ["seed=1", "task.path=it's my $text\\;.txt", "ARGS=-m 'a=1, 2'"]
-    done = make("-C", str(checkout), f"PYTHON={checkout / 'stub'}".replace("$", "$$"), "train", *settings, cwd=tmp_path)
+    done = make(
+        "-C",
+        str(checkout),
+        f"PYTHON={checkout / 'stub'}".replace("$", "$$"),
+        "train",
+        *settings,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     *_, pip, call = (checkout / "calls").read_text().split(f"{checkout}\n")
     assert pip.startswith("-m\npip\ninstall\n")

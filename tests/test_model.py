@@ -1,4 +1,6 @@
-"""The transformer: causality, cached decoding, shared initial weights, weight decay and learning rate."""
+"""The transformer: causality, cached decoding, shared initial weights, weight decay and learning
+rate.
+"""
 
 import hashlib
 
@@ -27,14 +29,20 @@ NO_LINEAR += ["cope", "fox", "grape_a", "irope", "path", "rnope_swa"]
 
 @pytest.mark.parametrize("name", ["none", "learned", "rope", "roper", "xpos", "ssmax"])
 def test_linear_attention_is_causal_and_a_cache_gives_the_logits_of_a_full_pass(name):
-    """Every past token has an effect; tokens are read as a block, one by one, and after dropping a batch row."""
+    """Every past token has an effect; tokens are read as a block, one by one, and after dropping a
+    batch row.
+    """
     assert causality(make_model(name, attention="linear")) is None
     cached(make_model(name, attention="linear"))
 
 
 @pytest.mark.parametrize("name", NO_LINEAR)
 def test_linear_attention_refuses_what_needs_scores_or_wider_queries_and_keys(name):
-    lacks = "PoPE gives queries and keys another width than values" if "pope" in name else ".* needs attention scores"
+    lacks = (
+        "PoPE gives queries and keys another width than values"
+        if "pope" in name
+        else ".* needs attention scores"
+    )
     with pytest.raises(ValueError, match=f"model.attention=linear: {lacks}"):
         make_model(name, attention="linear")
 
@@ -72,7 +80,9 @@ SMALL = ["model.d_model=16", "model.n_layers=2", "model.n_heads=2", "train.seq_l
 
 
 def shared_weights(*overrides: str) -> str:
-    """Digest of the weights common to all schemes, without position parameters and the value third of `qkv`."""
+    """Digest of the weights common to all schemes, without position parameters and the value third
+    of `qkv`.
+    """
     digest, cfg = hashlib.sha256(), load(*SMALL, *overrides)
     for name, value in build_model(cfg, 30).state_dict().items():
         if not name.startswith("position."):
@@ -89,7 +99,10 @@ def test_the_same_seed_gives_every_scheme_the_same_weights():
 
 def test_xavier_initialisation_scales_matrices_by_both_their_sides_and_embeddings_by_the_root_of_the_width():
     model = build_model(load("model.d_model=256", "model.init=xavier"), 100)
-    for matrix, sides in ((model.layers[0].up.weight, 256 + 1024), (model.embedding.weight, 256 + 100)):
+    for matrix, sides in (
+        (model.layers[0].up.weight, 256 + 1024),
+        (model.embedding.weight, 256 + 100),
+    ):
         assert matrix.abs().max() <= (6 / sides) ** 0.5
         assert abs(matrix.std().item() / (2 / sides) ** 0.5 - 1) < 0.01
     seen = []
@@ -99,7 +112,9 @@ def test_xavier_initialisation_scales_matrices_by_both_their_sides_and_embedding
 
 
 class ByLayer(PositionScheme):
-    """Score bias from the content hook: differs by layer and batch row, with running sums across cached steps."""
+    """Score bias from the content hook: differs by layer and batch row, with running sums across
+    cached steps.
+    """
 
     def __init__(self, dims):
         super().__init__(dims)
@@ -128,20 +143,28 @@ def test_the_content_hook_is_served_by_layer_and_row_with_a_cache_of_its_own():
 
 
 def test_bytes_of_a_cached_token_count_what_a_scheme_keeps():
-    """Per layer: 2 · D numbers a token for keys and values; ByLayer adds 1 a token and 4 in total."""
+    """Per layer: 2 · D numbers a token for keys and values; ByLayer adds 1 a token and 4 in
+    total.
+    """
     model, own = (make_model(scheme) for scheme in (PositionScheme(DIMS), ByLayer(DIMS)))
     assert model.bytes_of_token(10) == 2 * 8 * 2 * D
     assert own.bytes_of_token(10) == pytest.approx(2 * 8 * (2 * D + 1 + 4 / 10))
 
 
 def decayed(*overrides: str) -> set[str]:
-    """Names of the parameters with weight decay; asserts that the optimizer has every parameter once."""
+    """Names of the parameters with weight decay; asserts that the optimizer has every parameter
+    once.
+    """
     cfg = resolve(load(*SMALL, "train.weight_decay=0.1", *overrides))
     model = build_model(cfg, V)
     groups = [group for part in make(model, cfg.train).values() for group in part.param_groups]
     names = {id(p): name for name, p in model.named_parameters()}
-    assert sorted(names[id(p)] for group in groups for p in group["params"]) == sorted(names.values())
-    return {names[id(p)] for group in groups for p in group["params"] if group["weight_decay"] == 0.1}
+    assert sorted(names[id(p)] for group in groups for p in group["params"]) == sorted(
+        names.values()
+    )
+    return {
+        names[id(p)] for group in groups for p in group["params"] if group["weight_decay"] == 0.1
+    }
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -150,7 +173,9 @@ def test_weight_decay_falls_on_matrices_and_on_what_a_scheme_says(name):
     found = decayed(f"position={name}")
     assert all(each.endswith("weight") and "norm" not in each for each in found)
     assert len(found) == 2 + 2 * 4 + (name == "learned")
-    assert {each for each in found if each.startswith("position.")} == {"position.table.weight"} & found
+    assert {each for each in found if each.startswith("position.")} == {
+        "position.table.weight"
+    } & found
 
 
 def test_runs_of_before_decayed_everything_and_stay_the_runs_they_were():
@@ -160,19 +185,34 @@ def test_runs_of_before_decayed_everything_and_stay_the_runs_they_were():
     own = ["train.weight_decay=0.1", "train.weight_decay_on=all"]
     old = identity.identify("t", "rope", 0, {"train": {"weight_decay": 0.1, "decay": "cosine"}})
     recorded = config.recorded(resolve(load(*own)))["train"]
-    now = {key: recorded[key] for key in ("weight_decay", "weight_decay_on", "min_lr")} | {"decay": "cosine"}
+    now = {key: recorded[key] for key in ("weight_decay", "weight_decay_on", "min_lr")} | {
+        "decay": "cosine"
+    }
     assert identity.identify("t", "rope", 0, {"train": now}).run_id == old.run_id
-    ids = {config.identity(resolve(load(*words))).run_id for words in (own, own[:1], [], ["train.weight_decay_on=all"])}
+    ids = {
+        config.identity(resolve(load(*words))).run_id
+        for words in (own, own[:1], [], ["train.weight_decay_on=all"])
+    }
     assert len(ids) == 3  # without decay, weight_decay_on makes no difference
 
 
 @pytest.mark.parametrize(
     ("decay", "rates"),
-    [("none", [1.0, 1.0, 1.0]), ("linear", [0.775, 0.55, 0.109]), ("cosine", [0.8682, 0.55, 0.1002])],
+    [
+        ("none", [1.0, 1.0, 1.0]),
+        ("linear", [0.775, 0.55, 0.109]),
+        ("cosine", [0.8682, 0.55, 0.1002]),
+    ],
 )
 def test_the_learning_rate_warms_up_and_ends_at_its_floor(decay, rates):
     """As in nanoGPT, min_lr + (lr − min_lr) (1 + cos πt) / 2; or linear."""
-    words = ["train.lr=1.0", "train.min_lr=0.1", "train.steps=110", "train.warmup=10", f"train.decay={decay}"]
+    words = [
+        "train.lr=1.0",
+        "train.min_lr=0.1",
+        "train.steps=110",
+        "train.warmup=10",
+        f"train.decay={decay}",
+    ]
     t = load(*words).train
     assert [learning_rate(t, step) for step in (0, 4, 9, 10)] == pytest.approx([0.1, 0.5, 1.0, 1.0])
     assert [learning_rate(t, step) for step in (35, 60, 109)] == pytest.approx(rates, abs=1e-4)
@@ -182,9 +222,14 @@ def test_the_learning_rate_warms_up_and_ends_at_its_floor(decay, rates):
 
 @pytest.mark.parametrize("name", ["none", "kv_unrotated"])
 def test_query_and_key_norms_are_their_formula(name):
-    """Gains are learned and do not decay; all other initial weights match a model without QK norm."""
+    """Gains are learned and do not decay; all other initial weights match a model without QK
+    norm.
+    """
     scheme, x = make_scheme(name, DIMS), torch.randn(2, 5, D, dtype=torch.float64)
-    model, again = make_model(scheme, layers=1, qk_norm=True), make_model(scheme, layers=1).state_dict()
+    model, again = (
+        make_model(scheme, layers=1, qk_norm=True),
+        make_model(scheme, layers=1).state_dict(),
+    )
     plain = {key: value for key, value in model.state_dict().items() if "qk_norm" not in key}
     assert plain.keys() == again.keys()
     assert all(torch.equal(plain[key], again[key]) for key in plain)
@@ -205,13 +250,21 @@ def test_query_and_key_norms_are_their_formula(name):
 
 @pytest.mark.parametrize("name", ["roper", "kv_shared_back", "alibi"])
 def test_grouped_queries_are_heads_of_equal_keys_and_values(name):
-    """Three query heads for each of two key/value heads; initial weights match a model without groups."""
+    """Three query heads for each of two key/value heads; initial weights match a model without
+    groups.
+    """
     n, few, K = 6, 2, D // 6
-    grouped, whole = (make_model(name, dims=Dims(D, n, 64), kv_heads=heads) for heads in (few, None))
+    grouped, whole = (
+        make_model(name, dims=Dims(D, n, 64), kv_heads=heads) for heads in (few, None)
+    )
     for part, full in zip(grouped.layers, whole.layers, strict=True):
-        for mine, other in zip(part.attention.qkv.parameters(), full.attention.qkv.parameters(), strict=True):
+        for mine, other in zip(
+            part.attention.qkv.parameters(), full.attention.qkv.parameters(), strict=True
+        ):
             assert torch.equal(mine[: D + few * K], other[: D + few * K])
-            others = mine[D:].unflatten(0, (-1, few, K)).repeat_interleave(n // few, dim=1).flatten(0, 2)
+            others = (
+                mine[D:].unflatten(0, (-1, few, K)).repeat_interleave(n // few, dim=1).flatten(0, 2)
+            )
             other.data = torch.cat([mine[:D], others])
     tokens = torch.arange(22).view(2, 11) % V
     torch.testing.assert_close(grouped(tokens), whole(tokens), rtol=0, atol=1e-12)

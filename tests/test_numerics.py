@@ -14,12 +14,18 @@ from rope_lab.identity import NUMERICS
 GOLDEN = Path(__file__).with_name("numerics.json")
 STEPS = 20
 FEW = 8  # steps in `make test`, except for RoPER; `make test-slow` runs STEPS
-# Relative. Without AVX (ATEN_CPU_CAPABILITY=default, ONEDNN_MAX_CPU_ISA=SSE41) losses differ by at most 5e-6.
-# The two schemes with the most similar first losses, none and FIRE, differ by 1.2e-4.
+# Relative. Without AVX (ATEN_CPU_CAPABILITY=default, ONEDNN_MAX_CPU_ISA=SSE41) losses differ by at
+# most 5e-6. The two schemes with the most similar first losses, none and FIRE, differ by 1.2e-4.
 WITHIN = 3e-5
 SMALL = [
     *("scale=quick", "device=cpu", "threads=1", "train.precision=float32", "wandb.mode=disabled"),
-    *("model.d_model=32", "model.n_layers=2", "model.n_heads=2", f"train.steps={STEPS}", "train.warmup=1"),
+    *(
+        "model.d_model=32",
+        "model.n_layers=2",
+        "model.n_heads=2",
+        f"train.steps={STEPS}",
+        "train.warmup=1",
+    ),
     *("train.lr=0.01", "train.batch_size=8", "eval.problems=8", "eval.sequences=2"),
 ]
 INDEX = "task=substring_by_index"
@@ -52,7 +58,9 @@ def losses(case: str, folder: Path, steps: int = STEPS) -> list[float]:
     ("case", "steps"),
     [(case, FEW) for case in CASES if ROPER not in case]
     + [
-        pytest.param(case, STEPS, marks=[] if ROPER in case else pytest.mark.slow) for case in CASES if COPE not in case
+        pytest.param(case, STEPS, marks=[] if ROPER in case else pytest.mark.slow)
+        for case in CASES
+        if COPE not in case
     ],
 )
 def test_losses_are_those_that_numerics_stands_for(case, steps, tmp_path):
@@ -65,7 +73,10 @@ def test_losses_are_those_that_numerics_stands_for(case, steps, tmp_path):
 
 
 def main(folder: Path) -> None:
-    lines = [f"{json.dumps(case)}: {json.dumps([float(f'{x:.8g}') for x in losses(case, folder)])}" for case in CASES]
+    lines = [
+        f"{json.dumps(case)}: {json.dumps([float(f'{x:.8g}') for x in losses(case, folder)])}"
+        for case in CASES
+    ]
     GOLDEN.write_text(f'{{"numerics": {NUMERICS}, "losses": {{\n' + ",\n".join(lines) + "\n}}\n")
 
 

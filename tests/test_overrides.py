@@ -1,4 +1,6 @@
-"""Command-line overrides: each mistake gets a one-line message with the remedy, before anything runs."""
+"""Command-line overrides: each mistake gets a one-line message with the remedy, before anything
+runs.
+"""
 
 import shlex
 
@@ -120,7 +122,12 @@ def test_options_may_stand_anywhere(tmp_path):
 
 def test_a_mistake_through_the_command_line_writes_nothing(tmp_path):
     of_hydra = ["hydra/launcher=jobli", "hydra.launcher=null"]
-    for line in ("position=ropr", "-m position=rope,null", "train.lr=nan", *(f"-m {w} seed=0,1" for w in of_hydra)):
+    for line in (
+        "position=ropr",
+        "-m position=rope,null",
+        "train.lr=nan",
+        *(f"-m {w} seed=0,1" for w in of_hydra),
+    ):
         done = command([*line.split(), "out=runs"], tmp_path)
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1

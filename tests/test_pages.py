@@ -50,7 +50,9 @@ def test_a_task_stands_on_its_page_where_there_is_one_and_else_in_the_readme(out
 
 
 def test_marks_in_the_users_own_text_before_the_first_are_text(out):
-    """Text around the marks is preserved on every page, line endings included; a second run changes nothing."""
+    """Text around the marks is preserved on every page, line endings included; a second run changes
+    nothing.
+    """
     around = f"# Mine, after {pages.END}\r\n\nbefore\n", "\nafter\n"
     for name in ("README.md", "index.md"):
         (out / name).write_bytes(MARKS.join(around).encode())
@@ -68,7 +70,9 @@ def test_marks_in_the_users_own_text_before_the_first_are_text(out):
 
 
 @pytest.mark.parametrize("name", ["README.md", "index.md"])
-@pytest.mark.parametrize(("text", "said"), [(b"# Mine\n", "has no marks"), (b"\xff", "holds a byte that is not UTF-8")])
+@pytest.mark.parametrize(
+    ("text", "said"), [(b"# Mine\n", "has no marks"), (b"\xff", "holds a byte that is not UTF-8")]
+)
 def test_a_page_that_cannot_be_written_costs_no_figure(out, name, text, said):
     (out / "index.md").write_text(MARKS)
     (out / name).write_bytes(text)

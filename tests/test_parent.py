@@ -38,8 +38,15 @@ def parent(tmp_path_factory):
 def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_path, capsys):
     """Its own settings reproduce its final metrics; without rotation the metrics differ."""
     words = [f"init_from={parent}", "train.steps=0", f"out={tmp_path}"]
-    before, same, none = content_of(parent), run([*ROPE, *words]), run([*TINY, "position=none", *words])
-    ours = [{k: v for k, v in each["metrics"].items() if k.startswith("eval/")} for each in (before, same, none)]
+    before, same, none = (
+        content_of(parent),
+        run([*ROPE, *words]),
+        run([*TINY, "position=none", *words]),
+    )
+    ours = [
+        {k: v for k, v in each["metrics"].items() if k.startswith("eval/")}
+        for each in (before, same, none)
+    ]
     assert ours[0] == ours[1] != ours[2]
     assert same["status"] == "finished"
     assert capsys.readouterr().out.count("try it") == 2
@@ -58,12 +65,24 @@ def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_
 
 
 def test_a_trained_run_is_evaluated_under_other_frequencies_at_longer_texts(parent, tmp_path):
-    """Position interpolation and YaRN: the loss is unchanged at factor 1 and differs for each at factor 2."""
-    words = ["-m", *ROPE, f"init_from={parent}", "train.steps=0", "eval.lengths=[13,26]", "position.factor=1,2"]
+    """Position interpolation and YaRN: the loss is unchanged at factor 1 and differs for each at
+    factor 2.
+    """
+    words = [
+        "-m",
+        *ROPE,
+        f"init_from={parent}",
+        "train.steps=0",
+        "eval.lengths=[13,26]",
+        "position.factor=1,2",
+    ]
     done = command([*words, "position.scaling=linear,yarn", "out=runs"], tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     contents = [content_of(path.parent) for path in tmp_path.glob("runs/*/run.json")]
-    position = [(each["config"]["position"]["scaling"], each["config"]["position"]["factor"]) for each in contents]
+    position = [
+        (each["config"]["position"]["scaling"], each["config"]["position"]["factor"])
+        for each in contents
+    ]
     losses = dict(zip(position, (each["metrics"]["eval/loss"] for each in contents), strict=True))
     same = {loss for (_, factor), loss in losses.items() if factor == 1}
     assert same == {content_of(parent)["metrics"]["eval/loss"]}
@@ -72,7 +91,9 @@ def test_a_trained_run_is_evaluated_under_other_frequencies_at_longer_texts(pare
     assert len({each["recipe_id"] for each in contents}) == 1
 
 
-def test_with_steps_it_trains_on_with_batches_of_its_own_and_resumes_to_the_bit(parent, tmp_path, monkeypatch):
+def test_with_steps_it_trains_on_with_batches_of_its_own_and_resumes_to_the_bit(
+    parent, tmp_path, monkeypatch
+):
     words = [*ROPE, "position.base=500", f"init_from={parent}"]
     made = build(resolve(load(*words)))
     fresh = build(resolve(load(*ROPE)))
@@ -92,18 +113,37 @@ def test_with_steps_it_trains_on_with_batches_of_its_own_and_resumes_to_the_bit(
 def test_children_of_other_seeds_are_of_one_recipe(parent, tmp_path):
     run([*ROPE, "train.lr=0.05", "seed=1", f"out={tmp_path}"])
     parents = enumerate((parent, only_folder(tmp_path)))
-    first, second = (identity(resolve(load(*ROPE, f"seed={seed}", f"init_from={path}"))) for seed, path in parents)
+    first, second = (
+        identity(resolve(load(*ROPE, f"seed={seed}", f"init_from={path}")))
+        for seed, path in parents
+    )
     assert (first.recipe_id, first.scheme_id) == (second.recipe_id, second.scheme_id)
     assert first.run_id != second.run_id
     assert first.scheme_id != identity(resolve(load(*ROPE))).scheme_id
 
 
 def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
-    """A child with its parent's scheme keeps the plain name; other children name their parent. Kept runs too."""
+    """A child with its parent's scheme keeps the plain name; other children name their parent. Kept
+    runs too.
+    """
     run([*TINY, "position=roper", "train.lr=0.05", f"out={tmp_path / 'roper'}"])
     roper = only_folder(tmp_path / "roper")
-    for scheme, folder in (("rope", parent), ("none", parent), ("none", roper), ("rope", roper), ("roper", roper)):
-        run([*TINY, f"position={scheme}", f"init_from={folder}", "train.steps=0", f"out={tmp_path / 'runs'}"])
+    for scheme, folder in (
+        ("rope", parent),
+        ("none", parent),
+        ("none", roper),
+        ("rope", roper),
+        ("roper", roper),
+    ):
+        run(
+            [
+                *TINY,
+                f"position={scheme}",
+                f"init_from={folder}",
+                "train.steps=0",
+                f"out={tmp_path / 'runs'}",
+            ]
+        )
     kept, scheme_id = tmp_path / "kept", content_of(roper)["scheme_id"]
     kept.mkdir()
     keep(read(tmp_path / "runs")[0], kept)
@@ -112,22 +152,47 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
         usual, children = group([*read(folder)[0], *parents], PUBLISHED)
         assert usual.variant == ""
         assert children.variant.startswith("parent.recipe_id=")
-        names = [f"none from rope-{content_of(parent)['scheme_id']}", f"none from roper-{scheme_id}"]
+        names = [
+            f"none from rope-{content_of(parent)['scheme_id']}",
+            f"none from roper-{scheme_id}",
+        ]
         found = sorted({*frame.load(folder).scheme})
         assert found == [*names, "rope", f"rope from roper-{scheme_id}", "roper"]
     groups = group([*read(kept)[0], *parents, *read(roper)[0]], PUBLISHED)
     table = against.parents(groups).table
-    assert {(row["scheme"], row["pairs"]) for row in table.rows} == {(PUBLISHED.title(name), "1") for name in found}
-    (child,) = (path for path in (tmp_path / "runs").glob("*-none-*") if scheme_id in str(content_of(path)["config"]))
-    run([*TINY, "position=learned", f"init_from={child}", "train.steps=0", f"out={tmp_path / 'third'}"])
-    third = group([*read(kept)[0], *read(tmp_path / "third")[0]], PUBLISHED)  # its parent has a parent
-    assert [row["scheme"] for row in against.parents(third).table.rows if row["pairs"] == "1"] == ["learned"]
-    same = [row["here − there"].split()[0] for row in table.rows if row["scheme"] in ("RoPE", "RoPER")]
+    assert {(row["scheme"], row["pairs"]) for row in table.rows} == {
+        (PUBLISHED.title(name), "1") for name in found
+    }
+    (child,) = (
+        path
+        for path in (tmp_path / "runs").glob("*-none-*")
+        if scheme_id in str(content_of(path)["config"])
+    )
+    run(
+        [
+            *TINY,
+            "position=learned",
+            f"init_from={child}",
+            "train.steps=0",
+            f"out={tmp_path / 'third'}",
+        ]
+    )
+    third = group(
+        [*read(kept)[0], *read(tmp_path / "third")[0]], PUBLISHED
+    )  # its parent has a parent
+    assert [row["scheme"] for row in against.parents(third).table.rows if row["pairs"] == "1"] == [
+        "learned"
+    ]
+    same = [
+        row["here − there"].split()[0] for row in table.rows if row["scheme"] in ("RoPE", "RoPER")
+    ]
     assert same == ["+0.0", "+0.0"]
 
 
 @pytest.mark.parametrize("where", ["begin", "by_length"])
-def test_a_run_of_no_steps_that_ends_early_is_evaluated_once_in_all(parent, tmp_path, monkeypatch, where):
+def test_a_run_of_no_steps_that_ends_early_is_evaluated_once_in_all(
+    parent, tmp_path, monkeypatch, where
+):
     """By a signal before the evaluation, or an error after it."""
     words = [*ROPE, f"init_from={parent}", "train.steps=0", f"out={tmp_path}"]
     real = getattr(loop, where)
@@ -140,7 +205,10 @@ def test_a_run_of_no_steps_that_ends_early_is_evaluated_once_in_all(parent, tmp_
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, where, interrupted)
-        assert command(words, tmp_path).returncode == {"begin": 128 + signal.SIGTERM, "by_length": 1}[where]
+        assert (
+            command(words, tmp_path).returncode
+            == {"begin": 128 + signal.SIGTERM, "by_length": 1}[where]
+        )
     assert run(words)["status"] == "finished"
     assert [each["step"] for each in metrics_of(only_folder(tmp_path))] == [0]
 
@@ -163,11 +231,16 @@ def test_a_parent_that_does_not_fit_is_one_line(parent, tmp_path, words, said):
 
 def test_a_parent_that_has_not_finished_or_cannot_be_read_is_one_line(parent, tmp_path):
     copy = shutil.copytree(parent, tmp_path / "copy")
-    (copy / "run.json").write_bytes(files.as_json(files.sealed(content_of(copy) | {"status": "interrupted"})))
+    (copy / "run.json").write_bytes(
+        files.as_json(files.sealed(content_of(copy) | {"status": "interrupted"}))
+    )
     os.truncate(shutil.copytree(parent, tmp_path / "cut") / "weights.safetensors", 100)
     run([*ROPE, "seed=1", f"out={tmp_path / 'runs2'}"])
     other = only_folder(tmp_path / "runs2")
-    shutil.copy(other / "weights.safetensors", shutil.copytree(parent, tmp_path / "mixed") / "weights.safetensors")
+    shutil.copy(
+        other / "weights.safetensors",
+        shutil.copytree(parent, tmp_path / "mixed") / "weights.safetensors",
+    )
     shutil.copytree(other, tmp_path / "mixed2")
     shutil.copy(parent / "run.json", tmp_path / "mixed2" / "run.json")
     with pytest.raises(ConfigError, match="its checkpoint is of another run"):
@@ -197,7 +270,9 @@ def test_a_scheme_of_another_class_keeps_its_own_initial_parameters(parent, tmp_
 def test_muon_moves_the_matrices_of_the_layers_and_adamw_the_rest():
     """Singular values of a matrix update are near lr · 0.2 · √max(rows, columns)."""
     words = [*TINY, "train.warmup=0", "train.decay=none", "train.weight_decay=0"]
-    ours, theirs = (build(resolve(load(*words, f"train.optimizer={name}"))) for name in ("muon", "adamw"))
+    ours, theirs = (
+        build(resolve(load(*words, f"train.optimizer={name}"))) for name in ("muon", "adamw")
+    )
     before = {name: p.detach().clone() for name, p in ours.model.named_parameters()}
     for trainer in (ours, theirs):
         update(trainer, 0)
@@ -216,7 +291,10 @@ def test_muon_moves_the_matrices_of_the_layers_and_adamw_the_rest():
 def test_a_run_of_muon_is_another_run_and_resumes_to_the_bit(tmp_path, monkeypatch):
     words = [*TINY, "train.optimizer=muon", "train.weight_decay=0.1"]
     whole = run([*words, f"out={tmp_path / 'whole'}"])
-    assert whole["run_id"] != run([*TINY, "train.weight_decay=0.1", f"out={tmp_path / 'adamw'}"])["run_id"]
+    assert (
+        whole["run_id"]
+        != run([*TINY, "train.weight_decay=0.1", f"out={tmp_path / 'adamw'}"])["run_id"]
+    )
     parts = [*words, f"out={tmp_path / 'parts'}"]
     folder = stopped_run(parts, tmp_path / "parts", monkeypatch)
     assert run(parts)["status"] == "finished"

@@ -1,4 +1,6 @@
-"""Planned comparisons: no test before the last run, and results that match reference implementations."""
+"""Planned comparisons: no test before the last run, and results that match reference
+implementations.
+"""
 
 import itertools
 import subprocess
@@ -48,12 +50,18 @@ def study():
 
 @pytest.fixture
 def runs():
-    """RoPER reaches accuracy 0.5 at step 200 on every seed; RoPE at step 300 on odd seeds, else never."""
+    """RoPER reaches accuracy 0.5 at step 200 on every seed; RoPE at step 300 on odd seeds, else
+    never.
+    """
     random = Random(3)
     made = []
     for seed in SEEDS:
         made.append(make_row("roper", seed, [0.0, 0.1, 0.6, round(0.8 + 0.1 * random.random(), 4)]))
-        made.append(make_row("rope", seed, [0.0, 0.0, 0.1, round(0.3 * random.random() + 0.55 * (seed % 2), 4)]))
+        made.append(
+            make_row(
+                "rope", seed, [0.0, 0.0, 0.1, round(0.3 * random.random() + 0.55 * (seed % 2), 4)]
+            )
+        )
     return made
 
 
@@ -88,7 +96,9 @@ def test_the_outcome_is_what_references_compute(study, runs):
 
 def test_comparisons_whose_names_differ_in_brackets_alone_have_columns_of_their_own(study, runs):
     last, whole = study.primary
-    named = replace(study, primary=(replace(last, name="right (last)"), replace(whole, name="right (mean)")))
+    named = replace(
+        study, primary=(replace(last, name="right (last)"), replace(whole, name="right (mean)"))
+    )
     heading = outcome(named, runs).partition("| seed")[2].partition("\n")[0]
     assert heading.count("RoPER: ") == 3  # the third column: steps
 
@@ -106,7 +116,9 @@ def test_comparisons_whose_names_differ_in_brackets_alone_have_columns_of_their_
     ],
 )
 def test_verdicts(study, higher, published, ends, p, word):
-    planned = replace(study.primary[0], metric="eval/accuracy" if higher else "eval/loss", published=published)
+    planned = replace(
+        study.primary[0], metric="eval/accuracy" if higher else "eval/loss", published=published
+    )
     asked = replace(study, primary=[planned], secondary=[], higher_is_better=higher)
     ahead = (sum(ends) > 0) == higher
     result = Result(planned, p, "", Interval(sum(ends) / 2, *ends, 24), (), ahead)
@@ -114,9 +126,13 @@ def test_verdicts(study, higher, published, ends, p, word):
 
 
 def test_logarithms_of_steps_are_compared_and_fewer_are_better(study, runs):
-    """RoPE reaches accuracy 0.5 at its last evaluation, or never, which counts as one evaluation after the end."""
+    """RoPE reaches accuracy 0.5 at its last evaluation, or never, which counts as one evaluation
+    after the end.
+    """
     never = study.seeds["rope"][-1]
-    ends = {seed: {"roper": [0.0, 0.6, 0.9], "rope": [0.0, 0.1, 0.7]} for seed in study.seeds["rope"]}
+    ends = {
+        seed: {"roper": [0.0, 0.6, 0.9], "rope": [0.0, 0.1, 0.7]} for seed in study.seeds["rope"]
+    }
     ends[never]["rope"] = [0.0, 0.1, 0.2]
     made = [make_row(scheme, seed, ends[seed][scheme]) for scheme, seed in study.cells]
     made = [replace(run, settings=run.settings | {"eval.every": 100}) for run in made]
@@ -131,13 +147,22 @@ def test_logarithms_of_steps_are_compared_and_fewer_are_better(study, runs):
     with pytest.raises(ValueError, match="needs reaches"):
         replace(planned, reaches=None)
     at_once = replace(planned, reaches=0)
-    assert outcomes.of(replace(study, primary=[at_once], secondary=[]), made).primary[0].difference.mean == 0
+    assert (
+        outcomes.of(replace(study, primary=[at_once], secondary=[]), made)
+        .primary[0]
+        .difference.mean
+        == 0
+    )
 
 
 def test_problems_of_one_length_are_compared(study, runs):
     """Their share right is a slice of the record, not a metric."""
-    at = {(run.position, run.seed): 0.5 + 0.01 * run.seed * (run.position == "roper") for run in runs}
-    graded = [replace(run, slices={"length": {"24": (64, at[run.position, run.seed])}}) for run in runs]
+    at = {
+        (run.position, run.seed): 0.5 + 0.01 * run.seed * (run.position == "roper") for run in runs
+    }
+    graded = [
+        replace(run, slices={"length": {"24": (64, at[run.position, run.seed])}}) for run in runs
+    ]
     planned = replace(study.primary[0], metric="length/24", times=100, published=None)
     asked = replace(study, primary=[planned], secondary=[])
     (result,) = outcomes.of(asked, graded).primary
@@ -150,12 +175,21 @@ def test_problems_of_one_length_are_compared(study, runs):
 @pytest.mark.parametrize("higher", [True, False])
 @pytest.mark.parametrize(
     ("gains", "said"),  # intervals 0.013 to 0.027, -0.007 to 0.007 and -0.014 to 0.000
-    [([0.015, 0.025], "beats it"), ([-0.005, 0.005], "matches it to within 0.01"), ([-0.012, -0.002], "is not shown")],
+    [
+        ([0.015, 0.025], "beats it"),
+        ([-0.005, 0.005], "matches it to within 0.01"),
+        ([-0.012, -0.002], "is not shown"),
+    ],
 )
-def test_a_margin_is_measured_against_the_unfavourable_end_of_the_interval(study, gains, said, higher):
+def test_a_margin_is_measured_against_the_unfavourable_end_of_the_interval(
+    study, gains, said, higher
+):
     ends = {"roper": [0.5 + (g if higher else -g) for g in gains], "rope": [0.5, 0.5]}
     metric = "eval/accuracy" if higher else "eval/loss"
-    made = [make_row(scheme, seed, [0.0, ends[scheme][seed % 2]], metric) for scheme, seed in study.cells]
+    made = [
+        make_row(scheme, seed, [0.0, ends[scheme][seed % 2]], metric)
+        for scheme, seed in study.cells
+    ]
     planned = replace(study.primary[0], test="t", metric=metric, times=1.0, margin=0.01)
     asked = replace(study, primary=[], secondary=[planned], higher_is_better=higher)
     assert f": {said}" in outcomes.of(asked, made).secondary[0].text
@@ -188,8 +222,12 @@ def test_a_diverged_run_counts_as_planned(study, runs):
     ],
 )
 def test_runs_unlike_in_what_the_plan_does_not_name_are_not_paired(study, runs, change, named):
-    """E.g. `auto` chose another precision, a scheme was edited, or a run resumed with another torch version."""
-    changed = replace(runs[0], **change | {"settings": runs[0].settings | change.get("settings", {})})
+    """E.g. `auto` chose another precision, a scheme was edited, or a run resumed with another torch
+    version.
+    """
+    changed = replace(
+        runs[0], **change | {"settings": runs[0].settings | change.get("settings", {})}
+    )
     assert changed.position == "roper"
     text = outcome(study, [changed, *runs[1:]])
     assert "**Outcome: none.**" in text
@@ -198,11 +236,21 @@ def test_runs_unlike_in_what_the_plan_does_not_name_are_not_paired(study, runs, 
 
 
 def test_settings_of_neither_the_plan_nor_the_recipe_are_named(study, runs):
-    other = {"train.steps": 20, "model.d_model": 32, "train.lr": 5e-4, "train.weight_decay_on": "all"}
+    other = {
+        "train.steps": 20,
+        "model.d_model": 32,
+        "train.lr": 5e-4,
+        "train.weight_decay_on": "all",
+    }
     study = replace(study, settings=study.settings | {"train.lr": 5e-4})
     few = [replace(run, settings=run.settings | other) for run in runs]
     text = outcome(study, few).partition("Not named in the plan")[2].partition("\n")[0]
-    for name, there in (("model.d_model=32", True), ("train.steps=20", True), ("train.lr", False), ("decay", False)):
+    for name, there in (
+        ("model.d_model=32", True),
+        ("train.steps=20", True),
+        ("train.lr", False),
+        ("decay", False),
+    ):
         assert (name in text) == there
 
 
@@ -212,24 +260,40 @@ def test_two_runs_for_one_cell_are_refused(study, runs):
 
 
 def test_a_run_belongs_to_the_scheme_with_its_settings():
-    """Settings come from the scheme's name, otherwise from its yaml; an unplanned run belongs to no scheme."""
-    schemes = ("rope", "rope position.base=100", "rope train.lr=2e-4", "roper", "./mine.py position.k=2")
+    """Settings come from the scheme's name, otherwise from its yaml; an unplanned run belongs to no
+    scheme.
+    """
+    schemes = (
+        "rope",
+        "rope position.base=100",
+        "rope train.lr=2e-4",
+        "roper",
+        "./mine.py position.k=2",
+    )
     seeds = "{" + ", ".join(f"{scheme}: 8-13" for scheme in schemes) + "}"
     text = PLAN.replace("{rope: 8-13, roper: 8-13}", seeds).replace("train.lr: 1e-4, ", "")
     (study,) = studies.from_yaml(studies.Plan, text, "plan.yaml").studies.values()
     yaml = shipped("position/rope")
     kinds = {
         "rope": make_row("rope", 8, [0.0, 1.0], position_settings=yaml),
-        "rope position.base=100": make_row("rope", 9, [0.0, 1.0], position_settings=yaml | {"base": 100.0}),
-        "rope train.lr=2e-4": make_row("rope", 10, [0.0, 1.0], settings={"train.lr": 2e-4}, position_settings=yaml),
-        "./mine.py position.k=2": make_row("mine", 11, [0.0, 1.0], position_settings={"k": 2, "other": 3}),
+        "rope position.base=100": make_row(
+            "rope", 9, [0.0, 1.0], position_settings=yaml | {"base": 100.0}
+        ),
+        "rope train.lr=2e-4": make_row(
+            "rope", 10, [0.0, 1.0], settings={"train.lr": 2e-4}, position_settings=yaml
+        ),
+        "./mine.py position.k=2": make_row(
+            "mine", 11, [0.0, 1.0], position_settings={"k": 2, "other": 3}
+        ),
         None: make_row("rope", 12, [0.0, 1.0], position_settings=yaml | {"base": 50.0}),
         "": make_row("mine", 13, [0.0, 1.0], position_settings={"k": 3}),
     }
     found = studies.find(study, list(kinds.values()))
     assert found == {(scheme, run.seed): run for scheme, run in kinds.items() if scheme}
     assert "position.other=3 of mine (k=2)" in outcomes.unnamed(study, found)
-    assert studies.called("./mine.py:Steep position.k=2") == "mine-Steep (k=2)"  # as runs of one of several classes
+    assert (
+        studies.called("./mine.py:Steep position.k=2") == "mine-Steep (k=2)"
+    )  # as runs of one of several classes
 
 
 @pytest.mark.parametrize(
@@ -248,11 +312,19 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
             "test: t, metric: length_loss/24",
             "a lower length_loss/24 is better",
         ),
-        ("test: sign, metric: eval/accuracy", "test: sign, metric: length/24", "is measured at the end alone"),
+        (
+            "test: sign, metric: eval/accuracy",
+            "test: sign, metric: length/24",
+            "is measured at the end alone",
+        ),
         ("studies:", "study:", "studies is missing"),
         ("times: 128, published", "times: .nan, published", "times is nan"),
         ("diverged: 0", "diverged: .inf", "diverged is inf"),
-        ("schemes: [roper, rope], test: mcnemar", "schemes: [rope, rope], test: mcnemar", "must be two of rope, roper"),
+        (
+            "schemes: [roper, rope], test: mcnemar",
+            "schemes: [rope, rope], test: mcnemar",
+            "must be two of rope, roper",
+        ),
         ("mine:", "../mine:", "name is '../mine'"),
         ("mine:", "base 100:", "name is 'base 100'"),
     ],
@@ -266,7 +338,11 @@ def test_a_plan_that_cannot_be_read_is_said_in_a_line(old, new, named, tmp_path)
 
 
 def test_corrections_are_by_the_names_of_studies(tmp_path):
-    for notes, said in {"[mine]": "corrections", "{mien: a}": "mien", "{mine: [a, b]}": "corrections.mine"}.items():
+    for notes, said in {
+        "[mine]": "corrections",
+        "{mien: a}": "mien",
+        "{mine: [a, b]}": "corrections.mine",
+    }.items():
         (tmp_path / "plan.yaml").write_text(f"{PLAN}corrections: {notes}\n")
         with pytest.raises(SystemExit, match=f"plan.yaml: .*{said} is"):
             plan.main([str(tmp_path / "plan.yaml")])
@@ -298,7 +374,9 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
         assert f"was changed after commit {commits[1]}, or may be" in changed
     assert "git cannot show" in problems("0123456789ab")[0]
     assert "git cannot show" in problems("unknown")[0]
-    assert f"commit {commits[0]} " in problems(f"{commits[0]} → {commits[1]}")[0]  # commit of the first part
+    assert (
+        f"commit {commits[0]} " in problems(f"{commits[0]} → {commits[1]}")[0]
+    )  # commit of the first part
 
 
 def test_the_kept_runs_of_our_own_plan_were_planned():
@@ -331,7 +409,9 @@ def test_a_page_of_the_users_own_beside_a_plan_stays(tmp_path):
 
 
 def test_a_scheme_of_ones_own_is_found_by_the_name_of_its_file(runs):
-    (own,) = studies.from_yaml(studies.Plan, PLAN.replace("roper", "./own.py"), "plan.yaml").studies.values()
+    (own,) = studies.from_yaml(
+        studies.Plan, PLAN.replace("roper", "./own.py"), "plan.yaml"
+    ).studies.values()
     made = [replace(run, position="own") if run.position == "roper" else run for run in runs]
     assert len(studies.find(own, made)) == len(runs)
 
@@ -360,11 +440,22 @@ def rates(tmp_path):
         kept = tmp_path / folder / "kept"
         kept.mkdir(parents=True)
         (kept.parent / "plan.yaml").write_text(RATES)
-        for scheme, rate in (("rope", 1e-3), ("roper", 2e-3), ("alibi", 4e-3)):  # ALiBi is in no study
+        for scheme, rate in (
+            ("rope", 1e-3),
+            ("roper", 2e-3),
+            ("alibi", 4e-3),
+        ):  # ALiBi is in no study
             for seed in range(3):
                 status = statuses.get(f"{scheme}{seed}", "finished")
                 last = 0.5 + 0.1 * seed
-                make_run(tmp_path / f"{folder}-runs", scheme, seed, last, config__train__lr=rate, status=status)
+                make_run(
+                    tmp_path / f"{folder}-runs",
+                    scheme,
+                    seed,
+                    last,
+                    config__train__lr=rate,
+                    status=status,
+                )
         results.main([str(tmp_path / f"{folder}-runs"), "--keep", "--into", str(kept)])
         return kept
 
@@ -375,8 +466,13 @@ def test_the_page_of_planned_runs_shows_a_study_in_one_table_and_tests_nothing(r
     kept = rates()
     assert "--contender" not in capsys.readouterr().out  # which is refused
     page = (kept / "README.md").read_text()
-    study, _, rest = page.partition("## Substring by Index, rates, scale quick")[2].partition("\n## ")
-    assert [each["scheme"] for each in table_rows(study)] == 2 * ["RoPE (train.lr=1e-3)", "RoPER (train.lr=2e-3)"]
+    study, _, rest = page.partition("## Substring by Index, rates, scale quick")[2].partition(
+        "\n## "
+    )
+    assert [each["scheme"] for each in table_rows(study)] == 2 * [
+        "RoPE (train.lr=1e-3)",
+        "RoPER (train.lr=2e-3)",
+    ]
     assert "figures/rates-curves.svg" in study
     assert {each["scheme"] for each in table_rows(rest)} == {"ALiBi"}
     assert "difference from" not in page

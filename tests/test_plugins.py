@@ -29,24 +29,40 @@ class Slope(PositionScheme):
 """
 
 
-IN_WORKERS = pytest.param(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], marks=pytest.mark.slow)
+IN_WORKERS = pytest.param(
+    ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], marks=pytest.mark.slow
+)
 
 
 @pytest.mark.parametrize("launcher", [[], IN_WORKERS])
 def test_a_file_is_a_scheme_that_is_compared_under_its_name(write, tmp_path, launcher):
-    """In a sweep with a built-in scheme, also in worker processes; needs no yaml file and no allowed package."""
+    """In a sweep with a built-in scheme, also in worker processes; needs no yaml file and no
+    allowed package.
+    """
     write("own_slope.py", SCHEME), write("own_task.py", TASK)
-    sweep = ["-m", *launcher, "position=./own_slope.py,rope", "task=own_task.py", "seed=0,1", *TINY, "out=runs"]
+    sweep = [
+        "-m",
+        *launcher,
+        "position=./own_slope.py,rope",
+        "task=own_task.py",
+        "seed=0,1",
+        *TINY,
+        "out=runs",
+    ]
     done = command(sweep, tmp_path)
     assert done.returncode == 0, done.stderr
     contents = (json.loads(path.read_text()) for path in tmp_path.glob("runs/*/run.json"))
     found = sorted(contents, key=itemgetter("seed", "position"))
-    assert [(each["task"], each["position"]) for each in found] == [("own_task", n) for n in ("own_slope", "rope")] * 2
+    assert [(each["task"], each["position"]) for each in found] == [
+        ("own_task", n) for n in ("own_slope", "rope")
+    ] * 2
     mine, rope = (each["provenance"] for each in found[:2])
     assert mine["numerics"] == rope["numerics"]
     assert mine["plugin"].keys() == {"position", "task"}
     assert rope["plugin"] == {"task": mine["plugin"]["task"]}
-    assert mine["command"].startswith("python -m rope_lab.train position=own_slope.py task=own_task.py seed=0 ")
+    assert mine["command"].startswith(
+        "python -m rope_lab.train position=own_slope.py task=own_task.py seed=0 "
+    )
     assert str(tmp_path) not in json.dumps(found)
     results.main([str(tmp_path / "runs")])
     page = (tmp_path / "runs" / "README.md").read_text()
@@ -73,7 +89,9 @@ def test_settings_are_the_arguments_of_the_class(write):
 def test_one_of_several_classes_is_named_by_both(write, tmp_path):
     write("own_two.py", SCHEME + "\nclass Steep(Slope):\n    pass\n")
     assert config.load("position=own_two.py:Steep").names.position == "own_two-Steep"
-    typed = provenance.typed(config.load(f"position={tmp_path / 'own_two.py:Steep'}", "seed=3", "out=x"))
+    typed = provenance.typed(
+        config.load(f"position={tmp_path / 'own_two.py:Steep'}", "seed=3", "out=x")
+    )
     assert typed == ["position=own_two.py:Steep", "seed=3"]
     assert provenance.typed(config.load("position=rope", "~position.k"))[1:] == ["~position.k"]
     with pytest.raises(ConfigError, match=r"has several classes .*, :Slope or :Steep"):
@@ -88,16 +106,30 @@ def test_a_file_named_like_a_number_is_a_scheme(write, name):
 
 # file name: source and expected message
 UNUSABLE = {
-    "own_a.py": ("import no_such_thing", r"cannot be imported, own_a\.py:1: ModuleNotFoundError: No module named"),
-    "own_b.py": ("x = 1\ny = (", r"cannot be imported, own_b\.py:2: SyntaxError: '\(' was never closed"),
+    "own_a.py": (
+        "import no_such_thing",
+        r"cannot be imported, own_a\.py:1: ModuleNotFoundError: No module named",
+    ),
+    "own_b.py": (
+        "x = 1\ny = (",
+        r"cannot be imported, own_b\.py:2: SyntaxError: '\(' was never closed",
+    ),
     "json.py": (SCHEME, r"there is a module json already; give the file another name"),
-    "own.c.py": (SCHEME, r"a name is up to 61 of a to z, digits, _ and -; give the file another name"),
+    "own.c.py": (
+        SCHEME,
+        r"a name is up to 61 of a to z, digits, _ and -; give the file another name",
+    ),
     "größe.py": (SCHEME, r"a name is up to 61 of a to z"),
     f"{62 * 'o'}.py": (SCHEME, r"a name is up to 61 of a to z"),
-    "own_d.py": (SCHEME.replace("dims, slope: float = 1.0", "slope, dims"), r"__init__ of Slope must take dims first"),
+    "own_d.py": (
+        SCHEME.replace("dims, slope: float = 1.0", "slope, dims"),
+        r"__init__ of Slope must take dims first",
+    ),
     "roper.py": (SCHEME, r"conf/position/ has a roper; give the file another name"),
     "own_g.py": (
-        SCHEME.replace("def bias", "def heads(self, qkv, at):\n        a, b = 1, 2, 3\n\n    def bias"),
+        SCHEME.replace(
+            "def bias", "def heads(self, qkv, at):\n        a, b = 1, 2, 3\n\n    def bias"
+        ),
         r"own_g\.py:10: ValueError: too many values to unpack",
     ),
 }
@@ -119,7 +151,9 @@ def test_rope_lab_imports_modules_beside_a_file(write, tmp_path):
     write("own_beside.py", "SLOPE = 2.0\n")
     write("own_j.py", "from own_beside import SLOPE\n" + SCHEME)
     start = [sys.executable, "-P", "-c", "from rope_lab.__main__ import main; main()"]
-    done = subprocess.run([*start, "check", "position=own_j.py"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [*start, "check", "position=own_j.py"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert (done.returncode, "WRONG" in done.stdout, done.stderr) == (0, False, "")
 
 

@@ -6,7 +6,22 @@ import re
 import pytest
 import torch
 from conftest import SCHEMES
-from sums import DIMS, POS, QKV, B, H, K, T, assert_output, attended, learned, make_model, numbers, rope, rotated
+from sums import (
+    DIMS,
+    POS,
+    QKV,
+    B,
+    H,
+    K,
+    T,
+    assert_output,
+    attended,
+    learned,
+    make_model,
+    numbers,
+    rope,
+    rotated,
+)
 from trained import load, make_scheme
 
 from rope_lab.model.hooks import Dims
@@ -20,14 +35,20 @@ FLOATS, SINES = torch.float64, ("sinusoidal", "sinusoidal_product")
 TOKENS = torch.arange(20).reshape(2, 10) % 11
 
 
-@pytest.mark.parametrize("name", ["roper", "rope_partial", "xpos", "randomized_rope", "rope_head_bases", "ssmax"])
+@pytest.mark.parametrize(
+    "name", ["roper", "rope_partial", "xpos", "randomized_rope", "rope_head_bases", "ssmax"]
+)
 def test_pairs_of_halves_are_neighbours_in_another_order_of_features(name):
-    """Permuting the weights of each head, feature 2c to c and 2c + 1 to c + r/2, gives the same logits."""
+    """Permuting the weights of each head, feature 2c to c and 2c + 1 to c + r/2, gives the same
+    logits.
+    """
     r = K // 2 if name == "rope_partial" else K
     key = "position.scheme.pairs" if name == "randomized_rope" else "position.pairs"
     neighbours, halves = make_model(name), make_model(name, f"{key}=halves")
     assert (neighbours(TOKENS) - halves(TOKENS)).abs().max() > 1e-3
-    order = torch.tensor([*range(0, r, 2), *range(1, r, 2), *range(r, K)])  # of halves, as indices of neighbours
+    order = torch.tensor(
+        [*range(0, r, 2), *range(1, r, 2), *range(r, K)]
+    )  # of halves, as indices of neighbours
     for layer in halves.layers:
         qkv, out = layer.attention.qkv, layer.attention.out
         for parameter in (qkv.weight, qkv.bias):
@@ -67,10 +88,16 @@ def test_the_output_is_the_sum_of_rotated_values(scheme, of_value, theta):
 @pytest.mark.parametrize(("settings", "first", "theta"), SHARED)
 @pytest.mark.parametrize(
     ("name", "of_value"),
-    [("kv_shared", lambda i, n: i), ("kv_shared_back", lambda i, n: i - n), ("kv_unrotated", lambda i, n: 0)],
+    [
+        ("kv_shared", lambda i, n: i),
+        ("kv_shared_back", lambda i, n: i - n),
+        ("kv_unrotated", lambda i, n: 0),
+    ],
 )
 def test_the_output_is_the_sum_of_rotated_keys(name, of_value, settings, first, theta):
-    """oₙ = Σᵢ aₙᵢ R(of_value · θ) kᵢ with the scores of RoPE; only features from `first` on are rotated."""
+    """oₙ = Σᵢ aₙᵢ R(of_value · θ) kᵢ with the scores of RoPE; only features from `first` on are
+    rotated.
+    """
     scheme = make_scheme(name, DIMS, *settings.split())
     score = lambda b, h, n, i, q, k: q @ rotated(POS[i] - POS[n], theta, first) @ k  # noqa: E731
     value = lambda b, h, n, i, v: rotated(of_value(POS[i], POS[n]), theta, first) @ QKV[b, i, 1, h]  # noqa: E731
@@ -84,7 +111,9 @@ def test_pope_is_its_formula(name):
     delta = scheme.delta.data.mul_(3)  # also outside its authors' bounds
 
     def score(b, h, n, i, q, k):
-        return ((1 + q.exp()).log() * (1 + k.exp()).log() * ((POS[i] - POS[n]) * theta + delta[h]).cos()).sum()
+        return (
+            (1 + q.exp()).log() * (1 + k.exp()).log() * ((POS[i] - POS[n]) * theta + delta[h]).cos()
+        ).sum()
 
     back = lambda b, h, n, i, v: rotated(POS[i] - POS[n]) @ v  # noqa: E731
     assert_output(scheme, score, back if name == "pope_roper" else None)
@@ -98,16 +127,22 @@ def test_phases_of_pope_begin_at_0_or_in_the_range_that_is_set():
 
 
 def test_scores_of_xpos_decay_with_distance_pair_by_pair():
-    """Per feature pair, q Rᵀ R k · ζ^(distance / scale_base). Positions beyond the limit raise ValueError."""
+    """Per feature pair, q Rᵀ R k · ζ^(distance / scale_base). Positions beyond the limit raise
+    ValueError.
+    """
     pos = [3, 4, 7, 9, 40, 500, 1200]
     zeta = [(2 * j / K + 0.4) / 1.4 for j in range(K // 2)]
 
     def score(b, h, n, i, q, k):
         pairs = torch.stack([q, rotated(pos[i] - pos[n]) @ k]).prod(0).unflatten(0, (-1, 2)).sum(-1)
-        return sum(pair * z ** ((pos[n] - pos[i]) / 512) for pair, z in zip(pairs, zeta, strict=True))
+        return sum(
+            pair * z ** ((pos[n] - pos[i]) / 512) for pair, z in zip(pairs, zeta, strict=True)
+        )
 
     assert_output(make_scheme("xpos", DIMS), score, pos=pos, within=1e-12)
-    with pytest.raises(ValueError, match=r"more than the 2\d\d\d\d that the position scheme was made for"):
+    with pytest.raises(
+        ValueError, match=r"more than the 2\d\d\d\d that the position scheme was made for"
+    ):
         make_model("xpos")(TOKENS, torch.arange(10) + 30_000)
 
 
@@ -120,13 +155,19 @@ def of_cayley(a: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("name", ["lerope", "rope_head_bases", "cayley_string", "ssmax"])
 def test_scores_are_those_of_rope_with_what_a_scheme_learns_or_sets(name):
     scheme = learned(name, *(["position.base=100"] if name == "rope_head_bases" else []))
-    p = of_cayley(scheme.a_HKK.detach()) if name == "cayley_string" else torch.eye(K, dtype=FLOATS).expand(H, K, K)
+    p = (
+        of_cayley(scheme.a_HKK.detach())
+        if name == "cayley_string"
+        else torch.eye(K, dtype=FLOATS).expand(H, K, K)
+    )
     bases, s = [1e4] * H, getattr(scheme, "s_H", torch.ones(H)).tolist()
     bases = [1e2, 1e4, 1e6] if name == "rope_head_bases" else bases
     alpha = getattr(scheme, "alpha_C", torch.zeros(K // 2)).tolist()
 
     def score(b, h, n, i, q, k):
-        theta = [math.exp(a) * frequency for a, frequency in zip(alpha, rope(bases[h]), strict=True)]
+        theta = [
+            math.exp(a) * frequency for a, frequency in zip(alpha, rope(bases[h]), strict=True)
+        ]
         sharpness = s[h] * math.log(n + 1) if name == "ssmax" else 1.0
         return sharpness * (p[h] @ q @ rotated(POS[i] - POS[n], theta) @ (p[h] @ k))
 
@@ -170,25 +211,40 @@ def test_a_bias_is_its_formula(name):
     pos = torch.tensor([*range(20), 63, 64, 99, 200, 4096])
     bias = scheme.bias(pos, pos).detach().double()
     assert bias.shape == (H, len(pos), len(pos))
-    for (a, n), (b, m) in ((x, y) for x in enumerate(pos.tolist()) for y in enumerate(pos.tolist()) if y <= x):
+    for (a, n), (b, m) in (
+        (x, y) for x in enumerate(pos.tolist()) for y in enumerate(pos.tolist()) if y <= x
+    ):
         expected = [BIASES[name](scheme, h, n, n - m) for h in range(H)]
         assert bias[:, a, b].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9), (n, m)
 
 
 @pytest.mark.parametrize(
     ("n_heads", "exponents"),
-    [(1, [8]), (4, [2, 4, 6, 8]), (8, [1, 2, 3, 4, 5, 6, 7, 8]), (3, [4, 8, 2]), (6, [2, 4, 6, 8, 1, 3])],
+    [
+        (1, [8]),
+        (4, [2, 4, 6, 8]),
+        (8, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (3, [4, 8, 2]),
+        (6, [2, 4, 6, 8, 1, 3]),
+    ],
 )
 def test_slopes_of_alibi(n_heads, exponents):
     scheme = make_scheme("alibi", Dims(8 * n_heads, n_heads, 8))
-    assert scheme.bias(torch.tensor([9]), torch.tensor([8])).flatten().tolist() == [-(2.0**-e) for e in exponents]
+    assert scheme.bias(torch.tensor([9]), torch.tensor([8])).flatten().tolist() == [
+        -(2.0**-e) for e in exponents
+    ]
 
 
 def test_fires_threshold_is_the_training_length_unless_set():
     """Distances are rescaled only beyond it; an explicit threshold, as in old runs, is kept."""
     default, old = (make_scheme("fire", DIMS, *own) for own in ([], ["position.threshold=512"]))
     assert (default.threshold, old.threshold) == (DIMS.max_len, 512)
-    assert make_scheme("fire", DIMS, "position.threshold=1e-9").bias(torch.arange(9), torch.arange(9)).isfinite().all()
+    assert (
+        make_scheme("fire", DIMS, "position.threshold=1e-9")
+        .bias(torch.arange(9), torch.arange(9))
+        .isfinite()
+        .all()
+    )
 
 
 @pytest.mark.parametrize("base", [10_000.0, 500.0])
@@ -197,8 +253,12 @@ def test_sinusoidal_is_the_formula_and_its_misreading_multiplies(base):
     pos, x = torch.tensor(POS), numbers(B, T, H * K)
     angle = pos[:, None] * torch.tensor(rope(base, H * K), dtype=FLOATS)
     encoding = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
-    torch.testing.assert_close(scheme.embed(x, scheme.prepare(pos, FLOATS)), x + encoding, rtol=0, atol=1e-12)
-    torch.testing.assert_close(product.embed(x, product.prepare(pos, FLOATS)), x * encoding, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        scheme.embed(x, scheme.prepare(pos, FLOATS)), x + encoding, rtol=0, atol=1e-12
+    )
+    torch.testing.assert_close(
+        product.embed(x, product.prepare(pos, FLOATS)), x * encoding, rtol=0, atol=1e-12
+    )
 
 
 # Per-layer schemes
@@ -215,7 +275,9 @@ def test_rnope_is_rope_and_none_layer_by_layer(every, with_rope):
 
 
 def test_windows_and_temperatures_are_those_of_their_layers():
-    """First layer: RoPE in a window of 3 tokens. Second: no positions, scores times 1 + 0.5 ln(1 + ⌊(n+1)/3⌋)."""
+    """First layer: RoPE in a window of 3 tokens. Second: no positions, scores times 1 + 0.5 ln(1 +
+    ⌊(n+1)/3⌋).
+    """
     scheme = RNoPE(DIMS, window=3, temperature=0.5)
     local = Rotary(DIMS, q=1, k=1)
     local.window, local.in_layer = 3, lambda number: local
@@ -223,7 +285,11 @@ def test_windows_and_temperatures_are_those_of_their_layers():
     assert_output(local, scores, pos=[*range(T)])
     scores = lambda b, h, n, i, q, k: (1 + 0.5 * math.log(1 + (n + 1) // 3)) * (q @ k)  # noqa: E731
     assert_output(scheme, scores, pos=[*range(T)], within=1e-6)
-    assert (scheme.in_layer(0), scheme.in_layer(0).window, scheme.in_layer(1).window) == (scheme, 3, None)
+    assert (scheme.in_layer(0), scheme.in_layer(0).window, scheme.in_layer(1).window) == (
+        scheme,
+        3,
+        None,
+    )
     at = scheme.prepare(torch.arange(T), FLOATS)
     first = scheme.attention(scheme.heads(QKV, at), at, None, None)
     torch.testing.assert_close(first, attended(local, [*range(T)]), rtol=0, atol=1e-12)
@@ -231,7 +297,11 @@ def test_windows_and_temperatures_are_those_of_their_layers():
 
 def test_a_window_may_be_a_share_of_the_training_length():
     """A share of `max_len`, also behind random positions."""
-    assert [RNoPE(DIMS, window=window).window for window in (0.25, 0.001, 3)] == [DIMS.max_len // 4, 1, 3]
+    assert [RNoPE(DIMS, window=window).window for window in (0.25, 0.001, 3)] == [
+        DIMS.max_len // 4,
+        1,
+        3,
+    ]
     random = Randomized(DIMS, lambda dims: RNoPE(dims, window=0.25), longest=20 * DIMS.max_len)
     assert random.in_layer(0).window == DIMS.max_len // 4
 
@@ -254,7 +324,9 @@ def test_random_positions_are_sorted_distinct_and_those_of_the_seed(name):
     assert any(each % 1 for each in draws[0]) == (name == "random_floats")
     inner = Rotary(DIMS, q=1, k=1)
     expected = inner.heads(QKV, inner.prepare(scheme.drawn[:T], FLOATS))
-    assert torch.equal(scheme.in_layer(0).heads(QKV, scheme.prepare(torch.arange(T), FLOATS)), expected)
+    assert torch.equal(
+        scheme.in_layer(0).heads(QKV, scheme.prepare(torch.arange(T), FLOATS)), expected
+    )
 
 
 def test_distances_between_whole_ones_are_in_the_bucket_of_t5_below_them():
@@ -276,7 +348,12 @@ def test_ssmax_counts_keys_under_random_positions_too():
 
 def test_a_run_draws_new_positions_for_each_step_and_the_same_for_every_evaluation(tiny):
     lab, seen = build(load(*tiny, "position=randomized_rope")), []
-    for action in (lambda: update(lab, 0), lambda: update(lab, 1), lambda: evaluate_now(lab), lambda: update(lab, 0)):
+    for action in (
+        lambda: update(lab, 0),
+        lambda: update(lab, 1),
+        lambda: evaluate_now(lab),
+        lambda: update(lab, 0),
+    ):
         action()
         seen.append(tuple(lab.model.position.drawn.tolist()))
     assert seen[0] == seen[3]
@@ -287,31 +364,66 @@ def test_a_run_draws_new_positions_for_each_step_and_the_same_for_every_evaluati
 
 # All schemes
 
-ABSOLUTE = ["sinusoidal", "sinusoidal_product", "learned", "roper_double_rotation", "fire", "kv_shared"]
+ABSOLUTE = [
+    "sinusoidal",
+    "sinusoidal_product",
+    "learned",
+    "roper_double_rotation",
+    "fire",
+    "kv_shared",
+]
 ABSOLUTE += ["irope", "randomized_rope", "random_floats"]
 
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_relative_schemes_alone_do_not_notice_a_shift_of_all_positions(name):
-    """xPos is limited to about 28,000 positions; FIRE depends on absolute position only beyond its threshold."""
+    """xPos is limited to about 28,000 positions; FIRE depends on absolute position only beyond its
+    threshold.
+    """
     far = {"xpos": 10_000, "learned": 40, "randomized_rope": 40, "random_floats": 40, "fire": 1000}
     model, pos = make_model(name), torch.arange(16)
     tokens = torch.randint(11, (3, 16), generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
-        change = (model(tokens, pos + far.get(name, 100_000)) - model(tokens, pos)).abs().max().item()
+        change = (
+            (model(tokens, pos + far.get(name, 100_000)) - model(tokens, pos)).abs().max().item()
+        )
     assert change > (1e-4 if name == "fire" else 1e-2) if name in ABSOLUTE else change < 1e-9
 
 
 @pytest.mark.parametrize(
     ("name", "override", "message"),
     [
-        ("p_rope", "position.p=0.9", "position.p=0.9: 3.6 of the 4 pairs of a head would be rotated"),
+        (
+            "p_rope",
+            "position.p=0.9",
+            "position.p=0.9: 3.6 of the 4 pairs of a head would be rotated",
+        ),
         ("pope", "position.delta_init=7", "position.delta_init=7.0: must be from 0 to 2π"),
-        ("rope", "position.factor=2", "position.factor=2.0, position.original=null: do nothing without"),
-        ("rope", "position.original=64", "position.original=64: do nothing without position.scaling="),
-        ("rope", "position.scaling=linear position.factor=0.5", "position.factor=0.5, position.original=64: must be"),
-        ("irope", "position.window=null", "position.window=null, position.temperature=0.1: must be a window of"),
-        ("randomized_rope", "position.longest=10", "position.longest=10: must be from train.seq_len=64 to 10,000,000"),
+        (
+            "rope",
+            "position.factor=2",
+            "position.factor=2.0, position.original=null: do nothing without",
+        ),
+        (
+            "rope",
+            "position.original=64",
+            "position.original=64: do nothing without position.scaling=",
+        ),
+        (
+            "rope",
+            "position.scaling=linear position.factor=0.5",
+            "position.factor=0.5, position.original=64: must be",
+        ),
+        (
+            "irope",
+            "position.window=null",
+            "position.window=null, position.temperature=0.1: must be a window of",
+        ),
+        (
+            "randomized_rope",
+            "position.longest=10",
+            "position.longest=10: must be from train.seq_len=64 to 10,000,000",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_served_is_one_clear_message(name, override, message):
@@ -326,17 +438,29 @@ SCALINGS = {"linear": "linear", "ntk": "dynamic", "yarn": "yarn"}  # the names i
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
-@pytest.mark.parametrize(("width", "base", "factor", "original"), [(64, 1e4, 4.0, 512), (128, 5e5, 8.0, 4096)])
+@pytest.mark.parametrize(
+    ("width", "base", "factor", "original"), [(64, 1e4, 4.0, 512), (128, 5e5, 8.0, 4096)]
+)
 def test_scaled_frequencies_are_those_of_transformers(scaling, width, base, factor, original):
     """Our NTK equals their dynamic NTK with factor 1 at length factor · original."""
-    their = pytest.importorskip("transformers.modeling_rope_utils", reason="pip install -e '.[dev]'")
+    their = pytest.importorskip(
+        "transformers.modeling_rope_utils", reason="pip install -e '.[dev]'"
+    )
     llama = pytest.importorskip("transformers").LlamaConfig
-    parameters = {"rope_type": SCALINGS[scaling], "rope_theta": base, "original_max_position_embeddings": original}
+    parameters = {
+        "rope_type": SCALINGS[scaling],
+        "rope_theta": base,
+        "original_max_position_embeddings": original,
+    }
     parameters |= {"factor": 1.0 if scaling == "ntk" else factor}
     config_ = llama(head_dim=width, max_position_embeddings=original, rope_parameters=parameters)
     made = their.ROPE_INIT_FUNCTIONS[SCALINGS[scaling]]
     theirs, temperature = made(config_, torch.device("cpu"), seq_len=int(factor * original))
-    words = [f"position.scaling={scaling}", f"position.factor={factor}", f"position.original={original}"]
+    words = [
+        f"position.scaling={scaling}",
+        f"position.factor={factor}",
+        f"position.original={original}",
+    ]
     scheme = make_scheme("rope", Dims(2 * width, 2, 64), f"position.base={base}", *words)
     torch.testing.assert_close(scheme.theta["q"].float(), theirs, rtol=1e-6, atol=0)
     assert scheme.sharpness == pytest.approx(temperature**2)
@@ -344,18 +468,25 @@ def test_scaled_frequencies_are_those_of_transformers(scaling, width, base, fact
 
 def test_yarn_multiplies_all_scores():
     """By (0.1 ln factor + 1)², also under partial rotation; values are unchanged."""
-    scheme = make_scheme("rope", DIMS, "position.scaling=yarn", "position.factor=16", "position.fraction=0.5")
+    scheme = make_scheme(
+        "rope", DIMS, "position.scaling=yarn", "position.factor=16", "position.fraction=0.5"
+    )
     scheme.theta = make_scheme("rope", DIMS, "position.fraction=0.5").theta
     sharpness = (0.1 * math.log(16) + 1) ** 2
     theta = rope(width=K // 2)
-    assert_output(scheme, lambda b, h, n, i, q, k: sharpness * (q @ rotated(POS[i] - POS[n], theta) @ k))
+    assert_output(
+        scheme, lambda b, h, n, i, q, k: sharpness * (q @ rotated(POS[i] - POS[n], theta) @ k)
+    )
 
 
 @pytest.mark.parametrize("name", ["sinusoidal", "rope", "roper", "pope"])
 def test_tables_stay_wide_when_the_model_is_narrowed(name):
     scheme = make_scheme(name, DIMS).to(torch.bfloat16)
     prepared = (scheme.prepare(torch.tensor([5000]), dtype) for dtype in (torch.bfloat16, FLOATS))
-    tables = ([each] if torch.is_tensor(each) else [table for table in each if table is not None] for each in prepared)
+    tables = (
+        [each] if torch.is_tensor(each) else [table for table in each if table is not None]
+        for each in prepared
+    )
     for narrow, wide in zip(*tables, strict=True):
         assert narrow.dtype == torch.float32
         torch.testing.assert_close(narrow.double(), wide, rtol=0, atol=1e-7)
@@ -363,7 +494,10 @@ def test_tables_stay_wide_when_the_model_is_narrowed(name):
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_under_autocast_logits_are_nearly_those_of_float32(name):
-    model, tokens = make_model(name, qk_norm=name == "rope").float(), torch.arange(128).view(2, 64) % 11
+    model, tokens = (
+        make_model(name, qk_norm=name == "rope").float(),
+        torch.arange(128).view(2, 64) % 11,
+    )
     with torch.autocast("cpu", torch.bfloat16):
         low = model(tokens)  # a warning fails the test
     assert (low.float() - model(tokens)).abs().max() < 0.1

@@ -1,4 +1,6 @@
-"""Power analysis: pairs needed and detectable differences, from the spread of paired differences."""
+"""Power analysis: pairs needed and detectable differences, from the spread of paired
+differences.
+"""
 
 from argparse import Namespace
 
@@ -29,9 +31,24 @@ def test_pairs_and_what_is_seen_come_from_the_spread_of_paired_differences(out, 
 
 
 def test_the_example_of_the_docs_is_what_kept_rows_say(capsys):
-    """The confirmation plan used the same numbers: 16 pairs for a difference of 45 with power 0.9."""
-    choice = ("--task", "substring_by_index", "--scale", "reduced", "--difference", 45, "--power", 0.9)
-    (found,) = [row for row in asked(capsys, ROOT / "results", *choice) if row.get("against RoPE") == "RoPER"]
+    """The confirmation plan used the same numbers: 16 pairs for a difference of 45 with power
+    0.9.
+    """
+    choice = (
+        "--task",
+        "substring_by_index",
+        "--scale",
+        "reduced",
+        "--difference",
+        45,
+        "--power",
+        0.9,
+    )
+    (found,) = [
+        row
+        for row in asked(capsys, ROOT / "results", *choice)
+        if row.get("against RoPE") == "RoPER"
+    ]
     assert found["pairs for 45"] == "16 [9, 59]"
     assert "16 for RoPER here, 9 to 59" in (ROOT / "docs" / "questions.md").read_text("utf-8")
 

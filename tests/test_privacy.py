@@ -1,4 +1,6 @@
-"""Privacy: records reveal no paths, user, host name or secrets, and foreign records read no environment variables."""
+"""Privacy: records reveal no paths, user, host name or secrets, and foreign records read no
+environment variables.
+"""
 
 import json
 import platform
@@ -18,9 +20,13 @@ SCRATCH = "scratch-of-alice"
 SECRET = "hunter2-of-alice"
 
 
-@pytest.fixture(scope="module", params=["disabled", pytest.param("offline", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=["disabled", pytest.param("offline", marks=pytest.mark.slow)]
+)
 def private(request, tmp_path_factory) -> Path:
-    """Runs folder after one run, with W&B disabled or offline, in an environment that must not leak into it."""
+    """Runs folder after one run, with W&B disabled or offline, in an environment that must not leak
+    into it.
+    """
     folder = tmp_path_factory.mktemp("elsewhere")
     environment = {
         "GIT_CONFIG_COUNT": "1",
@@ -32,7 +38,11 @@ def private(request, tmp_path_factory) -> Path:
         "SECRET": SECRET,
         "USER": "alice-a",
     }
-    out = ["out=${oc.env:SCRATCH}/runs", f"wandb.mode={request.param}", "hydra.sweep.dir=${oc.env:SCRATCH}"]
+    out = [
+        "out=${oc.env:SCRATCH}/runs",
+        f"wandb.mode={request.param}",
+        "hydra.sweep.dir=${oc.env:SCRATCH}",
+    ]
     with pytest.MonkeyPatch.context() as patch:
         for key, value in environment.items():
             patch.setenv(key, value)
@@ -44,8 +54,19 @@ def private(request, tmp_path_factory) -> Path:
 
 def test_nothing_that_is_recorded_tells_of_the_machine_its_user_or_the_checkout(private):
     """Checks all files except W&B's own logs, which are never uploaded."""
-    remote = subprocess.run(["git", "remote", "-v"], cwd=ROOT, capture_output=True, text=True).stdout.split()
-    telling = [str(ROOT), str(Path.home()), str(private), SCRATCH, SECRET, "alice", sys.executable, *remote[1:2]]
+    remote = subprocess.run(
+        ["git", "remote", "-v"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.split()
+    telling = [
+        str(ROOT),
+        str(Path.home()),
+        str(private),
+        SCRATCH,
+        SECRET,
+        "alice",
+        sys.executable,
+        *remote[1:2],
+    ]
     telling += [platform.node()] if len(platform.node()) > 4 else []  # `vm` occurs in many files
     paths = [path for path in private.rglob("*") if path.is_file() and "logs" not in path.parts]
     assert {"run.json", "metrics.jsonl", "weights.safetensors"} < {path.name for path in paths}
@@ -56,21 +77,36 @@ def test_nothing_that_is_recorded_tells_of_the_machine_its_user_or_the_checkout(
     assert not list(private.rglob("requirements.txt"))
 
 
-@pytest.mark.parametrize("private", [pytest.param("offline", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize(
+    "private", [pytest.param("offline", marks=pytest.mark.slow)], indirect=True
+)
 def test_wandb_records_offline_what_the_run_records(private):
     (file,) = private.glob("wandb/offline-run-*/run-*.wandb")
     assert file.name == f"run-roper-s7-{runs.read(only_folder(private))['run_id']}.wandb"
     inspect = [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", str(file.parent)]
     inspected = subprocess.run([*inspect, "--summary"], capture_output=True, text=True)
-    for line in (r"state +finished", r"eval/token_accuracy +\d", r"_step +6", r"model\.d_model +16"):
+    for line in (
+        r"state +finished",
+        r"eval/token_accuracy +\d",
+        r"_step +6",
+        r"model\.d_model +16",
+    ):
         assert re.search(line, inspected.stdout)
-    records = subprocess.run([*inspect, "--json"], capture_output=True, text=True).stdout.splitlines()
-    rows = [record["history"]["item"] for record in map(json.loads, records) if record["type"] == "history"]
+    records = subprocess.run(
+        [*inspect, "--json"], capture_output=True, text=True
+    ).stdout.splitlines()
+    rows = [
+        record["history"]["item"]
+        for record in map(json.loads, records)
+        if record["type"] == "history"
+    ]
     assert {"eval/accuracy", "eval/loss", "train/loss"} <= {name for row in rows for name in row}
 
 
 def test_what_repeats_a_run_is_recorded(private):
-    """Settings typed as ${…} are recorded as values; the command as typed, without output options."""
+    """Settings typed as ${…} are recorded as values; the command as typed, without output
+    options.
+    """
     folder = only_folder(private)
     content = runs.read(folder)
     assert content["seed"] == content["config"]["seed"] == 7
@@ -86,7 +122,12 @@ def test_what_repeats_a_run_is_recorded(private):
 
 def test_what_a_record_says_of_its_machine_is_not_read_and_nothing_in_it_is_resolved(monkeypatch):
     monkeypatch.setenv("SECRET", SECRET)
-    record = config.recorded(load()) | {"threads": 4096, "out": "/theirs", "fresh": True, "allowed_packages": ["os"]}
+    record = config.recorded(load()) | {
+        "threads": 4096,
+        "out": "/theirs",
+        "fresh": True,
+        "allowed_packages": ["os"],
+    }
     record |= {"wandb": {"mode": "online", "project": "theirs"}}
     record["task"] = record["task"] | {"letters": "${oc.env:SECRET}"}
     cfg = config.from_record(record)

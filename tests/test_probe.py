@@ -27,7 +27,11 @@ TOKENS = torch.randint(11, (2, 20), generator=torch.Generator().manual_seed(1))
         ("roper_double_rotation", "ablate=qko", {"v": 2}),
         ("p_rope", "ablate=qk", {}),
         ("roper", "ablate=vo:2-3", {"q": 1, "k": 1, "v": 1, "o": -1, "value_fraction": 0.5}),
-        ("roper_fast", "ablate=vo:1", {"q": 1, "k": 1, "v": 1, "o": -1, "value_fraction": 0.25, "value_base": 100.0}),
+        (
+            "roper_fast",
+            "ablate=vo:1",
+            {"q": 1, "k": 1, "v": 1, "o": -1, "value_fraction": 0.25, "value_base": 100.0},
+        ),
         ("roper_fast", "ablate=qk", {"v": 1, "o": -1, "value_fraction": 0.5, "value_base": 100.0}),
     ],
 )
@@ -52,10 +56,17 @@ def test_all_probes_ablate_each_rotated_part_and_pair(name, whole, pairs):
     made = make_model(name)
     found = probe.all_probes(made, 64)
     assert [p.removeprefix("ablate=") for p in found if p.startswith("ablate")] == [*whole, *pairs]
-    assert found[:9] == [*(f"shift={10**n}" for n in range(4)), *(f"window={2**n}" for n in range(1, 6))]
+    assert found[:9] == [
+        *(f"shift={10**n}" for n in range(4)),
+        *(f"window={2**n}" for n in range(1, 6)),
+    ]
     for each in found:
         probe.changed(each, made)
-    linear = [p for p in probe.all_probes(make_model("rope", attention="linear"), 64) if p.startswith("window")]
+    linear = [
+        p
+        for p in probe.all_probes(make_model("rope", attention="linear"), 64)
+        if p.startswith("window")
+    ]
     assert not linear
 
 
@@ -64,7 +75,9 @@ def test_a_probe_of_pairs_has_the_wavelengths_that_are_ablated():
     rope, fast = make_model("rope"), make_model("roper_fast")
     assert probe.changed("ablate=qk:0", rope)[1] == pytest.approx((6.283185, 6.283185))
     assert probe.changed("ablate=qk:1-3", rope)[1] == pytest.approx((62.83185, 6283.185))
-    assert probe.changed("ablate=vo:0-1", fast)[1] == pytest.approx((6.283185, 6.283185 * 100**0.25))
+    assert probe.changed("ablate=vo:0-1", fast)[1] == pytest.approx(
+        (6.283185, 6.283185 * 100**0.25)
+    )
     assert probe.changed("ablate=qk", rope)[1] is probe.changed("shift=3", rope)[1] is None
 
 
@@ -73,14 +86,19 @@ def test_random_positions_stay_as_they_were_drawn():
     made, bare = make_model("randomized_rope"), make_model("rope")
     made.position.draw(3, 32)
     drawn = made.position.drawn[:20]
-    for what, expected in (("shift=7", bare(TOKENS, drawn + 7)), ("ablate=qk", make_model("none")(TOKENS))):
+    for what, expected in (
+        ("shift=7", bare(TOKENS, drawn + 7)),
+        ("ablate=qk", make_model("none")(TOKENS)),
+    ):
         model = make_model("randomized_rope")
         model.position, _ = probe.changed(what, model)
         model.position.draw(3, 32)
         torch.testing.assert_close(model(TOKENS), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "learned", "roper", "xpos", "pope", "fire", "rnope_swa", "path"])
+@pytest.mark.parametrize(
+    "name", ["sinusoidal", "learned", "roper", "xpos", "pope", "fire", "rnope_swa", "path"]
+)
 def test_a_shift_moves_every_position_and_no_key(name):
     expected = make_model(name)(TOKENS[:, :10], torch.arange(10) + 7)
     made = make_model(name)
@@ -92,7 +110,9 @@ def test_a_shift_moves_every_position_and_no_key(name):
 def test_a_window_hides_what_is_before_it_and_nothing_else(name):
     made = make_model(name, layers=1)
     embedded = []
-    made.embedding.register_forward_hook(lambda m, i, output: embedded.append(output) or output.retain_grad())
+    made.embedding.register_forward_hook(
+        lambda m, i, output: embedded.append(output) or output.retain_grad()
+    )
     made.position, _ = probe.changed("window=5", made)
     made(TOKENS)[0, 12].square().sum().backward()
     gradient = embedded[0].grad[0].abs().sum(-1)
@@ -117,13 +137,18 @@ def test_a_probe_without_its_part_is_one_clear_message(name, what, message):
         probe.changed(what, make_model(name))
 
 
-@pytest.mark.parametrize("name", ["none", "roper", "pope", "alibi", "rnope_swa", "ssmax", "fox", "cope", "path"])
+@pytest.mark.parametrize(
+    "name", ["none", "roper", "pope", "alibi", "rnope_swa", "ssmax", "fox", "cope", "path"]
+)
 def test_recorded_attention_weighs_the_values_to_the_outputs_of_each_layer(name, monkeypatch):
     """Weights are causal, and each row sums to 1."""
     made, weights_of, seen = make_model(name), probe.attention_weights, []
 
     def compared(scheme, heads, at, bias):
-        found, expected = weights_of(scheme, heads, at, bias), scheme.attention(heads, at, bias, None)
+        found, expected = (
+            weights_of(scheme, heads, at, bias),
+            scheme.attention(heads, at, bias, None),
+        )
         outputs = torch.einsum("bhts,bshk->bthk", found.double(), unpacked(heads)[2].double())
         torch.testing.assert_close(outputs, expected.double(), rtol=0, atol=1e-5)
         seen.append(found)
@@ -140,7 +165,9 @@ def test_recorded_attention_weighs_the_values_to_the_outputs_of_each_layer(name,
 
 
 def test_the_command_line(tiny, tmp_path, capsys):
-    """All probes are written beside the run, selected ones only printed; the .json restores .md and .svg."""
+    """All probes are written beside the run, selected ones only printed; the .json restores .md and
+    .svg.
+    """
     content = run([*tiny, "position=roper", "eval.problems_at_end=20"])
     folder = only_folder(tmp_path / "runs")
     probe.main([str(folder)])

@@ -12,7 +12,11 @@ from rope_lab.results.published import Published
 from rope_lab.results.studies import Plan, from_yaml
 from rope_lab.results.verdicts import verdicts
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "results").glob("**/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "results").glob("**/*.md")),
+]
 LINK = re.compile(r"(?:\]\(|src=\"|srcset=\")([^)#\s\"]+)(?:#[\w-]+)?[)\"]")
 
 
@@ -24,44 +28,86 @@ def block(heading: str, language: str, page: str = "docs/extending.md") -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    targets = [target for target in LINK.findall(page.read_text()) if "://" not in target and "/actions/" not in target]
+    targets = [
+        target
+        for target in LINK.findall(page.read_text())
+        if "://" not in target and "/actions/" not in target
+    ]
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
 def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
-    """Each gain in the table, with its interval and seeds, matches a verdict with the expected word."""
-    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if re.match(r"\| (Does|Is) its? ", line)]
-    said = re.findall(r"([\d.]+)[^(;|]*\(([−\d.]+) to ([\d.]+)\)[^;|]*[;,] (\d+) seeds", " ".join(rows))
+    """Each gain in the table, with its interval and seeds, matches a verdict with the expected
+    word.
+    """
+    rows = [
+        line
+        for line in (ROOT / "README.md").read_text().splitlines()
+        if re.match(r"\| (Does|Is) its? ", line)
+    ]
+    said = re.findall(
+        r"([\d.]+)[^(;|]*\(([−\d.]+) to ([\d.]+)\)[^;|]*[;,] (\d+) seeds", " ".join(rows)
+    )
     found = verdicts([], outcomes.read(ROOT / "results" / "plan.yaml")[0], Published())
     gains = {}
     for v in found:
         if v.word in ("yes", "no", "unsure"):
             digits = 0 if v.metric.share else 3
-            ends = [f"{end:.{digits}f}".replace("-", "−") for end in (v.gain.mean, v.gain.low, v.gain.high)]
+            ends = [
+                f"{end:.{digits}f}".replace("-", "−")
+                for end in (v.gain.mean, v.gain.low, v.gain.high)
+            ]
             if v.logarithm:  # of steps: their ratio
                 ends = [f"{math.exp(-end):.2f}" for end in (v.gain.mean, v.gain.high, v.gain.low)]
             gains[(*ends, str(v.gain.n))] = v.word
     assert len(rows) == 5
     assert len(said) == 8
-    assert [gains[each] for each in said] == ["yes", "yes", "yes", "unsure", "yes", "unsure", "unsure", "yes"]
+    assert [gains[each] for each in said] == [
+        "yes",
+        "yes",
+        "yes",
+        "unsure",
+        "yes",
+        "unsure",
+        "unsure",
+        "yes",
+    ]
 
 
 def test_what_the_readme_says_of_keys_as_values_is_planned():
-    (row,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| If values are"))
+    (row,) = (
+        line
+        for line in (ROOT / "README.md").read_text().splitlines()
+        if line.startswith("| If values are")
+    )
     said = re.findall(r"(0\.\d{3})\D+?\((0\.\d{3}) to (0\.\d{3})\)", row)
-    studies = {outcome.study.name: outcome for outcome in outcomes.read(ROOT / "results" / "plan.yaml")[0]}
+    studies = {
+        outcome.study.name: outcome for outcome in outcomes.read(ROOT / "results" / "plan.yaml")[0]
+    }
     on_text, with_muon, on_python = (
-        [r.difference for r in studies[f"kv_{name}"].primary] for name in ("searched", "muon", "python")
+        [r.difference for r in studies[f"kv_{name}"].primary]
+        for name in ("searched", "muon", "python")
     )
     shown = (on_text[0], with_muon[0], on_python[0], on_text[2], with_muon[2])
     assert said == [tuple(f"{-end:.3f}" for end in (d.mean, d.high, d.low)) for d in shown]
 
 
 def test_the_planned_outcomes_of_the_results_page_are_those_of_the_plan():
-    """Each row matches exactly one planned result with its verdict, difference, interval and p, rounded as printed."""
-    page = (ROOT / "results" / "README.md").read_text().partition("## Planned\n")[2].partition("\n## ")[0]
+    """Each row matches exactly one planned result with its verdict, difference, interval and p,
+    rounded as printed.
+    """
+    page = (
+        (ROOT / "results" / "README.md")
+        .read_text()
+        .partition("## Planned\n")[2]
+        .partition("\n## ")[0]
+    )
     rows = re.findall(r"\*\*(\w+)\*\*: ([\d.]+)[^(|]*\(([−\d.]+) to ([\d.]+), p = ([\d.]+)", page)
-    results = [result for outcome in outcomes.read(ROOT / "results" / "plan.yaml")[0] for result in outcome.primary]
+    results = [
+        result
+        for outcome in outcomes.read(ROOT / "results" / "plan.yaml")[0]
+        for result in outcome.primary
+    ]
     assert len(rows) == len(results)
     for verdict, *printed in rows:
         digits = [len(text.partition(".")[2]) for text in printed]
@@ -87,8 +133,13 @@ def test_every_scheme_and_task_is_in_a_table_of_the_readme():
 
 def test_every_dependency_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
-    names = {re.match(r"[\w-]+", requirement)[0].lower() for requirement in wanted} - {project["name"]}
+    wanted = [
+        *project["dependencies"],
+        *(d for extra in project["optional-dependencies"].values() for d in extra),
+    ]
+    names = {re.match(r"[\w-]+", requirement)[0].lower() for requirement in wanted} - {
+        project["name"]
+    }
     pinned = (ROOT / "constraints.txt").read_text().lower()
     assert [name for name in names if f"\n{name}==" not in pinned] == []
 

@@ -95,7 +95,9 @@ def test_a_curve_that_was_changed_is_refused_and_not_lost_in_silence(stopped):
     folder = stopped
     path, whole = folder / "metrics.jsonl", (folder / "metrics.jsonl").read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ConfigError, match=r"metrics\.jsonl was changed or is gone: restore it, or fresh=true"):
+    with pytest.raises(
+        ConfigError, match=r"metrics\.jsonl was changed or is gone: restore it, or fresh=true"
+    ):
         again(folder)
     path.write_bytes(whole)
     assert again(folder)["status"] == "finished"
@@ -116,10 +118,15 @@ def test_a_record_of_another_format_is_one_line(folder, tmp_path):
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_the_one_before_resumes(stopped, finished, caplog):
-    """Each of 40 flipped bits and truncations is detected; the run resumes from the previous checkpoint."""
+    """Each of 40 flipped bits and truncations is detected; the run resumes from the previous
+    checkpoint.
+    """
     newest = checkpoint.checkpoints(stopped)[0]
     whole = newest.read_bytes()
-    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), len(whole) // 30)]
+    flipped = [
+        whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+        for at in range(0, len(whole), len(whole) // 30)
+    ]
     for content in [*flipped, *(whole[: len(whole) * k // 10] for k in range(10))]:
         newest.write_bytes(content)
         caplog.clear()
@@ -134,7 +141,9 @@ def test_without_a_whole_checkpoint_nothing_starts_from_zero_unless_asked(stoppe
     for path in checkpoint.checkpoints(stopped):
         path.write_bytes(path.read_bytes()[:-1])
     before = tree(stopped)
-    with pytest.raises(ConfigError, match="all of its 2 checkpoints are damaged; fresh=true starts over"):
+    with pytest.raises(
+        ConfigError, match="all of its 2 checkpoints are damaged; fresh=true starts over"
+    ):
         again(stopped)
     assert tree(stopped) == before
     for path in checkpoint.checkpoints(stopped):
@@ -169,7 +178,10 @@ def test_a_checkpoint_cannot_run_code(tmp_path, monkeypatch):
 
 
 def test_a_run_in_use_on_this_machine_is_refused_at_once_and_freed_at_its_end(folder):
-    with runs.RunFolder(folder), pytest.raises(ConfigError, match="in use: another process is training this run"):
+    with (
+        runs.RunFolder(folder),
+        pytest.raises(ConfigError, match="in use: another process is training this run"),
+    ):
         again(folder, "fresh=true")
     assert not (folder / ".lock").exists()
     with runs.RunFolder(folder):
@@ -220,4 +232,6 @@ def test_a_run_that_is_taken_over_ends_in_one_line_and_writes_no_more(tiny, tmp_
     with pytest.raises(RunFailed, match="another process trains this run"):
         run(tiny)
     after = tree(only_folder(tmp_path / "runs"))
-    assert {name: content for name, content in after.items() if lost[name] != content}.keys() <= {"metrics.jsonl"}
+    assert {name: content for name, content in after.items() if lost[name] != content}.keys() <= {
+        "metrics.jsonl"
+    }

@@ -23,7 +23,10 @@ from rope_lab.results import __main__ as results
 from rope_lab.results import frame
 from rope_lab.results.folders import read
 
-KEPT = [ROOT / "results" / "confirm", ROOT / "results" / "text"]  # all folders would take half a minute
+KEPT = [
+    ROOT / "results" / "confirm",
+    ROOT / "results" / "text",
+]  # all folders would take half a minute
 EVIL = "</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\u2028 **b** `c` \\| _d_"
 KEPT_PAGE = pytest.mark.xdist_group("kept page")  # one process builds it
 
@@ -41,7 +44,11 @@ class Page(HTMLParser):
         data = json.loads(gzip.decompress(base64.b64decode(packed)))
         self.attention: list[dict] = data["probed"]
         groups = [group for section in data["sections"] for group in section["groups"]]
-        self.runs = [dict(zip(group["columns"], run, strict=True)) for group in groups for run in group["runs"]]
+        self.runs = [
+            dict(zip(group["columns"], run, strict=True))
+            for group in groups
+            for run in group["runs"]
+        ]
         self.settings: list[dict] = [group["settings"] for group in groups]
         self.charts: list[dict] = [chart for group in groups for chart in group["curves"]]
 
@@ -62,7 +69,9 @@ def page_of(out: Path, *arguments: str | Path) -> Page:
 def bundled_once():
     """Cache the Vega bundle, which takes a second to build."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vl_convert, "javascript_bundle", functools.cache(vl_convert.javascript_bundle))
+        patch.setattr(
+            vl_convert, "javascript_bundle", functools.cache(vl_convert.javascript_bundle)
+        )
         yield
 
 
@@ -85,29 +94,51 @@ def test_the_page_of_the_kept_runs_holds_every_run_and_is_small(kept):
 
 @KEPT_PAGE
 def test_a_page_asks_the_network_for_nothing(kept):
-    policy = next(a["content"] for _, a in kept.elements if a.get("http-equiv") == "Content-Security-Policy")
-    assert policy.startswith("default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:")
-    addresses = [v for _, a in kept.elements for key, v in a.items() if key in ("src", "href", "srcset", "action")]
+    policy = next(
+        a["content"] for _, a in kept.elements if a.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy.startswith(
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+    )
+    addresses = [
+        v
+        for _, a in kept.elements
+        for key, v in a.items()
+        if key in ("src", "href", "srcset", "action")
+    ]
     assert addresses
     assert not [address for address in addresses if not address.startswith(("#", "data:"))]
 
 
 @KEPT_PAGE
 def test_planned_comparisons_are_shown_without_differences(kept):
-    (section,) = re.findall(r'<p class="small">confirm</p>.*?<details class="folder"', kept.html, re.DOTALL)
+    (section,) = re.findall(
+        r'<p class="small">confirm</p>.*?<details class="folder"', kept.html, re.DOTALL
+    )
     assert "no differences are shown" in section
     heads = re.findall('<th scope="col">(.*?)</th>', section)
     assert "scheme" in heads
-    assert not [name for name in heads if name == "p" or name.startswith(("−", "pairs", "sign-flip"))]
+    assert not [
+        name for name in heads if name == "p" or name.startswith(("−", "pairs", "sign-flip"))
+    ]
 
 
 @KEPT_PAGE
 def test_charts_hold_the_numbers_of_the_records(kept):
     """A learning curve above the Bayes-optimal loss, and the mean over seeds."""
-    found = [run for run in read(KEPT[0])[0] if (run.scale, run.position) == ("paper", "roper") and run.floor]
+    found = [
+        run
+        for run in read(KEPT[0])[0]
+        if (run.scale, run.position) == ("paper", "roper") and run.floor
+    ]
     run = found[2]
     curve = frame.curve(run, "eval/loss") - run.floor["loss"]
-    line = {"scheme": "RoPER", "seed": str(run.seed), "x": list(curve.index), "y": pytest.approx(list(curve), rel=1e-3)}
+    line = {
+        "scheme": "RoPER",
+        "seed": str(run.seed),
+        "x": list(curve.index),
+        "y": pytest.approx(list(curve), rel=1e-3),
+    }
     chart = next(chart for chart in kept.charts if line in chart["runs"])
     mean = next(mean for mean in chart["means"] if mean["scheme"] == "RoPER")
     last = pd.Series([each["y"][-1] for each in chart["runs"] if each["scheme"] == "RoPER"])
@@ -129,8 +160,17 @@ def test_the_same_records_make_the_same_bytes_in_any_process(runs, tmp_path):
 
 def test_no_text_of_a_record_becomes_more_than_text(tmp_path):
     def made(text: str) -> Page:
-        folder = make_pairs(tmp_path / text[:4].strip("</"), [0.5] * 2, [0.6] * 2, provenance__hardware__name=text)
-        make_run(folder, "mine", 0, 0.5, config__model={"init": text}, config__position={"_target_": "Mine", "q": text})
+        folder = make_pairs(
+            tmp_path / text[:4].strip("</"), [0.5] * 2, [0.6] * 2, provenance__hardware__name=text
+        )
+        make_run(
+            folder,
+            "mine",
+            0,
+            0.5,
+            config__model={"init": text},
+            config__position={"_target_": "Mine", "q": text},
+        )
         for seed in (1, 2):
             make_run(folder, "mine", seed, 0.5, config__position={"_target_": "Mine", "q": 2})
         (folder / "README.md").write_text(f"# {text}\n")
@@ -140,7 +180,9 @@ def test_no_text_of_a_record_becomes_more_than_text(tmp_path):
     assert [tag for tag, _ in evil.elements] == [tag for tag, _ in plain.elements]
     assert not [key for _, a in evil.elements for key in a if key.startswith("on")]
     assert EVIL.replace("\u2028", "\\u2028") in "".join(evil.texts)
-    assert [row for chart in evil.charts for row in chart["runs"] if "</script><img" in row["scheme"]]
+    assert [
+        row for chart in evil.charts for row in chart["runs"] if "</script><img" in row["scheme"]
+    ]
 
 
 def test_a_probed_run_shows_its_attention_and_each_scheme_its_settings(runs, tmp_path):
@@ -170,7 +212,9 @@ def test_runs_of_ones_own_are_paired_with_kept_ones_and_lead_the_page(runs, tmp_
     page = page_of(tmp_path / "page.html", kept, own)
     capsys.readouterr()
     results.main([str(own), str(kept), "--print"])
-    gain = row(capsys.readouterr().out, "Substring by Index")["measured gain [95% interval]"].strip("*")
+    gain = row(capsys.readouterr().out, "Substring by Index")["measured gain [95% interval]"].strip(
+        "*"
+    )
     assert "Does mine beat RoPE?" in page.texts
     assert gain in page.texts
     headings = [text for text in page.texts if text in ("own", "Results")]
@@ -193,11 +237,18 @@ def test_its_question_can_be_about_any_two_schemes(tmp_path, capsys):
 def test_without_the_contender_other_schemes_are_named(tmp_path, capsys):
     for scheme in ("rope", "alibi"):
         make_run(tmp_path / "runs", scheme, 0, 0.5)
-    (said,) = (text for text in page_of(tmp_path / "page.html", tmp_path / "runs").texts if "No verdict" in text)
+    (said,) = (
+        text
+        for text in page_of(tmp_path / "page.html", tmp_path / "runs").texts
+        if "No verdict" in text
+    )
     assert "RoPER and RoPE at one seed" in said
     assert "--contender 'alibi'" in said
     assert "--contender 'alibi'" in capsys.readouterr().out
-    assert "Does ALiBi beat RoPE?" in page_of(tmp_path / "page.html", tmp_path / "runs", "--contender", "alibi").texts
+    assert (
+        "Does ALiBi beat RoPE?"
+        in page_of(tmp_path / "page.html", tmp_path / "runs", "--contender", "alibi").texts
+    )
 
 
 def test_what_cannot_be_read_or_written_is_one_line_and_files_of_others_stay(runs, tmp_path):
@@ -224,6 +275,8 @@ def test_what_cannot_be_read_or_written_is_one_line_and_files_of_others_stay(run
 @pytest.mark.slow
 def test_without_vega_one_line_says_how_to_get_it(runs):
     code = "import sys; sys.modules['vl_convert'] = None; from rope_lab.report.__main__ import main; main(sys.argv[1:])"
-    done = subprocess.run([sys.executable, "-c", code, str(runs)], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(runs)], cwd=ROOT, capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "pip install -c constraints.txt -e '.[report]'" in done.stderr

@@ -21,12 +21,18 @@ def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_facto
     kept = tmp_path_factory.mktemp("kept")
     results.main([str(out), "--keep", "--into", str(kept)])
     first = tree(kept)
-    assert first.keys() >= {"runs.jsonl", "README.md", "figures/quick-substring_by_index-curves.svg"}
+    assert first.keys() >= {
+        "runs.jsonl",
+        "README.md",
+        "figures/quick-substring_by_index-curves.svg",
+    }
     results.main([str(kept)])
     assert tree(kept) == first
     keep(read(kept)[0], kept)  # integers survive too
     assert tree(kept) == first
-    results.main([str(out), "--keep", "--into", str(kept)])  # keeping the same runs again changes nothing
+    results.main(
+        [str(out), "--keep", "--into", str(kept)]
+    )  # keeping the same runs again changes nothing
     assert tree(kept) == first
     lines = [json.loads(line) for line in first["runs.jsonl"].splitlines()]
     named = "task scale recipe_id position seed run_id status config metrics curve"  # public fields
@@ -43,7 +49,9 @@ def test_a_user_loads_a_tidy_frame_from_folders_and_kept_records_alike(out, tmp_
     pd.testing.assert_frame_equal(first, second)
     assert list(first)[:6] == ["task", "scale", "recipe_id", "position", "seed", "run_id"]
     assert len(first) == len(first.drop_duplicates(by)) == 8 * 3
-    accuracies = first[first.metric == "eval/accuracy"].pivot(index="seed", columns="scheme", values="value")
+    accuracies = first[first.metric == "eval/accuracy"].pivot(
+        index="seed", columns="scheme", values="value"
+    )
     assert accuracies.to_dict("list") == {"rope": ROPE, "roper": ROPER}
     assert set(first["train.steps"]) == {100}
     assert first["train.lr"].isna().all()  # not in these records
@@ -71,24 +79,39 @@ def test_a_run_unlike_the_others_is_shown_with_what_it_does(out, capsys, changes
 def test_two_versions_of_a_users_scheme_are_two_schemes(tmp_path, capsys):
     for seed in range(4):
         make_run(tmp_path, "rope", seed, 0.5)
-        make_run(tmp_path, "mine", seed, 0.6, provenance__plugin={"position": "a1" if seed < 3 else "b2"})
+        make_run(
+            tmp_path, "mine", seed, 0.6, provenance__plugin={"position": "a1" if seed < 3 else "b2"}
+        )
         make_run(tmp_path, "other", seed, 0.6, provenance__plugin={"position": "d4"})
         own = {"_target_": "named.Named", "code": seed // 2}
-        make_run(tmp_path, "named", seed, 0.6, config__position=own, provenance__plugin={"position": "e5"})
+        make_run(
+            tmp_path,
+            "named",
+            seed,
+            0.6,
+            config__position=own,
+            provenance__plugin={"position": "e5"},
+        )
     text = shown(capsys, tmp_path)
     cells = [row(text, name)["mean, problems right of 128"] for name in ("named", "named (code=1)")]
     assert all(cell.endswith("n=2") for cell in cells)
     names = ("mine", "mine (code of its file=b2)", "other")
     ends = {name: row(text, name)["mean, problems right of 128"] for name in names}
     assert [end.partition(" ")[0] for end in ends.values()] == ["76.8"] * 3
-    assert [end.endswith(f"n={n}") for end, n in zip(ends.values(), (3, 1, 4), strict=True)] == [True, False, True]
+    assert [end.endswith(f"n={n}") for end, n in zip(ends.values(), (3, 1, 4), strict=True)] == [
+        True,
+        False,
+        True,
+    ]
 
 
 def test_pairs_of_different_code_are_not_compared(out, capsys):
     make_run(out, "rope", 9, 0.1)
     make_run(out, "roper", 9, 0.1, provenance__numerics=2)
     text = shown(capsys, out)
-    assert "RoPER and RoPE were run by different numerics or task code at seed 9: not compared" in text
+    assert (
+        "RoPER and RoPE were run by different numerics or task code at seed 9: not compared" in text
+    )
     assert row(text, INDEX)["seeds"] == "4"
     make_run(out, "none", 9, 0.1, provenance__numerics=2)
     assert "none lacks seeds 0–3 that RoPE has: there is no pair to compare" in shown(capsys, out)
@@ -100,20 +123,34 @@ def test_two_recipes_never_meet(out):
     results.main([str(out)])
     text = (out / "README.md").read_text()
     headings = re.findall("^## (.*)", text, re.M)
-    assert headings == ["Substring by Index, scale quick", "Substring by Index, model.init=xavier, scale quick"]
+    assert headings == [
+        "Substring by Index, scale quick",
+        "Substring by Index, model.init=xavier, scale quick",
+    ]
     assert row(text, INDEX)["measured gain [95% interval]"].startswith("+39.0 ")
-    assert [path.name for path in (out / "figures").glob("*")] == ["quick-substring_by_index-curves.svg"]
+    assert [path.name for path in (out / "figures").glob("*")] == [
+        "quick-substring_by_index-curves.svg"
+    ]
 
 
 def test_a_folder_without_runs_is_one_line_that_says_how_to_find_or_make_some(tmp_path):
     (tmp_path / "file").touch()
-    for name, said in (("", "there are no runs"), ("file", "is a file"), ("mistyped", "no such folder")):
-        with pytest.raises(SystemExit, match=f"{tmp_path / name}: {said}; `rope-lab list` names your runs"):
+    for name, said in (
+        ("", "there are no runs"),
+        ("file", "is a file"),
+        ("mistyped", "no such folder"),
+    ):
+        with pytest.raises(
+            SystemExit, match=f"{tmp_path / name}: {said}; `rope-lab list` names your runs"
+        ):
             results.main([str(tmp_path / name)])
 
 
 def test_a_task_that_was_not_published(tmp_path, capsys):
-    slices = {"answer_position": {"1": [9, 0.5]}, "length": {"4": [100, 0.5], "8": [100, 0.25]}}  # no attributes
+    slices = {
+        "answer_position": {"1": [9, 0.5]},
+        "length": {"4": [100, 0.5], "8": [100, 0.25]},
+    }  # no attributes
     for seed in range(2):
         make_run(tmp_path, "rope", seed, 0.5, task="mine")
         make_run(tmp_path, "none", seed, 0.5 + seed / 10, task="mine", slices=slices)
@@ -143,21 +180,31 @@ def test_what_is_left_of_a_difference_as_long_after_a_threshold(tmp_path, capsys
             folder = make_run(tmp_path, scheme, seed, 0.5, task="substring_by_prefix", metrics=ends)
             lines = [{"step": s, "train/loss": 2 - (s - late) / 40} for s in range(0, 100, 10)]
             lines += [{"step": s, "eval/loss": 2 - seed - (s - late) / 40} for s in STEPS]
-            (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            (folder / "metrics.jsonl").write_text(
+                "".join(json.dumps(line) + "\n" for line in lines)
+            )
     (prefix,) = group(read(tmp_path)[0], PUBLISHED)
     (threshold,) = prefix.report.thresholds
     assert prefix.first_steps("rope", threshold).to_dict() == dict.fromkeys(range(3), 60)
     assert prefix.first_steps("roper", threshold).to_dict() == dict.fromkeys(range(3), 40)
     difference = prefix.difference_since(threshold)
     assert (difference.mean, difference.n) == (pytest.approx(0), 3)
-    assert (difference.low, difference.high) == pytest.approx((0, 0), abs=1e-9)  # paired by seed, despite offsets
+    assert (difference.low, difference.high) == pytest.approx(
+        (0, 0), abs=1e-9
+    )  # paired by seed, despite offsets
     words = r"At the same number of steps after each run reaches training loss 1\.0, .* is [+-]0\.0000 .* over 3 pairs"
     assert re.search(words, shown(capsys, tmp_path))
 
 
-@pytest.mark.parametrize(("task", "above"), [("substring_by_prefix", "0.2000"), ("substring_by_index", None)])
-def test_the_loss_above_the_floor_and_one_below_it_that_no_model_can_have(tmp_path, capsys, task, above):
-    """RoPE: (0.5 + 0.4) / 2 − 0.25. Loss 0.1 is reported as below the floor. Accuracy is not compared with it."""
+@pytest.mark.parametrize(
+    ("task", "above"), [("substring_by_prefix", "0.2000"), ("substring_by_index", None)]
+)
+def test_the_loss_above_the_floor_and_one_below_it_that_no_model_can_have(
+    tmp_path, capsys, task, above
+):
+    """RoPE: (0.5 + 0.4) / 2 − 0.25. Loss 0.1 is reported as below the floor. Accuracy is not
+    compared with it.
+    """
     for seed, (scheme, accuracy) in enumerate((("rope", 0.5), ("rope", 0.6), ("mine", 0.9))):
         floor = {"loss": 0.25, "place": {"1": [10, 0.25]}}
         make_run(tmp_path, scheme, seed, accuracy, task=task, floor=floor)

@@ -1,4 +1,6 @@
-"""Crafted or damaged records are rejected in one line or shown as text; mixed-origin runs are not paired."""
+"""Crafted or damaged records are rejected in one line or shown as text; mixed-origin runs are not
+paired.
+"""
 
 import os
 import re
@@ -13,7 +15,9 @@ from rope_lab.results import pages, tables
 from rope_lab.results.folders import read
 from rope_lab.results.kept import keep, read_kept
 
-ACTIVE = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
+ACTIVE = re.compile(
+    r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]"
+)
 MARKS = "<!-- to here --> <!-- generated from here -->"
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202eevil\u2066\u200b"
 MARKDOWN = "a | b\n\n# c\n- [d](http://e) ![f](http://g) `h` **i** <b>j</b> &amp; $k$ ~l~ _m_"
@@ -56,16 +60,24 @@ def test_crafted_folders_are_shown_or_named_in_a_line(tmp_path, capsys):
             damage(folder)
         folder.rename(runs / what)
     found, problems = read(runs)
-    left_out = {line.partition(":")[0] for line in problems if "are left out" not in line and "left out" in line}
+    left_out = {
+        line.partition(":")[0]
+        for line in problems
+        if "are left out" not in line and "left out" in line
+    }
     assert left_out == {*REFUSED}
     assert len(found) == 2 + len(SHOWN)
-    assert all(len(line) <= 400 and not ACTIVE.search(line) and "\n" not in line for line in problems)
+    assert all(
+        len(line) <= 400 and not ACTIVE.search(line) and "\n" not in line for line in problems
+    )
     results.main([str(runs)])
     text = (runs / "README.md").read_text()
     assert not ACTIVE.search(capsys.readouterr().out)
     assert not re.search(r"<(?!/?details>|/?summary>|!--)[a-z!/]", text)
     assert text.count(pages.BEGIN) == text.count(pages.END) == 1
-    assert all(picture.read_text().rstrip().endswith("</svg>") for picture in (runs / "figures").iterdir())
+    assert all(
+        picture.read_text().rstrip().endswith("</svg>") for picture in (runs / "figures").iterdir()
+    )
     keep(found, tmp_path)
     back, wrong = read_kept(tmp_path)
     assert wrong == []
@@ -81,7 +93,10 @@ def test_markdown_of_others_is_text():
 
 def part(**changes) -> dict:
     """Provenance of an earlier part of a run from `make_run`."""
-    git, hardware = {"commit": "0123456789abcdef", "dirty": False}, {"device": "cpu", "name": "CPU", "threads": 1}
+    git, hardware = (
+        {"commit": "0123456789abcdef", "dirty": False},
+        {"device": "cpu", "name": "CPU", "threads": 1},
+    )
     own = {"numerics": 3, "plugin": {}}
     return own | {"git": git, "versions": {"torch": "2.13.0"}, "hardware": hardware} | changes
 
@@ -94,7 +109,9 @@ def part(**changes) -> dict:
         ([part(plugin={"position": "a1"})], "code of the position a1 → None"),
     ],
 )
-def test_a_run_of_mixed_origin_is_named_kept_as_such_and_not_paired(tmp_path, capsys, earlier, value):
+def test_a_run_of_mixed_origin_is_named_kept_as_such_and_not_paired(
+    tmp_path, capsys, earlier, value
+):
     runs = tmp_path / "runs"
     for seed in range(4):
         make_run(runs, "rope", seed, 0.5)
@@ -105,7 +122,9 @@ def test_a_run_of_mixed_origin_is_named_kept_as_such_and_not_paired(tmp_path, ca
     keep(read(runs)[0], tmp_path)
     for folder in (runs, tmp_path):
         text = shown(capsys, folder)
-        assert re.search(rf"seed 3 is of mixed origin \({value}\): counted in means, and not paired", text)
+        assert re.search(
+            rf"seed 3 is of mixed origin \({value}\): counted in means, and not paired", text
+        )
         assert "position" in value or row(text, "Substring by Index")["seeds"] == "3"
 
 
@@ -122,5 +141,7 @@ def test_a_run_that_was_resumed_where_it_began_is_of_one_origin(tmp_path, capsys
 
 @pytest.mark.parametrize(("dirty", "commit"), [(None, "0123456789ab?"), (True, "0123456789ab+")])
 def test_what_git_does_not_say_is_unknown_and_not_clean(tmp_path, dirty, commit):
-    make_run(tmp_path, "rope", 0, 0.5, provenance__git={"commit": "0123456789abcdef", "dirty": dirty})
+    make_run(
+        tmp_path, "rope", 0, 0.5, provenance__git={"commit": "0123456789abcdef", "dirty": dirty}
+    )
     assert read(tmp_path)[0][0].commit == commit

@@ -1,4 +1,6 @@
-"""Kept records: edits are reported, numbers are never silently replaced, concurrent writes are not lost."""
+"""Kept records: edits are reported, numbers are never silently replaced, concurrent writes are not
+lost.
+"""
 
 import csv
 import os
@@ -37,7 +39,10 @@ EDITED = "line 1: .* does not match its digest, so it was edited"
         (lambda text: text + text.splitlines()[0] + "\n", "rope seed 0 is there twice"),
         (lambda text: text[:-100], "line 8: "),
         (lambda text: f"<<<<<<< HEAD\n{text}", "line 1: "),
-        (lambda text: text.replace('{"format":1', '{"format":2', 1), "is of format 2, this program reads format 1"),
+        (
+            lambda text: text.replace('{"format":1', '{"format":2', 1),
+            "is of format 2, this program reads format 1",
+        ),
         (lambda text: text.replace('"format":1,', "", 1), "line 1: KeyError"),
         (lambda text: text.replace('"seed":', '"seed":1', 1), EDITED),
         (lambda text: text.replace('"eval/accuracy":', '"eval/accuracy":1', 1), EDITED),
@@ -62,7 +67,10 @@ def test_printing_only_and_keeping_exclude_each_other(kept):
 
 
 def test_what_the_repository_keeps_is_whole():
-    for path in [ROOT / "results", *(kept.parent for kept in (ROOT / "results").glob("*/runs.jsonl"))]:
+    for path in [
+        ROOT / "results",
+        *(kept.parent for kept in (ROOT / "results").glob("*/runs.jsonl")),
+    ]:
         found, problems = read_kept(path)
         assert problems == []
         assert found
@@ -76,7 +84,12 @@ def test_other_numbers_take_the_place_of_kept_ones_only_where_it_is_asked(kept, 
         results.main([str(again), "--keep", "--into", str(kept)])
     assert (kept / "runs.jsonl").read_bytes() == before
     results.main([str(again), "--keep", "--replace", "--into", str(kept)])
-    assert next(r for r in read_kept(kept)[0] if r.position == "rope" and r.seed == 0).metrics["eval/accuracy"] == 0.25
+    assert (
+        next(r for r in read_kept(kept)[0] if r.position == "rope" and r.seed == 0).metrics[
+            "eval/accuracy"
+        ]
+        == 0.25
+    )
 
 
 @pytest.mark.parametrize("status", ["finished", "diverged"])
@@ -86,7 +99,9 @@ def test_a_run_that_had_not_ended_is_replaced_by_its_end_and_never_the_other_way
     for folder in (begun, ended):
         results.main([str(folder), "--keep", "--into", str(place)])
     assert read_kept(place)[0][0].status == status
-    with pytest.raises(SystemExit, match=f"rope seed 0 is kept {status}, and is interrupted in the folder given"):
+    with pytest.raises(
+        SystemExit, match=f"rope seed 0 is kept {status}, and is interrupted in the folder given"
+    ):
         results.main([str(begun), "--keep", "--into", str(place)])
     again = make_run(tmp_path / "again", "rope", 0, 0.6)
     results.main([str(again), "--keep", "--replace", "--into", str(place)])
@@ -138,7 +153,11 @@ def test_a_full_disk_and_a_link_leave_what_is_kept_as_it_was(kept, tmp_path, mon
     before = (kept / "runs.jsonl").read_bytes()
     make_run(tmp_path / "more", "a", 0, 0.5)
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        patch.setattr(
+            files.os,
+            "replace",
+            lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")),
+        )
         with pytest.raises(SystemExit, match=r"kept/runs\.jsonl: No space left on device"):
             results.main([str(tmp_path / "more"), "--keep", "--into", str(kept)])
     assert tree(kept) == {"runs.jsonl": before}

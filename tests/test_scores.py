@@ -14,7 +14,10 @@ from rope_lab.results.kept import keep
 def test_a_score_is_the_share_right_or_e_to_the_minus_loss_of_three_seeds(tmp_path, capsys):
     ends = {"rope": [0.5, 0.6, 0.7], "roper": [0.8, 0.9, 0.7], "none": [0.1, 0.2]}
     losses = {"rope": [1.0, 1.2, 1.1], "roper": [0.5, 0.4, 0.6]}
-    keep(make_rows(ends) + make_rows(losses, task="substring_by_prefix", metric="eval/loss"), tmp_path)
+    keep(
+        make_rows(ends) + make_rows(losses, task="substring_by_prefix", metric="eval/loss"),
+        tmp_path,
+    )
     scores.main([str(tmp_path)])
     rows = {row["scheme"]: list(row.values())[1:] for row in table_rows(capsys.readouterr().out)}
     assert list(rows) == ["RoPE", "RoPER"]
@@ -26,7 +29,9 @@ def test_a_score_is_the_share_right_or_e_to_the_minus_loss_of_three_seeds(tmp_pa
 
 def test_of_two_recipes_the_one_of_most_schemes_is_shown():
     made = make_rows(dict.fromkeys(("rope", "roper"), [0.5] * 3))
-    more = make_rows(dict.fromkeys(("rope", "roper", "none"), [0.7] * 3), settings={"train.lr": 2e-4})
+    more = make_rows(
+        dict.fromkeys(("rope", "roper", "none"), [0.7] * 3), settings={"train.lr": 2e-4}
+    )
     (shown,) = scores.widest(group([*made, *more], PUBLISHED))
     assert scores.scores(shown).keys() == {"rope", "roper", "none"}
 
@@ -43,9 +48,15 @@ def test_of_two_recipes_of_as_many_schemes_the_one_at_the_usual_rate_is_shown():
 
 def test_each_seed_counts_at_the_rate_that_is_best_on_the_others():
     at = {1e-4: [0.1, 0.1, 0.9], 2e-4: [0.5, 0.6, 0.2], 4e-4: [0.3, 0.3, 0.3]}
-    made = [run for lr, ends in at.items() for run in make_rows({"rope": ends}, settings={"train.lr": lr})]
+    made = [
+        run
+        for lr, ends in at.items()
+        for run in make_rows({"rope": ends}, settings={"train.lr": lr})
+    ]
     usual = make_rows({"none": [0.2] * 3}, settings={"train.lr": 2e-4})
-    elsewhere = [replace(run, recipe_id="other", settings=run.settings | {"train.steps": 9}) for run in made]
+    elsewhere = [
+        replace(run, recipe_id="other", settings=run.settings | {"train.steps": 9}) for run in made
+    ]
     groups = group([*made, *usual, *elsewhere], PUBLISHED)
     shown = scores.column(*scores.widest(groups), groups)
     assert shown.searched == {"rope"}
@@ -58,7 +69,11 @@ def test_each_seed_counts_at_the_rate_that_is_best_on_the_others():
 
 def test_of_rates_that_are_best_alike_the_lowest_counts():
     at = {5e-5: [0.9, 1.0, 1.0], 1e-4: [1.0] * 3, 2e-4: [0.5] * 3}
-    made = [run for lr, ends in at.items() for run in make_rows({"rope": ends}, settings={"train.lr": lr})]
+    made = [
+        run
+        for lr, ends in at.items()
+        for run in make_rows({"rope": ends}, settings={"train.lr": lr})
+    ]
     groups = group([*made, *make_rows({"none": [0.2] * 3}, settings={"train.lr": 1e-4})], PUBLISHED)
     assert list(scores.column(*scores.widest(groups), groups).scores["rope"]) == [0.9, 1.0, 1.0]
 

@@ -19,14 +19,22 @@ from rope_lab.train.stop import SIGNALS, Stop
 
 LONG = [*TINY, "out=runs", "train.steps=1000000", "eval.every=500000"]
 SWEEP = ["rope_lab.train", "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *LONG]
-TABLE = ["rope_lab.table", "quick", "--jobs", "2", *(word for word in LONG if word != "train.seq_len=64")]
+TABLE = [
+    "rope_lab.table",
+    "quick",
+    "--jobs",
+    "2",
+    *(word for word in LONG if word != "train.seq_len=64"),
+]
 
 
 def started(command: list[str], folder: Path, shown: int) -> subprocess.Popen:
     """Start `python -m …` in a new process group; return after `shown` evaluations."""
     words = [sys.executable, "-m", *command]
     with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
-        process = subprocess.Popen(words, cwd=folder, stdout=out, stderr=err, start_new_session=True)
+        process = subprocess.Popen(
+            words, cwd=folder, stdout=out, stderr=err, start_new_session=True
+        )
     while (folder / "out").read_text().count("step ") < shown:
         assert process.poll() is None, (folder / "err").read_text()
         time.sleep(0.05)
@@ -36,14 +44,18 @@ def started(command: list[str], folder: Path, shown: int) -> subprocess.Popen:
 def wait_for_all(process: subprocess.Popen, folder: Path) -> tuple[int, str]:
     """Exit status and stderr of a process, after its whole group has ended."""
     status = process.wait(120)
-    while subprocess.run(["pgrep", "-g", str(process.pid)], stdout=subprocess.DEVNULL).returncode == 0:
+    while (
+        subprocess.run(["pgrep", "-g", str(process.pid)], stdout=subprocess.DEVNULL).returncode == 0
+    ):
         time.sleep(0.05)
     return status, (folder / "err").read_text()
 
 
 def children(process: subprocess.Popen) -> list[int]:
     """Ids of the worker processes in the group of `process`."""
-    done = subprocess.run(["pgrep", "-g", str(process.pid), "-f", "forkserver"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["pgrep", "-g", str(process.pid), "-f", "forkserver"], capture_output=True, text=True
+    )
     _, *found = [int(line) for line in done.stdout.split()] or [0]
     return found
 
@@ -51,7 +63,10 @@ def children(process: subprocess.Popen) -> list[int]:
 def assert_saved(out: Path, interrupted: int, finished: int = 0) -> None:
     """Assert the number of runs of each status, and that each has a checkpoint of its last step."""
     contents = {path.parent: runs.read(path.parent) for path in out.glob("*/run.json")}
-    assert sorted(c["status"] for c in contents.values()) == ["finished"] * finished + ["interrupted"] * interrupted
+    assert (
+        sorted(c["status"] for c in contents.values())
+        == ["finished"] * finished + ["interrupted"] * interrupted
+    )
     for folder, content in contents.items():
         assert checkpoint.load(folder)["step"] == content["progress"]["steps"] > 0
 
@@ -71,9 +86,15 @@ def test_a_signal_to_a_process_ends_its_run_with_a_checkpoint(tmp_path):
 
 
 def test_a_signal_to_all_ends_a_sweep_and_each_of_its_runs_is_saved(tmp_path, finished):
-    """Like Ctrl-C; more signals while saving do no harm. A run finished before has the same metrics as alone."""
-    process = started([*SWEEP, "train.steps=6,7,1000000,1000001", "eval.every=3"], tmp_path, shown=9)
-    while sum("train/loss" in path.read_text() for path in tmp_path.glob("runs/*/metrics.jsonl")) < 4:
+    """Like Ctrl-C; more signals while saving do no harm. A run finished before has the same metrics
+    as alone.
+    """
+    process = started(
+        [*SWEEP, "train.steps=6,7,1000000,1000001", "eval.every=3"], tmp_path, shown=9
+    )
+    while (
+        sum("train/loss" in path.read_text() for path in tmp_path.glob("runs/*/metrics.jsonl")) < 4
+    ):
         time.sleep(0.05)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
         os.killpg(process.pid, number)
@@ -115,7 +136,9 @@ def test_runs_whose_parent_is_killed_save_themselves(tmp_path):
 
 @pytest.mark.torture
 def test_sweeps_that_are_signalled_at_random_moments_leave_no_run_running(tmp_path):
-    """Before, during and after the start of runs; sent to the parent or the group, once or several times."""
+    """Before, during and after the start of runs; sent to the parent or the group, once or several
+    times.
+    """
     began = time.monotonic()
     process = started([*SWEEP, "seed=0,1,2,3"], tmp_path, shown=2)
     process.terminate()
@@ -136,7 +159,9 @@ def test_sweeps_that_are_signalled_at_random_moments_leave_no_run_running(tmp_pa
         status, err = wait_for_all(process, folder)
         contents = [runs.read(path.parent) for path in (folder / "runs").glob("*/run.json")]
         steps = [content["progress"]["steps"] for content in contents]
-        print(f"{trial}: {signal.Signals(number).name} to {target} of {len(there)} children: {status} {steps}")
+        print(
+            f"{trial}: {signal.Signals(number).name} to {target} of {len(there)} children: {status} {steps}"
+        )
         assert status in {end for which in sent for end in (-which, 128 + which)}
         assert {content["status"] for content in contents} <= {"interrupted"}
         assert len(contents) <= 2
@@ -157,7 +182,9 @@ def test_a_hangup_that_is_ignored_stays_ignored():
 
 
 def test_ctrl_c_during_imports_is_no_traceback(tmp_path):
-    (tmp_path / "hydra.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)")
+    (tmp_path / "hydra.py").write_text(
+        "import time\nprint('importing', flush=True)\ntime.sleep(60)"
+    )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
     command, pipe = [sys.executable, "-m", "rope_lab.train"], subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:

@@ -20,7 +20,9 @@ def test_links_of_the_site_lead_somewhere(tmp_path):
     for page, text in pages.items():
         for link, anchor in re.findall(r' (?:href|src|srcset)="([^"#]*)#?([^"]*)"', text):
             target = (page.parent / link).resolve() if link else page
-            whole = "://" in link or target == site / "report.html" or (target.is_file() and not anchor)
+            whole = (
+                "://" in link or target == site / "report.html" or (target.is_file() and not anchor)
+            )
             if not whole and f'id="{anchor}"' not in pages.get(target, ""):
                 lost.append(f"{page.relative_to(site)}: {link}#{anchor}")
     assert lost == []
@@ -29,7 +31,11 @@ def test_links_of_the_site_lead_somewhere(tmp_path):
 @pytest.mark.slow
 def test_a_folder_of_others_stays_as_it_is(tmp_path):
     (tmp_path / "index.html").write_text("mine")
-    done = subprocess.run([sys.executable, ROOT / "scripts" / "make_site.py", tmp_path], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "make_site.py", tmp_path],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 1
     assert "was not made by this command" in done.stderr
     assert (tmp_path / "index.html").read_text() == "mine"

@@ -10,7 +10,9 @@ from rope_lab.results import stats
 
 
 def test_t_interval_against_a_textbook():
-    """Moore and McCabe: vitamin C of 8 lots, 26 31 23 22 11 22 14 31: mean 22.50, 95% interval 16.5 to 28.5."""
+    """Moore and McCabe: vitamin C of 8 lots, 26 31 23 22 11 22 14 31: mean 22.50, 95% interval 16.5
+    to 28.5.
+    """
     interval = stats.t_interval([26, 31, 23, 22, 11, 22, 14, 31])
     assert interval.mean == 22.5
     assert (round(interval.low, 1), round(interval.high, 1)) == (16.5, 28.5)
@@ -18,7 +20,9 @@ def test_t_interval_against_a_textbook():
 
 
 def test_paired_t_against_students_own_data():
-    """Student (1908), extra hours of sleep under two drugs: mean difference 1.58, t = 4.06, p = 0.0028."""
+    """Student (1908), extra hours of sleep under two drugs: mean difference 1.58, t = 4.06, p =
+    0.0028.
+    """
     first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
     second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
     paired = stats.paired_difference(second, first)
@@ -28,7 +32,9 @@ def test_paired_t_against_students_own_data():
 
 
 def test_sign_flips_against_fishers_own_data():
-    """Fisher (1935, section 21), Darwin's 15 pairs of maize: 1,726 of 32,768 choices of signs, p = 5.27% two-sided."""
+    """Fisher (1935, section 21), Darwin's 15 pairs of maize: 1,726 of 32,768 choices of signs, p =
+    5.27% two-sided.
+    """
     darwin = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
     assert stats.sign_flip_p(darwin) == pytest.approx(1726 / 32768, abs=1e-12)
 
@@ -54,7 +60,9 @@ def test_wilson_against_a_textbook():
 
 
 def test_mcnemar_against_the_sum_of_its_binomial():
-    """Two-sided sum over splits at most as likely as the observed one: 2 (1 + 10) / 2¹⁰ for 1 and 9."""
+    """Two-sided sum over splits at most as likely as the observed one: 2 (1 + 10) / 2¹⁰ for 1 and
+    9.
+    """
     assert stats.sign_p(1, 9) == stats.sign_p(9, 1) == pytest.approx(22 / 1024)
     assert stats.sign_p(0, 3) == pytest.approx(0.25)
     assert stats.sign_p(2, 2) == stats.sign_p(0, 0) == pytest.approx(1.0)
@@ -79,7 +87,9 @@ def test_power_against_simulated_experiments(pairs, difference):
 
 
 def test_pairs_needed_are_the_fewest_and_detectable_is_their_inverse():
-    """From the plan: a difference of 45 with spread 51 needs 16 pairs for power 0.9 at the 5% level."""
+    """From the plan: a difference of 45 with spread 51 needs 16 pairs for power 0.9 at the 5%
+    level.
+    """
     assert stats.pairs_needed(45, 51, 0.9) == 16
     assert stats.pairs_needed(-1e6, 1, 0.8) == 2
     assert stats.pairs_needed(1e-3, 1, 0.8) is None

@@ -54,22 +54,35 @@ def test_recipes_that_differ_in_a_number_are_a_sweep_and_two_words_are_not():
     assert held(of(*({"train.lr": rate} for rate in RATES))) == [("train.lr", 3)]
     assert held(of({"train.lr": 0.001}, {"train.lr": 0.002})) == [("train.lr", 2)]
     assert held(of({"model.init": "pytorch"}, {"model.init": "xavier"})) == []
-    assert held(of(*({"model.init": word} for word in ("pytorch", "xavier", "mine")))) == [("model.init", 3)]
-    assert held(of({"train.lr": 0.001, "train.warmup": 1}, {"train.lr": 0.002, "train.warmup": 2})) == []
+    assert held(of(*({"model.init": word} for word in ("pytorch", "xavier", "mine")))) == [
+        ("model.init", 3)
+    ]
+    assert (
+        held(of({"train.lr": 0.001, "train.warmup": 1}, {"train.lr": 0.002, "train.warmup": 2}))
+        == []
+    )
     assert held(of({"eval.every": 100}, {"eval.every": 250})) == []
     assert held(of({"train.lr": 0.001})) == []
 
 
 def test_a_grid_of_two_settings_is_a_sweep_for_each_value_of_the_shorter_one():
-    grid = [{"train.lr": rate, "model.norm": norm} for rate, norm in product(RATES, ("pre", "post"))]
+    grid = [
+        {"train.lr": rate, "model.norm": norm} for rate, norm in product(RATES, ("pre", "post"))
+    ]
     assert held(of(*grid)) == [("train.lr", 3), ("train.lr", 3)]
     star = [{"train.lr": 0.001, "train.batch_size": 4}, {"train.lr": 0.002, "train.batch_size": 4}]
     star += [{"train.lr": 0.001, "train.batch_size": 8}, {"train.lr": 0.004, "train.batch_size": 4}]
-    assert sorted(held([*of(*star), cell("roper", 0, 0.5, star[0])])) == [("train.batch_size", 2), ("train.lr", 3)]
+    assert sorted(held([*of(*star), cell("roper", 0, 0.5, star[0])])) == [
+        ("train.batch_size", 2),
+        ("train.lr", 3),
+    ]
 
 
 def test_tasks_that_no_report_knows_keep_their_sweeps_apart():
-    made = [cell("rope", 0, 0.5, {"train.lr": rate}, task=task) for task, rate in product(("mine", "other"), RATES)]
+    made = [
+        cell("rope", 0, 0.5, {"train.lr": rate}, task=task)
+        for task, rate in product(("mine", "other"), RATES)
+    ]
     assert held(made) == [("train.lr", 3), ("train.lr", 3)]
 
 
@@ -90,7 +103,9 @@ def test_where_all_values_are_alike_none_is_best():
 def test_of_a_loss_the_best_is_the_least():
     losses = dict(zip(RATES, (0.5, 0.3, 0.9), strict=True))
     told = {"task": "substring_by_prefix", "metric": "eval/loss"}
-    found = only([cell("rope", 0, loss, {"train.lr": rate}, **told) for rate, loss in losses.items()])
+    found = only(
+        [cell("rope", 0, loss, {"train.lr": rate}, **told) for rate, loss in losses.items()]
+    )
     assert found.values[found.best("rope")] == 0.002
 
 
@@ -121,9 +136,14 @@ def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
     ],
 )
 def test_a_value_is_the_recipes_unless_conf_has_another(task, rates, recipe):
-    """State tracking's quick recipe has 0.001, Index's the default 0.002; of a task outside conf/ most runs count."""
+    """State tracking's quick recipe has 0.001, Index's the default 0.002; of a task outside conf/
+    most runs count.
+    """
     seeds = [(rates[0], 0), (rates[1], 0), (rates[1], 1)]
-    made = [cell("rope", seed, 0.5, {"train.lr": rate}, task=task, scale="quick") for rate, seed in seeds]
+    made = [
+        cell("rope", seed, 0.5, {"train.lr": rate}, task=task, scale="quick")
+        for rate, seed in seeds
+    ]
     assert only(made).recipe == recipe
 
 
@@ -131,7 +151,14 @@ def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path):
     """The recipe closest to conf/ keeps its own section; only that one shows published values."""
     for rate, scheme, seed in product(RATES, ("rope", "roper"), range(3)):
         train = {"steps": 100, "batch_size": 4, "seq_len": 64, "decay": "none", "lr": rate}
-        make_run(tmp_path, scheme, seed, ENDS[scheme][RATES.index(rate)][seed], config__train=train, name=f"l{rate}")
+        make_run(
+            tmp_path,
+            scheme,
+            seed,
+            ENDS[scheme][RATES.index(rate)][seed],
+            config__train=train,
+            name=f"l{rate}",
+        )
     results.main([str(tmp_path)])
     page = (tmp_path / "README.md").read_text()
     headings = ["Substring by Index, scale quick", "Substring by Index, by train.lr, scale quick"]

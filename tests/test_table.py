@@ -14,7 +14,9 @@ from rope_lab.results.plan import main as plan
 from rope_lab.train.instantiate import names
 
 BASIC = "hydra/launcher=basic"
-MINE = "{about: mine, blocks: [{task: substring_by_index, scale: quick, seeds: {rope: 0, roper: 0}}]}"
+MINE = (
+    "{about: mine, blocks: [{task: substring_by_index, scale: quick, seeds: {rope: 0, roper: 0}}]}"
+)
 PLAN = """
 studies:
   base:
@@ -34,7 +36,9 @@ studies:
 def run(tmp_path):
     """Run `python -m rope_lab.table` in this process."""
     (tmp_path / "mine.yaml").write_text(MINE)
-    return lambda *arguments: command([arguments[0], *TINY, "out=runs", *arguments[1:]], tmp_path, table.main)
+    return lambda *arguments: command(
+        [arguments[0], *TINY, "out=runs", *arguments[1:]], tmp_path, table.main
+    )
 
 
 def test_each_cell_is_run_once_and_not_again(run, tmp_path):
@@ -42,7 +46,9 @@ def test_each_cell_is_run_once_and_not_again(run, tmp_path):
     assert (first.returncode, again.returncode, first.stderr + again.stderr) == (0, 0, "")
     assert first.stdout.count("finished after 6 steps") == 2
     assert first.stdout.index("1/2 rope · 6 steps") < first.stdout.index("2/2 ")
-    assert again.stdout.startswith("2 of 2 runs have ended before\nmine: 2 of 2 runs finished\n  rope   1 run · ")
+    assert again.stdout.startswith(
+        "2 of 2 runs have ended before\nmine: 2 of 2 runs finished\n  rope   1 run · "
+    )
     (next((tmp_path / "runs").glob("*rope-*")) / "run.json").unlink()
     assert run("mine.yaml", "--list").stdout.count("  not run:\n    rope\n") == 1
 
@@ -53,8 +59,12 @@ def test_runs_go_side_by_side_in_processes_of_their_own_with_the_same_numbers(ru
     done = run("mine.yaml", "--jobs", "2")
     assert (done.returncode, done.stderr) == (0, "")
     assert "mine: 2 of 2 runs finished" in done.stdout
-    found, alone = ({run.run_id: run for run in read(tmp_path / out)[0]} for out in ("runs", "alone"))
-    assert {key: run.metrics for key, run in found.items()} == {key: run.metrics for key, run in alone.items()}
+    found, alone = (
+        {run.run_id: run for run in read(tmp_path / out)[0]} for out in ("runs", "alone")
+    )
+    assert {key: run.metrics for key, run in found.items()} == {
+        key: run.metrics for key, run in alone.items()
+    }
 
 
 def test_a_plan_of_the_users_own_is_run_kept_and_tested(run, tmp_path, capsys):
@@ -82,10 +92,18 @@ BAD = {
         *((content, ["mine.yaml", BASIC], said) for content, said in BAD.items()),
         (MINE, ["qiuck"], "did you mean quick?"),
         (MINE, ["mine.yaml", "position=none"], "position=none: the table sets it"),
-        (MINE, ["mine.yaml", "hydra/launcher=slurm"], "submitit_slurm; look at hydra/launcher=slurm"),
+        (
+            MINE,
+            ["mine.yaml", "hydra/launcher=slurm"],
+            "submitit_slurm; look at hydra/launcher=slurm",
+        ),
         (MINE, ["mine.yaml", "--jobs", "0"], "hydra.launcher.n_jobs=0: must be a number of runs"),
         (MINE, ["mine.yaml", "hydra/launcher=ray", "--jobs", "2"], "hydra.launcher.n_jobs"),
-        (MINE, ["mine.yaml", "hydra/launcher=submitit_local", "hydra.launcher.cpus_per_task=two"], "two CPUs a run"),
+        (
+            MINE,
+            ["mine.yaml", "hydra/launcher=submitit_local", "hydra.launcher.cpus_per_task=two"],
+            "two CPUs a run",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line_before_a_run_begins(run, tmp_path, content, arguments, said):
@@ -105,7 +123,10 @@ def test_tables_and_schemes_of_ones_own(run, tmp_path):
     (tmp_path / "few.yaml").write_text(few)
     done = run("few.yaml", f"task.path={tmp_path / 'page.txt'}", "task.tokens=characters", BASIC)
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(path.name.split("-")[1] for path in (tmp_path / "runs").iterdir()) == ["alibi", "of_a_table"]
+    assert sorted(path.name.split("-")[1] for path in (tmp_path / "runs").iterdir()) == [
+        "alibi",
+        "of_a_table",
+    ]
 
 
 def test_a_schemes_own_setting_precedes_that_of_all_runs():
@@ -117,12 +138,18 @@ KEPT = ["train.precision=bfloat16", "device=cpu"]
 
 
 def test_kept_runs_are_what_they_were_whatever_settings_came_later():
-    """Kept runs of every kind of scheme, made before newer settings existed, still have the same run ids."""
+    """Kept runs of every kind of scheme, made before newer settings existed, still have the same
+    run ids.
+    """
     every = [f"position={p}" for p in ("randomized_rope", "rope_partial", "p_rope")]
     others = [["task=substring_by_index", name, "seed=0", "scale=quick"] for name in every]
     quick = [words for words in table.runs_of("quick") if "seed=0" in words]
     jobs = sweep.compose_jobs([[*words, *KEPT] for words in [*quick, *others]])
-    kept = {run.run_id for folder in (ROOT / "results", *(ROOT / "results").glob("*/")) for run in read_kept(folder)[0]}
+    kept = {
+        run.run_id
+        for folder in (ROOT / "results", *(ROOT / "results").glob("*/"))
+        for run in read_kept(folder)[0]
+    }
     assert not {job.identity.run_id for job in jobs} - kept
 
 

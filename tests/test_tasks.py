@@ -58,7 +58,9 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def rows_of(task: Task, seed: int, rows: int, length: int, held_out: bool = False) -> list[tuple[str, list[int]]]:
+def rows_of(
+    task: Task, seed: int, rows: int, length: int, held_out: bool = False
+) -> list[tuple[str, list[int]]]:
     """Characters and answer positions of each row."""
     text = task.text(rng(seed), rows, length, held_out)
     assert text.tokens.shape == text.answer_position.shape == (rows, length)
@@ -70,7 +72,9 @@ def text_of(problem: Problem) -> str:
 
 
 def check_packed(task: PackedTask, row: str, positions: list[int]) -> list[Any]:
-    """Assert that each problem parses and positions cover only answers, even if cut off; return the split keys."""
+    """Assert that each problem parses and positions cover only answers, even if cut off; return the
+    split keys.
+    """
     parsed = [parse(task, problem) for problem in problems_of(task, row)]
     expected = [position for each in parsed for position in each.positions]
     assert expected
@@ -83,11 +87,18 @@ def check_packed(task: PackedTask, row: str, positions: list[int]) -> list[Any]:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize(("task", "n", "most"), [*((*case, 20_000) for case in LARGE), *((*c, 1_000) for c in SMALL)])
+@pytest.mark.parametrize(
+    ("task", "n", "most"), [*((*case, 20_000) for case in LARGE), *((*c, 1_000) for c in SMALL)]
+)
 def test_packed_text_and_problems_are_right_to_the_letter(task, n, most):
     length, sides = 3 * task.max_length, []
     for held_out in (False, True):
-        sides.append([check_packed(task, *row) for row in rows_of(task, 0, fuzz(600_000) // length, length, held_out)])
+        sides.append(
+            [
+                check_packed(task, *row)
+                for row in rows_of(task, 0, fuzz(600_000) // length, length, held_out)
+            ]
+        )
     trained, held_out = ({key for keys in side for key in keys} for side in sides)
     assert not trained & held_out
     for made, count in ((task, fuzz(most)), (task.of_length(n), 5)):
@@ -100,9 +111,17 @@ def test_packed_text_and_problems_are_right_to_the_letter(task, n, most):
 
 @pytest.mark.fuzz
 @examples
-@given(seed=seeds, copy=st.integers(2, 20), gap=st.integers(1, 5), extra=st.integers(0, 10), held_out=st.booleans())
+@given(
+    seed=seeds,
+    copy=st.integers(2, 20),
+    gap=st.integers(1, 5),
+    extra=st.integers(0, 10),
+    held_out=st.booleans(),
+)
 def test_prefix_text_is_right_to_the_letter(seed, copy, gap, extra, held_out):
-    task = SubstringByPrefix(copy_length=copy, gap_min=gap, gap_max=gap + extra, first_length=20, context=400)
+    task = SubstringByPrefix(
+        copy_length=copy, gap_min=gap, gap_max=gap + extra, first_length=20, context=400
+    )
     for row, positions in rows_of(task, seed, 4, 60 + seed % 340, held_out):
         assert positions == parse_prefix(row, task)
 
@@ -126,27 +145,46 @@ def test_a_prefix_problem_asks_only_for_what_can_be_known():
         before, _, known = problem.prompt.rpartition(">")
         letters = before.replace(">", "")
         (at,) = (i for i in range(len(letters)) if letters.startswith(known, i))
-        sources = [letters[i : i + task.copy_length] for i in range(len(letters) - task.copy_length + 1)]
+        sources = [
+            letters[i : i + task.copy_length] for i in range(len(letters) - task.copy_length + 1)
+        ]
         assert sum(source.startswith(known) for source in sources) == 1
-        assert sum(source.startswith(known[:-1]) for source in sources) > 1  # one letter fewer is ambiguous
+        assert (
+            sum(source.startswith(known[:-1]) for source in sources) > 1
+        )  # one letter fewer is ambiguous
         assert letters[at:].startswith(known + problem.completion)
-        distance = problem.attributes.pop("distance")  # from the first unknown letter back to its source
+        distance = problem.attributes.pop(
+            "distance"
+        )  # from the first unknown letter back to its source
         assert text[len(problem.prompt) - distance] == problem.completion[0]
         assert problem.attributes == {"known": len(known), "copy": before.count(">")}
 
 
 def test_the_write_ups_own_examples_are_parsed_and_written():
-    """Checks the parsers themselves, and that `write` gives the write-up's text, including a final carry."""
+    """Checks the parsers themselves, and that `write` gives the write-up's text, including a final
+    carry.
+    """
     task = ArithmeticAddition(8)
     for a, b, steps in (
-        (66623, 401, "3e0+1e0+0e0==4e0 2e1+0e1+0e1==2e1 6e2+4e2+0e2==10e2 6e3+0e3+1e3==7e3 6e4+0e4+0e4==6e4"),
+        (
+            66623,
+            401,
+            "3e0+1e0+0e0==4e0 2e1+0e1+0e1==2e1 6e2+4e2+0e2==10e2 6e3+0e3+1e3==7e3 6e4+0e4+0e4==6e4",
+        ),
         (99, 1, "9e0+1e0+0e0==10e0 9e1+0e1+1e1==10e1 0e2+0e2+1e2==1e2"),
     ):
         problem = f"?d={a}+{b}; {steps.replace(' ', ' and ')} and d=={a + b}#"
         parse(task, problem)
-        drawn = np.array([[int(c) for c in str(n)[::-1].ljust(8, "0")] for n in (a, b)]).reshape(1, -1)
-        assert "".join(bytes(part[0][part[0] != 0]).decode() for part in task.write(drawn)) == problem
-    for problem in ("?s='dyjeofuxvejmg'; s[8:]=='vejmg'#", "?s='syoktpufifxes'; s[0:]=='syoktpufifxes'#"):
+        drawn = np.array([[int(c) for c in str(n)[::-1].ljust(8, "0")] for n in (a, b)]).reshape(
+            1, -1
+        )
+        assert (
+            "".join(bytes(part[0][part[0] != 0]).decode() for part in task.write(drawn)) == problem
+        )
+    for problem in (
+        "?s='dyjeofuxvejmg'; s[8:]=='vejmg'#",
+        "?s='syoktpufifxes'; s[0:]=='syoktpufifxes'#",
+    ):
         parse(SubstringByIndex(), problem)
     with pytest.raises(AssertionError):
         parse(task, "?d=95+5; 5e0+5e0+0e0==10e0 and 9e1+0e1+1e1==10e1 and d==100#")
@@ -205,7 +243,9 @@ def test_recall_and_flip_flops_are_drawn_as_they_say():
 
 def test_prefix_copies_come_from_uniform_offsets():
     """The first copy's source is uniform over all offsets, including the last."""
-    task = SubstringByPrefix(letters=ascii_lowercase, first_length=20, gap_min=1, gap_max=1, context=100)
+    task = SubstringByPrefix(
+        letters=ascii_lowercase, first_length=20, gap_min=1, gap_max=1, context=100
+    )
     parts = [row.split(">") for row, _ in rows_of(task, 0, 6000, 40)]
     check_uniform(np.array([first.index(copied[:16]) for first, copied, *_ in parts]), range(6))
 
@@ -225,7 +265,9 @@ def test_no_evaluation_problem_is_in_training(name, scale):
     rows = [task.decode(row) for row in data.evaluation_text(task, 64, tokens).inputs_BT.numpy()]
     held_out = {key for row in rows for key in keys_of(task, row)}
     assert len(held_out) >= 30
-    held_out |= {key for p in data.evaluation_problems(task, 512) for key in keys_of(task, text_of(p))}
+    held_out |= {
+        key for p in data.evaluation_problems(task, 512) for key in keys_of(task, text_of(p))
+    }
     left, k = fuzz(50_000 if tokens < 200 else 5_000), 0
     while left > 0:
         text = task.text(data.generator(0, data.TRAINING_TEXT, k), 256, tokens + 1)
@@ -246,7 +288,11 @@ def test_no_evaluation_problem_is_in_training(name, scale):
 def test_a_string_is_trained_on_with_every_index_or_shift_or_with_none(task, n):
     """Also for problems of one requested length."""
     trained = {key for row, _ in rows_of(task, 0, 3000, 120) for key in keys_of(task, row)}
-    held_out = [key for problem in task.of_length(n).problems(rng(1), 30) for key in keys_of(task, text_of(problem))]
+    held_out = [
+        key
+        for problem in task.of_length(n).problems(rng(1), 30)
+        for key in keys_of(task, text_of(problem))
+    ]
     assert not trained & set(held_out)
     assert isinstance(task, ArithmeticAddition) or len(set(held_out)) < len(held_out)
 
@@ -261,13 +307,17 @@ def test_the_split_is_what_it_was():
 
 def test_the_floor_is_what_a_brute_force_predictor_reaches():
     """A Bayes-optimal predictor on strings, for the same rows; the last copy may be cut off."""
-    task = SubstringByPrefix(letters="abc", copy_length=6, first_length=6, gap_min=1, gap_max=3, context=60)
+    task = SubstringByPrefix(
+        letters="abc", copy_length=6, first_length=6, gap_min=1, gap_max=3, context=60
+    )
     text = task.text(rng(3), 30, 80)
     for tokens, positions, floor in zip(*text, task.floor(text.tokens), strict=True):
         expected, letters = [], ""
         for i, part in enumerate(task.decode(tokens).split(">")):
             sources = [letters[o : o + 6] for o in range(len(letters) - 5)]
-            for j in range(len(part) + 1 if i else len(part)):  # the arrow before a copy is its position 0
+            for j in range(
+                len(part) + 1 if i else len(part)
+            ):  # the arrow before a copy is its position 0
                 nats = 0.0
                 if i and 2 <= j <= 6:
                     matching = [s for s in sources if s.startswith(part[: j - 1])]
@@ -294,7 +344,11 @@ def test_the_floor_of_the_write_ups_task_is_about_a_quarter_nat():
     [
         ("5e0+7e0+0e0==12e0 and 1e1+0e1+1e1==2e1 and d==22#", True, True),
         ("5e0+7e0+0e0==12e0 and 1e1+0e1+1e1==2e1 and d==22#?d=3", True, True),
-        ("5e0+7e0+0e0==11e0 and 1e1+0e1+1e1==2e1 and d==22#", False, True),  # a wrong step, a right sum
+        (
+            "5e0+7e0+0e0==11e0 and 1e1+0e1+1e1==2e1 and d==22#",
+            False,
+            True,
+        ),  # a wrong step, a right sum
         ("5e0+7e0+0e0==12e0 and 1e1+0e1+1e1==2e1 and d==23#", False, False),
         ("d==22#", False, True),
         ("d==022#", False, False),
@@ -309,7 +363,9 @@ def test_grading_addition_tells_the_sum_from_the_derivation(written, accuracy, t
     assert task.grade(problem, written) == {"accuracy": accuracy, "sum_accuracy": total}
 
 
-@pytest.mark.parametrize("make", [SubstringByPrefix, *dict.fromkeys(type(task) for task, _ in LARGE)])
+@pytest.mark.parametrize(
+    "make", [SubstringByPrefix, *dict.fromkeys(type(task) for task, _ in LARGE)]
+)
 def test_every_character_is_encoded_and_decoded_and_lengths_keep_the_settings(make):
     task = make(loss_on="all")
     assert task.of_length(60).loss_on == "all"
@@ -324,10 +380,16 @@ TOO_FEW = "more than the task has|too small|too few"
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: ArithmeticAddition(4, shortest=5), "shortest=5: must be a whole number from 1 to 4"),
+        (
+            lambda: ArithmeticAddition(4, shortest=5),
+            "shortest=5: must be a whole number from 1 to 4",
+        ),
         (lambda: SubstringByIndex(letters="ab'"), "letters=ab'"),
         (lambda: IndirectIndexing(27, distinct=True), "string_length=27: .*from 2 to 26"),
-        (lambda: IndirectIndexing(max_distance=10), "max_distance=10: must be a whole number from 1 to 9"),
+        (
+            lambda: IndirectIndexing(max_distance=10),
+            "max_distance=10: must be a whole number from 1 to 9",
+        ),
         (lambda: AssociativeRecall(tokens=63), "vocabulary=8192, tokens=63: must be even numbers"),
         (lambda: FlipFlop(dense=100), "dense=100: must be a whole number from 0 to 99"),
         (lambda: StateTracking(group="S7"), "group=S7: must be one of S2, S3, A5"),
@@ -335,8 +397,16 @@ TOO_FEW = "more than the task has|too small|too few"
         (lambda: ArithmeticAddition(1).problems(rng(), 50), TOO_FEW),
         (lambda: SubstringByIndex(2, "ab").problems(rng(), 50), TOO_FEW),
         (lambda: SubstringByIndex(4, "abcdefghij").problems(rng(), 100_000), TOO_FEW),
-        (lambda: IndirectIndexing(2, "abc", shortest=2, max_distance=1).problems(rng(), 50), TOO_FEW),
-        (lambda: SubstringByPrefix("ab", 3, 2, gap_min=1, gap_max=1, context=8).problems(rng(), 10_000), TOO_FEW),
+        (
+            lambda: IndirectIndexing(2, "abc", shortest=2, max_distance=1).problems(rng(), 50),
+            TOO_FEW,
+        ),
+        (
+            lambda: SubstringByPrefix("ab", 3, 2, gap_min=1, gap_max=1, context=8).problems(
+                rng(), 10_000
+            ),
+            TOO_FEW,
+        ),
     ],
 )
 def test_impossible_settings_and_more_problems_than_there_are_are_errors(ask, message):
@@ -345,7 +415,13 @@ def test_impossible_settings_and_more_problems_than_there_are_are_errors(ask, me
 
 
 def test_a_prompt_is_completed_by_a_model_of_a_task_of_few_problems():
-    few = ["task.tokens=4", "task.pairs=1", "task.vocabulary=16", "eval.problems=6", "train.seq_len=8"]
+    few = [
+        "task.tokens=4",
+        "task.pairs=1",
+        "task.vocabulary=16",
+        "eval.problems=6",
+        "train.seq_len=8",
+    ]
     cfg = resolve(load("task=mqar", "scale=quick", "position=rope", "device=cpu", *few))
     trainer = build(cfg)
     assert sample.complete(cfg, trainer.task, trainer.model, trainer.problems[0].prompt, likeliest)

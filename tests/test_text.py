@@ -70,10 +70,15 @@ def decoded(task: RealText) -> tuple[str, str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [7, 2**16])
-def test_tokens_are_the_corpus_whatever_the_blocks_in_which_it_is_read(written, kind, size, monkeypatch):
+def test_tokens_are_the_corpus_whatever_the_blocks_in_which_it_is_read(
+    written, kind, size, monkeypatch
+):
     monkeypatch.setattr(corpus, "BLOCK", size)
     text = words(800).encode()
-    halves = (part.decode("utf-8", "ignore") for part in (text[: -len(text) // 10], text[-len(text) // 10 :]))
+    halves = (
+        part.decode("utf-8", "ignore")
+        for part in (text[: -len(text) // 10], text[-len(text) // 10 :])
+    )
     written.write_text("ﷺ".join(["", *halves]), "utf-8")  # a three-byte character at the split
     task = make(written, kind)
     training, held_out = decoded(task)
@@ -117,7 +122,12 @@ def test_a_corpus_is_known_by_its_bytes_and_not_by_its_path(written, tmp_path):
 def test_a_folder_is_its_files_by_name_and_a_pattern_some_of_them(written, tmp_path):
     content, folder = written.read_bytes(), tmp_path / "many"
     folder.mkdir()
-    for name, part in (("b.txt", content[30_000:]), ("a.txt", content[:30_000]), (".hidden", b"no"), ("c.md", b"no")):
+    for name, part in (
+        ("b.txt", content[30_000:]),
+        ("a.txt", content[:30_000]),
+        (".hidden", b"no"),
+        ("c.md", b"no"),
+    ):
         (folder / name).write_bytes(part)
     assert corpus.register(str(folder / "*.txt")) == corpus.register(str(written))
     assert corpus.register(str(folder)) != corpus.register(str(written))
@@ -138,7 +148,11 @@ def test_what_is_not_text_is_read_as_bytes_with_one_warning(folder, caplog):
     assert f"{folder}/utf16.txt is not UTF-8 text" in warning
 
 
-SHOWN = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that BPE tokens show unchanged
+SHOWN = [
+    *range(33, 127),
+    *range(161, 173),
+    *range(174, 256),
+]  # bytes that BPE tokens show unchanged
 BYTE_OF = {chr(byte): byte for byte in SHOWN}
 BYTE_OF |= {chr(256 + i): byte for i, byte in enumerate(sorted(set(range(256)) - set(SHOWN)))}
 BYTES = {
@@ -155,11 +169,18 @@ def test_bits_per_byte_are_of_the_bytes_that_were_predicted(tmp_path, kind, rows
     japanese = "".join(map(chr, np.random.default_rng(0).integers(0x3042, 0x3090, size=600)))
     path = tmp_path / "mixed.txt"
     path.write_text((words(1800, 1) + japanese) * 4 + words(600, 2) + japanese, "utf-8")
-    settings = [f"task.path={path}", f"task.tokens={kind}", "task.vocabulary=300", f"eval.sequences={rows}"]
+    settings = [
+        f"task.path={path}",
+        f"task.tokens={kind}",
+        "task.vocabulary=300",
+        f"eval.sequences={rows}",
+    ]
     trainer = build(resolve(config.load("task=text", *TINY, *settings)))
     found = evaluate(trainer.model.eval(), trainer.task, trainer.text, trainer.problems, 64).metrics
     nats, size = 0.0, 0
-    for inputs, targets in zip(trainer.text.inputs_BT, trainer.text.targets_BT.tolist(), strict=True):
+    for inputs, targets in zip(
+        trainer.text.inputs_BT, trainer.text.targets_BT.tolist(), strict=True
+    ):
         with torch.inference_mode():
             probabilities = trainer.model(inputs[None])[0].double().softmax(-1)
         nats -= sum(math.log(p[t]) for p, t in zip(probabilities.tolist(), targets, strict=True))
@@ -169,8 +190,16 @@ def test_bits_per_byte_are_of_the_bytes_that_were_predicted(tmp_path, kind, rows
     assert found["eval/bits_per_byte"] == pytest.approx(nats / math.log(2) / size, rel=1e-5)
 
 
-def test_a_run_from_the_command_line_learns_resumes_samples_and_tells_no_path(written, tmp_path, capsys):
-    chosen = [*TINY, "task=text", f"task.path={written}", "task.tokens=characters", "eval.lengths=[64,128]"]
+def test_a_run_from_the_command_line_learns_resumes_samples_and_tells_no_path(
+    written, tmp_path, capsys
+):
+    chosen = [
+        *TINY,
+        "task=text",
+        f"task.path={written}",
+        "task.tokens=characters",
+        "eval.lengths=[64,128]",
+    ]
     chosen += [f"out={tmp_path / 'runs'}", "train.steps=60", "train.lr=1e-2", "eval.every=30"]
     content = run(chosen)
     assert content["status"] == "finished"
@@ -184,15 +213,25 @@ def test_a_run_from_the_command_line_learns_resumes_samples_and_tells_no_path(wr
     assert from_record(to_record(kept)).data == kept.data == written.name
     folder = only_folder(tmp_path / "runs")
     told = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
-    assert not any(str(written.parent).encode() in each for each in [json.dumps(content).encode(), *told])
+    assert not any(
+        str(written.parent).encode() in each for each in [json.dumps(content).encode(), *told]
+    )
     sample.main([str(folder), "-n", "2"])
     assert capsys.readouterr().out.count(" → ") >= 2
     assert run(chosen) == content
 
 
 @pytest.mark.parametrize("kind", ["characters", "bpe"])
-def test_a_finished_run_does_not_need_its_corpus_but_to_measure_held_out_text(written, tmp_path, cache, kind, capsys):
-    chosen = [*TINY, "task=text", f"task.path={written}", f"task.tokens={kind}", "task.vocabulary=300"]
+def test_a_finished_run_does_not_need_its_corpus_but_to_measure_held_out_text(
+    written, tmp_path, cache, kind, capsys
+):
+    chosen = [
+        *TINY,
+        "task=text",
+        f"task.path={written}",
+        f"task.tokens={kind}",
+        "task.vocabulary=300",
+    ]
     text = written.read_bytes()
     content = run([*chosen, f"out={tmp_path / 'runs'}"])
     folder = only_folder(tmp_path / "runs")
@@ -208,7 +247,9 @@ def test_a_finished_run_does_not_need_its_corpus_but_to_measure_held_out_text(wr
     assert sampled() == before
     shutil.rmtree(cache)
     assert sampled() == before
-    with pytest.raises(SystemExit, match=r"there is no copy of its text in .*task.path=…/corpus.txt") as refused:
+    with pytest.raises(
+        SystemExit, match=r"there is no copy of its text in .*task.path=…/corpus.txt"
+    ) as refused:
         probe.main([str(folder), "shift=1"])
     assert "\n" not in str(refused.value)
     written.write_bytes(text)
@@ -237,9 +278,21 @@ BAD = {
     "pipe": (os.mkfifo, [], "pipe: there is no text"),
     "empty.txt": (b"", [], "empty.txt: there is no text"),
     "tiny.txt": (b"a few words" * 20, [], "too small"),
-    "latin.txt": ("läuft ".encode("latin-1") * 5000, ["task.tokens=characters"], "latin.txt is not UTF-8"),
-    "late.txt": (b"abc " * 5000 + b"xyz", ["task.tokens=characters"], "'xyz' not in the training part"),
-    "small.txt": (b"abc " * 5000, ["task.tokens=bpe", "task.vocabulary=256"], "more than the 256 bytes"),
+    "latin.txt": (
+        "läuft ".encode("latin-1") * 5000,
+        ["task.tokens=characters"],
+        "latin.txt is not UTF-8",
+    ),
+    "late.txt": (
+        b"abc " * 5000 + b"xyz",
+        ["task.tokens=characters"],
+        "'xyz' not in the training part",
+    ),
+    "small.txt": (
+        b"abc " * 5000,
+        ["task.tokens=bpe", "task.vocabulary=256"],
+        "more than the 256 bytes",
+    ),
     "short.txt": (
         b"abc " * 15_000,
         ["task.context=32", "train.seq_len=8000"],
@@ -272,7 +325,9 @@ def test_a_download_is_a_file_that_replaces_none(tmp_path, monkeypatch):
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     rows = [{"text": "first"}, {"page": "second"}]
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, **__: rows))
+    monkeypatch.setitem(
+        sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, **__: rows)
+    )
     with pytest.raises(KeyError):
         script.main(["wikitext103", "--into", str(tmp_path)])
     assert not (tmp_path / "wikitext103.txt").exists()

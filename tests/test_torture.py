@@ -34,19 +34,25 @@ def test_runs_killed_at_random_moments_end_as_if_nothing_had_happened(tmp_path):
     random, kills, lost = Random(0), 0, []
     for number, cell in enumerate(CELLS):
         began = time.monotonic()
-        subprocess.run(command(cell, tmp_path / "whole" / str(number)), check=True, capture_output=True)
+        subprocess.run(
+            command(cell, tmp_path / "whole" / str(number)), check=True, capture_output=True
+        )
         lasts = time.monotonic() - began
         while kills < KILLS * (number + 1) // len(CELLS):
             out = tmp_path / "killed" / str(kills)
             while kills < KILLS * (number + 1) // len(CELLS):
-                process = subprocess.Popen(command(cell, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                process = subprocess.Popen(
+                    command(cell, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
                 try:
                     process.wait(random.uniform(0, lasts))
                 except subprocess.TimeoutExpired:
                     process.send_signal(signal.SIGKILL)
                     kills += 1
                     process.wait()
-                    saved = [path for folder in out.glob("*") for path in checkpoint.checkpoints(folder)]
+                    saved = [
+                        path for folder in out.glob("*") for path in checkpoint.checkpoints(folder)
+                    ]
                     lost.append(max((int(path.name.split("-")[1]) for path in saved), default=0))
                 else:
                     break

@@ -1,4 +1,6 @@
-"""W&B tracking: it changes no metric, respects W&B's own variables, and fails with a warning only."""
+"""W&B tracking: it changes no metric, respects W&B's own variables, and fails with a warning
+only.
+"""
 
 import json
 import os
@@ -21,11 +23,16 @@ def nothing(*_, **__):
 
 @pytest.fixture
 def begin(monkeypatch, tmp_path):
-    """Train with a stub W&B with the methods in `calls`; return the arguments of `init` and the metrics."""
+    """Train with a stub W&B with the methods in `calls`; return the arguments of `init` and the
+    metrics.
+    """
     monkeypatch.setattr(tracking, "PATIENCE", 0.2)
 
     def begin(*overrides: str, **calls) -> tuple[list[dict], list[dict]]:
-        begun, usual = [], {"log": nothing, "finish": nothing, "define_metric": nothing, "summary": {}}
+        begun, usual = (
+            [],
+            {"log": nothing, "finish": nothing, "define_metric": nothing, "summary": {}},
+        )
         answer = SimpleNamespace(**usual | calls)
 
         def init(**settings):
@@ -51,7 +58,9 @@ def begin(monkeypatch, tmp_path):
         ({"WANDB_DIR": "elsewhere"}, [], ("offline", "rope_lab", "elsewhere")),
     ],
 )
-def test_wandbs_variables_count_unless_a_setting_is_given(begin, tmp_path, monkeypatch, variables, overrides, expected):
+def test_wandbs_variables_count_unless_a_setting_is_given(
+    begin, tmp_path, monkeypatch, variables, overrides, expected
+):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     begun = [(each["mode"], each["project"], str(each["dir"])) for each in begin(*overrides)[0]]
@@ -60,7 +69,9 @@ def test_wandbs_variables_count_unless_a_setting_is_given(begin, tmp_path, monke
 
 
 def test_wandb_reports_nothing_of_the_machine_unless_the_user_wants_it(begin, monkeypatch):
-    """Its telemetry looks up an address, even offline, unless a variable is set before its import."""
+    """Its telemetry looks up an address, even offline, unless a variable is set before its
+    import.
+    """
     monkeypatch.delenv("WANDB_ERROR_REPORTING", raising=False)
     ((begun,), _) = begin()
     assert os.environ["WANDB_ERROR_REPORTING"] == "false"
@@ -71,7 +82,10 @@ def test_wandb_reports_nothing_of_the_machine_unless_the_user_wants_it(begin, mo
 def test_a_run_is_one_offline_run_of_wandb_however_often_it_is_made(begin, tmp_path):
     begin()
     run_id = json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["run_id"]
-    folders = [tmp_path / "runs" / "wandb" / f"offline-run-2026-{name}" for name in (f"roper-s0-{run_id}", "0" * 12)]
+    folders = [
+        tmp_path / "runs" / "wandb" / f"offline-run-2026-{name}"
+        for name in (f"roper-s0-{run_id}", "0" * 12)
+    ]
     for folder in folders:
         folder.mkdir(parents=True)
     begin("fresh=true")
@@ -87,9 +101,12 @@ def hang(*_, **__):
 
 
 @pytest.mark.parametrize(
-    ("call", "act", "said"), [("init", fail, "gone"), ("log", hang, "no answer within 0.2 s"), ("finish", fail, "gone")]
+    ("call", "act", "said"),
+    [("init", fail, "gone"), ("log", hang, "no answer within 0.2 s"), ("finish", fail, "gone")],
 )
-def test_wandb_that_fails_or_hangs_is_one_warning_and_changes_no_number(begin, finished, caplog, call, act, said):
+def test_wandb_that_fails_or_hangs_is_one_warning_and_changes_no_number(
+    begin, finished, caplog, call, act, said
+):
     _, metrics = begin(**{call: act})
     assert caplog.text.count(said) == 1
     assert metrics == metrics_of(finished)
@@ -103,8 +120,15 @@ def test_wandb_that_is_not_installed_is_a_warning(tmp_path, monkeypatch, caplog)
 
 @pytest.mark.slow
 def test_without_a_network_wandb_online_warns(tmp_path):
-    environment = {"WANDB_BASE_URL": "http://127.0.0.1:9", "HOME": str(tmp_path / "home"), "WANDB_API_KEY": "a" * 40}
+    environment = {
+        "WANDB_BASE_URL": "http://127.0.0.1:9",
+        "HOME": str(tmp_path / "home"),
+        "WANDB_API_KEY": "a" * 40,
+    }
     done = spawn([*WANDB, "out=runs", "wandb.mode=online"], tmp_path, **environment)
     assert done.returncode == 0
     assert "W&B failed and is left out" in done.stderr
-    assert json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["status"] == "finished"
+    assert (
+        json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())["status"]
+        == "finished"
+    )

@@ -45,24 +45,36 @@ def test_a_run_records_what_the_contract_says(tiny, tmp_path):
     run([*tiny, "eval.problems=128"])
     folder = only_folder(tmp_path / "runs")
     content = runs.read(folder)
-    names = {"task": "substring_by_index", "position": "roper", "scale": "quick", "seed": 0, "status": "finished"}
+    names = {
+        "task": "substring_by_index",
+        "position": "roper",
+        "scale": "quick",
+        "seed": 0,
+        "status": "finished",
+    }
     assert content.items() >= names.items()
     assert content["progress"].pop("seconds") > 0
     assert content["progress"] == {"steps": 6, "sequences": 6 * 4, "tokens": 6 * 4 * 64}
     assert content["run_id"] in folder.name
     assert content["recipe_id"]
     assert content["config"]["train"]["steps"] == 6
-    assert content["parameters"] == sum(v.numel() for v in checkpoint.load(folder)["model"].values())
+    assert content["parameters"] == sum(
+        v.numel() for v in checkpoint.load(folder)["model"].values()
+    )
     assert len(content["samples"]) == 8
     assert content["floor"]["loss"] == 0
     assert content["slices"].keys() == {"answer_position", "index", "suffix_length"}
     assert sum(count for count, _ in content["slices"]["index"].values()) == 128
-    assert {"numerics", "plugin", "git", "versions", "hardware", "start", "end"} <= content["provenance"].keys()
+    assert {"numerics", "plugin", "git", "versions", "hardware", "start", "end"} <= content[
+        "provenance"
+    ].keys()
 
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records] == [0, 2, 3, 4, 6]
     assert all(record.keys() >= RECORD for record in records)
-    assert all(r["sequences"] == r["step"] * 4 and r["tokens"] == r["step"] * 4 * 64 for r in records)
+    assert all(
+        r["sequences"] == r["step"] * 4 and r["tokens"] == r["step"] * 4 * 64 for r in records
+    )
     assert [record["step"] for record in records if "eval/accuracy" in record] == [0, 3, 6]
     assert records[-1].keys() == RECORD | {
         *("train/loss", "train/lr", "train/grad_norm"),
@@ -72,27 +84,42 @@ def test_a_run_records_what_the_contract_says(tiny, tmp_path):
     with safetensors.safe_open(folder / "weights.safetensors", "pt") as file:
         assert file.metadata()["run_id"] == content["run_id"]
         assert json.loads(file.metadata()["config"]) == content["config"]
-    weights, trained = (safetensors.torch.load_file(folder / "weights.safetensors"), checkpoint.load(folder)["model"])
+    weights, trained = (
+        safetensors.torch.load_file(folder / "weights.safetensors"),
+        checkpoint.load(folder)["model"],
+    )
     assert weights.keys() == trained.keys()
     assert all(torch.equal(weight, trained[name]) for name, weight in weights.items())
 
 
-@pytest.mark.parametrize(("decay", "factors"), [("none", [1, 1]), ("linear", [1, 1 / 2]), ("cosine", [1, 1 / 2])])
+@pytest.mark.parametrize(
+    ("decay", "factors"), [("none", [1, 1]), ("linear", [1, 1 / 2]), ("cosine", [1, 1 / 2])]
+)
 def test_the_loop_is_these_few_lines_of_plain_torch(tiny, tmp_path, decay, factors):
     """Batches 0, 1, …, the schedule, clipping and AdamW: weights are bit-identical."""
-    settings = ["train.steps=4", "train.warmup=2", "train.lr=1e-2", f"train.decay={decay}", "train.clip=0.05"]
+    settings = [
+        "train.steps=4",
+        "train.warmup=2",
+        "train.lr=1e-2",
+        f"train.decay={decay}",
+        "train.clip=0.05",
+    ]
     settings += ["train.beta1=0.8", "train.beta2=0.9", "seed=5"]
     run([*tiny, *settings])
     cfg = load(*tiny, *settings)
     task = config.build_task(cfg)
     model = build_model(cfg, len(task.alphabet))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.8, 0.9), weight_decay=0.0, fused=True)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1.0, betas=(0.8, 0.9), weight_decay=0.0, fused=True
+    )
     losses, norms = [], []
     for k, lr in enumerate([0.005, 0.01, *(0.01 * f for f in factors)]):
         batch = data.training_batch(task, 5, k, 4, 64)
         optimizer.param_groups[0]["lr"] = lr
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(batch.inputs_BT).flatten(0, 1), batch.targets_BT.flatten())
+        loss = torch.nn.functional.cross_entropy(
+            model(batch.inputs_BT).flatten(0, 1), batch.targets_BT.flatten()
+        )
         loss.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05).item())
         optimizer.step()
@@ -103,7 +130,9 @@ def test_the_loop_is_these_few_lines_of_plain_torch(tiny, tmp_path, decay, facto
         torch.testing.assert_close(value, model.state_dict()[name], rtol=0, atol=0)
     records = [record for record in metrics_of(folder) if "train/loss" in record]
     assert [record["step"] for record in records] == [2, 4]
-    assert [record["train/loss"] for record in records] == pytest.approx([sum(losses[:2]) / 2, sum(losses[2:]) / 2])
+    assert [record["train/loss"] for record in records] == pytest.approx(
+        [sum(losses[:2]) / 2, sum(losses[2:]) / 2]
+    )
     assert [record["train/grad_norm"] for record in records] == pytest.approx([norms[1], norms[3]])
     assert [record["train/lr"] for record in records] == pytest.approx([0.01, 0.01 * factors[1]])
 
@@ -112,7 +141,9 @@ def test_every_scheme_sees_the_same_batches(tiny):
     seen = set()
     for scheme in SCHEMES:
         made, read = build(resolve(load(*tiny, f"position={scheme}"))), hashlib.sha256()
-        made.model.register_forward_pre_hook(lambda _, inputs, read=read: read.update(inputs[0].numpy().tobytes()))
+        made.model.register_forward_pre_hook(
+            lambda _, inputs, read=read: read.update(inputs[0].numpy().tobytes())
+        )
         for step in range(3):
             train.update(made, step)
         seen.add(read.hexdigest())
@@ -132,7 +163,14 @@ def test_dropout_drops_in_training_alone_and_anew_at_each_step(tiny, monkeypatch
 
 def test_evaluation_has_no_influence_on_training(tiny, tmp_path):
     for name, problems in (("few", 3), ("many", 40)):
-        run([*tiny, f"out={tmp_path / name}", f"eval.problems={problems}", f"eval.every={problems // 3}"])
+        run(
+            [
+                *tiny,
+                f"out={tmp_path / name}",
+                f"eval.problems={problems}",
+                f"eval.every={problems // 3}",
+            ]
+        )
     few, many = (checkpoint.load(only_folder(tmp_path / name))["model"] for name in ("few", "many"))
     assert all(torch.equal(value, many[name]) for name, value in few.items())
 
@@ -152,7 +190,9 @@ def test_a_run_repeats_to_the_bit_and_resumes_from_any_step_to_the_bit(tiny, tmp
         assert_same_end(whole, folder)
 
 
-def test_a_run_that_fails_between_checkpoints_resumes_to_the_bit(tiny, finished, tmp_path, monkeypatch):
+def test_a_run_that_fails_between_checkpoints_resumes_to_the_bit(
+    tiny, finished, tmp_path, monkeypatch
+):
     """Metrics after the last checkpoint are dropped, including a half-written line."""
     with monkeypatch.context() as patch:
         patch.setattr(train, "update", dying_at(5, train.update))
@@ -174,8 +214,12 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing is written after it."""
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))])
-def test_a_run_killed_between_any_two_writes_resumes_to_the_bit(tiny, finished, tmp_path, monkeypatch, first):
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
+)
+def test_a_run_killed_between_any_two_writes_resumes_to_the_bit(
+    tiny, finished, tmp_path, monkeypatch, first
+):
     """Kills before each rename, unlink and metrics line in turn, until a run completes."""
     calls = {"left": 0, "dead": False}
 
@@ -211,7 +255,9 @@ def test_a_run_killed_between_any_two_writes_resumes_to_the_bit(tiny, finished, 
     assert 20 < survived < 99
 
 
-def test_a_finished_run_is_returned_and_fresh_starts_over(tiny, tmp_path, capsys, caplog, monkeypatch):
+def test_a_finished_run_is_returned_and_fresh_starts_over(
+    tiny, tmp_path, capsys, caplog, monkeypatch
+):
     first = run(tiny)
     folder = only_folder(tmp_path / "runs")
     written, shown = (folder / "run.json").stat().st_mtime_ns, capsys.readouterr().out
@@ -222,17 +268,25 @@ def test_a_finished_run_is_returned_and_fresh_starts_over(tiny, tmp_path, capsys
     assert summary == shown.partition("finished after")[2]
     assert not caplog.text
     made = []
-    monkeypatch.setattr(train, "update", lambda lab, step, update=train.update: made.append(step) or update(lab, step))
+    monkeypatch.setattr(
+        train,
+        "update",
+        lambda lab, step, update=train.update: made.append(step) or update(lab, step),
+    )
     again = run([*tiny, "fresh=true"])
     assert made == [0, 1, 2, 3, 4, 5]
     assert again["metrics"] == first["metrics"]
     assert again["provenance"]["earlier"] == []
 
 
-def test_other_code_is_warned_of_when_finished_and_refused_when_not(tiny, tmp_path, monkeypatch, caplog):
+def test_other_code_is_warned_of_when_finished_and_refused_when_not(
+    tiny, tmp_path, monkeypatch, caplog
+):
     stopped_run(tiny, tmp_path / "runs", monkeypatch)
     monkeypatch.setattr(provenance, "code", lambda cfg: {"numerics": 99, "plugin": {}})
-    with pytest.raises(ConfigError, match=r"begun by other code.*fresh=true starts over, other_code=true"):
+    with pytest.raises(
+        ConfigError, match=r"begun by other code.*fresh=true starts over, other_code=true"
+    ):
         run(tiny)
     assert run([*tiny, "other_code=true"])["status"] == "finished"
     monkeypatch.setattr(provenance, "code", lambda cfg: {"numerics": 100, "plugin": {}})
@@ -243,7 +297,9 @@ def test_other_code_is_warned_of_when_finished_and_refused_when_not(tiny, tmp_pa
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
-def test_a_number_that_is_not_finite_stops_the_run_before_the_step(tiny, monkeypatch, where, capsys):
+def test_a_number_that_is_not_finite_stops_the_run_before_the_step(
+    tiny, monkeypatch, where, capsys
+):
     before = {}
 
     def poison(trainer, step, update=train.update):
@@ -251,7 +307,11 @@ def test_a_number_that_is_not_finite_stops_the_run_before_the_step(tiny, monkeyp
             before.update({k: v.clone() for k, v in trainer.model.state_dict().items()})
             if where == "loss":
                 loss = torch.nn.functional.cross_entropy
-                patch.setattr(torch.nn.functional, "cross_entropy", lambda *a, **k: loss(*a, **k) * float("nan"))
+                patch.setattr(
+                    torch.nn.functional,
+                    "cross_entropy",
+                    lambda *a, **k: loss(*a, **k) * float("nan"),
+                )
             else:
                 first = next(trainer.model.parameters())
                 first.register_hook(lambda g: g.index_fill(0, torch.tensor([0]), float("inf")))
@@ -264,28 +324,40 @@ def test_a_number_that_is_not_finite_stops_the_run_before_the_step(tiny, monkeyp
         patch.setattr(train, "update", poison)
         content = run(tiny)
     assert content["status"] == "diverged"
-    said = r"step 4 was not taken: loss (.*), gradient norm (.*), learning rate .*, batch 4 of seed 0"
+    said = (
+        r"step 4 was not taken: loss (.*), gradient norm (.*), learning rate .*, batch 4 of seed 0"
+    )
     found = re.search(said, content["error"])
-    assert [g in ("nan", "inf") for g in found.groups()].index(True) == ["loss", "gradient"].index(where)
+    assert [g in ("nan", "inf") for g in found.groups()].index(True) == ["loss", "gradient"].index(
+        where
+    )
     after = before.pop("after")
     assert all(torch.equal(after[k], v) for k, v in before.items())
     assert "diverged after 4 steps" in capsys.readouterr().out
     assert run(tiny) == content  # divergence is a final outcome
 
 
-def test_a_model_that_is_not_finite_at_an_evaluation_has_diverged_with_a_status_of_its_own(tmp_path):
+def test_a_model_that_is_not_finite_at_an_evaluation_has_diverged_with_a_status_of_its_own(
+    tmp_path,
+):
     done = command([*TINY, *WILD, "out=runs", "train.steps=1"], tmp_path)
     assert done.returncode == 3
     assert "diverged after 1 steps" in done.stdout
     folder = only_folder(tmp_path / "runs")
-    assert runs.read(folder)["error"] in ("the held-out loss is nan", "the norm of the weights is inf")
+    assert runs.read(folder)["error"] in (
+        "the held-out loss is nan",
+        "the norm of the weights is inf",
+    )
     assert "NaN" not in (folder / "run.json").read_text() + (folder / "metrics.jsonl").read_text()
 
 
 @pytest.mark.parametrize(
-    ("step", "number"), [(6, signal.SIGTERM), *((3, number) for number in stop.SIGNALS if number != signal.SIGTERM)]
+    ("step", "number"),
+    [(6, signal.SIGTERM), *((3, number) for number in stop.SIGNALS if number != signal.SIGTERM)],
 )
-def test_each_signal_has_an_exit_status_of_its_own_also_in_the_last_step(tmp_path, monkeypatch, number, step):
+def test_each_signal_has_an_exit_status_of_its_own_also_in_the_last_step(
+    tmp_path, monkeypatch, number, step
+):
     monkeypatch.setattr(train, "update", raising_signal_at(step, train.update, number))
     assert command([*TINY, "out=runs"], tmp_path).returncode == 128 + number
     folder = only_folder(tmp_path / "runs")
@@ -307,8 +379,14 @@ def test_a_signal_outside_of_a_step_harms_nothing(tiny, tmp_path, monkeypatch, w
         patch.setattr(owner, method or name, interrupted)
         assert command(tiny, tmp_path).returncode == 128 + signal.SIGTERM
     content = runs.read(only_folder(tmp_path / "runs"))
-    assert content["status"] == ("interrupted" if where in ("begin", "evaluate_now") else "finished")
-    assert content["checkpoint"] == content["progress"]["steps"] == {"begin": 0, "evaluate_now": 1}.get(where, 6)
+    assert content["status"] == (
+        "interrupted" if where in ("begin", "evaluate_now") else "finished"
+    )
+    assert (
+        content["checkpoint"]
+        == content["progress"]["steps"]
+        == {"begin": 0, "evaluate_now": 1}.get(where, 6)
+    )
     assert run(tiny)["status"] == "finished"
 
 
@@ -331,17 +409,23 @@ def out_of_memory(kind: str) -> None:
     torch.empty(2**62, dtype=torch.uint8)
 
 
-@pytest.mark.parametrize(("kind", "where"), [("python", "build"), ("cuda", "update"), ("cpu", "update")])
+@pytest.mark.parametrize(
+    ("kind", "where"), [("python", "build"), ("cuda", "update"), ("cpu", "update")]
+)
 def test_memory_that_runs_out_is_one_line_with_what_to_lower(tmp_path, monkeypatch, kind, where):
     monkeypatch.setattr(train, where, lambda *_: out_of_memory(kind))
     done = command([*TINY, "out=runs"], tmp_path)
     assert done.returncode == 1
-    assert done.stderr.startswith("out of memory on cpu: lower train.batch_size=4, train.seq_len=64, model.d_model=16")
+    assert done.stderr.startswith(
+        "out of memory on cpu: lower train.batch_size=4, train.seq_len=64, model.d_model=16"
+    )
     assert done.stderr.count("\n") == 1
 
 
 def test_a_full_disk_through_the_command_line(tmp_path):
-    """A file size limit that fits the metrics but no checkpoint: one line, status `failed`, no leftover files."""
+    """A file size limit that fits the metrics but no checkpoint: one line, status `failed`, no
+    leftover files.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     try:
@@ -350,7 +434,9 @@ def test_a_full_disk_through_the_command_line(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert re.search(r"the run stopped: .*runs/.*\.pt: File too large; its checkpoints stay good", done.stderr)
+    assert re.search(
+        r"the run stopped: .*runs/.*\.pt: File too large; its checkpoints stay good", done.stderr
+    )
     folder = only_folder(tmp_path / "runs")
     assert sorted(path.name for path in folder.iterdir()) == ["metrics.jsonl", "run.json"]
     assert runs.read(folder)["status"] == "failed"
@@ -369,7 +455,8 @@ def test_a_long_wait_for_an_evaluation_is_cut_by_checkpoints(tiny, tmp_path, mon
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from torch.compile
 @pytest.mark.parametrize(
-    "override", ["train.precision=bfloat16", pytest.param("train.compile=true", marks=pytest.mark.slow)]
+    "override",
+    ["train.precision=bfloat16", pytest.param("train.compile=true", marks=pytest.mark.slow)],
 )
 def test_other_ways_to_compute(tiny, tmp_path, monkeypatch, override):
     without_compiler = functools.partial(torch.compile, backend="aot_eager")
@@ -399,7 +486,10 @@ def test_mistakes_of_sampling_are_one_line(folder):
     for arguments, message in (
         ([str(folder), "é"], "not in the task's alphabet"),
         ([str(folder), "a" * 65], "must have 1 to 64"),
-        ([str(parent)], "is not a run folder, it has no readable run.json; `rope-lab list` names your runs"),
+        (
+            [str(parent)],
+            "is not a run folder, it has no readable run.json; `rope-lab list` names your runs",
+        ),
     ):
         with pytest.raises(SystemExit) as exit:
             sample.main(arguments)

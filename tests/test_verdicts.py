@@ -13,7 +13,10 @@ from rope_lab.results.runs import Run
 from rope_lab.results.studies import Comparison, Study
 from rope_lab.results.verdicts import Verdict, legend, sentences, table, verdicts
 
-INDEX, PREFIX = "substring_by_index", "substring_by_prefix"  # published gains: 34.11 of 128, and 0.0124 nats
+INDEX, PREFIX = (
+    "substring_by_index",
+    "substring_by_prefix",
+)  # published gains: 34.11 of 128, and 0.0124 nats
 DIFFERENCE = "difference from RoPE, higher is better"
 SPREAD = [0.001, 0.0, -0.001, 0.0, 0.001, 0.0, -0.001, 0.0]
 
@@ -33,13 +36,22 @@ def found(*made: Run, studies: tuple[Outcome, ...] = ()) -> list[Verdict]:
     return verdicts(group(list(made), PUBLISHED), list(studies), PUBLISHED)
 
 
-def planned(made: list[Run], higher: bool = True, settings: dict | None = None, **changes) -> Outcome:
+def planned(
+    made: list[Run], higher: bool = True, settings: dict | None = None, **changes
+) -> Outcome:
     """Outcome of a study of eight seeds with one comparison: RoPER and RoPE after the last step."""
-    last = {"name": "last", "schemes": ("roper", "rope"), "test": "sign_flip", "metric": "eval/accuracy"}
+    last = {
+        "name": "last",
+        "schemes": ("roper", "rope"),
+        "test": "sign_flip",
+        "metric": "eval/accuracy",
+    }
     primary = [Comparison(**last | {"times": 128.0, "reaches": 0.5} | changes)]
     seeds = {scheme: list(range(8)) for scheme in ("rope", "roper")}
     given = settings or {}
-    return outcomes.of(Study("a", "b", "c", INDEX, "reduced", given, seeds, higher, 0.0, primary=primary), made)
+    return outcomes.of(
+        Study("a", "b", "c", INDEX, "reduced", given, seeds, higher, 0.0, primary=primary), made
+    )
 
 
 # Verdict words
@@ -55,7 +67,10 @@ def planned(made: list[Run], higher: bool = True, settings: dict | None = None, 
         (runs([0.5], [0.5]), "unsure"),  # one seed
         (runs([0.86, 0.87], [0.86, 0.871]), "no"),  # headroom of 17.3 problems
         (runs([0.87, 0.88], [0.87, 0.881]), "ceiling"),  # 16
-        (runs([0.95, 0.95, 0.96], [0.99, 0.7, 0.4]), "unsure"),  # much worse: the ceiling is no excuse
+        (
+            runs([0.95, 0.95, 0.96], [0.99, 0.7, 0.4]),
+            "unsure",
+        ),  # much worse: the ceiling is no excuse
         (gaining(-0.3, PREFIX), "ahead"),  # a loss: lower is better
     ],
 )
@@ -72,17 +87,25 @@ def test_a_planned_test_says_yes_or_no_whichever_scheme_it_names_first(test, gai
     (verdict,) = found(studies=(planned(made, test=test, schemes=schemes),))
     assert (verdict.word, verdict.planned, verdict.p) == (word, True, 2 / 2**8)
     (row,) = table([verdict], PUBLISHED).rows
-    assert (row["seeds"], row["scale"] == "reduced") == ("8", test == "sign_flip")  # the scale names other tests
+    assert (row["seeds"], row["scale"] == "reduced") == (
+        "8",
+        test == "sign_flip",
+    )  # the scale names other tests
 
 
 @pytest.mark.parametrize(
-    ("spread", "published", "word"), [(20, None, "unsure"), (20, 1.0, "unsure"), (20, 34.0, "no"), (100, 1.0, "unsure")]
+    ("spread", "published", "word"),
+    [(20, None, "unsure"), (20, 1.0, "unsure"), (20, 34.0, "no"), (100, 1.0, "unsure")],
 )
-def test_a_planned_test_that_says_neither_is_unsure_unless_the_published_gain_is_excluded(spread, published, word):
+def test_a_planned_test_that_says_neither_is_unsure_unless_the_published_gain_is_excluded(
+    spread, published, word
+):
     (verdict,) = found(studies=(planned(gaining(0.01, spread=spread), published=published),))
     assert verdict.p > 0.05
     assert verdict.word == word
-    assert verdict.published == pytest.approx([34.11] if published else [])  # the write-up's value; a plan may round it
+    assert verdict.published == pytest.approx(
+        [34.11] if published else []
+    )  # the write-up's value; a plan may round it
 
 
 def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
@@ -94,7 +117,11 @@ def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
     for each in (verdict, untested):
         assert all(map(math.isnan, (each.p, each.gain.mean, *each.means)))
     (row,) = table([verdict, untested], PUBLISHED).rows  # no row for the open one
-    assert (row["seeds"], row["p (corrected for)"], row["measured gain [95% interval]"]) == ("0", "–", "–")
+    assert (row["seeds"], row["p (corrected for)"], row["measured gain [95% interval]"]) == (
+        "0",
+        "–",
+        "–",
+    )
     said = "open: Substring by Index, reduced, last step: 15 of 16 runs have ended"
     assert said in legend([verdict, untested], PUBLISHED)
 
@@ -121,7 +148,9 @@ def test_a_rate_and_an_optimizer_that_are_not_the_recipes_are_named(settings, tr
 
 def test_each_verdict_is_said_in_a_sentence():
     (said,) = sentences(found(*gaining(0.3)), PUBLISHED)
-    assert said.startswith("Substring by Index, reduced, seeds 0–7, exploratory: gain of RoPER over RoPE +38.4 [")
+    assert said.startswith(
+        "Substring by Index, reduced, seeds 0–7, exploratory: gain of RoPER over RoPE +38.4 ["
+    )
     assert said.endswith(" problems right of 128: ahead")
 
 
@@ -133,13 +162,22 @@ def test_a_gain_is_positive_where_the_contender_is_ahead(task, times, sign):
     in_plan = [replace(run, task=INDEX) for run in ahead]
     studies = (
         planned(in_plan, sign > 0, metric=name, times=times, published=0.1 * sign),
-        planned(in_plan, sign > 0, metric=name, times=times, published=-0.1 * sign, schemes=("rope", "roper")),
+        planned(
+            in_plan,
+            sign > 0,
+            metric=name,
+            times=times,
+            published=-0.1 * sign,
+            schemes=("rope", "roper"),
+        ),
     )
     for verdict in found(*ahead, studies=studies):
         gain = verdict.gain
         assert 0 < gain.low < gain.mean < gain.high
         assert gain.mean == pytest.approx(0.2 * times)
-        assert sign * (verdict.means[0] - verdict.means[1]) == pytest.approx(gain.mean)  # contender, then baseline
+        assert sign * (verdict.means[0] - verdict.means[1]) == pytest.approx(
+            gain.mean
+        )  # contender, then baseline
         assert verdict.published[0] > 0
     assert found(*ahead)[0].published == pytest.approx([34.11] if sign > 0 else [0.0124, 0.0078])
 
@@ -162,11 +200,16 @@ def test_tasks_at_a_scale_are_corrected_together_and_not_with_planned_tests():
 
 
 def test_planned_tests_are_corrected_among_themselves_and_then_judged():
-    """10 of 2⁸ sign choices give a mean at least as extreme: p is 0.039 for one test and 0.078 for two."""
+    """10 of 2⁸ sign choices give a mean at least as extreme: p is 0.039 for one test and 0.078 for
+    two.
+    """
     made = runs([0.5] * 8, [0.5 + d / 100 for d in (8, 7, 6, 5, 4, 3, -2, -1)])
     one = planned(made).study
     two = replace(one, primary=[*one.primary, replace(one.primary[0], value="mean")])
-    for study, family, p, word in ((one, "one planned test", 10, "yes"), (two, "2 planned tests", 20, "unsure")):
+    for study, family, p, word in (
+        (one, "one planned test", 10, "yes"),
+        (two, "2 planned tests", 20, "unsure"),
+    ):
         (first, *_) = found(studies=(outcomes.of(study, made),))
         assert (first.family, first.p, first.word) == (family, pytest.approx(p / 2**8), word)
 
@@ -189,7 +232,10 @@ def test_a_comparison_has_one_p_wherever_it_is_shown(tmp_path, capsys):
         section = text.partition(f"## {task}, scale quick")[2]
         assert row(section, "RoPER")["p"] == verdict.split()[0]
     index = text.partition("## Substring by Index, scale quick")[2]
-    assert "corrected (Holm, 1979) for 2 tasks at this scale (RoPER) and 2 schemes here (others)" in index
+    assert (
+        "corrected (Holm, 1979) for 2 tasks at this scale (RoPER) and 2 schemes here (others)"
+        in index
+    )
     p_others = stats.holm([stats.paired_difference(ends, ROPE).p for ends in others.values()])
     assert [row(index, scheme)["p"] for scheme in others] == [f"{p:.2g}" for p in p_others]
     assert row(index, "sinusoidal")["p"] == row(index, "RoPE")["p"] == "–"
@@ -199,7 +245,9 @@ def test_a_comparison_has_one_p_wherever_it_is_shown(tmp_path, capsys):
 
 
 def test_published_beside_measured_and_the_paired_interval(tmp_path, capsys):
-    """By hand: means 0.5125 and 0.8175; differences 0.30 0.37 0.20 0.35, mean 0.305, sd 0.07594, t(3) = 3.18245."""
+    """By hand: means 0.5125 and 0.8175; differences 0.30 0.37 0.20 0.35, mean 0.305, sd 0.07594,
+    t(3) = 3.18245.
+    """
     make_pairs(tmp_path, ROPE, ROPER)
     text = shown(capsys, tmp_path)
     half = 3.18245 * 0.07594 / 2
@@ -227,7 +275,9 @@ def test_published_beside_measured_and_the_paired_interval(tmp_path, capsys):
 
 
 def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
-    """With as few pairs as published.yaml names, any scheme gets an estimate only; one more pair gets a test."""
+    """With as few pairs as published.yaml names, any scheme gets an estimate only; one more pair
+    gets a test.
+    """
     few = PUBLISHED.untested["full_width"]
     rope, roper = ([start + seed / 100 for seed in range(few + 1)] for start in (0.4, 0.7))
     roper[0] = 0.45  # less than half
@@ -236,9 +286,16 @@ def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
         make_run(out, "none", 0, 0.2, scale="full_width")
         make_run(out, "none", 1, 0.3, scale="full_width")
         text = shown(capsys, out)
-        verdict, roper_row, none = (row(text, name) for name in ("Substring by Index", "RoPER", "none"))
-        assert verdict["measured gain [95% interval]"].count(",") == none[DIFFERENCE].count(",") == 1
-        assert (verdict["p (corrected for)"] != "–", verdict["RoPER ahead?"] == "ahead") == (tested, tested)
+        verdict, roper_row, none = (
+            row(text, name) for name in ("Substring by Index", "RoPER", "none")
+        )
+        assert (
+            verdict["measured gain [95% interval]"].count(",") == none[DIFFERENCE].count(",") == 1
+        )
+        assert (verdict["p (corrected for)"] != "–", verdict["RoPER ahead?"] == "ahead") == (
+            tested,
+            tested,
+        )
         assert (roper_row["p"] != "–", none["p"]) == (tested, "–")
         assert ("McNemar" in text, "t test" in text) == (tested, tested)
         assert f"with {few} pairs or fewer: estimate and 95% interval, no test" in text

@@ -1,4 +1,6 @@
-"""Installation from a wheel: complete, independent of a user's `tasks` package, compatible with the checkout."""
+"""Installation from a wheel: complete, independent of a user's `tasks` package, compatible with the
+checkout.
+"""
 
 import json
 import os
@@ -20,13 +22,22 @@ INSTALL = ["--quiet", "--no-deps", "--no-index"]
 
 def test_every_package_goes_into_the_wheel():
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    there = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "rope_lab").rglob("__init__.py")}
+    there = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for path in (ROOT / "rope_lab").rglob("__init__.py")
+    }
     assert {name for name in listed["packages"] if ".bundle." not in name} == there
     assert set(listed["package-dir"]) == {name for name in listed["packages"] if ".bundle." in name}
     for package in there:
         folder = ROOT / package.replace(".", "/")
-        data = {path for pattern in listed["package-data"].get(package, []) for path in folder.glob(pattern)}
-        assert {path for path in folder.iterdir() if path.is_file() and path.suffix != ".py"} <= data
+        data = {
+            path
+            for pattern in listed["package-data"].get(package, [])
+            for path in folder.glob(pattern)
+        }
+        assert {
+            path for path in folder.iterdir() if path.is_file() and path.suffix != ".py"
+        } <= data
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +45,22 @@ def wheel(tmp_path_factory) -> Path:
     """A wheel built offline from a copy without a build folder."""
     source = tmp_path_factory.mktemp("source")
     for name in ("rope_lab", "tasks", "conf", "results"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("runs", "__pycache__"))
+        shutil.copytree(
+            ROOT / name, source / name, ignore=shutil.ignore_patterns("runs", "__pycache__")
+        )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    build = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", *INSTALL, "-w", source / "dist", source]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-build-isolation",
+        *INSTALL,
+        "-w",
+        source / "dist",
+        source,
+    ]
     subprocess.run(build, check=True)
     (built,) = (source / "dist").glob("*.whl")
     return built
@@ -50,14 +73,22 @@ def installed(wheel, tmp_path_factory) -> Path:
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
     site = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
-    (Path(site) / "libraries.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
-    subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", *INSTALL, wheel], check=True)
+    (Path(site) / "libraries.pth").write_text(
+        "\n".join(path for path in sys.path if path.endswith("-packages"))
+    )
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", python, "install", *INSTALL, wheel], check=True
+    )
     return folder / "bin"
 
 
 def call(folder: Path, *words: str | Path) -> str:
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"COLUMNS": "80"}
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {
+        "COLUMNS": "80"
+    }
+    done = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -74,7 +105,16 @@ def test_every_command_works_where_it_is_installed(wheel, installed, tmp_path):
     assert {"train", "check"} <= set(call(tmp_path, program).split())
     call(tmp_path, program, "train", "position=mine.py", "seed=1", *TINY)
     call(tmp_path, program, "train", "-m", "hydra/launcher=joblib", "position=mine.py,rope", *TINY)
-    call(tmp_path, installed / "python", "-m", "rope_lab", "train", "-m", "position=mine.py,rope", *TINY)
+    call(
+        tmp_path,
+        installed / "python",
+        "-m",
+        "rope_lab",
+        "train",
+        "-m",
+        "position=mine.py,rope",
+        *TINY,
+    )
     contents = [json.loads(path.read_text()) for path in runs.glob("*/run.json")]
     assert sorted(content["position"] for content in contents) == ["mine", "mine", "rope"]
     assert {content["provenance"]["git"]["commit"] for content in contents} == {None}
@@ -88,5 +128,11 @@ def test_every_command_works_where_it_is_installed(wheel, installed, tmp_path):
     small = ["train.batch_size=2", "train.seq_len=64", "eval.problems=8"]
     assert "WRONG" not in call(tmp_path, program, "check", "position=mine.py", *small)
     assert "«" in call(tmp_path, program, "sample", "task=substring_by_index")
-    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"tasks", "mine.py", "results"}
-    assert "of 8 right" in call(ROOT, sys.executable, "-m", "rope_lab.sample", rope)  # by the checkout
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {
+        "tasks",
+        "mine.py",
+        "results",
+    }
+    assert "of 8 right" in call(
+        ROOT, sys.executable, "-m", "rope_lab.sample", rope
+    )  # by the checkout

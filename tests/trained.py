@@ -1,7 +1,7 @@
 """Runs that train in a moment, in this process or in their own.
 
-A Python process that imports torch takes some 3 seconds of a core. Use `command`, which calls the command line in this
-process, unless the test is about signals, kills or descriptors.
+A Python process that imports torch takes some 3 seconds of a core. Use `command`, which calls the
+command line in this process, unless the test is about signals, kills or descriptors.
 """
 
 import contextlib
@@ -33,7 +33,9 @@ composed = functools.cache(config.load)
 
 
 def load(*overrides: str) -> config.Config:
-    """`config.load`, but Hydra composes only once for calls that differ only in `out` or the name of a scheme."""
+    """`config.load`, but Hydra composes only once for calls that differ only in `out` or the name
+    of a scheme.
+    """
     out = [override.removeprefix("out=") for override in overrides if override.startswith("out=")]
     scheme = [word for word in overrides if re.match(r"[+~]*position\b", word)]
     if len(scheme) != 1 or (name := scheme[0].removeprefix("position=")) not in SCHEMES:
@@ -41,7 +43,10 @@ def load(*overrides: str) -> config.Config:
     cfg = composed(*(o for o in overrides if o not in scheme and not o.startswith("out=")))
     if name:
         node = yaml.safe_load((config.CONF / "position" / f"{name}.yaml").read_text())
-        position, names = instantiate.check_arguments("position", node, []), replace(cfg.names, position=name)
+        position, names = (
+            instantiate.check_arguments("position", node, []),
+            replace(cfg.names, position=name),
+        )
         cfg = replace(cfg, position=position, names=names, overrides=overrides)
     return replace(cfg, out=out[-1]) if out else cfg
 
@@ -63,18 +68,27 @@ def metrics_of(folder: Path) -> list[dict]:
 
 
 def assert_same_end(a: Path, b: Path) -> None:
-    """Assert that two run folders hold the same metrics and bit-identical weights and optimizer states."""
+    """Assert that two run folders hold the same metrics and bit-identical weights and optimizer
+    states.
+    """
     assert metrics_of(a) == metrics_of(b)
     ours, theirs = checkpoint.load(a), checkpoint.load(b)
     assert ours["step"] == theirs["step"]
     for name, value in ours["model"].items():
         assert torch.equal(value, theirs["model"][name]), name
-    states = (tree_leaves([saved[name] for name in ("muon", "optimizer") if name in saved]) for saved in (ours, theirs))
-    assert all(torch.equal(x, y) if torch.is_tensor(x) else x == y for x, y in zip(*states, strict=True))
+    states = (
+        tree_leaves([saved[name] for name in ("muon", "optimizer") if name in saved])
+        for saved in (ours, theirs)
+    )
+    assert all(
+        torch.equal(x, y) if torch.is_tensor(x) else x == y for x, y in zip(*states, strict=True)
+    )
 
 
 def raising_signal_at(step: int, update, number: int = signal.SIGTERM):
-    """Wrap `update` to raise two signals, `number` and SIGINT, in the call that completes step `step`."""
+    """Wrap `update` to raise two signals, `number` and SIGINT, in the call that completes step
+    `step`.
+    """
 
     def interrupted(trainer, at):
         if at == step - 1:
@@ -93,8 +107,11 @@ def stopped_run(overrides: list[str], out: Path, monkeypatch, stop_at: int = 4) 
     return only_folder(out)
 
 
-def command(overrides: list[str], folder: Path, main: Callable[[], None] = command_line) -> SimpleNamespace:
-    """Call `python -m rope_lab.train` in `folder` and in this process; returns its exit status and output.
+def command(
+    overrides: list[str], folder: Path, main: Callable[[], None] = command_line
+) -> SimpleNamespace:
+    """Call `python -m rope_lab.train` in `folder` and in this process; returns its exit status and
+    output.
 
     overrides: its arguments
     main:      the entry point, for another command
@@ -127,4 +144,6 @@ def spawn(overrides: list[str], folder: Path, **environment: str) -> subprocess.
     """Run `python -m rope_lab.train` in its own process."""
     arguments = [sys.executable, "-m", "rope_lab.train", *overrides]
     environment = os.environ | {"PYTHONWARNINGS": ""} | environment
-    return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )

@@ -42,7 +42,9 @@ def run(cfg: Config, stopping: Stop, prefix: str = "", since: str = "") -> int:
 def run_elsewhere(cfg: Config, prefix: str, since: str) -> None:
     """A run on a machine of a cluster, which may begin it several times."""
     if not runs.out_folder(cfg).is_dir():
-        print(f"out={cfg.out}: {socket.gethostname()} does not see it; set out=FOLDER to a shared one")
+        print(
+            f"out={cfg.out}: {socket.gethostname()} does not see it; set out=FOLDER to a shared one"
+        )
         return
     stopping, requeue = Stop(), signal.getsignal(signal.SIGUSR2)
     if callable(requeue):  # submitit's: the run is saved first

@@ -1,4 +1,6 @@
-"""Launch runs on this machine: one after the other in this process, or in parallel child processes."""
+"""Launch runs on this machine: one after the other in this process, or in parallel child
+processes.
+"""
 
 import multiprocessing
 import os
@@ -25,14 +27,19 @@ def in_turn(runs: Runs, stopping: Stop) -> None:
 
 
 def in_children(runs: Runs, stopping: Stop, at_once: int) -> None:
-    """Run in child processes, `at_once` in parallel. A signal is passed on to them; they save their runs.
+    """Run in child processes, `at_once` in parallel. A signal is passed on to them; they save their
+    runs.
 
-    Children are forked from a server that has imported torch. It blocks SIGNALS, a child until it handles them.
+    Children are forked from a server that has imported torch. It blocks SIGNALS, a child until it
+    handles them.
     """
     forkserver.set_forkserver_preload([__name__])
     environment = dict(os.environ)
     path = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    os.environ |= {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}  # or it would import a `tasks` of the working directory
+    os.environ |= {
+        "PYTHONPATH": path,
+        "PYTHONSAFEPATH": "1",
+    }  # or it would import a `tasks` of the working directory
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     resource_tracker.ensure_running()  # a SIGHUP would end it; Python 3.11 unblocks signals when it starts it
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -44,7 +51,9 @@ def in_children(runs: Runs, stopping: Stop, at_once: int) -> None:
     waiting, running, passed_on = list(runs), {}, False
     while running or (waiting and not stopping.caught):
         while waiting and len(running) < at_once and not stopping.caught:
-            child = multiprocessing.get_context("forkserver").Process(target=_child, args=waiting.pop(0))
+            child = multiprocessing.get_context("forkserver").Process(
+                target=_child, args=waiting.pop(0)
+            )
             child.start()
             running[child.sentinel] = child
         for sentinel in connection.wait(list(running), LOOK):

@@ -1,9 +1,10 @@
 """Causal attention, each token seeing those up to itself: softmax attention and linear attention.
 
-Both support incremental decoding: with a cache of the tokens before them, the T tokens at hand are the last of S.
+Both support incremental decoding: with a cache of the tokens before them, the T tokens at hand are
+the last of S.
 
-Shape letters: B batch, T time (queries), S time (keys and values), H heads, K head width (of queries and keys it may be
-another than of values), C blocks.
+Shape letters: B batch, T time (queries), S time (keys and values), H heads, K head width (of
+queries and keys it may be another than of values), C blocks.
 """
 
 import math
@@ -16,7 +17,9 @@ from rope_lab.model.cache import KVCache, LinearAttentionState
 from rope_lab.model.cpu_attention import blockwise, is_faster
 from rope_lab.model.rotation import wide
 
-Heads = Tensor | tuple[Tensor, Tensor, Tensor]  # queries, keys, values: [B, T, 3, H, K], or each [B, T, H, own width]
+Heads = (
+    Tensor | tuple[Tensor, Tensor, Tensor]
+)  # queries, keys, values: [B, T, 3, H, K], or each [B, T, H, own width]
 
 BLOCK = 64  # queries of linear attention that meet their keys at once
 
@@ -27,7 +30,10 @@ def unpacked(heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def softmax_attention(
-    heads: Heads, bias: Tensor | None = None, cache: KVCache | None = None, window: int | None = None
+    heads: Heads,
+    bias: Tensor | None = None,
+    cache: KVCache | None = None,
+    window: int | None = None,
 ) -> Tensor:
     """softmax(q kᵀ / √K + bias) v, [B, T, H, K], K the width of values.
 
@@ -36,8 +42,12 @@ def softmax_attention(
     """
     q_BTHK, k_BTHK, v_BTHK = unpacked(heads)
     T, read = v_BTHK.shape[1], 0 if cache is None else cache.length
-    if window is not None and read + T > window:  # −∞ where a key is not one of the last that a query sees
-        far_1TS = torch.ones(1, T, read + T, dtype=torch.bool, device=v_BTHK.device).tril(read - window)
+    if (
+        window is not None and read + T > window
+    ):  # −∞ where a key is not one of the last that a query sees
+        far_1TS = torch.ones(1, T, read + T, dtype=torch.bool, device=v_BTHK.device).tril(
+            read - window
+        )
         bias = torch.zeros(1, 1, 1, device=v_BTHK.device) if bias is None else relative(bias, T)
         bias = torch.where(far_1TS, -torch.inf, bias)
     if cache is not None:
@@ -49,7 +59,9 @@ def softmax_attention(
 
 
 def relative(bias: Tensor | None, T: int) -> Tensor | None:
-    """`bias`; if one row serves all T queries, less its value at a query's own key: so large sums survive bfloat16."""
+    """`bias`; if one row serves all T queries, less its value at a query's own key: so large sums
+    survive bfloat16.
+    """
     if bias is None or not bias.shape[-2] == 1 < bias.shape[-1]:
         return bias
     return bias - bias[..., 0, -T:].unsqueeze(-1)  # softmax ignores a constant
@@ -60,8 +72,12 @@ def fused(heads: Heads, bias: Tensor | None) -> Tensor:
     return scaled_dot_product(*(x_BTHK.transpose(1, 2) for x_BTHK in unpacked(heads)), bias)
 
 
-def scaled_dot_product(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias: Tensor | None) -> Tensor:
-    """By torch's kernels, [B, T, H, K]: the T queries are the last of S; scores are divided by √K, K that of values."""
+def scaled_dot_product(
+    q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias: Tensor | None
+) -> Tensor:
+    """By torch's kernels, [B, T, H, K]: the T queries are the last of S; scores are divided by √K,
+    K that of values.
+    """
     T, S = q_BHTK.shape[2], k_BHSK.shape[2]
     causal = bias is None and T == S
     bias = relative(bias, T)
@@ -69,16 +85,27 @@ def scaled_dot_product(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias: Ten
         bias = bias.expand(*bias.shape[:-2], T, S)
     if not causal and T > 1:
         future_TS = torch.ones(T, S, dtype=torch.bool, device=q_BHTK.device).triu(S - T + 1)
-        bias = (torch.zeros(T, S, device=q_BHTK.device) if bias is None else bias).masked_fill(future_TS, -torch.inf)
+        bias = (torch.zeros(T, S, device=q_BHTK.device) if bias is None else bias).masked_fill(
+            future_TS, -torch.inf
+        )
     mask = None if bias is None else bias.to(q_BHTK.dtype)
     o_BHTK = F.scaled_dot_product_attention(
-        q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=causal, scale=1 / math.sqrt(v_BHSK.shape[-1])
+        q_BHTK,
+        k_BHSK,
+        v_BHSK,
+        attn_mask=mask,
+        is_causal=causal,
+        scale=1 / math.sqrt(v_BHSK.shape[-1]),
     )
     return o_BHTK.transpose(1, 2)
 
 
-def weighted_values(scores_BHTS: Tensor, v_BHSK: Tensor, bias: Tensor | None, window: int | None) -> Tensor:
-    """Σ softmax(scores + bias) v over the keys up to each query, or its last `window`: [B, T, H, K]."""
+def weighted_values(
+    scores_BHTS: Tensor, v_BHSK: Tensor, bias: Tensor | None, window: int | None
+) -> Tensor:
+    """Σ softmax(scores + bias) v over the keys up to each query, or its last `window`: [B, T, H,
+    K].
+    """
     T, S = scores_BHTS.shape[-2:]
     scores_BHTS = scores_BHTS if bias is None else scores_BHTS + bias
     seen_TS = torch.ones(T, S, dtype=torch.bool, device=v_BHSK.device).tril(S - T)
@@ -88,9 +115,13 @@ def weighted_values(scores_BHTS: Tensor, v_BHSK: Tensor, bias: Tensor | None, wi
 
 
 def positive(qkv_BT3HK: Tensor) -> Tensor:
-    """φ(x) = elu(x) + 1 of queries and keys, values as they are (Katharopoulos et al., 2020), in float32 or wider."""
+    """φ(x) = elu(x) + 1 of queries and keys, values as they are (Katharopoulos et al., 2020), in
+    float32 or wider.
+    """
     x = qkv_BT3HK[:, :, :2].to(wide(qkv_BT3HK.dtype))
-    phi = x.clamp(max=0).exp() + x.clamp(min=0)  # elu(x) + 1 itself is 0 from x = −17 on, and a sum of zeros divides
+    phi = x.clamp(max=0).exp() + x.clamp(
+        min=0
+    )  # elu(x) + 1 itself is 0 from x = −17 on, and a sum of zeros divides
     return torch.cat([phi, qkv_BT3HK[:, :, 2:]], dim=2)
 
 
@@ -99,20 +130,26 @@ def linear_attention(
 ) -> Tensor:
     """oₙ = Σᵢ (q̃ₙᵀ k̃ᵢ) ṽᵢ / Σᵢ φ(qₙ)ᵀ φ(kᵢ), i ≤ n, [B, T, H, K] (Su et al., 2021, equation 19).
 
-    `positive` holds φ(q) and φ(k); `rotated` holds q̃, k̃ and ṽ: those and the values after the scheme's hook.
-    The numerator is a masked product within a block and q̃ₙᵀ Σ k̃ᵢ ṽᵢᵀ over the blocks before it: time and memory grow
-    in proportion to T. In float32 or wider, autocast or not.
+    `positive` holds φ(q) and φ(k); `rotated` holds q̃, k̃ and ṽ: those and the values after the
+    scheme's hook. The numerator is a masked product within a block and q̃ₙᵀ Σ k̃ᵢ ṽᵢᵀ over the
+    blocks before it: time and memory grow in proportion to T. In float32 or wider, autocast or not.
     """
     T = rotated_BT3HK.shape[1]
     dtype = wide(rotated_BT3HK.dtype)
     with torch.autocast(rotated_BT3HK.device.type, enabled=False):
         block = min(BLOCK, T)
         padded = F.pad(rotated_BT3HK.to(dtype), (0, 0, 0, 0, 0, 0, 0, -T % block))
-        q, k, v = padded.permute(2, 0, 3, 1, 4).unflatten(3, (-1, block))  # [B, H, C, block, K] each
+        q, k, v = padded.permute(2, 0, 3, 1, 4).unflatten(
+            3, (-1, block)
+        )  # [B, H, C, block, K] each
         of_block = k.transpose(-1, -2) @ v
         begin = torch.zeros_like(of_block[:, :, 0]) if cache is None else cache.kv_BHKK
         before = torch.cat([begin.unsqueeze(2), of_block[:, :, :-1]], dim=2).cumsum(dim=2)
-        o_BTHK = ((q @ k.transpose(-1, -2)).tril() @ v + q @ before).flatten(2, 3)[:, :, :T].transpose(1, 2)
+        o_BTHK = (
+            ((q @ k.transpose(-1, -2)).tril() @ v + q @ before)
+            .flatten(2, 3)[:, :, :T]
+            .transpose(1, 2)
+        )
 
         phi_q, phi_k = positive_BT3HK[:, :, :2].to(dtype).unbind(2)
         sum_BTHK = phi_k.cumsum(dim=1)

@@ -14,7 +14,8 @@ from rope_lab.model.hooks import Dims, PositionScheme
 class Alibi(PositionScheme):
     """Scores fall linearly with distance, at a fixed slope in each head (Press et al., 2022).
 
-    Slopes are 2^(−8i/n), i = 1 … n, for n heads, n a power of 2; other numbers of heads take the rest from 2n.
+    Slopes are 2^(−8i/n), i = 1 … n, for n heads, n a power of 2; other numbers of heads take the
+    rest from 2n.
     """
 
     def __init__(self, dims: Dims):
@@ -30,8 +31,8 @@ class Alibi(PositionScheme):
 class T5Bias(PositionScheme):
     """Adds a learned number to each score, by head and bucket of distances (Raffel et al., 2020).
 
-    Distances below buckets/2 have a bucket each; those up to `max_distance` share the other half in proportion to their
-    logarithm; the last bucket also takes all beyond.
+    Distances below buckets/2 have a bucket each; those up to `max_distance` share the other half in
+    proportion to their logarithm; the last bucket also takes all beyond.
     """
 
     def __init__(self, dims: Dims, buckets: int = 32, max_distance: int = 128):
@@ -52,19 +53,27 @@ class T5Bias(PositionScheme):
 
 
 class Fire(PositionScheme):
-    """Adds a learned function of the distance relative to the position, a small network (Li et al., 2024, FIRE).
+    """Adds a learned function of the distance relative to the position, a small network (Li et al.,
+    2024, FIRE).
 
-    bias = f(ψ(n−m) / ψ(max(L, n))), ψ(x) = ln(cx + 1), with c, L and the network f: 1 → hidden → heads learned.
-    L = |share · threshold| with a learned `share`, 1 at first. `threshold` None is the training length, so that
-    distances in longer texts are scaled to those of training; its authors' code has 512, and trains on 2,048 tokens.
+    bias = f(ψ(n−m) / ψ(max(L, n))), ψ(x) = ln(cx + 1), with c, L and the network f: 1 → hidden →
+    heads learned. L = |share · threshold| with a learned `share`, 1 at first. `threshold` None is
+    the training length, so that distances in longer texts are scaled to those of training; its
+    authors' code has 512, and trains on 2,048 tokens.
     """
 
-    def __init__(self, dims: Dims, hidden: int = 32, c: float = 0.1, threshold: float | None = None):
+    def __init__(
+        self, dims: Dims, hidden: int = 32, c: float = 0.1, threshold: float | None = None
+    ):
         super().__init__(dims)
         threshold = float(dims.max_len) if threshold is None else threshold
         if not (0 < c < float("inf") and 0 < threshold < float("inf") and hidden >= 1):
-            raise ValueError(f"position.{c=}, position.{threshold=}, position.{hidden=}: must be numbers above 0")
-        self.network = nn.Sequential(nn.Linear(1, hidden), nn.ReLU(), nn.Linear(hidden, dims.n_heads))
+            raise ValueError(
+                f"position.{c=}, position.{threshold=}, position.{hidden=}: must be numbers above 0"
+            )
+        self.network = nn.Sequential(
+            nn.Linear(1, hidden), nn.ReLU(), nn.Linear(hidden, dims.n_heads)
+        )
         self.c, self.share = nn.Parameter(torch.tensor(c)), nn.Parameter(torch.tensor(1.0))
         self.threshold = threshold
 

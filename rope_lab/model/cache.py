@@ -1,4 +1,5 @@
-"""Caches of a layer for incremental decoding: keys and values, or their sums, and a scheme's own numbers.
+"""Caches of a layer for incremental decoding: keys and values, or their sums, and a scheme's own
+numbers.
 
 Shape letters: B batch, T time (new tokens), S time (all tokens so far), H heads, K head width.
 """
@@ -13,7 +14,9 @@ from torch import Tensor
 
 @dataclass(kw_only=True)
 class LayerCache:
-    """The cache of one layer after `length` tokens; `own` belongs to the position scheme, [B, …] each."""
+    """The cache of one layer after `length` tokens; `own` belongs to the position scheme, [B, …]
+    each.
+    """
 
     length: int = 0
     own: dict[str, Tensor] = field(default_factory=dict)
@@ -28,13 +31,16 @@ class LayerCache:
 
     def rows(self, chosen_B: Tensor) -> Self:
         """The cache of some rows of the batch; chosen: bool [B]."""
-        kept, own = ({name: x[chosen_B] for name, x in each.items()} for each in (self.tensors, self.own))
+        kept, own = (
+            {name: x[chosen_B] for name, x in each.items()} for each in (self.tensors, self.own)
+        )
         return replace(self, own=own, **kept)
 
 
 @dataclass
 class KVCache(LayerCache):
-    """The cache of softmax attention: `length` keys and values, in buffers with room for more, [B, H, slots, K].
+    """The cache of softmax attention: `length` keys and values, in buffers with room for more, [B,
+    H, slots, K].
 
     Keys are cached rotated, in the width that the position scheme gives them.
     """
@@ -52,22 +58,30 @@ class KVCache(LayerCache):
 
 @dataclass
 class LinearAttentionState(LayerCache):
-    """The cache of linear attention: Σᵢ k̃ᵢ ṽᵢᵀ, [B, H, K, K], and Σᵢ φ(kᵢ), [B, H, K]; it does not grow."""
+    """The cache of linear attention: Σᵢ k̃ᵢ ṽᵢᵀ, [B, H, K, K], and Σᵢ φ(kᵢ), [B, H, K]; it does not
+    grow.
+    """
 
     kv_BHKK: Tensor
     k_BHK: Tensor
 
 
 def so_far(name: str, x_BT: Tensor, cache: LayerCache | None) -> Tensor:
-    """`x` [B, T, …] of the new tokens, after that of all before them: [B, S, …]; kept in the cache under `name`."""
+    """`x` [B, T, …] of the new tokens, after that of all before them: [B, S, …]; kept in the cache
+    under `name`.
+    """
     if cache is None:
         return x_BT
-    x_BS = cache.own[name] = torch.cat([cache.own[name], x_BT], dim=1) if name in cache.own else x_BT
+    x_BS = cache.own[name] = (
+        torch.cat([cache.own[name], x_BT], dim=1) if name in cache.own else x_BT
+    )
     return x_BS
 
 
 def running_sum(name: str, x_BT: Tensor, cache: LayerCache | None) -> Tensor:
-    """Σ of `x` [B, T, …] over each token and all before it, the same shape; the last sum is kept under `name`."""
+    """Σ of `x` [B, T, …] over each token and all before it, the same shape; the last sum is kept
+    under `name`.
+    """
     sum_BT = x_BT.cumsum(1)
     if cache is not None:
         sum_BT = sum_BT + cache.own.get(name, 0)
@@ -76,7 +90,9 @@ def running_sum(name: str, x_BT: Tensor, cache: LayerCache | None) -> Tensor:
 
 
 def with_before(name: str, x_BTD: Tensor, n: int, cache: LayerCache | None) -> Tensor:
-    """`x` of the `n` tokens before the new ones (zeros at the start) and these, [B, n + T, D]; the last n are kept."""
+    """`x` of the `n` tokens before the new ones (zeros at the start) and these, [B, n + T, D]; the
+    last n are kept.
+    """
     if cache is None or name not in cache.own:
         x_BTD = F.pad(x_BTD, (0, 0, n, 0))
     else:

@@ -1,8 +1,9 @@
-"""Position schemes in which content enters: gates, phases and transformations that depend on the layer's input.
+"""Position schemes in which content enters: gates, phases and transformations that depend on the
+layer's input.
 
-Each is a few lines beside its formula; parameters are each layer's own. Shape letters: B batch, T time (queries),
-S time (keys and values), D model width, H heads, K head width, C pairs of a head's features, P positions of a table,
-X features that are convolved, N taps.
+Each is a few lines beside its formula; parameters are each layer's own. Shape letters: B batch, T
+time (queries), S time (keys and values), D model width, H heads, K head width, C pairs of a head's
+features, P positions of a table, X features that are convolved, N taps.
 """
 
 import math
@@ -20,34 +21,51 @@ from rope_lab.model.rotation import frequencies, rotate, unit, wide
 
 
 class FoX(PositionScheme):
-    """Scores fall by forget gates between key and query (Lin et al., 2025, Forgetting Transformer, equation 5).
+    """Scores fall by forget gates between key and query (Lin et al., 2025, Forgetting Transformer,
+    equation 5).
 
-    fₜ = σ(w xₜ + b) for each head; bias = Σ ln fₗ over i < l ≤ n. In Σ_{l≤n} − Σ_{l≤i} the first term is the same for
-    all keys of a query: softmax ignores it. b is 0 at first, so that a token is forgotten by half about every token.
+    fₜ = σ(w xₜ + b) for each head; bias = Σ ln fₗ over i < l ≤ n. In Σ_{l≤n} − Σ_{l≤i} the first
+    term is the same for
+    all keys of a query: softmax ignores it. b is 0 at first, so that a token is forgotten by half
+                         about every token.
     """
 
     def __init__(self, dims: Dims):
         super().__init__(dims)
-        self.gates = nn.ModuleList(nn.Linear(dims.d_model, dims.n_heads) for _ in range(dims.n_layers))
+        self.gates = nn.ModuleList(
+            nn.Linear(dims.d_model, dims.n_heads) for _ in range(dims.n_layers)
+        )
         for gate in self.gates:
             nn.init.zeros_(gate.bias)
 
-    def read(self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None) -> tuple[Any, Tensor]:
+    def read(
+        self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
+    ) -> tuple[Any, Tensor]:
         log_f_BTH = F.logsigmoid(self.gates[layer](x_BTD).to(wide(x_BTD.dtype)))
         return at, -so_far("log_f", log_f_BTH, cache).cumsum(1).mT.unsqueeze(-2)
 
 
 class SelectiveRoPE(PositionScheme):
-    """RoPE whose phases are running sums over the tokens' content (Movahedi et al., 2025, arXiv 2511.17388).
+    """RoPE whose phases are running sums over the tokens' content (Movahedi et al., 2025, arXiv
+    2511.17388).
 
-    φₜ = Σ_τ c_τ ∘ (W₂ W₁ x̂ₜ₋τ), τ < taps, x̂ with each head's part of x at norm 1; Φₙ = θ ∘ Σ_{t≤n} φₜ with θⱼ =
-    base^(−2j/K). A score is qₙᵀ R(Φᵢ − Φₙ) kᵢ. Its authors' gate of φ, off by default, is missing here.
+    φₜ = Σ_τ c_τ ∘ (W₂ W₁ x̂ₜ₋τ), τ < taps, x̂ with each head's part of x at norm 1; Φₙ = θ ∘
+    Σ_{t≤n} φₜ with θⱼ = base^(−2j/K). A score is qₙᵀ R(Φᵢ − Φₙ) kᵢ. Its authors' gate of φ, off by
+    default, is missing here.
 
-    values: whether values at i are rotated by R(Φᵢ) too and the output at n back, as in RoPER. Then the output is
-        R(−Φₙ) Σᵢ aₙᵢ R(Φᵢ) vᵢ = Σᵢ aₙᵢ R(Φᵢ − Φₙ) vᵢ: a phase that all tokens have in common changes nothing.
+    values: whether values at i are rotated by R(Φᵢ) too and the output at n back, as in RoPER. Then
+        the output is R(−Φₙ) Σᵢ aₙᵢ R(Φᵢ) vᵢ = Σᵢ aₙᵢ R(Φᵢ − Φₙ) vᵢ: a phase that all tokens have in
+        common changes nothing.
     """
 
-    def __init__(self, dims: Dims, values: bool = False, base: float = 500_000.0, rank: int = 16, taps: int = 4):
+    def __init__(
+        self,
+        dims: Dims,
+        values: bool = False,
+        base: float = 500_000.0,
+        rank: int = 16,
+        taps: int = 4,
+    ):
         super().__init__(dims)
         if dims.d_head % 2 or rank < 1 or taps < 1:
             told = f"{dims.d_head} features of a head, position.rank={rank}, position.taps={taps}"
@@ -58,10 +76,14 @@ class SelectiveRoPE(PositionScheme):
             for _ in range(dims.n_layers)
         )
         bound = taps**-0.5
-        self.taps = nn.ParameterList(torch.empty(taps, H * C).uniform_(-bound, bound) for _ in range(dims.n_layers))
+        self.taps = nn.ParameterList(
+            torch.empty(taps, H * C).uniform_(-bound, bound) for _ in range(dims.n_layers)
+        )
         self.theta_C, self.n_heads, self.values = frequencies(dims.d_head, base), H, values
 
-    def read(self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None) -> tuple[tuple, None]:
+    def read(
+        self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
+    ) -> tuple[tuple, None]:
         """Returns the phases of queries and keys, and of the output, [B, T, H, C, 2]."""
         x_BTHK = F.normalize(x_BTD.unflatten(-1, (self.n_heads, -1)), dim=-1)
         phi_BTX = convolved("phi", self.project[layer](x_BTHK.flatten(-2)), self.taps[layer], cache)
@@ -79,52 +101,71 @@ class SelectiveRoPE(PositionScheme):
 
 
 def convolved(name: str, x_BTX: Tensor, taps_NX: Tensor, cache: LayerCache | None) -> Tensor:
-    """Each feature's causal convolution over time, in float32 or wider; the last tap is of the token itself."""
+    """Each feature's causal convolution over time, in float32 or wider; the last tap is of the
+    token itself.
+    """
     n, T = len(taps_NX), x_BTX.shape[1]
     x_BTX = with_before(name, x_BTX.to(wide(x_BTX.dtype)), n - 1, cache)
     return sum(taps_NX[i] * x_BTX[:, i : i + T] for i in range(n))
 
 
 class GrapeA(Alibi):
-    """ALiBi whose slopes depend on the query (Zhang et al., 2025, Additive GRAPE, query-gated; arXiv 2512.07805).
+    """ALiBi whose slopes depend on the query (Zhang et al., 2025, Additive GRAPE, query-gated;
+    arXiv 2512.07805).
 
-    bias = −(n − i) mₕ softplus(ωₕ) softplus(v̂ₕᵀ qₙ / √K), mₕ the slopes of ALiBi, v̂ₕ of norm 1; softplus(ωₕ) is 1 at
-    first.
+    bias = −(n − i) mₕ softplus(ωₕ) softplus(v̂ₕᵀ qₙ / √K), mₕ the slopes of ALiBi, v̂ₕ of norm 1;
+    softplus(ωₕ) is 1 at first.
     """
 
     def __init__(self, dims: Dims):
         super().__init__(dims)
         shape, layers = (dims.n_heads, dims.d_head), range(dims.n_layers)
         self.v = nn.ParameterList(torch.randn(shape) / dims.d_head**0.5 for _ in layers)
-        self.omega = nn.ParameterList(torch.full((dims.n_heads,), math.log(math.e - 1)) for _ in layers)
+        self.omega = nn.ParameterList(
+            torch.full((dims.n_heads,), math.log(math.e - 1)) for _ in layers
+        )
 
-    def read(self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None) -> tuple[tuple[Tensor, Tensor], None]:
+    def read(
+        self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
+    ) -> tuple[tuple[Tensor, Tensor], None]:
         return (F.normalize(self.v[layer], dim=-1), F.softplus(self.omega[layer])), None
 
-    def attention(self, heads: Heads, at: tuple[Tensor, Tensor], bias: Tensor, cache: KVCache | None) -> Tensor:
+    def attention(
+        self, heads: Heads, at: tuple[Tensor, Tensor], bias: Tensor, cache: KVCache | None
+    ) -> Tensor:
         v_HK, omega_H = at
         q_BTHK = unpacked(heads)[0]
-        gate_BTH = omega_H * F.softplus((q_BTHK.to(wide(q_BTHK.dtype)) * v_HK).sum(-1) / q_BTHK.shape[-1] ** 0.5)
+        gate_BTH = omega_H * F.softplus(
+            (q_BTHK.to(wide(q_BTHK.dtype)) * v_HK).sum(-1) / q_BTHK.shape[-1] ** 0.5
+        )
         return softmax_attention(heads, gate_BTH.mT.unsqueeze(-1) * bias, cache, self.window)
 
 
 class CoPE(PositionScheme):
-    """A key's position is how many keys a query's gates count from it on (Golovneva et al., 2024, equations 3 to 5).
+    """A key's position is how many keys a query's gates count from it on (Golovneva et al., 2024,
+    equations 3 to 5).
 
-    gₙᵢ = σ(qₙᵀ kᵢ / √K), pₙᵢ = Σ gₙⱼ over i ≤ j ≤ n, at most `positions` − 1; the score is qₙᵀ kᵢ / √K + qₙᵀ e(pₙᵢ), e
-    between its values at whole numbers, which are learned for each layer and 0 at first.
+    gₙᵢ = σ(qₙᵀ kᵢ / √K), pₙᵢ = Σ gₙⱼ over i ≤ j ≤ n, at most `positions` − 1; the score is qₙᵀ kᵢ /
+    √K + qₙᵀ e(pₙᵢ), e between its values at whole numbers, which are learned for each layer and 0
+    at first.
     """
 
     def __init__(self, dims: Dims, positions: int = 64):
         super().__init__(dims)
         if positions < 1:
             raise ValueError(f"position.positions={positions}: must be at least 1")
-        self.tables = nn.ParameterList(torch.zeros(dims.d_head, positions) for _ in range(dims.n_layers))
+        self.tables = nn.ParameterList(
+            torch.zeros(dims.d_head, positions) for _ in range(dims.n_layers)
+        )
 
-    def read(self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None) -> tuple[Tensor, None]:
+    def read(
+        self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
+    ) -> tuple[Tensor, None]:
         return self.tables[layer], None
 
-    def attention(self, heads: Heads, at: Tensor, bias: Tensor | None, cache: KVCache | None) -> Tensor:
+    def attention(
+        self, heads: Heads, at: Tensor, bias: Tensor | None, cache: KVCache | None
+    ) -> Tensor:
         q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
         with torch.autocast(q_BHTK.device.type, enabled=False):
             scores_BHTS = q_BHTK @ k_BHSK.mT / q_BHTK.shape[-1] ** 0.5
@@ -139,12 +180,14 @@ class CoPE(PositionScheme):
 
 
 class PaTH(PositionScheme):
-    """Between key and query lie Householder-like matrices of the tokens there (Yang et al., 2025, arXiv 2505.16381).
+    """Between key and query lie Householder-like matrices of the tokens there (Yang et al., 2025,
+    arXiv 2505.16381).
 
-    The score is kᵢᵀ Hᵢ₊₁ ⋯ Hₙ qₙ / √K, Hₜ = I − βₜ wₜ wₜᵀ, βₜ = 2σ(u xₜ + b); wₜ, of norm 1, is a causal convolution of
-    W₂ W₁ xₜ over `taps` tokens, through SiLU. With aₜᵢ = wₜᵀ Hₜ₋₁ ⋯ Hᵢ₊₁ kᵢ the score is qₙᵀ kᵢ − Σ qₙᵀ wₜ βₜ aₜᵢ over
-    i < t ≤ n, and aₜᵢ = wₜᵀ kᵢ − Σ wₜᵀ wₛ βₛ aₛᵢ over i < s < t: a triangular system. It is solved for a block of
-    tokens at a time; then kᵢ − Σ wₜ βₜ aₜᵢ, the keys transformed by the block, are those of the next, or of the cache.
+    The score is kᵢᵀ Hᵢ₊₁ ⋯ Hₙ qₙ / √K, Hₜ = I − βₜ wₜ wₜᵀ, βₜ = 2σ(u xₜ + b); wₜ, of norm 1, is a
+    causal convolution of W₂ W₁ xₜ over `taps` tokens, through SiLU. With aₜᵢ = wₜᵀ Hₜ₋₁ ⋯ Hᵢ₊₁ kᵢ
+    the score is qₙᵀ kᵢ − Σ qₙᵀ wₜ βₜ aₜᵢ over i < t ≤ n, and aₜᵢ = wₜᵀ kᵢ − Σ wₜᵀ wₛ βₛ aₛᵢ over i
+    < s < t: a triangular system. It is solved for a block of tokens at a time; then kᵢ − Σ wₜ βₜ
+    aₜᵢ, the keys transformed by the block, are those of the next, or of the cache.
     """
 
     def __init__(self, dims: Dims, rank: int = 32, taps: int = 3):
@@ -153,20 +196,25 @@ class PaTH(PositionScheme):
             raise ValueError(f"position.rank={rank}, position.taps={taps}: must be at least 1")
         D, layers, bound = dims.d_model, range(dims.n_layers), taps**-0.5
         self.project = nn.ModuleList(
-            nn.Sequential(nn.Linear(D, rank, bias=False), nn.Linear(rank, D, bias=False)) for _ in layers
+            nn.Sequential(nn.Linear(D, rank, bias=False), nn.Linear(rank, D, bias=False))
+            for _ in layers
         )
         self.taps = nn.ParameterList(torch.empty(taps, D).uniform_(-bound, bound) for _ in layers)
         self.betas = nn.ModuleList(nn.Linear(D, dims.n_heads) for _ in layers)
         self.n_heads = dims.n_heads
 
-    def read(self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None) -> tuple[tuple[Tensor, Tensor], None]:
+    def read(
+        self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
+    ) -> tuple[tuple[Tensor, Tensor], None]:
         """Returns w, [B, H, T, K], and βw."""
         w_BTD = F.silu(convolved("w", self.project[layer](x_BTD), self.taps[layer], cache))
         w_BHTK = F.normalize(w_BTD.unflatten(-1, (self.n_heads, -1)), dim=-1).transpose(1, 2)
         beta_BTH = 2 * self.betas[layer](x_BTD).to(w_BTD.dtype).sigmoid()
         return (w_BHTK, beta_BTH.mT.unsqueeze(-1) * w_BHTK), None
 
-    def attention(self, heads: Heads, at: tuple[Tensor, Tensor], bias: Tensor | None, cache: KVCache | None) -> Tensor:
+    def attention(
+        self, heads: Heads, at: tuple[Tensor, Tensor], bias: Tensor | None, cache: KVCache | None
+    ) -> Tensor:
         q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
         T, S = q_BHTK.shape[2], k_BHSK.shape[2]
         bias = None if bias is None else bias.expand(*bias.shape[:-2], T, S)
@@ -178,7 +226,10 @@ class PaTH(PositionScheme):
                 end = before + q.shape[2]
                 keys = torch.cat([keys, k_BHSK[:, :, before:end]], dim=2)
                 a = torch.linalg.solve_triangular(
-                    (w @ beta_w.mT).tril(-1), (w @ keys.mT).tril(before - 1), upper=False, unitriangular=True
+                    (w @ beta_w.mT).tril(-1),
+                    (w @ keys.mT).tril(before - 1),
+                    upper=False,
+                    unitriangular=True,
                 )
                 scores = (q @ keys.mT - (q @ beta_w.mT).tril() @ a) / q.shape[-1] ** 0.5
                 own = None if bias is None else bias[..., begin : begin + BLOCK, :end]
@@ -192,6 +243,10 @@ class PaTH(PositionScheme):
 def gathered(heads: Heads, cache: KVCache | None) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, [B, H, T, K], and all keys and values so far, [B, H, S, K], in float32 or wider."""
     q_BTHK, k_BTHK, v_BTHK = unpacked(heads)
-    k_BHSK, v_BHSK = (x.transpose(1, 2) for x in (k_BTHK, v_BTHK)) if cache is None else cache.add(k_BTHK, v_BTHK)
+    k_BHSK, v_BHSK = (
+        (x.transpose(1, 2) for x in (k_BTHK, v_BTHK))
+        if cache is None
+        else cache.add(k_BTHK, v_BTHK)
+    )
     dtype = wide(q_BTHK.dtype)
     return q_BTHK.transpose(1, 2).to(dtype), k_BHSK.to(dtype), v_BHSK.to(dtype)

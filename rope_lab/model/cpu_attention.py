@@ -1,6 +1,7 @@
 """Softmax attention on a CPU: the numbers of `attention.fused`, where torch's own kernel is slower.
 
-Shape letters: B batch, T time (queries), S time (keys and values), H heads, K head width, N = B · H.
+Shape letters: B batch, T time (queries), S time (keys and values), H heads, K head width, N = B ·
+H.
 """
 
 import torch
@@ -12,10 +13,14 @@ SMALL = 64 * 64  # numbers of a head's queries
 
 
 def is_faster(q_BTHK: Tensor, v_BTHK: Tensor, bias: Tensor | None) -> bool:
-    """Whether `blockwise` is faster than torch's own kernel: on a CPU, except for small heads in float32, no bias."""
+    """Whether `blockwise` is faster than torch's own kernel: on a CPU, except for small heads in
+    float32, no bias.
+    """
     _, T, _, K = q_BTHK.shape
     low = v_BTHK.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
-    small = T * K <= SMALL and v_BTHK.shape[-1] == K  # torch's kernel takes heads of one width alone
+    small = (
+        T * K <= SMALL and v_BTHK.shape[-1] == K
+    )  # torch's kernel takes heads of one width alone
     return v_BTHK.device.type == "cpu" and (low or bias is not None or not small)
 
 
@@ -23,7 +28,8 @@ def blockwise(heads: Tensor | tuple[Tensor, Tensor, Tensor], bias: Tensor | None
     """Causal softmax attention, [B, T, H, K], of `attention.Heads`; `bias` is added to the scores.
 
     It is [H, T, T] or [B, H, T, T], any of them 1.
-    Under autocast scores and their softmax stay in float32; the other products, backward too, are taken in bfloat16.
+    Under autocast scores and their softmax stay in float32; the other products, backward too, are
+    taken in bfloat16.
     """
     heads = (heads,) if isinstance(heads, Tensor) else heads
     low = heads[0].dtype
@@ -36,7 +42,8 @@ def blockwise(heads: Tensor | tuple[Tensor, Tensor, Tensor], bias: Tensor | None
 class Blockwise(torch.autograd.Function):
     """P = softmax(S), S = q kᵀ / √K + bias, o = P v.
 
-    Backward, from do: dv = Pᵀ do, dP = do vᵀ, dS = P ∘ (dP − rowsum(P ∘ dP)), dq = dS k / √K, dk = dSᵀ q / √K.
+    Backward, from do: dv = Pᵀ do, dP = do vᵀ, dS = P ∘ (dP − rowsum(P ∘ dP)), dq = dS k / √K, dk =
+                       dSᵀ q / √K.
     The heads are one packed tensor, whose gradient is one too, or three.
     """
 
@@ -62,7 +69,9 @@ class Blockwise(torch.autograd.Function):
 
 
 def forward(heads: list[Tensor], bias: Tensor | None, low: torch.dtype) -> list[Tensor]:
-    """The output, [N, T, K], and what `backward` needs: queries, keys and values, [N, T, K], and P of each block."""
+    """The output, [N, T, K], and what `backward` needs: queries, keys and values, [N, T, K], and P
+    of each block.
+    """
     q_BTHK, k_BTHK, v_BTHK = heads[0].unbind(2) if len(heads) == 1 else heads
     B, T, H, K = v_BTHK.shape
     wide = torch.promote_types(q_BTHK.dtype, torch.float32)
@@ -70,7 +79,9 @@ def forward(heads: list[Tensor], bias: Tensor | None, low: torch.dtype) -> list[
     q_NTK *= K**-0.5
     o_NTK, probabilities = torch.empty_like(v_NTK), []
     bias_TT = None if bias is None else bias.expand(*bias.shape[:-2], T, T)
-    future = torch.full((BLOCK, BLOCK), -torch.inf, dtype=wide).triu(1)  # added faster than filled in
+    future = torch.full((BLOCK, BLOCK), -torch.inf, dtype=wide).triu(
+        1
+    )  # added faster than filled in
     for begin, end in _blocks(T):
         scores = torch.bmm(q_NTK[:, begin:end], k_NTK[:, :end].transpose(1, 2))
         if bias_TT is not None:
@@ -81,17 +92,28 @@ def forward(heads: list[Tensor], bias: Tensor | None, low: torch.dtype) -> list[
     return [o_NTK, q_NTK.to(low), k_NTK.to(low), v_NTK, *probabilities]
 
 
-def backward(do_BTHK: Tensor, saved: list[Tensor], bias: Tensor | None, packed: bool) -> list[Tensor]:
-    """The gradients of queries, keys and values, [N, T, K] each or [3, N, T, K], and of `bias` if it is given."""
+def backward(
+    do_BTHK: Tensor, saved: list[Tensor], bias: Tensor | None, packed: bool
+) -> list[Tensor]:
+    """The gradients of queries, keys and values, [N, T, K] each or [3, N, T, K], and of `bias` if
+    it is given.
+    """
     q_NTK, k_NTK, v_NTK, *probabilities = saved
     B, T, H, K = do_BTHK.shape
     do_NTK = do_BTHK.transpose(1, 2).flatten(0, 1).to(q_NTK.dtype)
     qkv = q_NTK, k_NTK, v_NTK
-    d_3NTK = v_NTK.new_empty(3, *v_NTK.shape) if packed else [torch.empty_like(x_NTK) for x_NTK in qkv]
+    d_3NTK = (
+        v_NTK.new_empty(3, *v_NTK.shape) if packed else [torch.empty_like(x_NTK) for x_NTK in qkv]
+    )
     dq_NTK, dk_NTK, dv_NTK = d_3NTK
     dbias = None if bias is None else torch.zeros_like(bias)
     for p, (begin, end) in zip(reversed(probabilities), reversed(_blocks(T)), strict=True):
-        do, q, k_NSK, v_NSK = do_NTK[:, begin:end], q_NTK[:, begin:end], k_NTK[:, :end], v_NTK[:, :end]
+        do, q, k_NSK, v_NSK = (
+            do_NTK[:, begin:end],
+            q_NTK[:, begin:end],
+            k_NTK[:, :end],
+            v_NTK[:, :end],
+        )
         _product(dv_NTK[:, :end], p.transpose(1, 2), do, add=end < T)
         ds = torch._softmax_backward_data(torch.bmm(do, v_NSK.transpose(1, 2)), p, -1, p.dtype)
         _product(dq_NTK[:, begin:end], ds, k_NSK, add=False)
@@ -103,7 +125,8 @@ def backward(do_BTHK: Tensor, saved: list[Tensor], bias: Tensor | None, packed: 
     return [*([d_3NTK] if packed else d_3NTK), *([] if dbias is None else [dbias])]
 
 
-# as custom operators, which torch.compile leaves whole: else it would break its graph here, or take them apart
+# as custom operators, which torch.compile leaves whole: else it would break its graph here, or take
+# them apart
 forward_in_graph = library.custom_op("rope_lab::attention", forward, mutates_args=())
 backward_in_graph = library.custom_op("rope_lab::attention_backward", backward, mutates_args=())
 
@@ -113,14 +136,21 @@ def _(heads: list[Tensor], bias: Tensor | None, low: torch.dtype) -> list[Tensor
     q_BTHK, k_BTHK, v_BTHK = heads[0].unbind(2) if len(heads) == 1 else heads
     B, T, H, _ = v_BTHK.shape
     widths = (x_BTHK.shape[-1] for x_BTHK in (v_BTHK, q_BTHK, k_BTHK, v_BTHK))
-    shapes = [*((B * H, T, K) for K in widths), *((B * H, end - begin, end) for begin, end in _blocks(T))]
+    shapes = [
+        *((B * H, T, K) for K in widths),
+        *((B * H, end - begin, end) for begin, end in _blocks(T)),
+    ]
     return [v_BTHK.new_empty(shape, dtype=low) for shape in shapes]
 
 
 @backward_in_graph.register_fake
 def _(do_BTHK: Tensor, saved: list[Tensor], bias: Tensor | None, packed: bool) -> list[Tensor]:
     qkv = saved[:3]
-    d = [torch.empty_like(torch.stack(qkv))] if packed else [torch.empty_like(x_NTK) for x_NTK in qkv]
+    d = (
+        [torch.empty_like(torch.stack(qkv))]
+        if packed
+        else [torch.empty_like(x_NTK) for x_NTK in qkv]
+    )
     return d if bias is None else [*d, torch.empty_like(bias)]
 
 
@@ -131,7 +161,9 @@ def _by_head(x_BTHK: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _product(out_NTK: Tensor, a_NTS: Tensor, b_NSK: Tensor, add: bool) -> None:
-    """out = a b, or out += a b, avoiding torch's loop over N if `out` is strided and wider than bfloat16."""
+    """out = a b, or out += a b, avoiding torch's loop over N if `out` is strided and wider than
+    bfloat16.
+    """
     if out_NTK.is_contiguous() or out_NTK.dtype == torch.bfloat16:
         out_NTK.baddbmm_(a_NTS, b_NSK, beta=int(add))
     elif add:

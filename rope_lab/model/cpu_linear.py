@@ -1,7 +1,9 @@
-"""Linear layers of float32 on a CPU that is not Intel's, by oneDNN: the numbers of `nn.Linear` to rounding.
+"""Linear layers of float32 on a CPU that is not Intel's, by oneDNN: the numbers of `nn.Linear` to
+rounding.
 
-torch takes MKL there, which needs up to twice as long on AMD's processors; both are part of torch. On Intel's MKL is as
-fast, and faster for the gradient of the weights, for which oneDNN's products copy both matrices.
+torch takes MKL there, which needs up to twice as long on AMD's processors; both are part of torch.
+On Intel's MKL is as fast, and faster for the gradient of the weights, for which oneDNN's products
+copy both matrices.
 
 Shape letters: N rows, I features in, O features out.
 """
@@ -14,18 +16,23 @@ from torch.autograd.function import once_differentiable
 from rope_lab.model.device import cpu_name
 
 ONEDNN = (
-    torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available() and not cpu_name().startswith("Intel")
+    torch.backends.mkl.is_available()
+    and torch.backends.mkldnn.is_available()
+    and not cpu_name().startswith("Intel")
 )
 
 
 class Linear(nn.Linear):
-    """`nn.Linear`, then a ReLU if asked for; in float32 on a CPU by oneDNN if torch would take MKL and that is slow.
+    """`nn.Linear`, then a ReLU if asked for; in float32 on a CPU by oneDNN if torch would take MKL
+    and that is slow.
 
     There it has no second derivative, and torch.func does not support it.
     """
 
     def forward(self, x: Tensor, relu: bool = False) -> Tensor:
-        float32 = x.dtype == self.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+        float32 = x.dtype == self.weight.dtype == torch.float32 and not torch.is_autocast_enabled(
+            "cpu"
+        )
         fits = x.numel() and x.shape[-1:] == self.weight.shape[1:]
         if ONEDNN and float32 and fits and x.device.type == "cpu":
             return OneDNNLinear.apply(x, self.weight, self.bias, relu)
@@ -34,7 +41,9 @@ class Linear(nn.Linear):
 
 
 class OneDNNLinear(torch.autograd.Function):
-    """y = x Wᵀ + b, or its ReLU. Backward, from dy through the ReLU: dx = dy W, dW = dyᵀ x, db = Σ dy over rows."""
+    """y = x Wᵀ + b, or its ReLU. Backward, from dy through the ReLU: dx = dy W, dW = dyᵀ x, db = Σ
+    dy over rows.
+    """
 
     @staticmethod
     def forward(ctx, x: Tensor, w_OI: Tensor, b_O: Tensor | None, relu: bool) -> Tensor:
@@ -76,8 +85,11 @@ def by_onednn(x: Tensor, w_OI: Tensor, b_O: Tensor | None, relu: bool) -> Tensor
     return torch.ops.mkldnn._linear_pointwise(x, w_OI, b_O, "relu" if relu else "none", [], "")
 
 
-# torch.compile takes the weights of oneDNN's own operator for constants; an operator of our own it leaves whole.
-# Defined by its schema, a call takes two thirds of the time that one of library.custom_op takes.
+# torch.compile takes the weights of oneDNN's own operator for constants; an operator of our own it
+# leaves whole. Defined by its schema, a call takes two thirds of the time that one of
+# library.custom_op takes.
 library.define("rope_lab::product", "(Tensor x, Tensor w_OI, Tensor? b_O, bool relu) -> Tensor")
 library.impl("rope_lab::product", "CPU", by_onednn)
-library.register_fake("rope_lab::product", lambda x, w_OI, b_O, relu: x.new_empty(*x.shape[:-1], w_OI.shape[0]))
+library.register_fake(
+    "rope_lab::product", lambda x, w_OI, b_O, relu: x.new_empty(*x.shape[:-1], w_OI.shape[0])
+)

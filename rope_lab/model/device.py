@@ -1,7 +1,7 @@
 """Moving data to an accelerator without waiting for it, and sizes that fit its memory.
 
-A copy from memory that is not pinned waits until the device has finished its queue (CUDA runtime API, API
-synchronization behavior); so does every number that Python reads from it.
+A copy from memory that is not pinned waits until the device has finished its queue (CUDA runtime
+API, API synchronization behavior); so does every number that Python reads from it.
 """
 
 import ctypes
@@ -24,10 +24,12 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
 def keep_freed_memory() -> None:
-    """Make glibc keep freed memory for later allocations of this process; a no-op with other C libraries.
+    """Make glibc keep freed memory for later allocations of this process; a no-op with other C
+    libraries.
 
-    By default large blocks go back to the system, which clears them page by page at the next allocation: a fifth of a
-    small model's step. The setting cannot be undone: the process may hold as much memory as it once used until it ends.
+    By default large blocks go back to the system, which clears them page by page at the next
+    allocation: a fifth of a small model's step. The setting cannot be undone: the process may hold
+                as much memory as it once used until it ends.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
@@ -72,4 +74,8 @@ def ahead(make: Callable[[int], Any]) -> Callable[[int], Any]:
 
 def room(device: torch.device, otherwise: int) -> int:
     """Bytes for intermediate results: an eighth of a GPU's memory; `otherwise` elsewhere."""
-    return torch.cuda.get_device_properties(device).total_memory // 8 if device.type == "cuda" else otherwise
+    return (
+        torch.cuda.get_device_properties(device).total_memory // 8
+        if device.type == "cuda"
+        else otherwise
+    )

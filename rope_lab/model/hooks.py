@@ -1,9 +1,10 @@
 """The hooks by which position enters a transformer: the base class of position schemes.
 
-A scheme overrides the hooks that it uses; the model calls them and knows no scheme. They are in modules beside this.
+A scheme overrides the hooks that it uses; the model calls them and knows no scheme. They are in
+modules beside this.
 
-Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head width; 3 stands for
-queries, keys and values side by side. Positions are integers, [T].
+Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head
+width; 3 stands for queries, keys and values side by side. Positions are integers, [T].
 """
 
 from collections.abc import Callable
@@ -42,14 +43,16 @@ class TooLong(ValueError):
 class PositionScheme(nn.Module):
     """No position at all (`none`), and the base class of all schemes: hooks that change nothing.
 
-    Even so a causal transformer can learn positions: the first token sees one token, the last sees all (Haviv et al.,
-    2022).
+    Even so a causal transformer can learn positions: the first token sees one token, the last sees
+    all (Haviv et al., 2022).
     """
 
     max_len: int | None = None  # positions from here on are an error; None: no limit
     decays: bool = False  # whether weight decay applies to its matrices
     window: int | None = None  # the last tokens that a query sees, itself among them; None: all
-    projects_values: bool = True  # False: the model has no value projection, and `heads` is given [B, T, 2, H, K]
+    projects_values: bool = (
+        True  # False: the model has no value projection, and `heads` is given [B, T, 2, H, K]
+    )
 
     def __init__(self, dims: Dims):
         super().__init__()
@@ -65,7 +68,9 @@ class PositionScheme(nn.Module):
         def moved(value: Any) -> Any:
             if isinstance(value, dict):
                 return {key: moved(each) for key, each in value.items()}
-            there = isinstance(value, Tensor) and (value.dtype != torch.float64 or has_float64(device))
+            there = isinstance(value, Tensor) and (
+                value.dtype != torch.float64 or has_float64(device)
+            )
             return value.to(device) if there else value
 
         for name, value in vars(self).items():
@@ -74,20 +79,25 @@ class PositionScheme(nn.Module):
         return self
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
-        """Prepare positions `pos`, [T], for the hooks, once per forward pass; each hook gets the result as `at`.
+        """Prepare positions `pos`, [T], for the hooks, once per forward pass; each hook gets the
+        result as `at`.
 
-        `dtype` is the model's; results computed from angles stay in float32 or wider (see `rotation.wide`).
+        `dtype` is the model's; results computed from angles stay in float32 or wider (see
+        `rotation.wide`).
         """
         return pos
 
     def with_keys(self, at: Any, keys_T: Tensor) -> Any:
-        """`at` for queries that each see so many keys, int64 [T]; most schemes return it unchanged."""
+        """`at` for queries that each see so many keys, int64 [T]; most schemes return it
+        unchanged.
+        """
         return at
 
     def draw(self, seed: int, length: int) -> None:
         """Draw random positions, if the scheme has any, for texts of up to `length` tokens.
 
-        Called before each training step, and with one fixed seed before every evaluation. Raises TooLong.
+        Called before each training step, and with one fixed seed before every evaluation. Raises
+        TooLong.
         """
         if self.max_len is not None and length > self.max_len:
             raise TooLong(
@@ -96,38 +106,50 @@ class PositionScheme(nn.Module):
             )
 
     def in_layer(self, number: int) -> "PositionScheme":
-        """The scheme for `read`, `heads`, `attention`, `output` in layer `number`, 0 …, given this one's `at`."""
+        """The scheme for `read`, `heads`, `attention`, `output` in layer `number`, 0 …, given this
+        one's `at`.
+        """
         return self
 
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
         """Embedding hook: token embeddings before the first layer."""
         return x_BTD
 
-    def read(self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None) -> tuple[Any, Tensor | None]:
-        """Content hook, before the layer's other hooks: positions and scores that depend on the layer's input.
+    def read(
+        self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
+    ) -> tuple[Any, Tensor | None]:
+        """Content hook, before the layer's other hooks: positions and scores that depend on the
+        layer's input.
 
         layer: its number, 0 …
-        cache: of the tokens before; a scheme keeps its own numbers there by `cache.so_far`, `running_sum`,
+        cache: of the tokens before; a scheme keeps its own numbers there by `cache.so_far`,
+               `running_sum`,
         `with_before`
 
-        Returns `at` for this layer's other hooks, and a bias that is added to its scores, [B, H, T, S], any of them 1,
-        or None.
+        Returns `at` for this layer's other hooks, and a bias that is added to its scores, [B, H, T,
+        S], any of them 1, or None.
         """
         return at, None
 
     def heads(self, qkv_BT3HK: Tensor, at: Any) -> Tensor | tuple[Tensor, Tensor, Tensor]:
         """Query/key/value hook, in every layer.
 
-        Returns them packed, or as three tensors [B, T, H, width] if queries and keys get a width of their own.
+        Returns them packed, or as three tensors [B, T, H, width] if queries and keys get a width of
+        their own.
         """
         return qkv_BT3HK
 
     def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
-        """Score bias hook: added to the attention scores of every layer, [H, T, S]; None: no bias."""
+        """Score bias hook: added to the attention scores of every layer, [H, T, S]; None: no
+        bias.
+        """
         return None
 
-    def attention(self, heads: Heads, at: Any, bias: Tensor | None, cache: KVCache | None) -> Tensor:
-        """Attention hook, in every layer of softmax attention: each head's weighted sum of values, [B, T, H, K].
+    def attention(
+        self, heads: Heads, at: Any, bias: Tensor | None, cache: KVCache | None
+    ) -> Tensor:
+        """Attention hook, in every layer of softmax attention: each head's weighted sum of values,
+        [B, T, H, K].
 
         heads: as `heads` returns them
         bias: the sum of those of `bias` and `read`, or None
@@ -135,7 +157,9 @@ class PositionScheme(nn.Module):
         return softmax_attention(heads, bias, cache, self.window)
 
     def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
-        """Output hook, in every layer: each head's weighted sum of values, before the heads are mixed."""
+        """Output hook, in every layer: each head's weighted sum of values, before the heads are
+        mixed.
+        """
         return o_BTHK
 
 
@@ -145,7 +169,9 @@ def overridden(cls: type[PositionScheme]) -> set[str]:
 
 
 class Wrapper(PositionScheme):
-    """Another scheme with changes, which a subclass makes; the layers are those of the wrapped scheme."""
+    """Another scheme with changes, which a subclass makes; the layers are those of the wrapped
+    scheme.
+    """
 
     def __init__(self, scheme: PositionScheme):
         nn.Module.__init__(self)

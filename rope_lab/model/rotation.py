@@ -1,4 +1,5 @@
-"""The arithmetic of rotary schemes: frequencies, angles, and pairs of features multiplied by e^(iα).
+"""The arithmetic of rotary schemes: frequencies, angles, and pairs of features multiplied by
+e^(iα).
 
 Shape letters: T time, K head width, C pairs of a head's features.
 """
@@ -16,9 +17,11 @@ Scaling = Literal["none", "linear", "ntk", "yarn"]  # how frequencies are made f
 
 
 def rotate(x: Tensor, e: Tensor | None, pairs: Pairs = "neighbours") -> Tensor:
-    """Each pair of features of `x` [..., K], as a complex number, times its `e` [..., C, 2], in the precision of `e`.
+    """Each pair of features of `x` [..., K], as a complex number, times its `e` [..., C, 2], in the
+    precision of `e`.
 
-    Returns `x` if `e` is None. torch.compile knows no complex numbers, so there the product is written out.
+    Returns `x` if `e` is None. torch.compile knows no complex numbers, so there the product is
+    written out.
     """
     if e is None:
         return x
@@ -45,23 +48,34 @@ def frequencies(width: int, base: float, name: str = "base") -> Tensor:
     return base ** (-2 * torch.arange(width // 2, dtype=torch.float64) / width)
 
 
-def scaled(width: int, base: float, scaling: str, factor: float, length: int, name: str = "base") -> Tensor:
-    """`frequencies` for texts `factor` times as long as the `length` tokens trained on, float64 [width/2].
+def scaled(
+    width: int, base: float, scaling: str, factor: float, length: int, name: str = "base"
+) -> Tensor:
+    """`frequencies` for texts `factor` times as long as the `length` tokens trained on, float64
+    [width/2].
 
     - linear (Chen et al., 2023): θ / factor, as if positions lay so much closer.
-    - ntk (bloc97, 2023): base · factor^(width/(width−2)), so that the lowest frequency alone is divided by the factor.
-    - yarn (Peng et al., 2023): θ where a pair makes 32 turns or more in `length`, θ / factor where it makes 1 or less,
-      and in between a mean that goes linearly with the number of the pair.
+    - ntk (bloc97, 2023): base · factor^(width/(width−2)), so that the lowest frequency alone is
+      divided by the factor.
+    - yarn (Peng et al., 2023): θ where a pair makes 32 turns or more in `length`, θ / factor where
+      it makes 1 or less, and in between a mean that goes linearly with the number of the pair.
     """
     if not 1 <= factor < float("inf") or length < 1:
-        raise ValueError(f"position.factor={factor}, position.original={length}: must be numbers of at least 1")
+        raise ValueError(
+            f"position.factor={factor}, position.original={length}: must be numbers of at least 1"
+        )
     if scaling == "ntk" and width > 2:
         return frequencies(width, base * factor ** (width / (width - 2)), name)
     theta_C = frequencies(width, base, name)
     if scaling == "yarn":
-        pair_of = [width * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (32, 1)]
+        pair_of = [
+            width * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base))
+            for turns in (32, 1)
+        ]
         first, last = max(math.floor(pair_of[0]), 0), min(math.ceil(pair_of[1]), width - 1)
-        share_C = ((torch.arange(width // 2, dtype=torch.float64) - first) / max(last - first, 0.001)).clamp(0, 1)
+        share_C = (
+            (torch.arange(width // 2, dtype=torch.float64) - first) / max(last - first, 0.001)
+        ).clamp(0, 1)
         return theta_C * (1 - share_C + share_C / factor)
     return theta_C / factor
 
@@ -86,7 +100,9 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def count(name: str, share: float, pairs: int) -> int:
-    """How many of a head's pairs a share is. Raises ValueError unless that is a whole number of at least 1."""
+    """How many of a head's pairs a share is. Raises ValueError unless that is a whole number of at
+    least 1.
+    """
     rotated = round(share * pairs, 6)
     if rotated % 1 or not 1 <= rotated <= pairs:
         raise ValueError(

@@ -1,10 +1,11 @@
 """Values that are keys: position schemes of models that project queries and keys alone.
 
-Without a value projection a layer has a quarter fewer attention weights; the others begin as in other schemes. Compare
-with `rope`; and with `rope model.kv_heads=` half of the heads, which has as many weights and as many numbers in its
-cache.
+Without a value projection a layer has a quarter fewer attention weights; the others begin as in
+other schemes. Compare with `rope`; and with `rope model.kv_heads=` half of the heads, which has as
+many weights and as many numbers in its cache.
 
-Shape letters: B batch, T time, H heads, K head width, C pairs of a head's features; 2 stands for queries and keys.
+Shape letters: B batch, T time, H heads, K head width, C pairs of a head's features; 2 stands for
+queries and keys.
 """
 
 from typing import Literal
@@ -22,7 +23,8 @@ class SharedKV(Rotary):
     """RoPE whose values are its keys; the last `fraction` of each head's features are rotated.
 
     - values = rotated: oₙ = Σᵢ aₙᵢ R(iθ) kᵢ, which tells absolute positions.
-    - values = back: oₙ = R(−nθ) Σᵢ aₙᵢ R(iθ) kᵢ = Σᵢ aₙᵢ R((i−n)θ) kᵢ, as in RoPER (DeepSeek-V4, 2026, equation 26).
+    - values = back: oₙ = R(−nθ) Σᵢ aₙᵢ R(iθ) kᵢ = Σᵢ aₙᵢ R((i−n)θ) kᵢ, as in RoPER (DeepSeek-V4,
+      2026, equation 26).
     - values = unrotated: oₙ = Σᵢ aₙᵢ kᵢ.
     """
 
@@ -35,9 +37,13 @@ class SharedKV(Rotary):
         base: float = 10_000.0,
         fraction: float = 1.0,
     ):
-        super().__init__(dims, q=1, k=1, o=-1 if values == "back" else 0, base=base, fraction=fraction)
+        super().__init__(
+            dims, q=1, k=1, o=-1 if values == "back" else 0, base=base, fraction=fraction
+        )
         C, rotated = dims.d_head // 2, round(fraction * dims.d_head) // 2
-        self.theta = {part: F.pad(theta_C[:rotated], (C - rotated, 0)) for part, theta_C in self.theta.items()}
+        self.theta = {
+            part: F.pad(theta_C[:rotated], (C - rotated, 0)) for part, theta_C in self.theta.items()
+        }
         self.values = values
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
@@ -48,4 +54,8 @@ class SharedKV(Rotary):
         q_BTHK, k_BTHK = rotate(qk_BT2HK, at[0]).unbind(2)
         if self.values == "unrotated":
             return q_BTHK, k_BTHK, qk_BT2HK[:, :, 1].to(k_BTHK)
-        return q_BTHK, k_BTHK, k_BTHK.view_as(k_BTHK)  # torch.compile does not take one tensor twice
+        return (
+            q_BTHK,
+            k_BTHK,
+            k_BTHK.view_as(k_BTHK),
+        )  # torch.compile does not take one tensor twice

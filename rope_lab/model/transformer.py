@@ -1,6 +1,7 @@
 """The causal transformer. It calls the hooks of a position scheme and knows no scheme by name.
 
-Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head width, V vocabulary.
+Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head
+width, V vocabulary.
 """
 
 from typing import Any
@@ -18,16 +19,19 @@ Cache = list[LayerCache]  # one a layer; all batch rows have read equally many t
 
 
 class Transformer(nn.Module):
-    """A decoder with ReLU feed-forward layers of 4 · d_model, biases everywhere and an untied output matrix.
+    """A decoder with ReLU feed-forward layers of 4 · d_model, biases everywhere and an untied
+    output matrix.
 
     attention: `softmax` or `linear`
-    norm: where layer norms stand: `pre`, x + f(LN(x)) with one more before the output, or `post`, LN(x + f(x))
-    kv_heads: heads of keys and values, each for equally many heads of queries (Ainslie et al., 2023); None: as many as
-          those. The cache here holds them repeated
-    qk_norm: queries and keys of each head are divided by their root mean square and multiplied by learned gains, before
-          the scheme's hooks (Henry et al., 2020)
-    init: `pytorch`, its own: embeddings are drawn from N(0, 1) and not scaled, the rest by nn.Linear's rule; `xavier`:
-          every matrix by the rule of Glorot and Bengio (2010), embeddings multiplied by √d_model (Vaswani et al., 2017)
+    norm: where layer norms stand: `pre`, x + f(LN(x)) with one more before the output, or `post`,
+          LN(x + f(x))
+    kv_heads: heads of keys and values, each for equally many heads of queries (Ainslie et al.,
+          2023); None: as many as those. The cache here holds them repeated
+    qk_norm: queries and keys of each head are divided by their root mean square and multiplied by
+          learned gains, before the scheme's hooks (Henry et al., 2020)
+    init: `pytorch`, its own: embeddings are drawn from N(0, 1) and not scaled, the rest by
+          nn.Linear's rule; `xavier`: every matrix by the rule of Glorot and Bengio (2010),
+          embeddings multiplied by √d_model (Vaswani et al., 2017)
     """
 
     def __init__(
@@ -46,7 +50,9 @@ class Transformer(nn.Module):
     ):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, d_model)
-        self.layers = nn.ModuleList(Layer(i, attention, d_model, n_heads, norm, dropout) for i in range(n_layers))
+        self.layers = nn.ModuleList(
+            Layer(i, attention, d_model, n_heads, norm, dropout) for i in range(n_layers)
+        )
         self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.unembedding = Linear(d_model, vocabulary)
         self.dropout = nn.Dropout(dropout)
@@ -56,38 +62,61 @@ class Transformer(nn.Module):
             for matrix in (p for p in self.parameters() if p.dim() == 2):
                 nn.init.xavier_uniform_(matrix)
         self.position = position
-        for layer in self.layers:  # cut off afterwards, so that all other weights are those of any scheme
+        for (
+            layer
+        ) in self.layers:  # cut off afterwards, so that all other weights are those of any scheme
             layer.attention.cut(kv_heads or n_heads, position.projects_values)
             if qk_norm:
-                layer.attention.qk_norm = nn.ModuleList(nn.RMSNorm(d_model // n_heads) for _ in "qk")
+                layer.attention.qk_norm = nn.ModuleList(
+                    nn.RMSNorm(d_model // n_heads) for _ in "qk"
+                )
         self.widths = self._try_hooks(d_model, n_heads, attention)
 
     @torch.no_grad()
     def _try_hooks(self, d_model: int, n_heads: int, attention: str) -> list[tuple[int, int]]:
-        """The widths of a head's keys and values in each layer. Raises ValueError if linear attention cannot be."""
+        """The widths of a head's keys and values in each layer. Raises ValueError if linear
+        attention cannot be.
+        """
         at, widths, lacks = self.position.prepare(torch.arange(2), torch.float32), [], ""
-        bias, at_queries = self.position.bias(at, at), self.position.with_keys(at, torch.arange(1, 3))
-        qkv = torch.zeros(1, 2, 3 if self.position.projects_values else 2, n_heads, d_model // n_heads)
+        bias, at_queries = (
+            self.position.bias(at, at),
+            self.position.with_keys(at, torch.arange(1, 3)),
+        )
+        qkv = torch.zeros(
+            1, 2, 3 if self.position.projects_values else 2, n_heads, d_model // n_heads
+        )
         for number in range(len(self.layers)):
             scheme = self.position.in_layer(number)
             own_at, own_bias = scheme.read(torch.zeros(1, 2, d_model), at_queries, number, None)
             if scheme.window is not None and scheme.window < 1:
-                raise ValueError(f"{type(scheme).__name__}: window={scheme.window}: must be at least 1 token, or None")
+                raise ValueError(
+                    f"{type(scheme).__name__}: window={scheme.window}: must be at least 1 token, or None"
+                )
             _, k, v = unpacked(scheme.heads(qkv, own_at))
             widths.append((k.shape[-1], v.shape[-1]))
             if widths[-1] != (d_model // n_heads,) * 2:
                 lacks = "gives queries and keys another width than values, which linear attention does not support"
-            elif bias is not None or own_bias is not None or scheme.window or "attention" in overridden(type(scheme)):
+            elif (
+                bias is not None
+                or own_bias is not None
+                or scheme.window
+                or "attention" in overridden(type(scheme))
+            ):
                 lacks = "needs attention scores, which linear attention does not have"
         if lacks and attention == "linear":
             remedy = "take model.attention=softmax or another position scheme"
-            raise ValueError(f"model.attention=linear: {type(self.position).__name__} {lacks}: {remedy}")
+            raise ValueError(
+                f"model.attention=linear: {type(self.position).__name__} {lacks}: {remedy}"
+            )
         return widths
 
-    def forward(self, tokens_BT: Tensor, pos: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+    def forward(
+        self, tokens_BT: Tensor, pos: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
         """Logits of each next token, [B, T, V].
 
-        The tokens stand at 0 … T − 1, or at `pos` [T]; with a `cache`, after the tokens already in it, which they join.
+        The tokens stand at 0 … T − 1, or at `pos` [T]; with a `cache`, after the tokens already in
+        it, which they join.
         """
         begin = 0 if cache is None else cache[0].length
         end = begin + tokens_BT.shape[1]
@@ -97,19 +126,33 @@ class Transformer(nn.Module):
             end = int(pos.max()) + 1
         limit = self.position.max_len
         if limit is not None and end > limit:
-            raise TooLong(f"{end} positions are more than the {limit} that the position scheme was made for")
+            raise TooLong(
+                f"{end} positions are more than the {limit} that the position scheme was made for"
+            )
 
         dtype = self.embedding.weight.dtype
-        with torch.autocast(pos.device.type, enabled=False):  # positions are told apart in full precision
+        with torch.autocast(
+            pos.device.type, enabled=False
+        ):  # positions are told apart in full precision
             at_T = self.position.prepare(pos, dtype)
-            at_S = self.position.prepare(torch.arange(end, device=pos.device), dtype) if begin else at_T
+            at_S = (
+                self.position.prepare(torch.arange(end, device=pos.device), dtype)
+                if begin
+                else at_T
+            )
             bias = self.position.bias(at_T, at_S)
             keys_T = torch.arange(begin + 1, begin + len(pos) + 1, device=pos.device)
             at_T = self.position.with_keys(at_T, keys_T)
 
         x_BTD = self.dropout(self.position.embed(self.scale * self.embedding(tokens_BT), at_T))
         for number, layer in enumerate(self.layers):
-            x_BTD = layer(x_BTD, self.position.in_layer(number), at_T, bias, None if cache is None else cache[number])
+            x_BTD = layer(
+                x_BTD,
+                self.position.in_layer(number),
+                at_T,
+                bias,
+                None if cache is None else cache[number],
+            )
         return self.unembedding(self.norm(x_BTD))
 
     def new_cache(self, rows: int, slots: int) -> Cache:
@@ -117,16 +160,26 @@ class Transformer(nn.Module):
         weight, attention = self.unembedding.weight, self.layers[0].attention
         size, kind, dtype = (rows, attention.n_heads), weight.device.type, weight.dtype
         if attention.linear:
-            sums = [(weight.new_zeros(*size, k, v), weight.new_zeros(*size, k)) for k, v in self.widths]
+            sums = [
+                (weight.new_zeros(*size, k, v), weight.new_zeros(*size, k)) for k, v in self.widths
+            ]
             return [LinearAttentionState(*each) for each in sums]
-        if kind != "cpu" and torch.is_autocast_enabled(kind):  # on a CPU one query at a time is faster in float32
+        if kind != "cpu" and torch.is_autocast_enabled(
+            kind
+        ):  # on a CPU one query at a time is faster in float32
             dtype = torch.get_autocast_dtype(kind)
-        pairs = [[weight.new_zeros(*size, slots, width, dtype=dtype) for width in pair] for pair in self.widths]
+        pairs = [
+            [weight.new_zeros(*size, slots, width, dtype=dtype) for width in pair]
+            for pair in self.widths
+        ]
         return [KVCache(*pair) for pair in pairs]
 
     def bytes_of_token(self, slots: int) -> float:
         """Bytes per token and batch row of a cache with room for `slots` tokens."""
-        cache, token_11 = self.new_cache(1, max(slots, 2)), self.embedding.weight.new_zeros(1, 1, dtype=torch.long)
+        cache, token_11 = (
+            self.new_cache(1, max(slots, 2)),
+            self.embedding.weight.new_zeros(1, 1, dtype=torch.long),
+        )
         sizes = []
         for _ in range(2):
             self(token_11, cache=cache)
@@ -137,30 +190,46 @@ class Transformer(nn.Module):
 class Layer(nn.Module):
     """Attention, then a feed-forward network, each beside a residual connection."""
 
-    def __init__(self, number: int, attention: str, d_model: int, n_heads: int, norm: str, dropout: float):
+    def __init__(
+        self, number: int, attention: str, d_model: int, n_heads: int, norm: str, dropout: float
+    ):
         super().__init__()
         self.pre = norm == "pre"
-        self.norm1, self.attention = nn.LayerNorm(d_model), Attention(number, attention, d_model, n_heads)
+        self.norm1, self.attention = (
+            nn.LayerNorm(d_model),
+            Attention(number, attention, d_model, n_heads),
+        )
         self.norm2 = nn.LayerNorm(d_model)
         self.up, self.down = Linear(d_model, 4 * d_model), Linear(4 * d_model, d_model)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x_BTD: Tensor, position: PositionScheme, at: Any, bias: Tensor | None, cache: LayerCache | None
+        self,
+        x_BTD: Tensor,
+        position: PositionScheme,
+        at: Any,
+        bias: Tensor | None,
+        cache: LayerCache | None,
     ) -> Tensor:
         if self.pre:
-            x_BTD = x_BTD + self.dropout(self.attention(self.norm1(x_BTD), position, at, bias, cache))
+            x_BTD = x_BTD + self.dropout(
+                self.attention(self.norm1(x_BTD), position, at, bias, cache)
+            )
             return x_BTD + self.dropout(self.feed_forward(self.norm2(x_BTD)))
         x_BTD = self.norm1(x_BTD + self.dropout(self.attention(x_BTD, position, at, bias, cache)))
         return self.norm2(x_BTD + self.dropout(self.feed_forward(x_BTD)))
 
     def feed_forward(self, x_BTD: Tensor) -> Tensor:
-        x_ND = x_BTD.flatten(0, 1)  # of bfloat16 in three dimensions torch.compile makes a scalar loop on CPUs
+        x_ND = x_BTD.flatten(
+            0, 1
+        )  # of bfloat16 in three dimensions torch.compile makes a scalar loop on CPUs
         return self.down(self.up(x_ND, relu=True)).unflatten(0, x_BTD.shape[:2])
 
 
 class Attention(nn.Module):
-    """Causal multi-head attention of layer `number`, `softmax` or `linear`, with the scheme's hooks around it."""
+    """Causal multi-head attention of layer `number`, `softmax` or `linear`, with the scheme's hooks
+    around it.
+    """
 
     def __init__(self, number: int, kind: str, d_model: int, n_heads: int):
         super().__init__()
@@ -169,7 +238,12 @@ class Attention(nn.Module):
         self.qkv, self.out = Linear(d_model, 3 * d_model), Linear(d_model, d_model)
 
     def forward(
-        self, x_BTD: Tensor, position: PositionScheme, at: Any, bias: Tensor | None, cache: LayerCache | None
+        self,
+        x_BTD: Tensor,
+        position: PositionScheme,
+        at: Any,
+        bias: Tensor | None,
+        cache: LayerCache | None,
     ) -> Tensor:
         at, own_bias = position.read(x_BTD, at, self.number, cache)
         if own_bias is not None:
@@ -188,16 +262,22 @@ class Attention(nn.Module):
         return self.out(o_BTHK.flatten(2).to(x_BTD.dtype))
 
     def project(self, x_BTD: Tensor) -> Tensor:
-        """Queries, keys and, if projected, values, [B, T, 2 or 3, H, K]; those of fewer heads repeated."""
+        """Queries, keys and, if projected, values, [B, T, 2 or 3, H, K]; those of fewer heads
+        repeated.
+        """
         if self.kv_heads == self.n_heads:
             return self.qkv(x_BTD).unflatten(-1, (self.projections, self.n_heads, -1))
-        q, kv = self.qkv(x_BTD).split([x_BTD.shape[-1], self.qkv.out_features - x_BTD.shape[-1]], dim=-1)
+        q, kv = self.qkv(x_BTD).split(
+            [x_BTD.shape[-1], self.qkv.out_features - x_BTD.shape[-1]], dim=-1
+        )
         kv = kv.unflatten(-1, (self.projections - 1, self.kv_heads, -1))
         kv = kv.repeat_interleave(self.n_heads // self.kv_heads, dim=3)
         return torch.cat([q.unflatten(-1, (1, self.n_heads, -1)), kv], dim=2)
 
     def cut(self, kv_heads: int, values: bool) -> None:
-        """Keep so many heads of keys and values, and values only if asked for; all other weights stay."""
+        """Keep so many heads of keys and values, and values only if asked for; all other weights
+        stay.
+        """
         D = self.qkv.in_features
         self.kv_heads, self.projections = kv_heads, 3 if values else 2
         widths = [D] + [D * kv_heads // self.n_heads] * (self.projections - 1)

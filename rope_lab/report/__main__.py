@@ -1,11 +1,12 @@
 """Make one HTML page of verdicts, charts and runs: `rope-lab report [FOLDER…] [--out FILE.html]`.
 
-A FOLDER holds run folders, or is one, or holds kept runs; those in folders below it then come with it. Without one:
-results/runs, or results/ if it is empty. Your own runs lead the page, paired by seed with those of all FOLDERs:
-`rope-lab report results/runs results`. The page opens from disk in any browser and needs no network.
+A FOLDER holds run folders, or is one, or holds kept runs; those in folders below it then come with
+it. Without one: results/runs, or results/ if it is empty. Your own runs lead the page, paired by
+seed with those of all FOLDERs: `rope-lab report results/runs results`. The page opens from disk in
+any browser and needs no network.
 
-Its question is whether RoPER beats RoPE, or whether your own scheme does if the runs have just one; otherwise
-`--contender SCHEME --against SCHEME`.
+Its question is whether RoPER beats RoPE, or whether your own scheme does if the runs have just one;
+otherwise `--contender SCHEME --against SCHEME`.
 """
 
 import sys
@@ -26,17 +27,24 @@ MADE = b"<!doctype html>\n<!-- made by python -m rope_lab.report"  # how each pa
 
 def with_those_below(folder: Path) -> list[Path]:
     """A folder and, of one of kept runs, the folders of kept runs in it."""
-    return [folder, *sorted(path for path in folder.glob("*/") if is_kept(folder) and is_kept(path))]
+    return [
+        folder,
+        *sorted(path for path in folder.glob("*/") if is_kept(folder) and is_kept(path)),
+    ]
 
 
 def read_probes(folder: Path) -> tuple[list[probes.Probed], list[str]]:
     """The probes of the runs in a folder, and which of them cannot be read."""
     found, problems = [], []
-    for path in sorted([*folder.glob("probes.json"), *folder.glob("*/probes.json"), *folder.glob("probes/*.json")]):
+    for path in sorted(
+        [*folder.glob("probes.json"), *folder.glob("*/probes.json"), *folder.glob("probes/*.json")]
+    ):
         try:
             found.append(probes.read(path))
         except DAMAGE as error:
-            problems.append(one_line(f"{path.relative_to(folder)}: holds no probes ({type(error).__name__})"))
+            problems.append(
+                one_line(f"{path.relative_to(folder)}: holds no probes ({type(error).__name__})")
+            )
     return found, problems
 
 
@@ -51,9 +59,15 @@ def title(folder: Path) -> str:
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("report", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
-    parser.add_argument("--out", type=Path, metavar="FILE.html", help="default: report.html in the first FOLDER")
-    parser.add_argument("--contender", metavar="SCHEME", help="of verdicts; default: your only scheme, else roper")
-    parser.add_argument("--against", metavar="SCHEME", help="the scheme that it is compared with (default: rope)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.html", help="default: report.html in the first FOLDER"
+    )
+    parser.add_argument(
+        "--contender", metavar="SCHEME", help="of verdicts; default: your only scheme, else roper"
+    )
+    parser.add_argument(
+        "--against", metavar="SCHEME", help="the scheme that it is compared with (default: rope)"
+    )
     given = parser.parse_args(arguments)
     try:
         from rope_lab.report import page
@@ -74,7 +88,9 @@ def main(arguments: list[str] | None = None) -> None:
     if asks or own:
         published = against.question(published, every, given.contender, given.against)
     # of two runs of one scheme and seed the last counts: the user's own
-    ordered = [folder for folder in folders if folder not in own and not studies.of_rows(folder)] + own[::-1]
+    ordered = [
+        folder for folder in folders if folder not in own and not studies.of_rows(folder)
+    ] + own[::-1]
     pooled = group([run for folder in ordered for run in recorded[folder][0]], published)
     for folder, (runs, problems) in recorded.items():
         studied, wrong = outcomes.read(folder / studies.NAME)
@@ -90,9 +106,13 @@ def main(arguments: list[str] | None = None) -> None:
             pooled = [each for each in pooled if each not in groups]
         content = Content(groups, here, problems + wrong + twice + unread, studied)
         below = folder not in own if own else folder not in folders and not asks and here.compares
-        heading = ", ".join(dict.fromkeys(g.report.title for g in groups if studied)) or title(folder)
+        heading = ", ".join(dict.fromkeys(g.report.title for g in groups if studied)) or title(
+            folder
+        )
         shown.append(page.Folder(folder.resolve().name, heading, content, below))
-    shown.sort(key=lambda folder: (folder.below, folder.content.published.compares))  # those of a plan first
+    shown.sort(
+        key=lambda folder: (folder.below, folder.content.published.compares)
+    )  # those of a plan first
     groups = [each for folder in shown for each in folder.content.groups]
     if not groups:
         problems = [problem for folder in shown for problem in folder.content.problems]
@@ -100,7 +120,9 @@ def main(arguments: list[str] | None = None) -> None:
     html = page.render(shown, every, probed, published).encode()
     write_whole(out, html)
     count = len({run_id for each in groups for run_id in each.runs.run_id})
-    say(f"written: {short_path(out)} ({len(html) / 1e6:.1f} MB, runs: {count}); any browser opens it")
+    say(
+        f"written: {short_path(out)} ({len(html) / 1e6:.1f} MB, runs: {count}); any browser opens it"
+    )
     if hint := against.hint(published, groups):
         say(hint)
 

@@ -1,4 +1,6 @@
-"""Charts as data, from the panels of figures; page.html draws them. Thin lines are runs; bold ones means with bands."""
+"""Charts as data, from the panels of figures; page.html draws them. Thin lines are runs; bold ones
+means with bands.
+"""
 
 import math
 from collections.abc import Iterable
@@ -17,19 +19,31 @@ from rope_lab.results.sweeps import Sweep
 
 POINTS = 60  # of a curve; longer ones are thinned
 LABEL = 60  # characters
-BESIDE = ("eval/loss", "eval/accuracy", "train/loss", "train/grad_norm")  # curves besides the task's own metric
+BESIDE = (
+    "eval/loss",
+    "eval/accuracy",
+    "train/loss",
+    "train/grad_norm",
+)  # curves besides the task's own metric
 Chart = dict[str, Any]
 
 
 def curves(group: Group) -> list[Chart]:
     """A chart over training for each metric.
 
-    `runs` are of all schemes, `means` and `colors` of those to show. `rates`: by scheme the tokens and seconds of a
-    step.
+    `runs` are of all schemes, `means` and `colors` of those to show. `rates`: by scheme the tokens
+    and seconds of a step.
     """
     recorded = {name for run in group.runs.run for name in run.curves}
-    metrics = [group.metric, *(declared(name) for name in BESIDE if name != group.metric.name and name in recorded)]
-    a_step = group.runs[["tokens", "seconds"]].div(group.runs.steps.clip(1), axis=0).groupby(group.runs.scheme)
+    metrics = [
+        group.metric,
+        *(declared(name) for name in BESIDE if name != group.metric.name and name in recorded),
+    ]
+    a_step = (
+        group.runs[["tokens", "seconds"]]
+        .div(group.runs.steps.clip(1), axis=0)
+        .groupby(group.runs.scheme)
+    )
     a_step = a_step.agg({"tokens": "max", "seconds": "mean"})  # a run without a step has no tokens
     rates = {group.published.title(scheme): {**rate} for scheme, rate in a_step.iterrows()}
     charts = []
@@ -37,7 +51,9 @@ def curves(group: Group) -> list[Chart]:
         panel = series.over_training(group, metric)
         if len(panel.points):
             every = series.over_training(group, metric, group.schemes).points
-            charts.append(chart(panel, group.published, panel.y, metric.name, every) | {"rates": rates})
+            charts.append(
+                chart(panel, group.published, panel.y, metric.name, every) | {"rates": rates}
+            )
     return charts
 
 
@@ -51,7 +67,9 @@ def others(shown: Group | Sweep) -> list[Chart]:
     return [chart(panel, shown.published, panel.y, f"by {panel.x}") | {"log": log}]
 
 
-def chart(panel: Panel, published: Published, title: str, note: str, every: pd.DataFrame | None = None) -> Chart:
+def chart(
+    panel: Panel, published: Published, title: str, note: str, every: pd.DataFrame | None = None
+) -> Chart:
     """A line for every run, and for each scheme its mean and band.
 
     every: the points of all runs, if the panel shows only some schemes
@@ -62,7 +80,8 @@ def chart(panel: Panel, published: Published, title: str, note: str, every: pd.D
         for (scheme, seed), values in points.groupby(["scheme", "seed"], sort=False)
     ]
     means = [
-        {"scheme": published.title(scheme), "seeds": int(values.n.max())} | _points(values, panel.log)
+        {"scheme": published.title(scheme), "seeds": int(values.n.max())}
+        | _points(values, panel.log)
         for scheme, values in panel.means().groupby("scheme")
     ]
     ordered = sorted(panel.schemes, key=published.order)
@@ -74,7 +93,9 @@ def chart(panel: Panel, published: Published, title: str, note: str, every: pd.D
 
 
 def _points(table: pd.DataFrame, log: bool) -> dict[str, list]:
-    """x, y and the ends of its interval as lists; thinned, and without points that have no place on the axis."""
+    """x, y and the ends of its interval as lists; thinned, and without points that have no place on
+    the axis.
+    """
     table = table[table.y > 0] if log else table[table.y.notna()]
     if log and "low" in table:
         table = table.assign(low=table.low.clip(lower=table.y.min() / 10))

@@ -26,7 +26,17 @@ from rope_lab.results.tables import Strong, number
 from rope_lab.results.verdicts import Verdict
 from rope_lab.text import plain, show
 
-ORIGIN = ("run_id", "status", "steps", "numerics", "commit", "torch", "hardware", "threads", "parameters")
+ORIGIN = (
+    "run_id",
+    "status",
+    "steps",
+    "numerics",
+    "commit",
+    "torch",
+    "hardware",
+    "threads",
+    "parameters",
+)
 
 
 @dataclass(frozen=True)
@@ -39,27 +49,41 @@ class Folder:
     below: bool = False
 
 
-def render(folders: list[Folder], every: list[Group], probed: list[Probed], published: Published) -> str:
+def render(
+    folders: list[Folder], every: list[Group], probed: list[Probed], published: Published
+) -> str:
     """The page, the same for the same records; every: the groups of all runs on it."""
     contender, baseline = published.titles
-    found = [verdict for folder in folders if not folder.below for verdict in folder.content.verdicts]
+    found = [
+        verdict for folder in folders if not folder.below for verdict in folder.content.verdicts
+    ]
     outcomes = [outcome for folder in folders for outcome in folder.content.outcomes]
     planned = any(not folder.content.published.compares for folder in folders)
-    sections = [(folder, [_section(folder, each, planned) for each in folder.content.sections]) for folder in folders]
+    sections = [
+        (folder, [_section(folder, each, planned) for each in folder.content.sections])
+        for folder in folders
+    ]
     picture = ROOT / "docs" / f"{published.contender}.svg"
     millions = sorted(run.parameters / 1e6 for g in every for run in g.runs.run)
     sizes = [f"{float(f'{size:.2g}'):,g}M" for size in millions]
     attention = [asdict(p.attention) for p in probed if p.attention]
-    data = {"sections": [section["data"] for _, each in sections for section in each], "probed": attention}
+    data = {
+        "sections": [section["data"] for _, each in sections for section in each],
+        "probed": attention,
+    }
     context = {
         "contender": contender,
         "baseline": baseline,
         "box": advice.section(every, found, outcomes, published),
         "about": f"{len(sizes):,} runs of models of {' to '.join(dict.fromkeys([sizes[0], sizes[-1]]))} parameters",
         "picture": base64.b64encode(picture.read_bytes()).decode() if picture.is_file() else "",
-        "answers": [(v.word, f"{v.title}, {v.scale}: {v.gain_text} {v.metric.unit}") for v in found[:3]],
+        "answers": [
+            (v.word, f"{v.title}, {v.scale}: {v.gain_text} {v.metric.unit}") for v in found[:3]
+        ],
         "planned": planned,
-        "hint": against.hint(published, [each for folder in folders for each in folder.content.groups]),
+        "hint": against.hint(
+            published, [each for folder in folders for each in folder.content.groups]
+        ),
         "strips": _strips(found),
         "verdicts": verdicts.table(found, published),
         "legend": verdicts.legend(found, published),
@@ -71,7 +95,9 @@ def render(folders: list[Folder], every: list[Group], probed: list[Probed], publ
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
-        finalize=lambda value: plain(value) if type(value) in (str, Strong) else value,  # control characters
+        finalize=lambda value: (
+            plain(value) if type(value) in (str, Strong) else value
+        ),  # control characters
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -89,10 +115,22 @@ def _strips(found: list[Verdict]) -> list[dict[str, Any]]:
     made = []
     for (title, unit), here in strips.items():
         published = max((v.published for v in here), key=len)
-        ends = [0.0, *published, *(end for v in here for end in (v.gain.low, v.gain.mean, v.gain.high))]
+        ends = [
+            0.0,
+            *published,
+            *(end for v in here for end in (v.gain.low, v.gain.mean, v.gain.high)),
+        ]
         ticks = MaxNLocator(4).tick_values(np.nanmin(ends), np.nanmax(ends))
-        strip = {"title": title, "unit": unit, "ticks": ticks, "published": published, "verdicts": here}
-        made.append(strip | {"place": functools.partial(np.interp, xp=[ticks[0], ticks[-1]], fp=[0, 100])})
+        strip = {
+            "title": title,
+            "unit": unit,
+            "ticks": ticks,
+            "published": published,
+            "verdicts": here,
+        }
+        made.append(
+            strip | {"place": functools.partial(np.interp, xp=[ticks[0], ticks[-1]], fp=[0, 100])}
+        )
     return made
 
 
@@ -102,11 +140,15 @@ def _packed(text: str) -> str:
 
 
 def _section(folder: Folder, shown: Group | Sweep, planned: bool) -> dict[str, Any]:
-    """A recipe or sweep: tables, charts, settings, every run; `planned`: beside planned ones others are exploratory."""
+    """A recipe or sweep: tables, charts, settings, every run; `planned`: beside planned ones others
+    are exploratory.
+    """
     groups = list(shown.others.values()) if isinstance(shown, Sweep) else [shown]
     here = [seed for group in groups for seed in group.runs.seed]
     kind = ", planned" if groups[0].study else ", exploratory" if planned else ""
-    settings = set.intersection(*({f"{k}={show(v)}" for k, v in run.recipe.items()} for run in groups[0].runs.run))
+    settings = set.intersection(
+        *({f"{k}={show(v)}" for k, v in run.recipe.items()} for run in groups[0].runs.run)
+    )
     return {
         "section": folder.content.sections[shown],
         "label": f"{len(here)} run{'s' * (len(here) > 1)}, {seeds(set(here))}{kind}",
@@ -120,11 +162,20 @@ def _group(group: Group) -> dict[str, Any]:
     metric, title, rows = group.metric, group.published.title, []
     for run in group.runs.itertuples():
         value = number(metric.times * run.run.metrics.get(metric.name, math.nan), metric.digits)
-        rows.append([title(run.scheme), str(run.seed), value, *(str(getattr(run, name)) for name in ORIGIN)])
+        rows.append(
+            [title(run.scheme), str(run.seed), value, *(str(getattr(run, name)) for name in ORIGIN)]
+        )
     settings = {
         title(scheme): {key: show(value) for key, value in sorted(run.all_settings.items())}
-        for scheme, run in group.runs.drop_duplicates("scheme")[["scheme", "run"]].itertuples(index=False)
+        for scheme, run in group.runs.drop_duplicates("scheme")[["scheme", "run"]].itertuples(
+            index=False
+        )
     }
     columns = ["scheme", "seed", metric.unit, *ORIGIN]
-    shared = {"title": f"{group.title}, {group.scale}", "columns": columns, "runs": rows, "settings": settings}
+    shared = {
+        "title": f"{group.title}, {group.scale}",
+        "columns": columns,
+        "runs": rows,
+        "settings": settings,
+    }
     return shared | {"curves": charts.curves(group)}

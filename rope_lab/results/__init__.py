@@ -1,4 +1,6 @@
-"""From records to frames, statistics, tables and figures. Reads files; knows neither torch nor how runs are made."""
+"""From records to frames, statistics, tables and figures. Reads files; knows neither torch nor how
+runs are made.
+"""
 
 from rope_lab.results.frame import load
 

@@ -1,15 +1,17 @@
 """Make tables and figures: `rope-lab results [FOLDER…]`.
 
-A FOLDER holds run folders, or is one, or holds kept runs (`results/` in the repository does). README.md and figures/
-are written into the first FOLDER. Without one: results/runs, or results/ if it is empty.
+A FOLDER holds run folders, or is one, or holds kept runs (`results/` in the repository does).
+README.md and figures/ are written into the first FOLDER. Without one: results/runs, or results/ if
+it is empty.
 
---against compares with another baseline than RoPE: with a scheme (`--against roper`), or each run with the one that
-`init_from` began it from (`--against parent`). --contender names the scheme that the verdicts are about (`--contender
-mine`; default: one of your own, otherwise RoPER). Runs are paired by seed, your own with kept ones too: `rope-lab
-results results/runs results`.
+--against compares with another baseline than RoPE: with a scheme (`--against roper`), or each run
+with the one that `init_from` began it from (`--against parent`). --contender names the scheme that
+the verdicts are about (`--contender mine`; default: one of your own, otherwise RoPER). Runs are
+paired by seed, your own with kept ones too: `rope-lab results results/runs results`.
 
-Keeping is atomic, also if several processes keep at once. README.md and the figures follow; if that is interrupted, the
-next call without --keep makes them. `rope-lab report` draws all charts, also those that no page shows.
+Keeping is atomic, also if several processes keep at once. README.md and the figures follow; if that
+is interrupted, the next call without --keep makes them. `rope-lab report` draws all charts, also
+those that no page shows.
 """
 
 import sys
@@ -33,16 +35,27 @@ from rope_lab.text import argument_parser, errors_as_exit, first_three, say, sho
 
 def worth_keeping(run: Run, published: Published) -> Run:
     """The run with the curves to keep: those of evaluations, and of metrics with thresholds."""
-    read = {threshold.metric for threshold in published.report(run.task, set(run.metrics), run.settings).thresholds}
-    return replace(run, curves={k: v for k, v in run.curves.items() if k.startswith("eval/") or k in read})
+    read = {
+        threshold.metric
+        for threshold in published.report(run.task, set(run.metrics), run.settings).thresholds
+    }
+    return replace(
+        run, curves={k: v for k, v in run.curves.items() if k.startswith("eval/") or k in read}
+    )
 
 
 def one_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
-    """Each run as found last, ended if possible, and a line on runs that were also found with other numbers."""
+    """Each run as found last, ended if possible, and a line on runs that were also found with other
+    numbers.
+    """
     once = {run.run_id: run for run in sorted(runs, key=attrgetter("ended"))}
-    unlike = {str(run): found for run in runs if run.ended and (found := differing(run, once[run.run_id]))}
+    unlike = {
+        str(run): found for run in runs if run.ended and (found := differing(run, once[run.run_id]))
+    }
     numbers = [f"{run}: {', '.join(found[:3])}" for run, found in unlike.items()]
-    return list(once.values()), [f"found twice with other numbers: {first_three(numbers)}"] if unlike else []
+    return list(once.values()), [
+        f"found twice with other numbers: {first_three(numbers)}"
+    ] if unlike else []
 
 
 @errors_as_exit()
@@ -50,22 +63,43 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("results", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     one = parser.add_mutually_exclusive_group()
-    one.add_argument("--keep", action="store_true", help="add the runs to those kept in results/, and rebuild that")
+    one.add_argument(
+        "--keep",
+        action="store_true",
+        help="add the runs to those kept in results/, and rebuild that",
+    )
     one.add_argument("--print", action="store_true", help="write nothing, only print the tables")
-    parser.add_argument("--into", type=Path, metavar="FOLDER", help="keep them there instead, or write the pages there")
-    parser.add_argument("--replace", action="store_true", help="with --keep: other numbers replace those that are kept")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the frame there, one row per run and metric")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        metavar="FOLDER",
+        help="keep them there instead, or write the pages there",
+    )
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="with --keep: other numbers replace those that are kept",
+    )
+    parser.add_argument(
+        "--csv", type=Path, metavar="FILE", help="write the frame there, one row per run and metric"
+    )
     parser.add_argument("--against", metavar="SCHEME", help="or `parent`; default: rope")
-    parser.add_argument("--contender", metavar="SCHEME", help="of verdicts; default: your only scheme, else roper")
+    parser.add_argument(
+        "--contender", metavar="SCHEME", help="of verdicts; default: your only scheme, else roper"
+    )
     given = parser.parse_args(arguments)
     folders = folders_of_runs(given.folders)
     out = given.into or (RESULTS if given.keep else folders[0])
     asks = given.against or given.contender
     if asks and given.keep:
-        parser.error("kept runs have pages about RoPER against RoPE; ask --against and --contender without --keep")
+        parser.error(
+            "kept runs have pages about RoPER against RoPE; ask --against and --contender without --keep"
+        )
     published = Published().but(compares=not any(map(studies.of_rows, (out, *folders))))
     if asks and not published.compares:
-        sys.exit("planned comparisons are among these runs, and are tested as planned and nowhere else")
+        sys.exit(
+            "planned comparisons are among these runs, and are tested as planned and nowhere else"
+        )
     studied, problems = outcomes.read(out / studies.NAME)
 
     found = [read(folder) for folder in folders]
@@ -92,7 +126,9 @@ def main(arguments: list[str] | None = None) -> None:
         say(shown(against.parents(groups)))
         return
     if asks or (published.compares and not is_kept(out)):
-        groups = group(runs, published := against.question(published, groups, given.contender, given.against))
+        groups = group(
+            runs, published := against.question(published, groups, given.contender, given.against)
+        )
     content = Content(groups, published, problems, studied)
     say("\n".join([text(content), *sentences(content.verdicts, published)]))
     if hint := against.hint(published, groups):
@@ -100,10 +136,14 @@ def main(arguments: list[str] | None = None) -> None:
     if given.print or not content.groups:
         return
     if asks and not given.into and is_kept(out):
-        say(f"nothing is written: the pages beside kept runs are against {Published().baseline}; --into FOLDER writes")
+        say(
+            f"nothing is written: the pages beside kept runs are against {Published().baseline}; --into FOLDER writes"
+        )
         return
     out.mkdir(parents=True, exist_ok=True)
-    say(f"written: {', '.join(short_path(page) for page in publish(out, content))} and the figures beside")
+    say(
+        f"written: {', '.join(short_path(page) for page in publish(out, content))} and the figures beside"
+    )
 
 
 if __name__ == "__main__":

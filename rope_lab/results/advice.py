@@ -1,4 +1,6 @@
-"""The box "Should I use it?": for each use the planned answer with its gain, size and cost, and the best schemes."""
+"""The box "Should I use it?": for each use the planned answer with its gain, size and cost, and the
+best schemes.
+"""
 
 import math
 from collections.abc import Iterator
@@ -13,8 +15,11 @@ from rope_lab.results.tables import NONE, Section, Strong, Table, number
 from rope_lab.results.verdicts import NO, OPEN, YES, Verdict
 
 
-def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], published: Published) -> Section | None:
-    """The box, from the planned verdicts, the runs of their studies and all groups; None without such verdicts.
+def section(
+    groups: list[Group], found: list[Verdict], outcomes: list[Outcome], published: Published
+) -> Section | None:
+    """The box, from the planned verdicts, the runs of their studies and all groups; None without
+    such verdicts.
 
     sentences: the advice, then the best scheme of each task; details: the answer for each use
     """
@@ -32,7 +37,10 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
         lead.append(f"For {use}: {answer}{''.join(gains)}.")
         tests = [f"{v.title}, {_size(v)}: {v.gain_text}{_unit(v)}, {v.word}" for v in here]
         row = {"for": use, "answer": Strong(answer), "gain [95% interval]": "\n".join(tests)}
-        row |= {"a step takes": _cost(about["tasks"], outcomes, published), "not known": about["unknown"]}
+        row |= {
+            "a step takes": _cost(about["tasks"], outcomes, published),
+            "not known": about["unknown"],
+        }
         rows.append(row)
     if not rows:
         return None
@@ -46,11 +54,17 @@ def section(groups: list[Group], found: list[Verdict], outcomes: list[Outcome], 
 def _gain(v: Verdict) -> str:
     """A gain without its interval."""
     mean = v.gain.mean
-    return f"{math.exp(-mean):.2f} times the steps" if v.logarithm else f"{mean:+.{v.metric.digits}f}{_unit(v)}"
+    return (
+        f"{math.exp(-mean):.2f} times the steps"
+        if v.logarithm
+        else f"{mean:+.{v.metric.digits}f}{_unit(v)}"
+    )
 
 
 def _unit(v: Verdict) -> str:
-    """The unit of a gain, and of a loss the gain in percent of the baseline's; empty for steps, whose text has it."""
+    """The unit of a gain, and of a loss the gain in percent of the baseline's; empty for steps,
+    whose text has it.
+    """
     share = "" if v.metric.higher_is_better else f" ({100 * v.gain.mean / v.means[1]:.2g}%)"
     return "" if v.logarithm else f" {v.metric.unit}{share}"
 
@@ -61,12 +75,16 @@ def _size(v: Verdict) -> str:
 
 
 def _cost(tasks: list[str], outcomes: list[Outcome], published: Published) -> str:
-    """The time of a step as a ratio to the baseline, over pairs of planned runs; other runs shared the machine."""
+    """The time of a step as a ratio to the baseline, over pairs of planned runs; other runs shared
+    the machine.
+    """
     logs = []
     for found in (outcome.found for outcome in outcomes if outcome.study.task in tasks):
         seconds = {cell: run.seconds / run.steps for cell, run in found.items() if run.steps}
         for (scheme, seed), ours in seconds.items():
-            if scheme == published.contender and (theirs := seconds.get((published.baseline, seed))):
+            if scheme == published.contender and (
+                theirs := seconds.get((published.baseline, seed))
+            ):
                 logs.append(math.log(ours / theirs))
     if len(logs) < FEWEST:
         return NONE
@@ -80,10 +98,16 @@ def best(groups: list[Group], published: Published) -> Iterator[str]:
     for g in widest(groups):
         means = g.finished.groupby("scheme").value.agg(["mean", "count"])
         means = means[means["count"] >= FEWEST]
-        first, *rest = means.sort_values("mean", ascending=not g.metric.higher_is_better, kind="stable").index
+        first, *rest = means.sort_values(
+            "mean", ascending=not g.metric.higher_is_better, kind="stable"
+        ).index
         mean, n = number(means["mean"][first], g.metric.digits), means["count"][first]
         differences = {scheme: g.difference(g.pairs(first, scheme)) for scheme in rest}
-        alike = [published.title(scheme) for scheme, d in differences.items() if d.n and not (d.low > 0 or d.high < 0)]
+        alike = [
+            published.title(scheme)
+            for scheme, d in differences.items()
+            if d.n and not (d.low > 0 or d.high < 0)
+        ]
         more = f" and {len(alike) - 2} more" if len(alike) > 2 else ""
         beside = f"; not distinguishable from it: {'; '.join(alike[:2])}{more}" if alike else ""
         said = f"{published.title(first)}, {mean} {g.metric.unit} ({n} seeds){beside}"

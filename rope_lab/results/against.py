@@ -1,4 +1,6 @@
-"""`--against` and `--contender`: comparisons of other schemes, and of runs with those that they began from."""
+"""`--against` and `--contender`: comparisons of other schemes, and of runs with those that they
+began from.
+"""
 
 from rope_lab.identity import identify
 from rope_lab.results.groups import Group
@@ -16,10 +18,14 @@ NOTE = (
 )
 
 
-def question(published: Published, groups: list[Group], contender: str | None, against: str | None) -> Published:
-    """`published` with these schemes, by name or title, as contender and baseline. Raises ConfigError.
+def question(
+    published: Published, groups: list[Group], contender: str | None, against: str | None
+) -> Published:
+    """`published` with these schemes, by name or title, as contender and baseline. Raises
+    ConfigError.
 
-    contender: None: the user's own scheme if just one has runs to pair, otherwise that of published.yaml
+    contender: None: the user's own scheme if just one has runs to pair, otherwise that of
+               published.yaml
     """
     if against:
         baseline = _scheme("--against", against, groups)
@@ -28,34 +34,64 @@ def question(published: Published, groups: list[Group], contender: str | None, a
     if contender:
         scheme = _scheme("--contender", contender, groups)
         if scheme == published.baseline:
-            raise ConfigError(f"--contender {contender}: is the baseline too; --against names another")
+            raise ConfigError(
+                f"--contender {contender}: is the baseline too; --against names another"
+            )
         return published.but(contender=scheme)
-    own = [s for s in _own(published, groups) if any(len(g.pairs(s, published.baseline)) for g in groups)]
-    return published.but(contender=own[0]) if len(own) == 1 and own[0] != published.baseline else published
+    own = [
+        s
+        for s in _own(published, groups)
+        if any(len(g.pairs(s, published.baseline)) for g in groups)
+    ]
+    return (
+        published.but(contender=own[0])
+        if len(own) == 1 and own[0] != published.baseline
+        else published
+    )
 
 
 def hint(published: Published, groups: list[Group]) -> str:
     """The schemes that verdicts are about, and how to ask about others.
 
-    Empty for planned runs, and for others unless they have schemes of the user's own or lack the contender.
+    Empty for planned runs, and for others unless they have schemes of the user's own or lack the
+    contender.
     """
     groups = [group for group in groups if group.published.compares]
     own, there = _own(published, groups), _schemes(groups)
-    others = [*own, Published().contender] if own else sorted(there) if published.contender not in there else []
-    asks = " or ".join(f"--contender '{scheme}'" for scheme in others if scheme in there - {*published.pair})
+    others = (
+        [*own, Published().contender]
+        if own
+        else sorted(there)
+        if published.contender not in there
+        else []
+    )
+    asks = " or ".join(
+        f"--contender '{scheme}'" for scheme in others if scheme in there - {*published.pair}
+    )
     if not own and not asks:
         return ""
     return f"the verdicts are about {published.titles[0]}" + (f"; others: {asks}" if asks else "")
 
 
 def _own(published: Published, groups: list[Group]) -> list[str]:
-    return [scheme for scheme in sorted(_schemes(groups)) if scheme.partition(" ")[0] not in published.schemes]
+    return [
+        scheme
+        for scheme in sorted(_schemes(groups))
+        if scheme.partition(" ")[0] not in published.schemes
+    ]
 
 
 def _scheme(option: str, asked: str, groups: list[Group]) -> str:
     """The scheme of this name or title that has a run. Raises ConfigError."""
-    names = {name: scheme for g in groups for scheme in g.schemes for name in (scheme, g.published.title(scheme))}
-    found = names.get(asked) or {name.lower(): scheme for name, scheme in names.items()}.get(asked.lower())
+    names = {
+        name: scheme
+        for g in groups
+        for scheme in g.schemes
+        for name in (scheme, g.published.title(scheme))
+    }
+    found = names.get(asked) or {name.lower(): scheme for name, scheme in names.items()}.get(
+        asked.lower()
+    )
     if not found:
         there = nearest(asked, sorted(_schemes(groups)), "")
         raise ConfigError(f"{option} {asked}: no run is of this scheme ({there})")
@@ -67,9 +103,19 @@ def _schemes(groups: list[Group]) -> set[str]:
 
 
 def parents(groups: list[Group]) -> Section:
-    """Compare runs that began from others with those others, scheme by scheme. Raises ConfigError without any."""
-    every = [(g, scheme, g.runs[g.runs.scheme == scheme].run.iloc[0]) for g in groups for scheme in g.schemes]
-    by_id, rows, p_values = {(g.recipe_id, _schemes_of(run)[0]): (g, scheme, run) for g, scheme, run in every}, [], []
+    """Compare runs that began from others with those others, scheme by scheme. Raises ConfigError
+    without any.
+    """
+    every = [
+        (g, scheme, g.runs[g.runs.scheme == scheme].run.iloc[0])
+        for g in groups
+        for scheme in g.schemes
+    ]
+    by_id, rows, p_values = (
+        {(g.recipe_id, _schemes_of(run)[0]): (g, scheme, run) for g, scheme, run in every},
+        [],
+        [],
+    )
     for g, scheme, run in every:
         parent_id = run.settings.get("parent.recipe_id"), _schemes_of(run)[1]
         if parent_id not in by_id:
@@ -96,11 +142,15 @@ def parents(groups: list[Group]) -> Section:
     corrected, family = family_of(p_values, "comparisons here", "this comparison")
     for row, p in zip(rows, corrected, strict=True):
         row |= {"here − there": strong_if(p < ALPHA, row["here − there"]), "p": number(p, None)}
-    return Section("Against the runs that these began from", Table(rows, "Against", NOTE.format(family)))
+    return Section(
+        "Against the runs that these began from", Table(rows, "Against", NOTE.format(family))
+    )
 
 
 def _schemes_of(run: Run) -> tuple[str, str]:
-    """A run's scheme and its parent's, each by name and id, as in `Run.parent`; a child's id counts its parent's."""
+    """A run's scheme and its parent's, each by name and id, as in `Run.parent`; a child's id counts
+    its parent's.
+    """
     name, settings = run.position, run.all_settings
     scheme = f"{name}-{identify(run.task, name, 0, settings).scheme_id}"
     if "parent.recipe_id" not in settings:

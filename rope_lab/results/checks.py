@@ -33,7 +33,9 @@ def rows(checks: list[dict], groups: dict[str, list[Group]]) -> list[dict[str, s
     for check in checks:
         here = (g for g in groups.get(check["folder"], []) if g.recipe_id == check["recipe"])
         row = check | {"ours": ours(next(here, None), check["schemes"], check.get("wrong_by", {}))}
-        made.append({name: row[name] for name in ("check", "source", "published", "ours", "outcome")})
+        made.append(
+            {name: row[name] for name in ("check", "source", "published", "ours", "outcome")}
+        )
     return made
 
 
@@ -47,17 +49,29 @@ def ours(g: Group | None, schemes: list[str], wrong_by: dict[str, list[int]]) ->
         slices = g.slices(attribute)
         means = 100 - 100 * slices.pivot_table("mean", "scheme", "value")[shown]
         counts = slices.groupby("scheme").seed.nunique()
-        cells = (", ".join(f"{mean:.2f}" for mean in means.loc[s]) + f" (n={counts[s]})" for s in schemes)
-        return "; ".join(f"{g.published.title(s)} {cell}" for s, cell in zip(schemes, cells, strict=True)) + " % wrong"
+        cells = (
+            ", ".join(f"{mean:.2f}" for mean in means.loc[s]) + f" (n={counts[s]})" for s in schemes
+        )
+        return (
+            "; ".join(
+                f"{g.published.title(s)} {cell}" for s, cell in zip(schemes, cells, strict=True)
+            )
+            + " % wrong"
+        )
     values = pd.DataFrame({s: g.of(s).value for s in schemes}).dropna() if g else pd.DataFrame()
     if values.empty:
         return "not run"
-    means = (f"{g.published.title(s)} {mean_of(values[s], g.metric.digits, g.metric.most)}" for s in schemes)
+    means = (
+        f"{g.published.title(s)} {mean_of(values[s], g.metric.digits, g.metric.most)}"
+        for s in schemes
+    )
     return f"{'; '.join(means)} {g.metric.unit}"
 
 
 def rotated(groups: list[Group], published: Published) -> dict[Group, pd.DataFrame]:
-    """The groups that have all published ways: the value of each seed, a column a way, the best published first."""
+    """The groups that have all published ways: the value of each seed, a column a way, the best
+    published first.
+    """
     found = {}
     for g in groups:
         values = g.finished.pivot_table(index="seed", columns="scheme", values="value")
@@ -69,7 +83,10 @@ def rotated(groups: list[Group], published: Published) -> dict[Group, pd.DataFra
 
 def losses(published: Published) -> dict[str, float]:
     """The published loss of each way, `qk`."""
-    return {row["rotated"].replace(", ", ""): row["loss"] for row in published.rotations["loss"].values()}
+    return {
+        row["rotated"].replace(", ", ""): row["loss"]
+        for row in published.rotations["loss"].values()
+    }
 
 
 def orders(found: dict[Group, pd.DataFrame], published: Published) -> list[dict[str, str]]:
@@ -90,16 +107,25 @@ def orders(found: dict[Group, pd.DataFrame], published: Published) -> list[dict[
 
 
 def figure(found: dict[Group, pd.DataFrame], published: Published) -> bytes:
-    """Each seed of each way, and their mean, over its published loss; a panel a group, better is lower."""
+    """Each seed of each way, and their mean, over its published loss; a panel a group, better is
+    lower.
+    """
     theirs = losses(published)
     with styled():
         drawn = Figure(figsize=(WIDTH, 2.8), layout="constrained")
-        for ax, (g, values) in zip(drawn.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
+        for ax, (g, values) in zip(
+            drawn.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True
+        ):
             for place, (way, each) in enumerate(values.items()):
                 ax.plot([theirs[way]] * len(each), each, "o", ms=3, mew=0, color="C0", alpha=0.4)
                 ax.plot(theirs[way], each.mean(), "o", ms=5, color="C0")
-                side = (5, -9 if place % 2 else 3)  # ways next to each other in the published order have close losses
-                ax.annotate(way, (theirs[way], each.mean()), side, textcoords="offset points", fontsize=7)
+                side = (
+                    5,
+                    -9 if place % 2 else 3,
+                )  # ways next to each other in the published order have close losses
+                ax.annotate(
+                    way, (theirs[way], each.mean()), side, textcoords="offset points", fontsize=7
+                )
             ax.set(title=f"{g.title}, {g.scale}", xlabel="published loss", ylabel=g.metric.unit)
             ax.yaxis.set_inverted(g.metric.sign > 0)
         return rendered(drawn)
@@ -110,10 +136,18 @@ def main() -> None:
     published = Published()
     checks = yaml.safe_load((RESULTS / "checks.yaml").read_bytes())
     folders = [path.parent for path in sorted(RESULTS.glob(f"**/{KEPT}"))]
-    groups = {folder.relative_to(RESULTS).as_posix(): group(read_or_warn(folder), published) for folder in folders}
+    groups = {
+        folder.relative_to(RESULTS).as_posix(): group(read_or_warn(folder), published)
+        for folder in folders
+    }
     found = rotated([g for each in groups.values() for g in each], published)
     heading = ROTATED.format(published.rotations["source"], ", ".join(losses(published))).rstrip()
-    parts = [HEAD.rstrip(), markdown(Table(rows(checks, groups))), heading, markdown(Table(orders(found, published)))]
+    parts = [
+        HEAD.rstrip(),
+        markdown(Table(rows(checks, groups))),
+        heading,
+        markdown(Table(orders(found, published))),
+    ]
     write_page(RESULTS / "checks.md", parts, {"rotations.svg": figure(found, published)})
 
 

@@ -1,7 +1,7 @@
 """Reading runs: from a folder of kept records, from one of run folders, or from one run folder.
 
-Numbers are cut to six digits when they are first read, so that run folders and kept records give the same tables and
-figures.
+Numbers are cut to six digits when they are first read, so that run folders and kept records give
+the same tables and figures.
 """
 
 import json
@@ -31,11 +31,19 @@ def is_kept(folder: Path) -> bool:
 
 
 def folders_of_runs(given: list[Path]) -> list[Path]:
-    """The folders given, or by default results/runs, or results/ if that is empty. Raises ConfigError without runs."""
+    """The folders given, or by default results/runs, or results/ if that is empty. Raises
+    ConfigError without runs.
+    """
     folders = given or [RESULTS / "runs" if _holds_runs(RESULTS / "runs") else RESULTS]
     for folder in folders:
         if not _holds_runs(folder):
-            what = "is a file" if folder.is_file() else "there are no runs" if folder.is_dir() else "no such folder"
+            what = (
+                "is a file"
+                if folder.is_file()
+                else "there are no runs"
+                if folder.is_dir()
+                else "no such folder"
+            )
             raise ConfigError(f"{folder}: {what}; {FIND_RUNS}")
     return folders
 
@@ -50,7 +58,9 @@ def read(folder: Path) -> tuple[list[Run], list[str]]:
         return read_kept(folder)
     runs, problems = [], []
     within = [folder] if os.path.lexists(folder / "run.json") else sorted(folder.iterdir())
-    folders = [path for path in within if os.path.lexists(path / "run.json") or NAMED.fullmatch(path.name)]
+    folders = [
+        path for path in within if os.path.lexists(path / "run.json") or NAMED.fullmatch(path.name)
+    ]
     for path in folders:
         try:
             run, wrong = read_run(path)
@@ -85,22 +95,33 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
         own = identify("", "", 0, {"position": content["config"]["position"]}).scheme_id
         if parent["scheme_id"] != own:
             other = f"{parent.get('position', '')}-{parent['scheme_id']}"
-    config |= {"device": content["provenance"]["hardware"]["device"], "position": content["config"]["position"]}
+    config |= {
+        "device": content["provenance"]["hardware"]["device"],
+        "position": content["config"]["position"],
+    }
     record = json.loads(json.dumps({"slices": {}, "floor": {}} | content), parse_float=six_digits)
-    record |= {"config": config, "curve": curves, "provenance": origin(content["provenance"]), "parent": other}
+    record |= {
+        "config": config,
+        "curve": curves,
+        "provenance": origin(content["provenance"]),
+        "parent": other,
+    }
     return from_record(record), problems
 
 
 def origin(provenance: dict[str, Any]) -> dict[str, Any]:
-    """The `provenance` of a record: numerics, code, torch and hardware; with the same ones a run repeats to the bit.
+    """The `provenance` of a record: numerics, code, torch and hardware; with the same ones a run
+    repeats to the bit.
 
-    If the parts of a resumed run differ, their values are joined by `MIXED`. The commit of a changed checkout ends
-    in +, in ? if it may have been changed; `unknown` without git.
+    If the parts of a resumed run differ, their values are joined by `MIXED`. The commit of a
+    changed checkout ends in +, in ? if it may have been changed; `unknown` without git.
     """
     parts = [_origin(part) for part in [*provenance.get("earlier", []), provenance]]
     groups = dict.fromkeys(group for part in parts for group in part["plugin"])
     plugin = {group: _joined([part["plugin"].get(group) for part in parts]) for group in groups}
-    return {name: _joined([part[name] for part in parts]) for name in parts[0] if name != "plugin"} | {"plugin": plugin}
+    return {
+        name: _joined([part[name] for part in parts]) for name in parts[0] if name != "plugin"
+    } | {"plugin": plugin}
 
 
 def _origin(part: dict[str, Any]) -> dict[str, Any]:
@@ -121,14 +142,19 @@ def _joined(values: list[Any]) -> Any:
     return distinct[0] if len(distinct) == 1 else MIXED.join(map(str, distinct))
 
 
-def _read_curves(folder: Path, digests: dict[str, str]) -> tuple[dict[str, tuple[list[int], list[Any]]], list[str]]:
-    """Evaluations and charted metrics → steps and values, and their problems; unreadable lines are left out.
+def _read_curves(
+    folder: Path, digests: dict[str, str]
+) -> tuple[dict[str, tuple[list[int], list[Any]]], list[str]]:
+    """Evaluations and charted metrics → steps and values, and their problems; unreadable lines are
+    left out.
 
     Raises ValueError if the file does not match `digests`.
     """
     content = (folder / METRICS).read_bytes() if (folder / METRICS).exists() else b""
     if METRICS in digests and digests[METRICS] != digest(content):
-        raise ValueError(f"{METRICS} does not match its digest in run.json; fresh=true trains the run again")
+        raise ValueError(
+            f"{METRICS} does not match its digest in run.json; fresh=true trains the run again"
+        )
     curves: dict[str, tuple[list[int], list[Any]]] = {}
     bad = 0
     for line in content.splitlines():

@@ -7,7 +7,17 @@ from pathlib import Path
 from filelock import SoftFileLease
 
 from rope_lab.files import remove_temporary, sealed, write_whole
-from rope_lab.results.runs import DAMAGE, NAMES, VERSION, Run, differing, from_record, one_line, reason, to_record
+from rope_lab.results.runs import (
+    DAMAGE,
+    NAMES,
+    VERSION,
+    Run,
+    differing,
+    from_record,
+    one_line,
+    reason,
+    to_record,
+)
 from rope_lab.text import ConfigError, first_three
 
 KEPT = "runs.jsonl"
@@ -39,7 +49,9 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
 
     Raises ConfigError if numbers would be lost, and OSError; the kept records then stay unchanged.
     """
-    with SoftFileLease(folder / ".lock", lease_duration=60.0, heartbeat_interval=10.0, thread_local=False):
+    with SoftFileLease(
+        folder / ".lock", lease_duration=60.0, heartbeat_interval=10.0, thread_local=False
+    ):
         remove_temporary(folder)
         before, problems = read_kept(folder) if os.path.lexists(folder / KEPT) else ([], [])
         if problems:
@@ -48,14 +60,21 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
         for run in runs:
             kept = merged.get(run.run_id, run)
             if kept.ended and kept.status != run.status and not (replaces and run.ended):
-                raise ConfigError(f"{folder}: {run} is kept {kept.status}, and is {run.status} in the folder given")
+                raise ConfigError(
+                    f"{folder}: {run} is kept {kept.status}, and is {run.status} in the folder given"
+                )
             if kept.ended and (numbers := differing(kept, run)):
                 unlike.append(f"{run} is kept with other numbers: {', '.join(numbers[:3])}")
             merged[run.run_id] = run
         if unlike and not replaces:
-            raise ConfigError(f"{folder}: {first_three(unlike)}; --replace keeps the second of each")
+            raise ConfigError(
+                f"{folder}: {first_three(unlike)}; --replace keeps the second of each"
+            )
         order = sorted(merged.values(), key=lambda run: [getattr(run, name) for name in NAMES])
-        lines = (json.dumps(sealed(to_record(run), VERSION), separators=(",", ":")) + "\n" for run in order)
+        lines = (
+            json.dumps(sealed(to_record(run), VERSION), separators=(",", ":")) + "\n"
+            for run in order
+        )
         write_whole(folder / KEPT, "".join(lines).encode())
 
 

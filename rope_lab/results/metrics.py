@@ -9,10 +9,13 @@ from dataclasses import dataclass
 class Metric:
     """A metric's name, unit, direction and display.
 
-    name:     in a record; without a slash, the end of several names (`accuracy` of `eval/sum_accuracy`)
+    name:     in a record; without a slash, the end of several names (`accuracy` of
+              `eval/sum_accuracy`)
     unit:     of a value that was multiplied by `times`
-    share:    whether it is a share of problems or tokens, between 0 and 1; charts then span all of it
-    times, digits: how a value is shown; a task's report in published.yaml may replace them and `unit`
+    share:    whether it is a share of problems or tokens, between 0 and 1; charts then span all of
+              it
+    times, digits: how a value is shown; a task's report in published.yaml may replace them and
+                   `unit`
     """
 
     name: str

@@ -13,12 +13,25 @@ import pandas as pd
 from rope_lab.identity import BACKFILLED, general
 from rope_lab.results.kept import read_kept
 from rope_lab.results.runs import Run
-from rope_lab.results.stats import ALPHA, NOTHING, Interval, holm, paired_difference, sign_flip_p, sign_p
+from rope_lab.results.stats import (
+    ALPHA,
+    NOTHING,
+    Interval,
+    holm,
+    paired_difference,
+    sign_flip_p,
+    sign_p,
+)
 from rope_lab.results.studies import Comparison, Runs, Study, called, find, load
 from rope_lab.shipped import recipe, shipped
 from rope_lab.text import show
 
-CONFIRMED, REVERSED, REFUTED, UNDECIDED = "confirmed", "reversed", "refuted at the published size", "undecided"
+CONFIRMED, REVERSED, REFUTED, UNDECIDED = (
+    "confirmed",
+    "reversed",
+    "refuted at the published size",
+    "undecided",
+)
 
 
 @dataclass(frozen=True)
@@ -26,8 +39,10 @@ class Result:
     """The result of a comparison.
 
     text:       in words
-    difference: of t and sign_flip: schemes[0] − schemes[1], in the comparison's unit; means: of each of the two
-    ahead:      whether schemes[0] is ahead: in value, in seeds that solve the task alone, or in being there first
+    difference: of t and sign_flip: schemes[0] − schemes[1], in the comparison's unit; means: of
+                each of the two
+    ahead:      whether schemes[0] is ahead: in value, in seeds that solve the task alone, or in
+                being there first
     p_family:   of a primary comparison, p corrected for its family (Holm)
     verdict:    of a primary comparison; the head of plan.md explains the words
     """
@@ -59,21 +74,31 @@ class Outcome:
 
 
 def of(study: Study, runs: list[Run]) -> Outcome:
-    """The outcome of a study, from the runs kept in its folder. Raises ConfigError for two runs of one cell."""
+    """The outcome of a study, from the runs kept in its folder. Raises ConfigError for two runs of
+    one cell.
+    """
     found = find(study, runs)
     if untested := _untested(study, found):
         return Outcome(study, found, untested)
-    primary, secondary = ([_test(study, found, c) for c in family] for family in (study.primary, study.secondary))
+    primary, secondary = (
+        [_test(study, found, c) for c in family] for family in (study.primary, study.secondary)
+    )
     corrected = zip(primary, holm([result.p for result in primary]), strict=True)
-    judged = [replace(result, p_family=p, verdict=verdict(study, result, p)) for result, p in corrected]
+    judged = [
+        replace(result, p_family=p, verdict=verdict(study, result, p)) for result, p in corrected
+    ]
     return Outcome(study, found, "", judged, secondary)
 
 
 def read(plan: Path) -> tuple[list[Outcome], list[str]]:
-    """The outcomes of a plan, none without such a file, and problems with kept runs. Raises ConfigError, OSError."""
+    """The outcomes of a plan, none without such a file, and problems with kept runs. Raises
+    ConfigError, OSError.
+    """
     studies = load(plan).studies.values() if plan.exists() else []
     folders = {study.rows: plan.parent / study.rows for study in studies}
-    kept = {rows: read_kept(folder) if folder.is_dir() else ([], []) for rows, folder in folders.items()}
+    kept = {
+        rows: read_kept(folder) if folder.is_dir() else ([], []) for rows, folder in folders.items()
+    }
     problems = [problem for _, wrong in kept.values() for problem in wrong]
     return [of(study, kept[study.rows][0]) for study in studies], problems
 
@@ -84,7 +109,9 @@ def named(cells: list[tuple[str, int]]) -> str:
 
 
 def verdict(study: Study, result: Result, p: float) -> str:
-    """The verdict of a primary comparison by its p corrected for the family; the head of plan.md explains the words."""
+    """The verdict of a primary comparison by its p corrected for the family; the head of plan.md
+    explains the words.
+    """
     if p < ALPHA:
         return CONFIRMED if result.ahead else REVERSED
     sign = 1 if study.prefers_high(result.comparison) else -1
@@ -95,21 +122,39 @@ def verdict(study: Study, result: Result, p: float) -> str:
 
 def counted(study: Study, found: Runs, c: Comparison) -> pd.DataFrame:
     """The value of each run in a comparison, by seed and scheme; nan if a scheme lacks the seed."""
-    return pd.DataFrame({s: {seed: _value(study, found[s, seed], c) for seed in study.seeds[s]} for s in c.schemes})
+    return pd.DataFrame(
+        {s: {seed: _value(study, found[s, seed], c) for seed in study.seeds[s]} for s in c.schemes}
+    )
 
 
 def unnamed(study: Study, found: Runs) -> list[str]:
-    """Settings that are neither the plan's nor today's recipe's, and all other ones of a scheme without a yaml file."""
+    """Settings that are neither the plan's nor today's recipe's, and all other ones of a scheme
+    without a yaml file.
+    """
     usual, others = recipe(study.task, study.scale), set()
     for (scheme, _), run in found.items():
-        named = study.settings.keys() | {setting.partition("=")[0] for setting in scheme.split()[1:]}
-        other = {k: v for k, v in run.recipe.items() if k not in named and usual.get(k, v) not in (v, "auto")}
+        named = study.settings.keys() | {
+            setting.partition("=")[0] for setting in scheme.split()[1:]
+        }
+        other = {
+            k: v
+            for k, v in run.recipe.items()
+            if k not in named and usual.get(k, v) not in (v, "auto")
+        }
         if not run.settings.get("train.weight_decay"):  # it then decides nothing
             other.pop("train.weight_decay_on", None)
         others |= {f"{key}={show(value)}" for key, value in other.items()}
         if not shipped(f"position/{run.position}"):
-            own = {k: v for k, v in run.settings.items() if k.startswith("position.") and k not in named}
-            others |= {f"{k}={show(v)} of {called(scheme)}" for k, v in own.items() if not k.endswith("_target_")}
+            own = {
+                k: v
+                for k, v in run.settings.items()
+                if k.startswith("position.") and k not in named
+            }
+            others |= {
+                f"{k}={show(v)} of {called(scheme)}"
+                for k, v in own.items()
+                if not k.endswith("_target_")
+            }
     return sorted(others)
 
 
@@ -130,14 +175,18 @@ def _untested(study: Study, found: Runs) -> str:
         return f"The runs differ in settings that the plan does not name: {', '.join(differing)}."
     if impure := [cell for cell, run in found.items() if run.mixed]:
         return f"Of mixed origin, so not to be paired: {named(impure)}."
-    if lacking := {cell: names for cell, run in found.items() if (names := _lacking(study, cell[0], run))}:
+    if lacking := {
+        cell: names for cell, run in found.items() if (names := _lacking(study, cell[0], run))
+    }:
         names = ", ".join(sorted(set.union(*lacking.values())))
         return f"Not recorded, so nothing can be tested: {names} of {named(list(lacking))}."
     return ""
 
 
 def _settings(study: Study, found: Runs) -> Iterator[tuple[str, str]]:
-    """Each setting of the runs with its values; a setting in which schemes may differ, per scheme."""
+    """Each setting of the runs with its values; a setting in which schemes may differ, per
+    scheme.
+    """
     given = {setting.partition("=")[0] for scheme in study.seeds for setting in scheme.split()[1:]}
     settings = {cell: run.all_settings for cell, run in found.items()}
     for key in {key for each in settings.values() for key in each}:
@@ -148,11 +197,15 @@ def _settings(study: Study, found: Runs) -> Iterator[tuple[str, str]]:
 
 def _several(pairs: Iterable[tuple[str, str]]) -> list[str]:
     """The names that have more than one value."""
-    return sorted(name for name, count in Counter(name for name, _ in set(pairs)).items() if count > 1)
+    return sorted(
+        name for name, count in Counter(name for name, _ in set(pairs)).items() if count > 1
+    )
 
 
 def _lacking(study: Study, scheme: str, run: Run) -> set[str]:
-    """The metrics and curves that comparisons use and a run has no record of, unless it diverged."""
+    """The metrics and curves that comparisons use and a run has no record of, unless it
+    diverged.
+    """
     if run.status == "diverged":
         return set()
     curves = {f"the curve of {name}" for name, (steps, _) in run.curves.items() if steps[-1] > 0}
@@ -162,7 +215,9 @@ def _lacking(study: Study, scheme: str, run: Run) -> set[str]:
 
 
 def _value(study: Study, run: Run, c: Comparison) -> float:
-    """The value of a run in a comparison: of a sign test the step, of McNemar's whether it is there at the end."""
+    """The value of a run in a comparison: of a sign test the step, of McNemar's whether it is there
+    at the end.
+    """
     diverged = run.status == "diverged"
     if c.compares in ("step", "log_steps"):
         curve = [] if diverged else zip(*run.curves[c.metric], strict=True)
@@ -173,7 +228,9 @@ def _value(study: Study, run: Run, c: Comparison) -> float:
         value = study.diverged
     elif c.of_curves:
         steps, values = run.curves[c.metric]
-        value = float(np.mean([value for step, value in zip(steps, values, strict=True) if step > 0]))
+        value = float(
+            np.mean([value for step, value in zip(steps, values, strict=True) if step > 0])
+        )
     else:
         value = run.final(c.metric)
     return float(study.reaches(value, c)) if c.compares == "reached" else value * c.times
@@ -190,7 +247,9 @@ def _test(study: Study, found: Runs, c: Comparison) -> Result:
         text = f"{a.sum():.0f} against {b.sum():.0f} of {len(pairs)}; alone {more} against {less}"
         return Result(c, sign_p(less, more), text, ahead=more > less)
     medians = f"median step {step_text(a.median())} against {step_text(b.median())}"
-    return Result(c, sign_p(less, more), f"{medians}; first {less} times against {more}", ahead=less > more)
+    return Result(
+        c, sign_p(less, more), f"{medians}; first {less} times against {more}", ahead=less > more
+    )
 
 
 def _test_of_values(study: Study, c: Comparison, a: pd.Series, b: pd.Series) -> Result:
@@ -205,6 +264,8 @@ def _test_of_values(study: Study, c: Comparison, a: pd.Series, b: pd.Series) -> 
         matches = "matches it" if least > -c.margin else "is not shown to match it"
         text += ": beats it" if least > 0 else f": {matches} to within {c.margin:g}"
     p = d.p if c.test == "t" else math.nan
-    if math.isnan(p):  # t has no spread to go by if differences are all alike; of one pair there is no test
+    if math.isnan(
+        p
+    ):  # t has no spread to go by if differences are all alike; of one pair there is no test
         p = sign_flip_p(a - b) if d.n > 1 else 1.0
     return Result(c, p, text, d, (a.mean(), b.mean()), d.mean > 0 if higher else d.mean < 0)

@@ -1,4 +1,6 @@
-"""The pages of a folder of results: README.md with the verdicts, and a page for each task that has one."""
+"""The pages of a folder of results: README.md with the verdicts, and a page for each task that has
+one.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -47,8 +49,14 @@ class Content:
 
     @cached_property
     def sections(self) -> dict[Group | Sweep, Section]:
-        """Of each group and sweep, in the order of the groups; a sweep stands in the place of its first group."""
-        within = {group: sweep for sweep in reversed(sweeps.find(self.groups)) for group in sweep.others.values()}
+        """Of each group and sweep, in the order of the groups; a sweep stands in the place of its
+        first group.
+        """
+        within = {
+            group: sweep
+            for sweep in reversed(sweeps.find(self.groups))
+            for group in sweep.others.values()
+        }
         exploratory = {(v.title, v.scale): v for v in self.verdicts if not v.planned}
         made: dict[Group | Sweep, Section] = {}
         for each in dict.fromkeys(within.get(group, group) for group in self.groups):
@@ -69,8 +77,8 @@ def text(content: Content) -> str:
 def publish(out: Path, content: Content) -> list[Path]:
     """Write figures and the generated parts of the pages in `out`; returns the pages.
 
-    A task's groups are on the page that published.yaml names if `out` has it, else in README.md. Text around the marks
-    stays. Raises OSError, and ConfigError for a page without such marks.
+    A task's groups are on the page that published.yaml names if `out` has it, else in README.md.
+    Text around the marks stays. Raises OSError, and ConfigError for a page without such marks.
     """
     pages: dict[str, list[Group | Sweep]] = {INDEX: []}
     for each in content.sections:
@@ -78,7 +86,9 @@ def publish(out: Path, content: Content) -> list[Path]:
         pages.setdefault(page if page and (out / page).exists() else INDEX, []).append(each)
     links, files = figures.draw(content.sections)
     made = {  # the first section of a page is open
-        page: _joined(shown(content.sections[each], links.get(each), each is not here[0]) for each in here)
+        page: _joined(
+            shown(content.sections[each], links.get(each), each is not here[0]) for each in here
+        )
         for page, here in pages.items()
     }
     parts = []
@@ -86,12 +96,19 @@ def publish(out: Path, content: Content) -> list[Path]:
         files[figures.FOREST] = figures.forest(measured, content.published.titles[0])
         parts.append(_figure(figures.FOREST))
     parts.append(_verdicts(content) if content.published.compares else PLANNED)
-    parts.append(" · ".join(f"[{escaped(first.report.title)}]({page})" for page, (first, *_) in [*pages.items()][1:]))
+    parts.append(
+        " · ".join(
+            f"[{escaped(first.report.title)}]({page})" for page, (first, *_) in [*pages.items()][1:]
+        )
+    )
     made[INDEX] = _joined([*parts, made[INDEX], _problems(content)])
     pieces = {out / page: _between(out / page, generated) for page, generated in made.items()}
     if files:
         make_folder(out / "figures")
-    for path, piece in [*((out / "figures" / name, svg) for name, svg in files.items()), *pieces.items()]:
+    for path, piece in [
+        *((out / "figures" / name, svg) for name, svg in files.items()),
+        *pieces.items(),
+    ]:
         write_whole(path, piece)
     return list(pieces)
 
@@ -107,10 +124,20 @@ def _verdicts(content: Content) -> str:
 
 def shown(section: Section, figure: str | None = None, folded: bool = False) -> str:
     """A section as Markdown, with its figure if it is named; `folded`: below its heading."""
-    parts = [_figure(figure), markdown(section.table), bullets(section.sentences), markdown(section.more)]
+    parts = [
+        _figure(figure),
+        markdown(section.table),
+        bullets(section.sentences),
+        markdown(section.more),
+    ]
     if section.folded.rows:
         parts += _folded(EVERY, [markdown(section.folded), bullets(section.details)])
-    return _joined([f"## {escaped(section.title)}", *(_folded("Tables and figures", parts) if folded else parts)])
+    return _joined(
+        [
+            f"## {escaped(section.title)}",
+            *(_folded("Tables and figures", parts) if folded else parts),
+        ]
+    )
 
 
 def _folded(title: str, parts: list[str]) -> list[str]:

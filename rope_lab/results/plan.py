@@ -1,7 +1,8 @@
 """Test planned comparisons: `rope-lab plan [PLAN.yaml]` (default: results/plan.yaml).
 
-A plan is a list of studies, written before their first run. Its outcome is written beside it, PLAN.md, from the kept
-runs in the folders that the studies name. Nothing of a study is tested before its last run has ended.
+A plan is a list of studies, written before their first run. Its outcome is written beside it,
+PLAN.md, from the kept runs in the folders that the studies name. Nothing of a study is tested
+before its last run has ended.
 """
 
 import math
@@ -40,7 +41,10 @@ def section(outcome: Outcome, published: Published, correction: str = "") -> str
     """The outcome of a study as Markdown; without tests, why there are none yet."""
     study = outcome.study
     settings = " ".join(f"{key}={value}" for key, value in study.settings.items())
-    seeds = [f"{published.title(called(scheme))} seeds {numbers(each)}" for scheme, each in study.seeds.items()]
+    seeds = [
+        f"{published.title(called(scheme))} seeds {numbers(each)}"
+        for scheme, each in study.seeds.items()
+    ]
     parts = [
         f"## {study.name}",
         f"Hypothesis: {study.hypothesis}",
@@ -49,7 +53,9 @@ def section(outcome: Outcome, published: Published, correction: str = "") -> str
     if correction:
         parts.append(f"Correction: {correction}")
     if outcome.untested:
-        return "\n\n".join([*parts, f"**Outcome: {'open' if outcome.open else 'none'}.** {outcome.untested}"])
+        return "\n\n".join(
+            [*parts, f"**Outcome: {'open' if outcome.open else 'none'}.** {outcome.untested}"]
+        )
     diverged = [cell for cell, run in outcome.found.items() if run.status == "diverged"]
     which = f" ({outcomes.named(diverged)}; counted as {study.diverged:g})" if diverged else ""
     better = f"{'Higher' if study.higher_is_better else 'Lower'} is better"
@@ -58,7 +64,9 @@ def section(outcome: Outcome, published: Published, correction: str = "") -> str
     ended = f"All {len(outcome.found)} runs have ended, {len(diverged)} of them diverged{which}"
     parts.append(f"{ended}. {better}.")
     if unnamed := outcomes.unnamed(study, outcome.found):
-        parts.append(f"Not named in the plan, and other than in today's recipe: {', '.join(unnamed)}.")
+        parts.append(
+            f"Not named in the plan, and other than in today's recipe: {', '.join(unnamed)}."
+        )
     for name, family in (("primary", outcome.primary), ("secondary", outcome.secondary)):
         if family:
             tests = "; ".join(sorted({TESTS[result.comparison.test] for result in family}))
@@ -70,7 +78,9 @@ def section(outcome: Outcome, published: Published, correction: str = "") -> str
 def _results(name: str, family: list[Result], published: Published) -> Table:
     """The results of the primary or of the secondary comparisons."""
     primary, rows = name == "primary", []
-    corrected = f"p corrected for {len(family)} (Holm)" if len(family) > 1 else "p of the family (one test)"
+    corrected = (
+        f"p corrected for {len(family)} (Holm)" if len(family) > 1 else "p of the family (one test)"
+    )
     for r in family:
         schemes = " − ".join(published.title(called(scheme)) for scheme in r.comparison.schemes)
         row = {f"{name} comparison": r.comparison.name, "schemes": schemes}
@@ -97,25 +107,38 @@ def _every_seed(outcome: Outcome, published: Published) -> Table:
             title, short = published.title(called(scheme)), c.name.partition(" (")[0]
             name = f"{title}: {short if f'{title}: {short}' not in columns else c.name}"
             values = values.dropna().map(math.exp if c.value == "log_steps" else float)
-            columns[name] = values.map(step_text if c.compares in ("step", "log_steps") else "{:.4g}".format)
+            columns[name] = values.map(
+                step_text if c.compares in ("step", "log_steps") else "{:.4g}".format
+            )
     seeds = sorted({seed for _, seed in outcome.study.cells})
-    rows = [{"seed": str(seed)} | {name: cells.get(seed, NONE) for name, cells in columns.items()} for seed in seeds]
+    rows = [
+        {"seed": str(seed)} | {name: cells.get(seed, NONE) for name, cells in columns.items()}
+        for seed in seeds
+    ]
     return Table(rows, "Every seed")
 
 
 def unplanned(path: Path, found: list[Outcome]) -> list[str]:
-    """A line per commit of runs that lacks their study as it is or their code, or that git cannot show."""
+    """A line per commit of runs that lacks their study as it is or their code, or that git cannot
+    show.
+    """
     problems = []
     for outcome in found:
         study = outcome.study
-        for commit in sorted({commit for run in outcome.found.values() for commit in run.commit.split(MIXED)}):
+        for commit in sorted(
+            {commit for run in outcome.found.values() for commit in run.commit.split(MIXED)}
+        ):
             held = _at(path, commit)
             if held is None:
                 problems.append(f"{study.name}: git cannot show the plan at commit {commit}")
             elif study != held.get(study.name):
-                problems.append(f"{study.name}: commit {commit} of its runs does not hold the study as it stands now")
+                problems.append(
+                    f"{study.name}: commit {commit} of its runs does not hold the study as it stands now"
+                )
             elif commit.endswith(("+", "?")):
-                problems.append(f"{study.name}: the code of its runs was changed after commit {commit[:-1]}, or may be")
+                problems.append(
+                    f"{study.name}: the code of its runs was changed after commit {commit[:-1]}, or may be"
+                )
     return problems
 
 
@@ -123,7 +146,9 @@ def _at(path: Path, commit: str) -> dict[str, Study] | None:
     """The studies of a plan, by their names, as a commit has them; None if git cannot show it."""
     show = ["git", "show", f"{commit.rstrip('+?')}:./{path.name}"]
     try:
-        done = subprocess.run(show, cwd=path.resolve().parent, capture_output=True, text=True, timeout=10)
+        done = subprocess.run(
+            show, cwd=path.resolve().parent, capture_output=True, text=True, timeout=10
+        )
         return from_yaml(Plan, done.stdout, path.name).studies if done.returncode == 0 else None
     except (OSError, subprocess.TimeoutExpired, ConfigError):
         return None

@@ -1,8 +1,9 @@
 """Compute how many seeds a comparison needs: `rope-lab power [FOLDER…] [--task T]`.
 
-For each scheme against the baseline: the spread of paired differences of kept runs, the difference that a number of
-pairs detects, and, with --difference, the pairs that it needs. The test is the two-sided paired t test;
-powers are exact (noncentral t) if paired differences are normal. Without a FOLDER: the runs kept in results/.
+For each scheme against the baseline: the spread of paired differences of kept runs, the difference
+that a number of pairs detects, and, with --difference, the pairs that it needs. The test is the
+two-sided paired t test; powers are exact (noncentral t) if paired differences are normal. Without a
+FOLDER: the runs kept in results/.
 """
 
 import math
@@ -25,7 +26,9 @@ FEW = 5  # pairs: of fewer the spread is hardly known
 
 
 def differences(group: Group) -> dict[str, pd.Series]:
-    """Paired differences of schemes from the baseline that have a spread; in the unit of the tables."""
+    """Paired differences of schemes from the baseline that have a spread; in the unit of the
+    tables.
+    """
     pairs = {scheme: group.pairs(scheme, group.published.baseline) for scheme in group.others}
     found = {scheme: each.value - each.value_other for scheme, each in pairs.items()}
     return {scheme: each for scheme, each in found.items() if spread_interval(each)[0] > 0}
@@ -56,20 +59,31 @@ def table(group: Group, found: dict[str, pd.Series], given: Namespace) -> Table:
 def notes(group: Group, found: dict[str, pd.Series], given: Namespace) -> list[str]:
     """The table's assumptions, and cases in which they fail."""
     title = group.published.title
-    chance = f"; in brackets, the power of so many pairs to see {given.difference:g}" if given.difference else ""
+    chance = (
+        f"; in brackets, the power of so many pairs to see {given.difference:g}"
+        if given.difference
+        else ""
+    )
     lines = [
         f"In {group.metric.unit}. n pairs detect: the least true difference that they find with power "
         f"{given.power:g} at {ALPHA:.0%}, two-sided{chance}.",
         "Assumes normal paired differences with the spread of the kept pairs; the brackets are its 95% interval (χ²).",
     ]
     for threshold in group.report.thresholds[:1]:
-        reached = {s: group.first_steps(s, threshold) < math.inf for s in (group.published.baseline, *found)}
-        split = [f"{title(s)} {r.sum()} of {len(r)}" for s, r in reached.items() if 0 < r.sum() < len(r)]
+        reached = {
+            s: group.first_steps(s, threshold) < math.inf
+            for s in (group.published.baseline, *found)
+        }
+        split = [
+            f"{title(s)} {r.sum()} of {len(r)}" for s, r in reached.items() if 0 < r.sum() < len(r)
+        ]
         if split:
             warning = f"Runs are bimodal: {threshold.name} by {', '.join(split)}. The t test is then only a rough guide"
             lines.append(Strong(f"{warning}; plan for how many seeds reach it (McNemar's test)."))
     if few := [title(scheme) for scheme, values in found.items() if len(values) < FEW]:
-        lines.append(f"Fewer than {FEW} pairs, so that the spread is hardly known: {', '.join(few)}.")
+        lines.append(
+            f"Fewer than {FEW} pairs, so that the spread is hardly known: {', '.join(few)}."
+        )
     return lines
 
 
@@ -82,7 +96,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--against", metavar="SCHEME", help="the baseline (default: rope)")
     parser.add_argument("--difference", type=float, metavar="D", help="in the unit of the tables")
     parser.add_argument("--power", type=float, default=0.8, help="default: 0.8")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[3, 5, 8, 16, 32], metavar="N", help="numbers of pairs")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[3, 5, 8, 16, 32],
+        metavar="N",
+        help="numbers of pairs",
+    )
     given = parser.parse_args(arguments)
     if not ALPHA < given.power < 1:
         parser.error(f"--power: must be between {ALPHA:g} and 1")
@@ -103,9 +124,15 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(f"--{option} {wanted}: no run is of it; {nearest(wanted, there, '')}")
     parts = []
     for g in groups:
-        if given.task in (None, g.task) and given.scale in (None, g.scale) and (found := differences(g)):
+        if (
+            given.task in (None, g.task)
+            and given.scale in (None, g.scale)
+            and (found := differences(g))
+        ):
             heading = f"## {escaped(g.title)}, scale {g.scale}"
-            parts.append(f"{heading}\n\n{markdown(table(g, found, given))}\n\n{bullets(notes(g, found, given))}")
+            parts.append(
+                f"{heading}\n\n{markdown(table(g, found, given))}\n\n{bullets(notes(g, found, given))}"
+            )
     if not parts:
         sys.exit(f"no scheme has two pairs of runs with {published.titles[1]} that differ")
     say("\n\n".join(parts))

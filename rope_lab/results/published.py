@@ -1,4 +1,6 @@
-"""results/published.yaml: titles and colours, how tasks are shown, and published results to show beside ours."""
+"""results/published.yaml: titles and colours, how tasks are shown, and published results to show
+beside ours.
+"""
 
 import copy
 import math
@@ -19,7 +21,9 @@ LONGEST = 160  # characters of a title
 
 @dataclass(frozen=True)
 class Threshold:
-    """A value of a metric that a run may reach; `since`: schemes are also compared at equal steps after it."""
+    """A value of a metric that a run may reach; `since`: schemes are also compared at equal steps
+    after it.
+    """
 
     name: str
     metric: str
@@ -27,7 +31,9 @@ class Threshold:
     since: bool = False
 
     def first_step(self, run: Run) -> float:
-        """The first evaluated step at which a run reaches it; infinite if never, nan without a curve."""
+        """The first evaluated step at which a run reaches it; infinite if never, nan without a
+        curve.
+        """
         if self.metric not in run.curves:
             return math.nan
         reached = operator.ge if declared(self.metric).higher_is_better else operator.le
@@ -52,21 +58,35 @@ class TaskReport:
     attributes: dict[str, str] = field(default_factory=dict)
 
     def published_gains(self, scheme: str, other: str) -> list[float]:
-        """The gains in each version of the write-up that has both schemes; words may follow a number."""
+        """The gains in each version of the write-up that has both schemes; words may follow a
+        number.
+        """
         versions = zip(*(self.published.get(each, []) for each in (scheme, other)), strict=False)
-        return [self.metric.sign * (float(ours.split()[0]) - float(theirs.split()[0])) for ours, theirs in versions]
+        return [
+            self.metric.sign * (float(ours.split()[0]) - float(theirs.split()[0]))
+            for ours, theirs in versions
+        ]
 
 
 class Published:
     """The content of published.yaml.
 
-    compares: whether runs are compared with the baseline; those of a plan are compared in plan.md alone
+    compares: whether runs are compared with the baseline; those of a plan are compared in plan.md
+              alone
     """
 
     def __init__(self):
         content = yaml.safe_load((ROOT / "results" / "published.yaml").read_text("utf-8"))
-        self.baseline, self.contender, self.compares = content["baseline"], content["contender"], True
-        self.schemes, self.tasks, self.scales = content["schemes"], content["tasks"], content["scales"]
+        self.baseline, self.contender, self.compares = (
+            content["baseline"],
+            content["contender"],
+            True,
+        )
+        self.schemes, self.tasks, self.scales = (
+            content["schemes"],
+            content["tasks"],
+            content["scales"],
+        )
         self.attributes, self.rotations = content["attributes"], content["rotations"]
         self.untested, self.uses = content["untested"], content["uses"]
 
@@ -87,10 +107,14 @@ class Published:
         return self.title(self.contender), self.title(self.baseline)
 
     def tests(self, scale: str, pairs: int) -> bool:
-        """Whether a difference of so many pairs is tested; otherwise it is an estimate with its interval alone."""
+        """Whether a difference of so many pairs is tested; otherwise it is an estimate with its
+        interval alone.
+        """
         return pairs > self.untested.get(scale, 0)
 
-    def report(self, task: str, metrics: set[str], settings: Mapping[str, Any], data: str = "") -> TaskReport:
+    def report(
+        self, task: str, metrics: set[str], settings: Mapping[str, Any], data: str = ""
+    ) -> TaskReport:
         """The report of a task; its title has the `settings` that `named` lists.
 
         data: the file of a corpus, as its name if `named` has none
@@ -105,7 +129,9 @@ class Published:
         name, shown, named = report.pop("metric"), report.pop("shown"), report.pop("named", {})
         values = {key: settings[key] for key in named if settings.get(key) is not None}
         names = [named[k].get(v, (k.endswith(".corpus") and data) or v) for k, v in values.items()]
-        report["title"] += f" ({', '.join(one_line(str(each), LONGEST) for each in names)})" if names else ""
+        report["title"] += (
+            f" ({', '.join(one_line(str(each), LONGEST) for each in names)})" if names else ""
+        )
         beside = {
             title: replace(declared(each), name=each, **(shown if declared(each).share else {}))
             for title, each in report.pop("beside", {}).items()
@@ -119,16 +145,25 @@ class Published:
         if scheme in self.schemes:
             return self.schemes[scheme]["title"]
         name, _, variant = scheme.partition(" ")
-        return one_line(" ".join(filter(None, [self.schemes.get(name, {}).get("title", name), variant])), LONGEST)
+        return one_line(
+            " ".join(filter(None, [self.schemes.get(name, {}).get("title", name), variant])),
+            LONGEST,
+        )
 
     def order(self, scheme: str) -> tuple[int, str]:
-        """The key that sorts schemes as published.yaml does: variants stand beside their scheme, unknown ones last."""
-        return rank(self.schemes, scheme if scheme in self.schemes else scheme.partition(" ")[0]), scheme
+        """The key that sorts schemes as published.yaml does: variants stand beside their scheme,
+        unknown ones last.
+        """
+        return rank(
+            self.schemes, scheme if scheme in self.schemes else scheme.partition(" ")[0]
+        ), scheme
 
     def color(self, scheme: str, beside: Iterable[str] = ()) -> str:
-        """A known scheme's colour, the same in every figure; an unknown one's differs from those `beside` it.
+        """A known scheme's colour, the same in every figure; an unknown one's differs from those
+        `beside` it.
 
-        A scheme with settings in its name has the colour of the plain one, unless another of that is `beside` it.
+        A scheme with settings in its name has the colour of the plain one, unless another of that
+        is `beside` it.
         """
         plain = scheme.partition(" ")[0]
         alone = [other.partition(" ")[0] for other in {scheme, *beside}].count(plain) == 1

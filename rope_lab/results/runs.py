@@ -11,7 +11,13 @@ from rope_lab.text import flat, nested, plain
 
 VERSION = 1  # of a kept line's format
 MIXED = " → "  # joins different values of a resumed run's parts
-DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError)  # raised when a record is damaged
+DAMAGE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+)  # raised when a record is damaged
 
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 Key = Annotated[str, StringConstraints(pattern=r"^-?\d+$")]
@@ -21,15 +27,18 @@ Number = int | float
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class Run:
-    """One run: its identity, origin, final metrics and curves. Raises pydantic's ValidationError, a ValueError.
+    """One run: its identity, origin, final metrics and curves. Raises pydantic's ValidationError, a
+    ValueError.
 
     numerics … threads: if parts of a resumed run differ, their values joined by `MIXED`
     plugin:   of a task or scheme of the user's own, `{"position": digest}` of its files
     metrics:  the last value of each
-    settings: of the recipe and of the scheme, flat (`train.lr`, `position.base`); `_target_` is the name of a class
+    settings: of the recipe and of the scheme, flat (`train.lr`, `position.base`); `_target_` is the
+              name of a class
     curves:   metric → (steps, values)
     slices:   attribute → value → (count, mean), see `rope_lab/train/evaluate.py`
-    floor:    the Bayes-optimal loss on the held-out text: `loss`, and by `answer_position`; or empty
+    floor:    the Bayes-optimal loss on the held-out text: `loss`, and by `answer_position`; or
+              empty
     parent:   the scheme of the run that it began from, if that is not its own: its name and id
     data:     the name of the file or folder that the text is from; empty if the task writes its own
     """
@@ -70,7 +79,9 @@ class Run:
 
     @property
     def numbers(self) -> str:
-        """Equal for runs that may be paired: the numerics, and the digest of a task of the user's own."""
+        """Equal for runs that may be paired: the numerics, and the digest of a task of the user's
+        own.
+        """
         return "+".join(filter(None, [str(self.numerics), self.plugin.get("task")]))
 
     @property
@@ -81,24 +92,42 @@ class Run:
     @property
     def recipe(self) -> dict[str, Any]:
         """Every setting besides those of the scheme."""
-        return {key: value for key, value in self.all_settings.items() if not key.startswith("position.")}
+        return {
+            key: value
+            for key, value in self.all_settings.items()
+            if not key.startswith("position.")
+        }
 
     @property
     def scheme(self) -> dict[str, Any]:
-        """Every setting of the scheme, without `position.`; also the digest of a user's own files."""
-        own = {k.removeprefix("position."): v for k, v in self.all_settings.items() if k.startswith("position.")}
-        return own | ({"code of its file": self.plugin["position"]} if "position" in self.plugin else {})
+        """Every setting of the scheme, without `position.`; also the digest of a user's own
+        files.
+        """
+        own = {
+            k.removeprefix("position."): v
+            for k, v in self.all_settings.items()
+            if k.startswith("position.")
+        }
+        return own | (
+            {"code of its file": self.plugin["position"]} if "position" in self.plugin else {}
+        )
 
     def final(self, metric: str) -> Number | None:
-        """The last value of a metric or, of a slice such as `length/24`, the mean over its problems; None without."""
+        """The last value of a metric or, of a slice such as `length/24`, the mean over its
+        problems; None without.
+        """
         attribute, _, value = metric.partition("/")
         _, mean = self.slices.get(attribute, {}).get(value, (0, self.metrics.get(metric)))
         return mean
 
     @property
     def mixed(self) -> list[str]:
-        """Differences between the parts of a resumed run that change its numbers: `numerics 2 → 3`."""
-        values = {name: getattr(self, name) for name in ("numerics", "torch", "hardware", "threads")}
+        """Differences between the parts of a resumed run that change its numbers: `numerics 2 →
+        3`.
+        """
+        values = {
+            name: getattr(self, name) for name in ("numerics", "torch", "hardware", "threads")
+        }
         values |= {f"code of the {group}": each for group, each in self.plugin.items()}
         return [f"{name} {value}" for name, value in values.items() if MIXED in str(value)]
 
@@ -110,7 +139,9 @@ COLUMNS = (*NAMES, *PROGRESS, "parameters", *ORIGIN)  # of a frame, besides metr
 
 
 def from_record(record: dict[str, Any]) -> Run:
-    """The run of a record, whose `config`, `progress` and `provenance` are nested. Raises one of `DAMAGE`."""
+    """The run of a record, whose `config`, `progress` and `provenance` are nested. Raises one of
+    `DAMAGE`.
+    """
     named = {name: record[name] for name in (*NAMES, "parameters", "metrics", "slices", "floor")}
     progress = {name: record["progress"][name] for name in PROGRESS}
     origin = {name: record["provenance"][name] for name in ORIGIN}
@@ -141,7 +172,11 @@ def differing(first: Run, second: Run) -> list[str]:
 
 
 def _numbers(run: Run) -> dict[str, Number]:
-    points = {f"{k} at step {s:,}:": v for k, curve in run.curves.items() for s, v in zip(*curve, strict=True)}
+    points = {
+        f"{k} at step {s:,}:": v
+        for k, curve in run.curves.items()
+        for s, v in zip(*curve, strict=True)
+    }
     return dict(sorted(run.metrics.items())) | points
 
 

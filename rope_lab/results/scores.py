@@ -1,9 +1,10 @@
 """Scores of schemes on tasks: `rope-lab scores`, the page results/scores.md and its heat map.
 
-A score is the share of problems right; on a task that is compared by its loss, e^(−loss), the geometric mean of the
-probabilities that a model gives to the right tokens. Each task's column is the recipe under which most schemes were
-run, of all kept runs; schemes with fewer than three seeds are left out. If a scheme was also run at half and at double
-the recipe's learning rate, each seed counts at the one of the three that is best on the other seeds.
+A score is the share of problems right; on a task that is compared by its loss, e^(−loss), the
+geometric mean of the probabilities that a model gives to the right tokens. Each task's column is
+the recipe under which most schemes were run, of all kept runs; schemes with fewer than three seeds
+are left out. If a scheme was also run at half and at double the recipe's learning rate, each seed
+counts at the one of the three that is best on the other seeds.
 """
 
 import sys
@@ -53,7 +54,9 @@ best of each column; * marks intervals wider than ±0.1.
 
 @dataclass(frozen=True)
 class Column:
-    """A task under one recipe: the score of each seed of each scheme, and the schemes whose rate was searched."""
+    """A task under one recipe: the score of each seed of each scheme, and the schemes whose rate
+    was searched.
+    """
 
     group: Group
     scores: dict[str, pd.Series]
@@ -65,7 +68,9 @@ class Column:
 
 
 def widest(groups: list[Group]) -> list[Group]:
-    """Of each task, the group in which most schemes have FEWEST seeds; then one at the recipe's rate."""
+    """Of each task, the group in which most schemes have FEWEST seeds; then one at the recipe's
+    rate.
+    """
     found: dict[str, list[Group]] = {}
     for g in groups:
         if len(scores(g)) > 1:
@@ -83,16 +88,26 @@ def column(g: Group, groups: list[Group]) -> Column:
     own, found, at_rate = g.settings["train.lr"], scores(g), {}
     for each in groups:
         rate = each.settings["train.lr"]
-        same = (each.task, each.scale, each.settings | {"train.lr": own}) == (g.task, g.scale, g.settings)
+        same = (each.task, each.scale, each.settings | {"train.lr": own}) == (
+            g.task,
+            g.scale,
+            g.settings,
+        )
         if same and rate / own in RATES:
             at_rate[rate] = scores(each)
     searched = {}
     for scheme in found:
         rates = [at_rate[rate][scheme] for rate in sorted(at_rate) if scheme in at_rate[rate]]
-        table = pd.concat(rates, axis=1).dropna()  # one row per seed that has every rate, one column per rate
+        table = pd.concat(
+            rates, axis=1
+        ).dropna()  # one row per seed that has every rate, one column per rate
         if len(rates) == len(RATES) and len(table) >= FEWEST:
-            best = {seed: table.drop(seed).mean().argmax() for seed in table.index}  # the rate, on the other seeds
-            searched[scheme] = pd.Series({seed: table.loc[seed].iloc[at] for seed, at in best.items()})
+            best = {
+                seed: table.drop(seed).mean().argmax() for seed in table.index
+            }  # the rate, on the other seeds
+            searched[scheme] = pd.Series(
+                {seed: table.loc[seed].iloc[at] for seed, at in best.items()}
+            )
     return Column(g, found | searched, {*searched})
 
 
@@ -111,7 +126,11 @@ def table(shown: list[Column], published: Published) -> Table:
         for each in shown:
             interval = t_interval(each.scores[scheme]) if scheme in each.scores else None
             mark = " †" if scheme in each.searched else ""
-            row[each.title] = f"{interval.mean:.3f} ± {interval.high - interval.mean:.3f}{mark}" if interval else NONE
+            row[each.title] = (
+                f"{interval.mean:.3f} ± {interval.high - interval.mean:.3f}{mark}"
+                if interval
+                else NONE
+            )
         rows.append(row)
     return Table(rows, "Scores")
 
@@ -119,7 +138,9 @@ def table(shown: list[Column], published: Published) -> Table:
 def heat_map(shown: list[Column], published: Published) -> bytes:
     """The means as SVG, each column coloured from its worst to its best."""
     rows = schemes(shown, published)
-    means = pd.DataFrame({each.title: {s: v.mean() for s, v in each.scores.items()} for each in shown}).reindex(rows)
+    means = pd.DataFrame(
+        {each.title: {s: v.mean() for s, v in each.scores.items()} for each in shown}
+    ).reindex(rows)
     with styled():
         figure = Figure(figsize=(WIDTH, 0.2 * len(rows) + 1.7), layout="constrained")
         ax = figure.subplots()
@@ -133,7 +154,9 @@ def heat_map(shown: list[Column], published: Published) -> bytes:
                     text = f"{cell.mean:.3f}{marks}"
                     ax.text(place, rows.index(scheme), text, ha="center", va="center", fontsize=7)
         ax.xaxis.tick_top()
-        ax.set_xticks(range(means.shape[1]), [fill(title, 30) for title in means], fontsize=7, rotation=90)
+        ax.set_xticks(
+            range(means.shape[1]), [fill(title, 30) for title in means], fontsize=7, rotation=90
+        )
         ax.set_yticks(range(len(rows)), map(published.title, rows), fontsize=7)
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0)
@@ -141,16 +164,22 @@ def heat_map(shown: list[Column], published: Published) -> bytes:
 
 
 def schemes(shown: list[Column], published: Published) -> list[str]:
-    """Those with a score in two columns, or in the only one; variants without a title of their own are left out."""
+    """Those with a score in two columns, or in the only one; variants without a title of their own
+    are left out.
+    """
     count = Counter(scheme for each in shown for scheme in each.scores)
     enough = [scheme for scheme, columns in count.items() if columns >= min(2, len(shown))]
-    return sorted((s for s in enough if " " not in s or s in published.schemes), key=published.order)
+    return sorted(
+        (s for s in enough if " " not in s or s in published.schemes), key=published.order
+    )
 
 
 @errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("scores", __doc__)
-    parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, metavar="FOLDER", help="default: results")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=RESULTS, metavar="FOLDER", help="default: results"
+    )
     folder, published = parser.parse_args(arguments).folder, Published()
     if not folder.is_dir():
         sys.exit(f"{folder}: no such folder")
@@ -165,7 +194,11 @@ def main(arguments: list[str] | None = None) -> None:
         f" seeds {numbers(set(c.group.finished.seed))}"
         for c in shown
     ]
-    parts = [HEAD.format(f"{count:,}").rstrip(), markdown(table(shown, published)), bullets(origins)]
+    parts = [
+        HEAD.format(f"{count:,}").rstrip(),
+        markdown(table(shown, published)),
+        bullets(origins),
+    ]
     write_page(folder / PAGE, parts, {MAP: heat_map(shown, published)})
 
 

@@ -17,11 +17,17 @@ WORST = "worst removed: the mean without a scheme's worst seed"
 
 
 def section(group: Group, verdict: Verdict | None) -> Section:
-    """A group's tables and sentences; `verdict`: of contender and baseline; the first table shows its p."""
+    """A group's tables and sentences; `verdict`: of contender and baseline; the first table shows
+    its p.
+    """
     table, sentences = schemes(group, verdict)
     if group.published.compares:
         sentences += [*_reached_thresholds(group), *_since_thresholds(group)]
-    beside = [f"{title}: {other.unit}" for title, other in group.report.beside.items() if title != other.unit]
+    beside = [
+        f"{title}: {other.unit}"
+        for title, other in group.report.beside.items()
+        if title != other.unit
+    ]
     return Section(
         f"{group.title}, scale {group.scale}",
         table,
@@ -33,15 +39,20 @@ def section(group: Group, verdict: Verdict | None) -> Section:
 
 
 def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
-    """Every scheme: published, measured, difference from the baseline, thresholds; then sentences on the tests.
+    """Every scheme: published, measured, difference from the baseline, thresholds; then sentences
+    on the tests.
 
     The contender's p is that of the verdict; those of the others are corrected for their number.
     """
     published, title, digits = group.published, group.published.title, group.metric.digits
-    differences = {scheme: group.difference(group.pairs(scheme, published.baseline)) for scheme in group.others}
+    differences = {
+        scheme: group.difference(group.pairs(scheme, published.baseline)) for scheme in group.others
+    }
     found = {scheme: each for scheme, each in differences.items() if each.n}
     here = [scheme for scheme in found if not (verdict and scheme == published.contender)]
-    corrected, family = family_of([found[scheme].p for scheme in here], "schemes here", "this comparison")
+    corrected, family = family_of(
+        [found[scheme].p for scheme in here], "schemes here", "this comparison"
+    )
     p = dict(zip(here, corrected, strict=True))
     if verdict:
         p[published.contender] = verdict.p
@@ -57,26 +68,39 @@ def schemes(group: Group, verdict: Verdict | None) -> tuple[Table, list[str]]:
         row[f"mean, {group.metric.unit}"] = mean_of(runs.value, digits, group.metric.most)
         if differences:
             difference, p_here = differences.get(scheme, NOTHING), p.get(scheme, math.nan)
-            row |= {column: strong_if(p_here < ALPHA, signed(difference, digits)), "p": number(p_here, None)}
+            row |= {
+                column: strong_if(p_here < ALPHA, signed(difference, digits)),
+                "p": number(p_here, None),
+            }
         for threshold in group.report.thresholds:  # how many seeds reach it, and the median step
             steps = group.first_steps(scheme, threshold)
             when = f", {steps.median():,.0f}" if math.isfinite(steps.median()) else ""
-            row[threshold.name] = f"{(steps < math.inf).sum()} of {len(steps)}{when}" if len(steps) else NONE
+            row[threshold.name] = (
+                f"{(steps < math.inf).sum()} of {len(steps)}{when}" if len(steps) else NONE
+            )
         if group.optimum:
             row["above the Bayes-optimal loss"] = number(runs.value.mean() - group.optimum, digits)
         rows.append(row)
     lines, tested = [], {published.tests(group.scale, each.n) for each in found.values()}
     if False in tested:
-        lines.append(f"with {published.untested[group.scale]} pairs or fewer: estimate and 95% interval, no test")
+        lines.append(
+            f"with {published.untested[group.scale]} pairs or fewer: estimate and 95% interval, no test"
+        )
     if True in tested:
-        lines.append(f"p: paired t test against {title(published.baseline)}, corrected (Holm, 1979) for {family}")
+        lines.append(
+            f"p: paired t test against {title(published.baseline)}, corrected (Holm, 1979) for {family}"
+        )
     if thresholds := [threshold.name for threshold in group.report.thresholds]:
-        lines.append(f"{', '.join(thresholds)}: how many seeds get there, and at which step in the median")
+        lines.append(
+            f"{', '.join(thresholds)}: how many seeds get there, and at which step in the median"
+        )
     return Table(rows, "Schemes"), lines
 
 
 def _reached_thresholds(group: Group) -> Iterator[str]:
-    """For each threshold that contender and baseline reach on different seeds: on how many each does."""
+    """For each threshold that contender and baseline reach on different seeds: on how many each
+    does.
+    """
     pairs = group.pairs(*group.published.pair)[["run", "run_other"]]
     ours, theirs = group.published.titles
     for threshold in group.report.thresholds:
@@ -86,7 +110,9 @@ def _reached_thresholds(group: Group) -> Iterator[str]:
         if any(alone):
             tested = group.published.tests(group.scale, len(reached))
             test = f" (McNemar's exact p {sign_p(*alone):.2g})" if tested else ""
-            both = f"{base.sum()} of {len(reached)} seeds under {theirs}, {other.sum()} under {ours}"
+            both = (
+                f"{base.sum()} of {len(reached)} seeds under {theirs}, {other.sum()} under {ours}"
+            )
             yield f"{threshold.name}: {both}; under {ours} alone {alone[1]}, under {theirs} alone {alone[0]}{test}."
 
 
@@ -99,7 +125,9 @@ def _since_thresholds(group: Group) -> Iterator[str]:
         constant = threshold.since and group.settings.get("train.decay") == "none"
         if constant and (d := group.difference_since(threshold)).n:
             digits = group.metric.digits
-            interval = f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})" if d.n > 1 else ""
+            interval = (
+                f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})" if d.n > 1 else ""
+            )
             found = f"{' − '.join(group.published.titles)} is {d.mean:+.{digits}f}{interval}"
             pairs = f"{d.n} pair{'s' if d.n > 1 else ''}"
             yield f"At the same number of steps after each run {threshold.name}, {found} over {pairs}."
@@ -112,8 +140,11 @@ def every_seed(group: Group) -> Table:
         runs = group.of(scheme)
         row = {
             "scheme": group.published.title(scheme),
-            f"every seed, {metric.unit}": " ".join(number(v, metric.digits) for v in runs.value) or NONE,
-            "worst removed": number(without_worst(runs.value, metric.higher_is_better), metric.digits),
+            f"every seed, {metric.unit}": " ".join(number(v, metric.digits) for v in runs.value)
+            or NONE,
+            "worst removed": number(
+                without_worst(runs.value, metric.higher_is_better), metric.digits
+            ),
         }
         for threshold in group.report.thresholds:
             steps = group.first_steps(scheme, threshold).reindex(runs.index)
@@ -121,7 +152,9 @@ def every_seed(group: Group) -> Table:
             row[f"{threshold.name} at step"] = " ".join(shown) or NONE
         for title, other in group.report.beside.items():
             values = [run.metrics.get(other.name, math.nan) for run in runs.run]
-            row[title] = number(other.times * sum(values) / len(values) if values else math.nan, other.digits)
+            row[title] = number(
+                other.times * sum(values) / len(values) if values else math.nan, other.digits
+            )
         rows.append(row)
     return Table(rows, "Every seed")
 
@@ -139,17 +172,30 @@ def lengths(group: Group) -> Table:
         return f"{values.mean():.{digits}f}{several}"
 
     shortest, longest = group.trained_lengths or (0, math.inf)
-    beyond = {n: "shorter" if n < shortest else "longer" for n in group.lengths if not shortest <= n <= longest}
-    cells = group.slices(group.length_kinds[0]).groupby(["scheme", "value"])["mean"].agg(cell).unstack("value")
+    beyond = {
+        n: "shorter" if n < shortest else "longer"
+        for n in group.lengths
+        if not shortest <= n <= longest
+    }
+    cells = (
+        group.slices(group.length_kinds[0])
+        .groupby(["scheme", "value"])["mean"]
+        .agg(cell)
+        .unstack("value")
+    )
     titles = {n: f"{n} ({beyond[n]})" if n in beyond else f"{n}" for n in group.lengths}
     cells = cells.reindex(group.schemes).fillna(NONE).rename(columns=titles)
-    cells.insert(0, group.report.length["title"], [group.published.title(scheme) for scheme in cells.index])
+    cells.insert(
+        0, group.report.length["title"], [group.published.title(scheme) for scheme in cells.index]
+    )
     above = " above the Bayes-optimal loss" if group.generated else ""
     words = f"Loss up to given lengths, from the one before, in nats per token{above}"
     if graded:
         words = "Problems of given lengths whose whole completion is right, in percent"
     unlike = f"; {', '.join(sorted(set(beyond.values())))}: than any of training" if beyond else ""
-    return Table(cells.to_dict("records"), "By length", f"{words}: mean over seeds (least–most){unlike}.")
+    return Table(
+        cells.to_dict("records"), "By length", f"{words}: mean over seeds (least–most){unlike}."
+    )
 
 
 def _steps(run: Run) -> str:
@@ -165,9 +211,13 @@ def details(group: Group) -> Iterator[str]:
     graded = any("eval/accuracy" in run.metrics for run in group.runs.run)
     held_out = f"{n:,} held-out problems" if graded else "the held-out text"
     seeds = group.runs.groupby("scheme", sort=False).seed
-    for steps, recipes in group.runs.groupby(group.runs.run.map(_steps), sort=False).recipe_id.unique().items():
+    for steps, recipes in (
+        group.runs.groupby(group.runs.run.map(_steps), sort=False).recipe_id.unique().items()
+    ):
         yield f"recipe {', '.join(recipes)}: {steps}; {held_out}"
-    yield "seeds: " + "; ".join(f"{group.published.title(name)} {numbers(each)}" for name, each in seeds)
+    yield "seeds: " + "; ".join(
+        f"{group.published.title(name)} {numbers(each)}" for name, each in seeds
+    )
     if group.versions and (deviations := group.deviations()):
         yield "differs from the write-up in " + "; ".join(deviations)
     elif group.versions and group.report.setup:

@@ -1,7 +1,8 @@
 """Intervals and tests for few, paired seeds.
 
-With n seeds a percentile bootstrap is far too narrow (at n = 3 it covers 75% where it says 95%); Student's t is not.
-Because the same seed gives every scheme the same initial weights and batches, schemes are compared seed by seed.
+With n seeds a percentile bootstrap is far too narrow (at n = 3 it covers 75% where it says 95%);
+Student's t is not. Because the same seed gives every scheme the same initial weights and batches,
+schemes are compared seed by seed.
 """
 
 from bisect import bisect_left
@@ -25,7 +26,8 @@ ROUNDED = 4e-6
 class Interval:
     """A mean and its 95% interval: its ends are nan with one value, all is nan with none.
 
-    p: of paired differences, that of the paired t test; nan of one pair, untested, or if all are alike but not 0
+    p: of paired differences, that of the paired t test; nan of one pair, untested, or if all are
+       alike but not 0
     """
 
     mean: float
@@ -49,8 +51,12 @@ def t_interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half, n)
 
 
-def paired_difference(scheme: Sequence[float], other: Sequence[float], tested: bool = True) -> Interval:
-    """Scheme − other, seed by seed, with Student's t interval: `scheme[i]` and `other[i]` are of the same seed."""
+def paired_difference(
+    scheme: Sequence[float], other: Sequence[float], tested: bool = True
+) -> Interval:
+    """Scheme − other, seed by seed, with Student's t interval: `scheme[i]` and `other[i]` are of
+    the same seed.
+    """
     differences = np.asarray(scheme, dtype=float) - np.asarray(other, dtype=float)
     p = np.nan
     if len(differences) > 1 and tested:
@@ -61,21 +67,39 @@ def paired_difference(scheme: Sequence[float], other: Sequence[float], tested: b
     return replace(t_interval(differences), p=p)
 
 
-def sign_flip_p(differences: Sequence[float] | np.ndarray, exact: int = EXACT_PAIRS, samples: int = 2**17) -> float:
-    """The two-sided p value of the permutation test that flips the sign of each difference, by their mean.
+def sign_flip_p(
+    differences: Sequence[float] | np.ndarray, exact: int = EXACT_PAIRS, samples: int = 2**17
+) -> float:
+    """The two-sided p value of the permutation test that flips the sign of each difference, by
+    their mean.
 
-    Exact, over all 2ⁿ choices of signs, up to `exact` pairs. Beyond, over `samples` random ones, and never 0 (Phipson
-    and Smyth, 2010).
+    Exact, over all 2ⁿ choices of signs, up to `exact` pairs. Beyond, over `samples` random ones,
+    and never 0 (Phipson and Smyth, 2010).
     """
     d = np.asarray(differences, dtype=float)
-    n, least = len(d), abs(d.sum()) - SAME * np.abs(d).sum()  # sums that differ by rounding are as far
-    if n <= exact:  # a choice for the first half of the pairs meets one for the second (Horowitz and Sahni, 1974)
+    n, least = (
+        len(d),
+        abs(d.sum()) - SAME * np.abs(d).sum(),
+    )  # sums that differ by rounding are as far
+    if (
+        n <= exact
+    ):  # a choice for the first half of the pairs meets one for the second (Horowitz and Sahni, 1974)
         first, second = _signed_sums(d[: n // 2]), np.sort(_signed_sums(d[n // 2 :]))
         below = np.searchsorted(second, np.sort(-least - first), side="right").sum()
-        above = len(second) * len(first) - np.searchsorted(second, np.sort(least - first), side="left").sum()
+        above = (
+            len(second) * len(first)
+            - np.searchsorted(second, np.sort(least - first), side="left").sum()
+        )
         return float(min(1.0, (below + above) / 2**n))
-    random = {"permutation_type": "samples", "n_resamples": samples, "batch": 2**12, "random_state": 0}
-    test = stats.permutation_test((d,), lambda x, axis: abs(x.sum(axis)), alternative="greater", **random)
+    random = {
+        "permutation_type": "samples",
+        "n_resamples": samples,
+        "batch": 2**12,
+        "random_state": 0,
+    }
+    test = stats.permutation_test(
+        (d,), lambda x, axis: abs(x.sum(axis)), alternative="greater", **random
+    )
     return float(test.pvalue)
 
 
@@ -118,36 +142,53 @@ def without_worst(values: Sequence[float], higher_is_better: bool) -> float:
 
 
 def paired_power(pairs: int, difference: float, spread: float) -> float:
-    """The probability that a two-sided paired t test over so many pairs finds a true mean difference.
+    """The probability that a two-sided paired t test over so many pairs finds a true mean
+    difference.
 
-    Exact, by the noncentral t distribution, where paired differences are normal with standard deviation `spread`.
+    Exact, by the noncentral t distribution, where paired differences are normal with standard
+    deviation `spread`.
     """
     critical = stats.t.ppf(1 - ALPHA / 2, pairs - 1)
     shift = abs(difference) / spread * np.sqrt(pairs)
-    return float(sum(stats.nct.sf(critical, pairs - 1, each) for each in (shift, -shift)))  # both tails, by symmetry
+    return float(
+        sum(stats.nct.sf(critical, pairs - 1, each) for each in (shift, -shift))
+    )  # both tails, by symmetry
 
 
 def pairs_needed(difference: float, spread: float, power: float) -> int | None:
-    """The fewest pairs with which that test has at least `power`; None if even MOST_PAIRS have less."""
+    """The fewest pairs with which that test has at least `power`; None if even MOST_PAIRS have
+    less.
+    """
     if paired_power(MOST_PAIRS, difference, spread) < power:
         return None
-    return 2 + bisect_left(range(2, MOST_PAIRS), True, key=lambda n: paired_power(n, difference, spread) >= power)
+    return 2 + bisect_left(
+        range(2, MOST_PAIRS), True, key=lambda n: paired_power(n, difference, spread) >= power
+    )
 
 
 def detectable(pairs: int, spread: float, power: float) -> float:
-    """The least true mean difference that this test over so many pairs finds with at least `power`."""
+    """The least true mean difference that this test over so many pairs finds with at least
+    `power`.
+    """
     most = 1.0
     while paired_power(pairs, most, 1.0) < power:
         most *= 2
-    found = optimize.brentq(lambda difference: paired_power(pairs, difference, 1.0) - power, 0, most)
+    found = optimize.brentq(
+        lambda difference: paired_power(pairs, difference, 1.0) - power, 0, most
+    )
     return spread * float(found)
 
 
 def spread_interval(differences: Sequence[float]) -> tuple[float, float, float]:
-    """The standard deviation of paired differences and its 95% interval (χ²); nan from fewer than two."""
+    """The standard deviation of paired differences and its 95% interval (χ²); nan from fewer than
+    two.
+    """
     n = len(differences)
     if n < 2:
         return np.nan, np.nan, np.nan
     spread = float(np.std(differences, ddof=1))
-    low, high = (spread * np.sqrt((n - 1) / stats.chi2.ppf(q, n - 1)) for q in ((1 + LEVEL) / 2, (1 - LEVEL) / 2))
+    low, high = (
+        spread * np.sqrt((n - 1) / stats.chi2.ppf(q, n - 1))
+        for q in ((1 + LEVEL) / 2, (1 - LEVEL) / 2)
+    )
     return spread, float(low), float(high)

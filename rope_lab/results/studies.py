@@ -20,7 +20,10 @@ NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
 STRICT = ConfigDict(extra="forbid")
 RECORDED = {*GROUPS, "threads"} - {"parent"}
-OF_LENGTHS = {LENGTH: True, LENGTH_LOSS: False}  # metrics `length/24`, `length_loss/256`, and whether higher is better
+OF_LENGTHS = {
+    LENGTH: True,
+    LENGTH_LOSS: False,
+}  # metrics `length/24`, `length_loss/256`, and whether higher is better
 
 
 def seeds(given: Any) -> Any:
@@ -41,14 +44,15 @@ class Comparison:
     """One planned comparison of two schemes over the same seeds, schemes[0] − schemes[1].
 
     test:    see plan.TESTS
-    metric:  of the run records, or of problems of one kind after the last step, such as `length/24` of eval.lengths;
-             values are multiplied by `times` and then in `unit`
-    value:   of t and sign_flip: `last`, after the last step; `mean`, over all evaluations after step 0; `log_steps`,
-             the logarithm of the first evaluated step at `reaches`, lower is better; a run that never gets there
-             counts with train.steps + eval.every
-    margin:  of secondary comparisons of values, in `unit`: schemes[0] matches schemes[1] if the interval excludes that
-             it is worse by so much, and beats it if the interval excludes 0
-    reaches: of mcnemar, the value that solves the task after the last step; of sign, the value to reach in training
+    metric:  of the run records, or of problems of one kind after the last step, such as `length/24`
+             of eval.lengths; values are multiplied by `times` and then in `unit`
+    value:   of t and sign_flip: `last`, after the last step; `mean`, over all evaluations after
+             step 0; `log_steps`, the logarithm of the first evaluated step at `reaches`, lower is
+             better; a run that never gets there counts with train.steps + eval.every
+    margin:  of secondary comparisons of values, in `unit`: schemes[0] matches schemes[1] if the
+             interval excludes that it is worse by so much, and beats it if the interval excludes 0
+    reaches: of mcnemar, the value that solves the task after the last step; of sign, the value to
+             reach in training
     published: the published difference in the same unit, if there is one
     """
 
@@ -65,15 +69,21 @@ class Comparison:
 
     def __post_init__(self):
         if self.compares not in ("last", "mean") and self.reaches is None:
-            raise ValueError(f"test={self.test}, value={self.value}: needs reaches, the value that counts as reached")
+            raise ValueError(
+                f"test={self.test}, value={self.value}: needs reaches, the value that counts as reached"
+            )
         if self.compares in ("step", "reached") and self.margin is not None:
             raise ValueError(f"test={self.test} takes no margin, which is one of values")
         if self.of_curves and self.metric.partition("/")[0] in OF_LENGTHS:
-            raise ValueError(f"metric={self.metric}: is measured at the end alone: compare its last value")
+            raise ValueError(
+                f"metric={self.metric}: is measured at the end alone: compare its last value"
+            )
 
     @property
     def compares(self) -> str:
-        """Of a run: `value`; of sign `step`, the first at `reaches`; of mcnemar `reached`, 1 if it solves it."""
+        """Of a run: `value`; of sign `step`, the first at `reaches`; of mcnemar `reached`, 1 if it
+        solves it.
+        """
         return {"sign": "step", "mcnemar": "reached"}.get(self.test, self.value)
 
     @property
@@ -88,8 +98,10 @@ class Study:
 
     hypothesis, reason: what is expected, and why
     rows:     the folder, beside the plan, of its kept runs
-    settings: of all runs, besides task and scale, as overrides of the training command; those that a run records
-    seeds:    scheme → its seeds; settings may follow the scheme, as in tables: `rope position.base=100`
+    settings: of all runs, besides task and scale, as overrides of the training command; those that
+              a run records
+    seeds:    scheme → its seeds; settings may follow the scheme, as in tables: `rope
+              position.base=100`
     higher_is_better: of every metric that it compares
     diverged: the value of a diverged run, in the metric's own unit
     primary:  one family, corrected by Holm; these decide
@@ -111,24 +123,43 @@ class Study:
 
     def __post_init__(self):
         for scheme in self.seeds:
-            if not scheme.split() or not all(setting.partition("=")[1] for setting in scheme.split()[1:]):
-                raise ValueError(f"seeds: {scheme!r} must be a scheme, or one with settings: rope position.base=100")
-        if wrong := [key for key in self.settings if key.partition(".")[0] not in RECORDED or key == "task.path"]:
-            raise ValueError(f"settings: {wrong[0]} is not one that plans fix; give it on the command line")
+            if not scheme.split() or not all(
+                setting.partition("=")[1] for setting in scheme.split()[1:]
+            ):
+                raise ValueError(
+                    f"seeds: {scheme!r} must be a scheme, or one with settings: rope position.base=100"
+                )
+        if wrong := [
+            key
+            for key in self.settings
+            if key.partition(".")[0] not in RECORDED or key == "task.path"
+        ]:
+            raise ValueError(
+                f"settings: {wrong[0]} is not one that plans fix; give it on the command line"
+            )
         if wrong := [key for key, value in self.settings.items() if isinstance(value, dict)]:
-            raise ValueError(f"settings: {wrong[0]} holds others: write the whole name of each, such as train.lr")
+            raise ValueError(
+                f"settings: {wrong[0]} holds others: write the whole name of each, such as train.lr"
+            )
         if not self.comparisons:
             raise ValueError("has neither primary nor secondary comparisons")
         if any(comparison.margin is not None for comparison in self.primary):
-            raise ValueError("primary: takes no margin, since its test decides; a margin is described under secondary")
+            raise ValueError(
+                "primary: takes no margin, since its test decides; a margin is described under secondary"
+            )
         for c in self.comparisons:
             first, second = (set(self.seeds.get(scheme, [])) for scheme in c.schemes)
             if c.schemes[0] == c.schemes[1] or not first & second:
-                raise ValueError(f"{c.name}: schemes: must be two of {', '.join(self.seeds)} with a seed in common")
+                raise ValueError(
+                    f"{c.name}: schemes: must be two of {', '.join(self.seeds)} with a seed in common"
+                )
             metric = declared(c.metric)
             higher = OF_LENGTHS.get(c.metric.partition("/")[0], metric and metric.higher_is_better)
             if higher not in (None, self.higher_is_better):
-                better, given = "higher" if higher else "lower", f"higher_is_better is {self.higher_is_better}"
+                better, given = (
+                    "higher" if higher else "lower",
+                    f"higher_is_better is {self.higher_is_better}",
+                )
                 raise ValueError(f"{c.name}: a {better} {c.metric} is better, but {given}")
 
     @property
@@ -139,14 +170,27 @@ class Study:
     def cells(self) -> list[tuple[str, int]]:
         """Scheme and seed of every run, seed by seed."""
         every = sorted({seed for seeds in self.seeds.values() for seed in seeds})
-        return [(scheme, seed) for seed in every for scheme, seeds in self.seeds.items() if seed in seeds]
+        return [
+            (scheme, seed)
+            for seed in every
+            for scheme, seeds in self.seeds.items()
+            if seed in seeds
+        ]
 
     @property
     def unusual(self) -> str:
-        """Its settings of training and model that are not the recipe's: `train.lr=0.0002, train.optimizer=muon`."""
+        """Its settings of training and model that are not the recipe's: `train.lr=0.0002,
+        train.optimizer=muon`.
+        """
         usual = recipe(self.task, self.scale)
-        given = {key: value for key, value in self.settings.items() if key.startswith(("train.", "model."))}
-        unlike = {key: value for key, value in given.items() if usual.get(key) not in (value, "auto")}
+        given = {
+            key: value
+            for key, value in self.settings.items()
+            if key.startswith(("train.", "model."))
+        }
+        unlike = {
+            key: value for key, value in given.items() if usual.get(key) not in (value, "auto")
+        }
         return ", ".join(f"{key}={show(value)}" for key, value in sorted(unlike.items()))
 
     def prefers_high(self, comparison: Comparison) -> bool:
@@ -166,7 +210,9 @@ def _named(studies: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan: studies by their names, and notes on the wording of some, whose own text must not change."""
+    """A plan: studies by their names, and notes on the wording of some, whose own text must not
+    change.
+    """
 
     studies: Annotated[dict[str, Study], BeforeValidator(_named)]
     corrections: dict[str, str] = Field(default_factory=dict)
@@ -188,18 +234,24 @@ def from_yaml(cls: Any, text: str, name: str) -> Any:
     except ValidationError as error:
         raise ConfigError(f"{name}: {reason(error, depth=None)}") from None
     except (OmegaConfBaseException, YAMLError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{name}: cannot be read ({type(error).__name__}: {first_line(error)})") from None
+        raise ConfigError(
+            f"{name}: cannot be read ({type(error).__name__}: {first_line(error)})"
+        ) from None
 
 
 def of_rows(folder: Path) -> list[Study]:
-    """The studies of the plan beside a folder of kept records that name it as their rows. Raises ConfigError."""
+    """The studies of the plan beside a folder of kept records that name it as their rows. Raises
+    ConfigError.
+    """
     path = folder.resolve().parent / NAME
     studies = load(path).studies.values() if path.exists() else []
     return [study for study in studies if (path.parent / study.rows).resolve() == folder.resolve()]
 
 
 def with_runs(studies: list[Study], runs: list[Run]) -> tuple[list[tuple[Study, Runs]], list[str]]:
-    """Each study of a folder with those of its `runs` that are its own; none, and the problem, if `find` refuses."""
+    """Each study of a folder with those of its `runs` that are its own; none, and the problem, if
+    `find` refuses.
+    """
     try:
         return [(study, find(study, runs)) for study in studies], []
     except ConfigError as error:
@@ -207,7 +259,9 @@ def with_runs(studies: list[Study], runs: list[Run]) -> tuple[list[tuple[Study, 
 
 
 def find(study: Study, runs: list[Run]) -> Runs:
-    """The runs of a study that have ended. Raises ConfigError for two of one cell, which differ in another setting."""
+    """The runs of a study that have ended. Raises ConfigError for two of one cell, which differ in
+    another setting.
+    """
     found: Runs = {}
     for run in runs:
         of = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
@@ -215,7 +269,9 @@ def find(study: Study, runs: list[Run]) -> Runs:
         if not scheme or run.seed not in study.seeds[scheme] or not run.ended:
             continue
         if (other := found.setdefault((scheme, run.seed), run)) is not run:
-            raise ConfigError(f"{study.name}: two runs are {scheme} seed {run.seed}: {other.run_id}, {run.run_id}")
+            raise ConfigError(
+                f"{study.name}: two runs are {scheme} seed {run.seed}: {other.run_id}, {run.run_id}"
+            )
     return found
 
 
@@ -233,15 +289,24 @@ def run_name(position: str) -> str:
 
 
 def _fits(scheme: str, study: Study, run: Run) -> bool:
-    """Whether a run belongs to a study's scheme: it has its settings, and else those of the scheme's yaml."""
+    """Whether a run belongs to a study's scheme: it has its settings, and else those of the
+    scheme's yaml.
+    """
     name, *settings = scheme.split()
     name = run_name(name)
     given = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
     own = {key: value for key, value in run.settings.items() if key.startswith("position.")}
-    usual = BACKFILLED | {f"position.{key}": value for key, value in shipped(f"position/{name}").items()} | given
+    usual = (
+        BACKFILLED
+        | {f"position.{key}": value for key, value in shipped(f"position/{name}").items()}
+        | given
+    )
     has = run.settings | {"threads": run.threads}
     return (
         (run.task, run.scale, run.position) == (study.task, study.scale, name)
         and all(has.get(key) == value for key, value in given.items())
-        and (not shipped(f"position/{name}") or all(usual.get(key) == value for key, value in own.items()))
+        and (
+            not shipped(f"position/{name}")
+            or all(usual.get(key) == value for key, value in own.items())
+        )
     )

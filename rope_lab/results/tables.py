@@ -1,4 +1,6 @@
-"""Tables as data, and their one rendering as Markdown; the report renders the same tables as HTML."""
+"""Tables as data, and their one rendering as Markdown; the report renders the same tables as
+HTML.
+"""
 
 import math
 import re
@@ -10,7 +12,8 @@ from rope_lab.files import make_folder, write_whole
 from rope_lab.results.stats import Interval, t_interval
 from rope_lab.text import ConfigError, plain, say
 
-# Markdown's special characters within a line, except HTML's; a bracket is special only at the end of a link's text
+# Markdown's special characters within a line, except HTML's; a bracket is special only at the end
+# of a link's text
 ACTIVE = re.compile(r"[\\`*|~$]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
 NONE = "–"
 
@@ -37,7 +40,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: a table, sentences, perhaps a second table, then a folded one and details."""
+    """A part of a page: a table, sentences, perhaps a second table, then a folded one and
+    details.
+    """
 
     title: str
     table: Table
@@ -58,7 +63,10 @@ def markdown(table: Table) -> str:
     """A table whose columns are as wide as their cells, behind its note; empty without rows."""
     if not table.rows:
         return ""
-    lines = [[escaped(cell) for cell in line] for line in (table.columns, *(row.values() for row in table.rows))]
+    lines = [
+        [escaped(cell) for cell in line]
+        for line in (table.columns, *(row.values() for row in table.rows))
+    ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
     text.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
@@ -70,13 +78,16 @@ def bullets(sentences: Iterable[str]) -> str:
 
 
 def check_ours(page: Path, begin: str) -> None:
-    """Raise ConfigError if there is a file of that name that begins otherwise, so that another wrote it."""
+    """Raise ConfigError if there is a file of that name that begins otherwise, so that another
+    wrote it.
+    """
     if page.exists() and not page.read_bytes().startswith(begin.encode()):
         raise ConfigError(f"{page}: was not written by this command, and stays; move it away")
 
 
 def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = None) -> None:
-    """Write and print a generated page; its figures go into figures/ beside it, by the names of their files.
+    """Write and print a generated page; its figures go into figures/ beside it, by the names of
+    their files.
 
     Raises ConfigError if another page, with another first line, has its name.
     """
@@ -100,13 +111,16 @@ def signed(d: Interval, digits: int) -> str:
     """A difference with its sign and its interval."""
     if math.isnan(d.mean):
         return NONE
-    return f"{d.mean:+.{digits}f}" + (f" [{d.low:+.{digits}f}, {d.high:+.{digits}f}]" if d.n > 1 else " (one seed)")
+    return f"{d.mean:+.{digits}f}" + (
+        f" [{d.low:+.{digits}f}, {d.high:+.{digits}f}]" if d.n > 1 else " (one seed)"
+    )
 
 
 def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str:
     """The mean of a scheme's runs with its 95% interval.
 
-    The range instead, in round brackets, of two runs or if the interval would leave 0 … `most`, the possible values.
+    The range instead, in round brackets, of two runs or if the interval would leave 0 … `most`, the
+    possible values.
     """
     found = t_interval(values)
     if not found.n:

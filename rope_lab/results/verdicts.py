@@ -1,4 +1,6 @@
-"""Does the contender beat the baseline? One verdict for each task and scale, and one for each planned comparison."""
+"""Does the contender beat the baseline? One verdict for each task and scale, and one for each
+planned comparison.
+"""
 
 import math
 from collections.abc import Iterator
@@ -13,7 +15,15 @@ from rope_lab.results.studies import Comparison
 from rope_lab.results.tables import NONE, Strong, Table, number, signed
 
 LAST, MEAN = "last step", "mean over training"
-YES, NO, AHEAD, BEHIND, CEILING, UNSURE, OPEN = "yes", "no", "ahead", "behind", "ceiling", "unsure", "open"
+YES, NO, AHEAD, BEHIND, CEILING, UNSURE, OPEN = (
+    "yes",
+    "no",
+    "ahead",
+    "behind",
+    "ceiling",
+    "unsure",
+    "open",
+)
 
 
 @dataclass(frozen=True)
@@ -25,12 +35,14 @@ class Verdict:
     means:     of contender and baseline over the seeds that both have; nan while runs are to come
     gain:      measured, with Student's t interval over paired seeds
     p:         corrected for `family`: of the paired t test, or of the planned test; nan without one
-    word:      `yes`: a planned test is significant in the contender's favour; `no`: it is so in the baseline's, or
-               excludes the published gain, or, unplanned, half of it; `ahead`, `behind`: p is significant, but not
-               planned; `ceiling`: the baseline leaves no room for half of the published gain, and a loss of that size
-               is excluded; `open`: runs are to come; else `unsure`
+    word:      `yes`: a planned test is significant in the contender's favour; `no`: it is so in the
+               baseline's, or excludes the published gain, or, unplanned, half of it; `ahead`,
+               `behind`: p is significant, but not planned; `ceiling`: the baseline leaves no room
+               for half of the published gain, and a loss of that size is excluded; `open`: runs are
+               to come; else `unsure`
     seeds:     that both schemes have
-    unusual:   the compared value, unless it is the last one, and the settings that are not the recipe's, in words
+    unusual:   the compared value, unless it is the last one, and the settings that are not the
+               recipe's, in words
     planned:   whether its plan was committed before its first run
     runs:      of a plan, how many have ended, and how many are planned
     logarithm: whether gain and means are logarithms of steps
@@ -57,7 +69,9 @@ class Verdict:
     @property
     def label(self) -> str:
         """`paper, seeds 0–4`"""
-        return ", ".join(filter(None, [self.scale, self.unusual, seeds(self.seeds) if self.seeds else ""]))
+        return ", ".join(
+            filter(None, [self.scale, self.unusual, seeds(self.seeds) if self.seeds else ""])
+        )
 
     @property
     def kind(self) -> str:
@@ -68,28 +82,45 @@ class Verdict:
         """The gain with its interval; of logarithms, as a ratio of steps."""
         if not self.logarithm or math.isnan(self.gain.mean):
             return signed(self.gain, self.metric.digits)
-        ratio, low, high = (math.exp(-end) for end in (self.gain.mean, self.gain.high, self.gain.low))
-        return f"{ratio:.2f} times the steps" + (f" [{low:.2f}, {high:.2f}]" if self.gain.n > 1 else "")
+        ratio, low, high = (
+            math.exp(-end) for end in (self.gain.mean, self.gain.high, self.gain.low)
+        )
+        return f"{ratio:.2f} times the steps" + (
+            f" [{low:.2f}, {high:.2f}]" if self.gain.n > 1 else ""
+        )
 
 
 def verdicts(groups: list[Group], studies: list[Outcome], published: Published) -> list[Verdict]:
-    """Of the planned comparisons, then of the groups under their usual recipe; those ahead first, by task and scale."""
+    """Of the planned comparisons, then of the groups under their usual recipe; those ahead first,
+    by task and scale.
+    """
     if not published.compares:
         return []
     found = [verdict for outcome in studies for verdict in _planned(outcome, published)]
     for scale in dict.fromkeys(group.scale for group in groups):
-        found += _exploratory([group for group in groups if group.scale == scale and not group.variant])
+        found += _exploratory(
+            [group for group in groups if group.scale == scale and not group.variant]
+        )
 
     def order(v: Verdict) -> tuple:
-        return not v.planned, v.word not in (YES, AHEAD), rank(published.tasks, v.task), rank(published.scales, v.scale)
+        return (
+            not v.planned,
+            v.word not in (YES, AHEAD),
+            rank(published.tasks, v.task),
+            rank(published.scales, v.scale),
+        )
 
     return sorted(found, key=order)
 
 
 def _exploratory(groups: list[Group]) -> Iterator[Verdict]:
     """Of the groups of one scale; p is corrected for their number."""
-    compared = [(g, pairs, g.difference(pairs)) for g in groups if len(pairs := g.pairs(*g.published.pair))]
-    corrected, family = family_of([d.p for *_, d in compared], "tasks at this scale", "this task alone")
+    compared = [
+        (g, pairs, g.difference(pairs)) for g in groups if len(pairs := g.pairs(*g.published.pair))
+    ]
+    corrected, family = family_of(
+        [d.p for *_, d in compared], "tasks at this scale", "this task alone"
+    )
     for (g, pairs, difference), p in zip(compared, corrected, strict=True):
         means = pairs.value.mean(), pairs.value_other.mean()
         gain = _gain(difference, g.metric.sign)
@@ -98,11 +129,15 @@ def _exploratory(groups: list[Group]) -> Iterator[Verdict]:
         if word == UNSURE and p < ALPHA:
             word = AHEAD if gain.mean > 0 else BEHIND
         paired = tuple(pairs.index)
-        yield Verdict(g.task, g.scale, g.report.title, g.metric, gains, means, gain, p, family, word, paired)
+        yield Verdict(
+            g.task, g.scale, g.report.title, g.metric, gains, means, gain, p, family, word, paired
+        )
 
 
 def family_of(p: list[float], several: str, one: str) -> tuple[list[float], str]:
-    """p values corrected for their number, and the family in words; nan, of no test, does not count."""
+    """p values corrected for their number, and the family in words; nan, of no test, does not
+    count.
+    """
     tests = sum(not math.isnan(each) for each in p)
     return holm(p), f"{tests} {several}" if tests > 1 else one
 
@@ -117,9 +152,14 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
         if set(names) != set(published.pair):
             continue
         first = names == published.pair  # the contender is the first of the comparison
-        words = {CONFIRMED: YES, REVERSED: NO, REFUTED: NO} if first else {CONFIRMED: NO, REVERSED: YES}
+        words = (
+            {CONFIRMED: YES, REVERSED: NO, REFUTED: NO} if first else {CONFIRMED: NO, REVERSED: YES}
+        )
         sign = 1 if study.prefers_high(c) == first else -1
-        gain, gains = _gain(result.difference, sign), [sign * c.published] if c.published is not None else []
+        gain, gains = (
+            _gain(result.difference, sign),
+            [sign * c.published] if c.published is not None else [],
+        )
         report = published.report(study.task, {c.metric}, study.settings)
         metric, value = _compared(report, c)
         rates = "each at its own rate" if names != c.schemes else ""
@@ -142,18 +182,25 @@ def _planned(outcome: Outcome, published: Published) -> Iterator[Verdict]:
             runs=(len(outcome.found), len(study.cells)),
             seeds=tuple(counted(study, outcome.found, c).dropna().index) if outcome.primary else (),
             logarithm=c.value == "log_steps",
-            parameters=max((run.parameters for (s, _), run in outcome.found.items() if s in c.schemes), default=0),
+            parameters=max(
+                (run.parameters for (s, _), run in outcome.found.items() if s in c.schemes),
+                default=0,
+            ),
         )
 
 
 def _compared(report: TaskReport, c: Comparison) -> tuple[Metric, str]:
     """The metric of a comparison, with its unit, and the compared value in words."""
     if c.value == "log_steps":  # of steps, neither a share nor above a floor
-        return Metric(c.metric, c.unit or "logarithm of steps", higher_is_better=False, digits=2), c.name
+        return Metric(
+            c.metric, c.unit or "logarithm of steps", higher_is_better=False, digits=2
+        ), c.name
     value = {"last": LAST, "mean": MEAN}.get(c.compares, c.name)
     if (c.metric, c.times) == (report.metric.name, report.metric.times):
         return report.metric, value
-    metric = replace(declared(c.metric) or report.metric, name=c.metric, times=c.times, unit=c.unit or c.metric)
+    metric = replace(
+        declared(c.metric) or report.metric, name=c.metric, times=c.times, unit=c.unit or c.metric
+    )
     return metric, f"{c.metric}, {value}" if declared(c.metric) else c.name
 
 
@@ -163,7 +210,8 @@ def _gain(difference: Interval, sign: int) -> Interval:
 
 
 def _word(gain: Interval, published: list[float], baseline: float, metric: Metric) -> str:
-    """`ceiling` only if a loss of half the published gain is excluded too, and `no` only if seeds differ.
+    """`ceiling` only if a loss of half the published gain is excluded too, and `no` only if seeds
+    differ.
 
     Runs that all got none right, or all every one, show no spread and no evidence.
     """
@@ -183,10 +231,15 @@ def table(found: list[Verdict], published: Published) -> Table:
     for v in ended:
         row = {"task": v.title, "scale": ", ".join(filter(None, [v.scale, v.unusual]))}
         if any(each.published for each in ended):  # with as many digits as the plan gives
-            digits = [0 if v.planned and gain == round(gain) else v.metric.digits for gain in v.published]
+            digits = [
+                0 if v.planned and gain == round(gain) else v.metric.digits for gain in v.published
+            ]
             gains = (f"{gain:+.{d}f}" for gain, d in zip(v.published, digits, strict=True))
             row["published gain"] = " / ".join(gains) or NONE
-        means = [f"{math.exp(m):,.0f}" if v.logarithm else number(m, v.metric.digits) for m in v.means[::-1]]
+        means = [
+            f"{math.exp(m):,.0f}" if v.logarithm else number(m, v.metric.digits)
+            for m in v.means[::-1]
+        ]
         row[f"measured {baseline} → {contender}"] = " → ".join(means) if v.gain.n else NONE
         row |= {"measured gain [95% interval]": v.gain_text, "seeds": f"{len(v.seeds)}"}
         row["p (corrected for)"] = NONE if math.isnan(v.p) else f"{v.p:.2g} ({v.family})"
@@ -199,14 +252,21 @@ def sentences(found: list[Verdict], published: Published) -> list[str]:
     """A sentence for each verdict whose runs have ended, for the end of a long output."""
     gain = "gain of {} over {}".format(*published.titles)
     ended = [v for v in found if v.word != OPEN]
-    return [f"{v.title}, {v.label}, {v.kind}: {gain} {v.gain_text} {v.metric.unit}: {v.word}" for v in ended]
+    return [
+        f"{v.title}, {v.label}, {v.kind}: {gain} {v.gain_text} {v.metric.unit}: {v.word}"
+        for v in ended
+    ]
 
 
 def legend(found: list[Verdict], published: Published) -> list[str]:
-    """The words of `table` that are used, its units, and planned tests whose runs are to come: a sentence each."""
+    """The words of `table` that are used, its units, and planned tests whose runs are to come: a
+    sentence each.
+    """
     contender, baseline = published.titles
     steps = "times the steps, below 1 if ahead, geometric means"
-    units = dict.fromkeys(f"{v.title}: {steps if v.logarithm else v.metric.unit}" for v in found if v.word != OPEN)
+    units = dict.fromkeys(
+        f"{v.title}: {steps if v.logarithm else v.metric.unit}" for v in found if v.word != OPEN
+    )
     to_come = [v for v in found if v.word == OPEN]
     lines = [
         f"{OPEN}: {v.title}, {v.scale}, {v.unusual or LAST}: {v.runs[0]} of {v.runs[1]} runs have ended"
@@ -217,8 +277,12 @@ def legend(found: list[Verdict], published: Published) -> list[str]:
     meanings = {
         f"{YES}, {NO}: a planned test is significant in its favour, or against it": {YES, NO},
         f"{AHEAD}, {BEHIND}: significant, but no test was planned": {AHEAD, BEHIND},
-        f"{NO}, without such a test: the interval lies below the published gain (exploratory: below half of it)": {NO},
-        f"{CEILING}: no room for half of the published gain, and a loss of that size is excluded": {CEILING},
+        f"{NO}, without such a test: the interval lies below the published gain (exploratory: below half of it)": {
+            NO
+        },
+        f"{CEILING}: no room for half of the published gain, and a loss of that size is excluded": {
+            CEILING
+        },
         f"{UNSURE}: none of these": {UNSURE},
     }
     used = {v.word for v in found}

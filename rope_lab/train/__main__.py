@@ -22,7 +22,9 @@ def command_line() -> None:
         elif "-m" not in options:
             status = job.run(config.load(*overrides), Stop())
         elif distributed.launched() > 1:
-            raise ConfigError("torchrun trains one run: leave -m out, or train a sweep's runs one to a process")
+            raise ConfigError(
+                "torchrun trains one run: leave -m out, or train a sweep's runs one to a process"
+            )
         else:
             launcher = sweep.launcher_settings([word for word in overrides if is_hydra(word)])
             runs = expand([word for word in overrides if not is_hydra(word)])
@@ -30,7 +32,9 @@ def command_line() -> None:
     except ConfigError as error:
         print(error, file=sys.stderr)
         status = job.EXIT_BAD_CONFIG
-    if status and not (muted and status == job.EXIT_BAD_CONFIG):  # torchrun would end the process that says why
+    if status and not (
+        muted and status == job.EXIT_BAD_CONFIG
+    ):  # torchrun would end the process that says why
         sys.exit(status)
 
 

@@ -13,16 +13,19 @@ from rope_lab.text import ConfigError
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT = "checkpoint-" + 8 * "[0-9]" + "-" + 16 * "[0-9a-f]" + ".pt"  # the step, a digest of the content
+CHECKPOINT = (
+    "checkpoint-" + 8 * "[0-9]" + "-" + 16 * "[0-9a-f]" + ".pt"
+)  # the step, a digest of the content
 KEPT = 2  # the one before the newest serves if that is damaged
 OVER = "fresh=true starts over"
 
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> None:
-    """Write the checkpoint of `step`, then remove all but the newest `KEPT`. Raises OSError; the others then stay.
+    """Write the checkpoint of `step`, then remove all but the newest `KEPT`. Raises OSError; the
+    others then stay.
 
-    Other checkpoints of this and later steps are removed too: they are damaged, or the run would have resumed from
-    them.
+    Other checkpoints of this and later steps are removed too: they are damaged, or the run would
+    have resumed from them.
     """
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -46,7 +49,9 @@ def load(folder: Path) -> dict[str, Any] | None:
         content = path.read_bytes()
         if path.stem.endswith(digest(content)):
             return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        log.warning("%s is damaged and passed over: its content does not match the digest in its name", path)
+        log.warning(
+            "%s is damaged and passed over: its content does not match the digest in its name", path
+        )
     if paths:
         raise ConfigError(f"{folder}: all of its {len(paths)} checkpoints are damaged; {OVER}")
     return None
@@ -54,4 +59,6 @@ def load(folder: Path) -> dict[str, Any] | None:
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoint files of a run, newest first; links are ignored."""
-    return sorted((p for p in folder.glob(CHECKPOINT) if p.is_file() and not p.is_symlink()), reverse=True)
+    return sorted(
+        (p for p in folder.glob(CHECKPOINT) if p.is_file() and not p.is_symlink()), reverse=True
+    )

@@ -1,4 +1,6 @@
-"""The `Config` of a command line's overrides or of a record; the task, scheme and identity built from it."""
+"""The `Config` of a command line's overrides or of a record; the task, scheme and identity built
+from it.
+"""
 
 import dataclasses
 from collections.abc import Iterable
@@ -31,17 +33,25 @@ def load(*words: str) -> Config:
         settings = OmegaConf.to_container(ours, resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(f"{error.full_key}: {first_line(error)}") from None
-    for key in ("parent", "names", "overrides", "allowed_packages"):  # fields of Config, not settings
+    for key in (
+        "parent",
+        "names",
+        "overrides",
+        "allowed_packages",
+    ):  # fields of Config, not settings
         if key in settings:
             raise ConfigError(f"{key}: there is no such setting; {overrides.HELP}")
     scales = {*instantiate.names(f"recipe/{names['task']}"), "quick"}
     if names["scale"] not in scales:
-        raise ConfigError(f"scale={names['scale']}: task={names['task']} has {', '.join(sorted(scales))}")
+        raise ConfigError(
+            f"scale={names['scale']}: task={names['task']} has {', '.join(sorted(scales))}"
+        )
     return _checked(settings, names=names, overrides=words, allowed_packages=files)
 
 
 def compose(words: Iterable[str]) -> DictConfig:
-    """Hydra's composition of conf/ and overrides, with its own settings as `hydra`. Raises ConfigError.
+    """Hydra's composition of conf/ and overrides, with its own settings as `hydra`. Raises
+    ConfigError.
 
     The Hydra state of a calling program, such as a user's own, is restored.
     """
@@ -57,10 +67,14 @@ def compose(words: Iterable[str]) -> DictConfig:
 
 def from_record(recorded: dict[str, Any], allowed_packages: Iterable[str] = ()) -> Config:
     """The configuration in a run.json; LOCAL settings are defaults, W&B off. Raises ConfigError."""
-    local = {key: value for key, value in shipped("config").items() if key.partition(".")[0] in LOCAL}
+    local = {
+        key: value for key, value in shipped("config").items() if key.partition(".")[0] in LOCAL
+    }
     others = (*LOCAL, "names", "allowed_packages")
     leaves = flat({key: value for key, value in recorded.items() if key not in others})
-    before = {key: value for key, value in BACKFILLED.items() if key.partition(".")[0] not in SWAPPED}
+    before = {
+        key: value for key, value in BACKFILLED.items() if key.partition(".")[0] not in SWAPPED
+    }
     settings = nested(before | leaves | local | {"wandb.mode": "disabled"})
     return _checked(settings, names=recorded.get("names", {}), allowed_packages=[*allowed_packages])
 
@@ -71,10 +85,15 @@ def _checked(settings: dict[str, Any], **more: Any) -> Config:
         config = Config(**settings | more)
     except ValidationError as error:
         raise ConfigError(_reason(error)) from None
-    swapped = {key: instantiate.check_arguments(key, getattr(config, key), config.allowed_packages) for key in SWAPPED}
+    swapped = {
+        key: instantiate.check_arguments(key, getattr(config, key), config.allowed_packages)
+        for key in SWAPPED
+    }
     m = config.model
     if m.d_model % m.n_heads:
-        raise ConfigError(f"model.d_model={m.d_model}: must be divisible by model.n_heads={m.n_heads}")
+        raise ConfigError(
+            f"model.d_model={m.d_model}: must be divisible by model.n_heads={m.n_heads}"
+        )
     if m.n_heads % (m.kv_heads or m.n_heads):
         raise ConfigError(f"model.kv_heads={m.kv_heads}: must divide model.n_heads={m.n_heads}")
     return dataclasses.replace(config, **swapped)
@@ -89,7 +108,9 @@ def _reason(error: ValidationError) -> str:
     if first["type"] in ("unexpected_keyword_argument", "dataclass_type"):
         key, value = next(iter(flat({key: value}).items()), (key, value))  # trian.steps, not trian
         return f"{key}={show(value)}: {overrides.meant(key)}"
-    return instantiate.refusal(key, value, [each for each in error.errors() if each["loc"] == first["loc"]])
+    return instantiate.refusal(
+        key, value, [each for each in error.errors() if each["loc"] == first["loc"]]
+    )
 
 
 def resolve_task(config: Config) -> dict[str, Any]:
@@ -124,7 +145,9 @@ def build_position(config: Config, dims: Dims) -> PositionScheme:
 
 
 def recorded(config: Config) -> dict[str, Any]:
-    """The settings of a run's record: all that repeat the run, none that say where and by whom it was made."""
+    """The settings of a run's record: all that repeat the run, none that say where and by whom it
+    was made.
+    """
     others = (*LOCAL, "overrides", "allowed_packages", *([] if config.parent else ["parent"]))
     return {key: value for key, value in dataclasses.asdict(config).items() if key not in others}
 

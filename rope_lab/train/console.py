@@ -16,7 +16,9 @@ SHOWN = {
     "eval/bits_per_byte": ("bits per byte", ".4f"),
     "eval/accuracy": ("accuracy", ".1%"),
 }
-SILENCE = 10.0  # seconds without a line, or a hundredth of the run's time, before its progress is printed
+SILENCE = (
+    10.0  # seconds without a line, or a hundredth of the run's time, before its progress is printed
+)
 
 
 class Progress:
@@ -27,11 +29,15 @@ class Progress:
         self.since = self.spoke = time.monotonic()
 
     def show(self, step: int, metrics: dict[str, Any]) -> None:
-        """Print an evaluation, or, after a while without one, the training loss. To be called at each step."""
+        """Print an evaluation, or, after a while without one, the training loss. To be called at
+        each step.
+        """
         now, line = time.monotonic(), values(metrics)
         if "train/loss" in metrics:
             self.loss = f"train loss {metrics['train/loss']:.3f}"
-        if not line and (now - self.spoke < max(SILENCE, (now - self.since) / 100) or step == self.steps):
+        if not line and (
+            now - self.spoke < max(SILENCE, (now - self.since) / 100) or step == self.steps
+        ):
             return
         self.spoke, parts = now, [f"step {step:>{len(str(self.steps))}}", line or self.loss]
         if self.begun < step < self.steps:
@@ -42,18 +48,25 @@ class Progress:
 
 def values(metrics: dict[str, Any]) -> str:
     """The metrics of SHOWN that a run has, in one line."""
-    return " · ".join(f"{label} {metrics[key]:{form}}" for key, (label, form) in SHOWN.items() if key in metrics)
+    return " · ".join(
+        f"{label} {metrics[key]:{form}}" for key, (label, form) in SHOWN.items() if key in metrics
+    )
 
 
 def headline(content: dict[str, Any]) -> str:
     """Task, scheme, scale, seed and size of a run; content: of its run.json."""
-    return "{task} · {position} · {scale} · seed {seed} · {parameters:,} parameters".format(**content)
+    return "{task} · {position} · {scale} · seed {seed} · {parameters:,} parameters".format(
+        **content
+    )
 
 
 def beginning(content: dict[str, Any], prefix: str) -> str:
     """The message when a run begins or resumes."""
     hardware, begun = content["provenance"]["hardware"], content["progress"]["steps"]
-    steps = f"resumes at step {begun:,} of " * (begun > 0) + f"{content['config']['train']['steps']:,} steps"
+    steps = (
+        f"resumes at step {begun:,} of " * (begun > 0)
+        + f"{content['config']['train']['steps']:,} steps"
+    )
     if prefix:
         return prefix + steps
     return f"{headline(content)}\n{steps} · {hardware['name']}, threads={hardware['threads']}"
@@ -68,7 +81,9 @@ def returned(cfg: Config, content: dict[str, Any], folder: Path, prefix: str) ->
 
 
 def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = "") -> str:
-    """The results of a run; unless it is one of several, also the folder of its records and how to try it."""
+    """The results of a run; unless it is one of several, also the folder of its records and how to
+    try it.
+    """
     status, metrics, floor = content["status"], content["metrics"], content["floor"]["loss"]
     steps, finished = content["progress"]["steps"], status == "finished"
     head = f"{status} after {steps:,} steps, {timedelta(seconds=round(content['progress']['seconds']))}"
@@ -80,7 +95,10 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
     lines = [line if finished or not line else f"{line}, at its last evaluation"]
     loss = "loss above Bayes-optimal" if floor else "loss"
     for key, name, form in (("length", "accuracy", ".1%"), ("length_loss", loss, ".3f")):
-        if parts := [f"{n}: {value:{form}}" for n, (_, value) in content.get("slices", {}).get(key, {}).items()]:
+        if parts := [
+            f"{n}: {value:{form}}"
+            for n, (_, value) in content.get("slices", {}).get(key, {}).items()
+        ]:
             lines.append(f"{name} at {' · '.join(parts)}")
     if finished and metrics["eval/loss"] < LEAKS * floor:
         lines.append(
@@ -92,6 +110,8 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
     if not prefix:
         lines.append(f"records: {short_path(folder)}")
         if content["checkpoint"] or finished:  # a run of no steps has the one of step 0
-            own = "".join(f" --allow {shlex.quote(short_path(Path(each)))}" for each in cfg.allowed_packages)
+            own = "".join(
+                f" --allow {shlex.quote(short_path(Path(each)))}" for each in cfg.allowed_packages
+            )
             lines.append(f"try it: rope-lab sample {shlex.quote(short_path(folder))}{own}")
     return "\n".join([prefix + head, *(f"{prefix}  {line}" for line in lines if line)])

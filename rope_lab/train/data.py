@@ -1,4 +1,6 @@
-"""A task's text as batches. Batch k of a run is a function of (seed, stream, k) alone, whatever happened before it."""
+"""A task's text as batches. Batch k of a run is a function of (seed, stream, k) alone, whatever
+happened before it.
+"""
 
 import math
 from typing import NamedTuple
@@ -10,16 +12,21 @@ from torch import Tensor, nn
 from rope_lab.model.device import pinned, send
 from tasks.base import Problem, Task, Text
 
-# Streams, the uses of random numbers. A stream's number is part of every recorded run: never reuse one.
+# Streams, the uses of random numbers. A stream's number is part of every recorded run: never reuse
+# one.
 INITIAL_WEIGHTS, SCHEME_WEIGHTS, TRAINING_TEXT, DROPOUT, POSITIONS = range(5)
-EVALUATION_SEED = 20_220_622  # one for all runs: every scheme and seed meets the same problems and the same text
+EVALUATION_SEED = (
+    20_220_622  # one for all runs: every scheme and seed meets the same problems and the same text
+)
 EVALUATION_TEXT, EVALUATION_PROBLEMS, EVALUATION_POSITIONS = range(3)
 
 IGNORED = -100  # a target that no loss counts
 
 
 class Batch(NamedTuple):
-    """Tokens and the next ones, int64 [B, T] each; targets that the loss does not count are `IGNORED`."""
+    """Tokens and the next ones, int64 [B, T] each; targets that the loss does not count are
+    `IGNORED`.
+    """
 
     inputs_BT: Tensor
     targets_BT: Tensor
@@ -32,19 +39,27 @@ class Batch(NamedTuple):
 
 
 class HeldOutText(NamedTuple):
-    """A batch of held-out text; the last two fields, for statistics, stay on the CPU (MPS has no float64)."""
+    """A batch of held-out text; the last two fields, for statistics, stay on the CPU (MPS has no
+    float64).
+    """
 
     inputs_BT: Tensor
     targets_BT: Tensor
-    answer_position_BT: Tensor  # int64, the position of a target in its answer: 1, 2, …, or 0 outside of answers
+    answer_position_BT: (
+        Tensor  # int64, the position of a target in its answer: 1, 2, …, or 0 outside of answers
+    )
     floor_BT: Tensor  # float64, the Bayes-optimal loss there, in nats
 
     def to(self, device: torch.device) -> "HeldOutText":
-        return self._replace(inputs_BT=send(self.inputs_BT, device), targets_BT=send(self.targets_BT, device))
+        return self._replace(
+            inputs_BT=send(self.inputs_BT, device), targets_BT=send(self.targets_BT, device)
+        )
 
 
 class Longer(NamedTuple):
-    """Held-out problems of given lengths and, if a row of text is one document, text of the greatest length."""
+    """Held-out problems of given lengths and, if a row of text is one document, text of the
+    greatest length.
+    """
 
     problems: dict[int, list[Problem]]
     text: HeldOutText | None
@@ -69,11 +84,16 @@ def torch_seed(seed: int, stream: int, k: int = 0) -> int:
 def training_batch(task: Task, seed: int, k: int, batch_size: int, seq_len: int) -> Batch:
     """Batch `k` of a run; its targets are the tokens that the task's `loss_on` counts."""
     text = task.text(generator(seed, TRAINING_TEXT, k), batch_size, seq_len + 1)
-    return _batch(text, text.answer_position > 0 if task.loss_on == "answer" else np.full(text.tokens.shape, True))
+    return _batch(
+        text,
+        text.answer_position > 0 if task.loss_on == "answer" else np.full(text.tokens.shape, True),
+    )
 
 
 def evaluation_text(task: Task, rows: int, seq_len: int) -> HeldOutText:
-    """Held-out text, the same for every run; its targets are the answers, whatever training counts."""
+    """Held-out text, the same for every run; its targets are the answers, whatever training
+    counts.
+    """
     text = task.text(generator(EVALUATION_SEED, EVALUATION_TEXT), rows, seq_len + 1, held_out=True)
     position = torch.from_numpy(text.answer_position[:, 1:].astype(np.int64))
     floor = torch.from_numpy(task.floor(text.tokens)[:, 1:].copy())
@@ -85,20 +105,36 @@ def evaluation_problems(task: Task, n: int) -> list[Problem]:
     return task.problems(generator(EVALUATION_SEED, EVALUATION_PROBLEMS), n)
 
 
-def longer(task: Task, lengths: list[int], problems: int, rows: int, device: torch.device) -> Longer:
-    """`problems` held-out problems of each length, if graded, and `rows` rows of text. Raises ValueError if too few."""
+def longer(
+    task: Task, lengths: list[int], problems: int, rows: int, device: torch.device
+) -> Longer:
+    """`problems` held-out problems of each length, if graded, and `rows` rows of text. Raises
+    ValueError if too few.
+    """
     tasks = {n: task.of_length(n) for n in lengths}
-    text = evaluation_text(tasks[lengths[-1]], rows, lengths[-1]).to(device) if lengths and task.one_document else None
-    return Longer({n: evaluation_problems(tasks[n], problems) if task.grades else [] for n in lengths}, text)
+    text = (
+        evaluation_text(tasks[lengths[-1]], rows, lengths[-1]).to(device)
+        if lengths and task.one_document
+        else None
+    )
+    return Longer(
+        {n: evaluation_problems(tasks[n], problems) if task.grades else [] for n in lengths}, text
+    )
 
 
 def pad(rows: list[np.ndarray]) -> Tensor:
     """Token arrays of different lengths as one int64 [B, longest], zeros at the right."""
-    return nn.utils.rnn.pad_sequence([torch.from_numpy(row.astype(np.int64)) for row in rows], batch_first=True)
+    return nn.utils.rnn.pad_sequence(
+        [torch.from_numpy(row.astype(np.int64)) for row in rows], batch_first=True
+    )
 
 
-def batches_by_length(lengths: list[int], most: float, room: int = 0, spread: float = math.inf) -> list[list[int]]:
-    """Indices by length, in batches of at most `most` tokens with padding and `room` a row, lengths within `spread`."""
+def batches_by_length(
+    lengths: list[int], most: float, room: int = 0, spread: float = math.inf
+) -> list[list[int]]:
+    """Indices by length, in batches of at most `most` tokens with padding and `room` a row, lengths
+    within `spread`.
+    """
     batches: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
         full = not batches or (lengths[i] + room) * (len(batches[-1]) + 1) > most

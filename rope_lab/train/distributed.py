@@ -1,4 +1,5 @@
-"""One run on several devices: `torchrun --nproc-per-node 2 -m rope_lab.train …`. A no-op with one process.
+"""One run on several devices: `torchrun --nproc-per-node 2 -m rope_lab.train …`. A no-op with one
+process.
 
 Every rank runs the same loop, on its share of each batch; rank 0 alone records and prints.
 """
@@ -48,14 +49,17 @@ def joined(device: str) -> Iterator[None]:
     on_gpus = device in ("auto", "cuda") and torch.cuda.is_available()
     if on_gpus:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    # Optimizers import it; once there is a group, its functions would keep that alive (pytorch/pytorch#190489).
+    # Optimizers import it; once there is a group, its functions would keep that alive
+    # (pytorch/pytorch#190489).
     from torch.distributed.nn import functional  # noqa: F401
 
     _together(dist.init_process_group, "cpu:gloo,cuda:nccl" if on_gpus else "gloo")
     try:
         yield
     except Exception as error:
-        if not isinstance(error, ConfigError | Lost):  # raised on every rank, or reported by the first
+        if not isinstance(
+            error, ConfigError | Lost
+        ):  # raised on every rank, or reported by the first
             sys.stderr = sys.__stderr__
         raise
     finally:
@@ -90,7 +94,8 @@ def of_first(value: Any) -> Any:
 def summed(parameters: Iterable[nn.Parameter], losses: list[Tensor]) -> list[Tensor]:
     """Add up the gradients of all ranks, in place, and all their `losses`, to one.
 
-    One all-reduce sums in the same order in each step; the buckets of DistributedDataParallel change after the first.
+    One all-reduce sums in the same order in each step; the buckets of DistributedDataParallel
+    change after the first.
     """
     if launched() == 1:
         return losses

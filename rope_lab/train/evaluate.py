@@ -1,7 +1,8 @@
 """The metrics of a model: loss on held-out text, and problems completed and graded.
 
-Greedy decoding gets a whole completion right if and only if every arg-max under teacher forcing is right: one forward
-pass grades a problem. Only if the task has other grades (a right sum after wrong steps), the wrong ones are generated.
+Greedy decoding gets a whole completion right if and only if every arg-max under teacher forcing is
+right: one forward pass grades a problem. Only if the task has other grades (a right sum after wrong
+steps), the wrong ones are generated.
 Shape letters: B batch, T time, V vocabulary, N counted tokens.
 """
 
@@ -35,8 +36,8 @@ class Evaluation(NamedTuple):
     """The result of an evaluation.
 
     metrics: every `eval/…` metric
-    slices:  by each attribute of the problems, for each of its values [number of problems, accuracy]; and by
-             `answer_position` [number of tokens, mean loss in nats]
+    slices:  by each attribute of the problems, for each of its values [number of problems,
+             accuracy]; and by `answer_position` [number of tokens, mean loss in nats]
     """
 
     metrics: dict[str, float]
@@ -50,7 +51,8 @@ def autocast(cfg: Config, device: torch.device) -> torch.autocast:
 
 @contextmanager
 def as_evaluated(model: Transformer, cfg: Config, length: int = 0) -> Iterator[None]:
-    """A context in which the model is ready for evaluation: no dropout, its precision, fixed random positions.
+    """A context in which the model is ready for evaluation: no dropout, its precision, fixed random
+    positions.
 
     length: the most tokens that it will read, if more than train.seq_len
 
@@ -70,13 +72,19 @@ def as_evaluated(model: Transformer, cfg: Config, length: int = 0) -> Iterator[N
         model.train(was_training)
 
 
-def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[Problem], max_len: int) -> Evaluation:
-    """Evaluate a model within `as_evaluated`; max_len: the most tokens that it reads to generate."""
+def evaluate(
+    model: Transformer, task: Task, text: HeldOutText, problems: list[Problem], max_len: int
+) -> Evaluation:
+    """Evaluate a model within `as_evaluated`; max_len: the most tokens that it reads to
+    generate.
+    """
     nats_N, right_N, position_N = text_losses(model, text)
     metrics = {"loss": nats_N.mean().item(), "token_accuracy": right_N.double().mean().item()}
     if task.token_bytes is not None:
         targets_N = text.targets_BT[text.targets_BT != data.IGNORED].cpu()
-        metrics["bits_per_byte"] = metrics["loss"] / math.log(2) / float(task.token_bytes[targets_N].mean())
+        metrics["bits_per_byte"] = (
+            metrics["loss"] / math.log(2) / float(task.token_bytes[targets_N].mean())
+        )
     grades = grade(model, task, problems, max_len) if task.grades else []
     for name in task.grades:
         metrics[name] = float(np.mean([g[name] for g in grades]))
@@ -84,22 +92,33 @@ def evaluate(model: Transformer, task: Task, text: HeldOutText, problems: list[P
         metrics["score"] = sum(g[task.score] for g in grades[:SCORED])
     slices = {"answer_position": _means(position_N.tolist(), nats_N.tolist())}
     for name in problems[0].attributes if grades else ():
-        slices[name] = _means([p.attributes[name] for p in problems], [float(g["accuracy"]) for g in grades])
+        slices[name] = _means(
+            [p.attributes[name] for p in problems], [float(g["accuracy"]) for g in grades]
+        )
     return Evaluation({f"eval/{name}": value for name, value in metrics.items()}, slices)
 
 
 def floor(text: HeldOutText) -> dict[str, Any]:
-    """The Bayes-optimal loss of the text in nats per counted token, in all and by answer position."""
+    """The Bayes-optimal loss of the text in nats per counted token, in all and by answer
+    position.
+    """
     counted = text.answer_position_BT > 0
     nats_N, position_N = text.floor_BT[counted], text.answer_position_BT[counted]
-    return {"loss": nats_N.mean().item(), "answer_position": _means(position_N.tolist(), nats_N.tolist())}
+    return {
+        "loss": nats_N.mean().item(),
+        "answer_position": _means(position_N.tolist(), nats_N.tolist()),
+    }
 
 
 def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss of each counted token in nats (float64), whether it ranks first, and its answer position: [N], CPU."""
+    """The loss of each counted token in nats (float64), whether it ranks first, and its answer
+    position: [N], CPU.
+    """
     nats, right = [], []
     rows = max(1, most_tokens(model) // text.inputs_BT.shape[1])
-    for inputs_BT, targets_BT in zip(text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True):
+    for inputs_BT, targets_BT in zip(
+        text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True
+    ):
         counted = targets_BT != data.IGNORED
         logits_NV, targets_N = model(inputs_BT)[counted].float(), targets_BT[counted]
         nats.append(F.cross_entropy(logits_NV, targets_N, reduction="none").cpu().double())
@@ -107,7 +126,9 @@ def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, 
     return torch.cat(nats), torch.cat(right), text.answer_position_BT[text.answer_position_BT > 0]
 
 
-def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, bool]]:
+def grade(
+    model: Transformer, task: Task, problems: list[Problem], max_len: int
+) -> list[dict[str, bool]]:
     """The grades of greedy decoding of each problem."""
     grades = [dict.fromkeys(task.grades, right) for right in exact_matches(model, problems)]
     if len(task.grades) > 1:  # a wrong completion may get another grade
@@ -118,32 +139,43 @@ def grade(model: Transformer, task: Task, problems: list[Problem], max_len: int)
     return grades
 
 
-def by_length(model: Transformer, task: Task, cfg: Config, longer: data.Longer) -> dict[str, dict[str, list[float]]]:
+def by_length(
+    model: Transformer, task: Task, cfg: Config, longer: data.Longer
+) -> dict[str, dict[str, list[float]]]:
     """Accuracy and loss at eval.lengths, as slices.
 
     length:      for each length [number of problems, accuracy], if problems are graded
-    depth_at_64: the same of problems of length 64 for each depth, if that is the attribute that the task crosses
-    length_loss: for each length [number of tokens between the length before and this one, their mean loss in nats above
-                 the Bayes-optimal one], if there is text of such a length
+    depth_at_64: the same of problems of length 64 for each depth, if that is the attribute that the
+                 task crosses
+    length_loss: for each length [number of tokens between the length before and this one, their
+                 mean loss in nats above the Bayes-optimal one], if there is text of such a length
     """
-    slices: dict[str, dict[str, list[float]]] = {"length": {}} if any(longer.problems.values()) else {}
+    slices: dict[str, dict[str, list[float]]] = (
+        {"length": {}} if any(longer.problems.values()) else {}
+    )
     for n, problems in longer.problems.items() if slices else ():
         with as_evaluated(model, cfg, max(p.length - 1 for p in problems)):
             right = [float(each) for each in exact_matches(model, problems)]
         slices["length"][str(n)] = [len(problems), float(np.mean(right))]
         if task.crossed:
-            slices[f"{task.crossed}_at_{n}"] = _means([p.attributes[task.crossed] for p in problems], right)
+            slices[f"{task.crossed}_at_{n}"] = _means(
+                [p.attributes[task.crossed] for p in problems], right
+            )
     if longer.text is not None:
         with as_evaluated(model, cfg, longer.text.inputs_BT.shape[1]):
             nats_N, _, _ = text_losses(model, longer.text)
         counted, lengths = longer.text.answer_position_BT > 0, np.array(list(longer.problems))
         above_N = (nats_N - longer.text.floor_BT[counted]).tolist()
-        length_N = lengths[np.searchsorted(lengths, torch.nonzero(counted)[:, 1].numpy(), side="right")]
+        length_N = lengths[
+            np.searchsorted(lengths, torch.nonzero(counted)[:, 1].numpy(), side="right")
+        ]
         slices["length_loss"] = _means(length_N.tolist(), above_N)
     return slices
 
 
-def samples(model: Transformer, task: Task, problems: list[Problem], max_len: int) -> list[dict[str, Any]]:
+def samples(
+    model: Transformer, task: Task, problems: list[Problem], max_len: int
+) -> list[dict[str, Any]]:
     """Each problem's prompt and completion, the model's own completion, and its grades."""
     written = _written(model, task, problems, problems, max_len)
     return [
@@ -153,7 +185,9 @@ def samples(model: Transformer, task: Task, problems: list[Problem], max_len: in
 
 
 def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
-    """For each problem, whether every token of its completion ranks first, given the prompt and those before it."""
+    """For each problem, whether every token of its completion ranks first, given the prompt and
+    those before it.
+    """
     device, right = model.embedding.weight.device, dict[int, bool]()
     for batch in data.batches_by_length([p.length for p in problems], most_tokens(model)):
         tokens_BT = data.pad([problems[i].tokens for i in batch]).to(device)
@@ -161,24 +195,34 @@ def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
         end_B1 = torch.tensor([[problems[i].length] for i in batch], device=device)
         t = torch.arange(1, tokens_BT.shape[1], device=device)
         hit_BT = model(tokens_BT[:, :-1]).argmax(-1) == tokens_BT[:, 1:]
-        right |= zip(batch, (hit_BT | (t < begin_B1) | (t >= end_B1)).all(dim=1).tolist(), strict=True)
+        right |= zip(
+            batch, (hit_BT | (t < begin_B1) | (t >= end_B1)).all(dim=1).tolist(), strict=True
+        )
     return [right[i] for i in range(len(problems))]
 
 
 def most_tokens(model: Transformer) -> int:
-    """The most tokens of one pass; each needs its logits twice, and in a layer 16 numbers per feature."""
+    """The most tokens of one pass; each needs its logits twice, and in a layer 16 numbers per
+    feature.
+    """
     (V, D), device = model.embedding.weight.shape, model.embedding.weight.device
     each = 8 * V + 64 * D  # bytes
     return min(MOST, room(device, NEAR * each) // each)
 
 
-def _written(model: Transformer, task: Task, some: list[Problem], every: list[Problem], max_len: int) -> list[str]:
-    """Completions of `some`: greedy, up to the longest right one of `every`; sampled if nothing is graded."""
+def _written(
+    model: Transformer, task: Task, some: list[Problem], every: list[Problem], max_len: int
+) -> list[str]:
+    """Completions of `some`: greedy, up to the longest right one of `every`; sampled if nothing is
+    graded.
+    """
     longest, choose = max(p.length - p.prompt_length for p in every), likeliest
     if not task.grades:
         longest, choose = max_len, sampled()
     prompts = [p.tokens[: p.prompt_length] for p in some]
-    return [task.decode(tokens) for tokens in generate(model, task, prompts, longest, max_len, choose)]
+    return [
+        task.decode(tokens) for tokens in generate(model, task, prompts, longest, max_len, choose)
+    ]
 
 
 def _means(keys: list[int], values: list[float]) -> dict[str, list[float]]:

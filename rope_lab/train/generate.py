@@ -15,7 +15,9 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.train.data import batches_by_length, pad
 from tasks.base import Task
 
-CACHED = 2**30  # the most bytes of keys and values of completions written side by side, except on a GPU
+CACHED = (
+    2**30
+)  # the most bytes of keys and values of completions written side by side, except on a GPU
 
 Choose = Callable[[Tensor], Tensor]  # logits [B, V] → tokens [B]
 
@@ -26,7 +28,9 @@ def likeliest(logits_BV: Tensor) -> Tensor:
 
 
 def sampled(temperature: float = 0.8, top_k: int = 40, seed: int = 0) -> Choose:
-    """Random tokens among the `top_k` first, by their probabilities with logits divided by `temperature`."""
+    """Random tokens among the `top_k` first, by their probabilities with logits divided by
+    `temperature`.
+    """
     random = torch.Generator().manual_seed(seed % 2**64)
 
     def choose(logits_BV: Tensor) -> Tensor:
@@ -38,31 +42,49 @@ def sampled(temperature: float = 0.8, top_k: int = 40, seed: int = 0) -> Choose:
 
 
 def generate(
-    model: Transformer, task: Task, prompts: list[np.ndarray], longest: int, max_len: int, choose: Choose = likeliest
+    model: Transformer,
+    task: Task,
+    prompts: list[np.ndarray],
+    longest: int,
+    max_len: int,
+    choose: Choose = likeliest,
 ) -> list[np.ndarray]:
-    """Completions of prompts of 1 to `max_len` tokens, each up to the task's stop character or `longest` tokens.
+    """Completions of prompts of 1 to `max_len` tokens, each up to the task's stop character or
+    `longest` tokens.
 
-    The model reads no more than `max_len` tokens, so the token after the last it can read is the last it writes.
+    The model reads no more than `max_len` tokens, so the token after the last it can read is the
+    last it writes.
     """
     stop = task.alphabet.index(task.stop) if task.stop else None
     lengths = [len(prompt) for prompt in prompts]
     slots = max(lengths, default=0) + longest
     cached, written = room(model.embedding.weight.device, CACHED), dict[int, np.ndarray]()
-    for batch in batches_by_length(lengths, cached / model.bytes_of_token(slots), room=longest, spread=longest):
+    for batch in batches_by_length(
+        lengths, cached / model.bytes_of_token(slots), room=longest, spread=longest
+    ):
         made = _generate(model, [prompts[i] for i in batch], stop, longest, max_len, choose)
         written |= zip(batch, made, strict=True)
     return [written[i] for i in range(len(prompts))]
 
 
 def _generate(
-    model: Transformer, prompts: list[np.ndarray], stop: int | None, longest: int, max_len: int, choose: Choose
+    model: Transformer,
+    prompts: list[np.ndarray],
+    stop: int | None,
+    longest: int,
+    max_len: int,
+    choose: Choose,
 ) -> list[np.ndarray]:
-    """Generate one batch. In step t every row's token t is fixed: its prompt's if it has one, else a chosen one."""
+    """Generate one batch. In step t every row's token t is fixed: its prompt's if it has one, else
+    a chosen one.
+    """
     device, lengths = model.embedding.weight.device, [len(prompt) for prompt in prompts]
     prompt_B = torch.tensor(lengths, device=device)
     tokens_BT = F.pad(pad(prompts), (0, longest)).to(device)
     slots = min(max(lengths) + longest, max_len)
-    end_B = (prompt_B + longest).clamp(max=slots + 1)  # where each row ends, if no stop ends it before
+    end_B = (prompt_B + longest).clamp(
+        max=slots + 1
+    )  # where each row ends, if no stop ends it before
     cache = model.new_cache(len(prompts), slots)
     row_B = torch.arange(len(prompts), device=device)  # the rows in the cache
 
@@ -74,13 +96,17 @@ def _generate(
         tokens_BT[row_B, t] = next_B
         if stop is not None:
             before_B = end_B[row_B]
-            end_B[row_B] = torch.where(own_B & (next_B == stop), before_B.clamp(max=t + 1), before_B)
+            end_B[row_B] = torch.where(
+                own_B & (next_B == stop), before_B.clamp(max=t + 1), before_B
+            )
 
         unfinished_B = end_B[row_B] > t + 1
         left = int(unfinished_B.sum())
         if left == 0:
             break
-        if left <= len(row_B) // 2:  # finished rows are dropped: otherwise they take time until the longest ends
+        if (
+            left <= len(row_B) // 2
+        ):  # finished rows are dropped: otherwise they take time until the longest ends
             cache = [layer.rows(unfinished_B) for layer in cache]
             row_B, next_B = row_B[unfinished_B], next_B[unfinished_B]
         logits_BV = model(next_B[:, None], cache=cache)[:, 0]

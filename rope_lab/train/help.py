@@ -27,12 +27,25 @@ def text(overrides: list[str]) -> str:
         lines += _line(f"{group}={name}", " | ".join(sorted({name, *files})))
     for group in SWAPPED:
         node = getattr(cfg, group)
-        lines += ["", f"{group}={getattr(cfg.names, group)}", inspect.getdoc(next(classes(node))) or "", ""]
-        lines += [f"{group}.{key}={show(value)}" for key, value in flat(node).items() if not key.endswith("_target_")]
+        lines += [
+            "",
+            f"{group}={getattr(cfg.names, group)}",
+            inspect.getdoc(next(classes(node))) or "",
+            "",
+        ]
+        lines += [
+            f"{group}.{key}={show(value)}"
+            for key, value in flat(node).items()
+            if not key.endswith("_target_")
+        ]
     lines.append("")
     for name, field in declared().items():
         if name not in SWAPPED:
-            choices = " | ".join(map(show, get_args(field.type))) if get_origin(field.type) is Literal else ""
+            choices = (
+                " | ".join(map(show, get_args(field.type)))
+                if get_origin(field.type) is Literal
+                else ""
+            )
             meaning = ": ".join(filter(None, [field.default.description, choices]))
             lines += _line(f"{name}={show(attrgetter(name)(cfg))}", meaning)
     return "\n".join([BEGIN, *lines])
@@ -42,4 +55,6 @@ def _line(setting: str, meaning: str) -> list[str]:
     """A setting and, beside it, its meaning."""
     begin = setting.ljust(COLUMN - 1) + " "
     width = min(WIDEST, shutil.get_terminal_size((WIDEST, 0)).columns)
-    return textwrap.wrap(meaning, width, initial_indent=begin, subsequent_indent=" " * COLUMN) or [setting]
+    return textwrap.wrap(meaning, width, initial_indent=begin, subsequent_indent=" " * COLUMN) or [
+        setting
+    ]

@@ -1,6 +1,8 @@
-"""Tasks and schemes: a node of settings names a class, `_target_`, and the arguments that differ from its defaults.
+"""Tasks and schemes: a node of settings names a class, `_target_`, and the arguments that differ
+from its defaults.
 
-A user's own class needs no yaml file: `position=mine.py` names its file. A node is checked before its class is built.
+A user's own class needs no yaml file: `position=mine.py` names its file. A node is checked before
+its class is built.
 """
 
 import functools
@@ -28,10 +30,15 @@ from rope_lab.text import ConfigError, nearest, show
 from tasks.base import Task
 
 CONF = ROOT / "conf"
-SWAPPED: dict[str, type] = {"task": Task, "position": PositionScheme}  # groups of conf/ whose files name a class
+SWAPPED: dict[str, type] = {
+    "task": Task,
+    "position": PositionScheme,
+}  # groups of conf/ whose files name a class
 PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the user allows more
 SCHEME = Callable[[Dims], PositionScheme]  # the annotation of an argument that is another scheme
-FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")  # mine.py, or mine.py:MyScheme if it has several
+FILE = re.compile(
+    r"(?P<path>.+\.py)(?::(?P<name>\w+))?"
+)  # mine.py, or mine.py:MyScheme if it has several
 IMPORTED: list[str] = []  # the modules of the files that `import_file` has imported
 TYPES = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
 
@@ -42,21 +49,29 @@ def names(group: str) -> list[str]:
 
 
 def register(group: str, file: str, name: str | None) -> str:
-    """Register the class in a file, `name` if given, as a choice for Hydra; returns its name. Raises ConfigError."""
+    """Register the class in a file, `name` if given, as a choice for Hydra; returns its name.
+    Raises ConfigError.
+    """
     path = Path(os.path.expanduser(file))
     run_name = f"{path.stem}-{name}" if name else path.stem
     if run_name in names(group):
-        raise ConfigError(f"{group}={file}: conf/{group}/ has a {run_name}; give the file another name")
+        raise ConfigError(
+            f"{group}={file}: conf/{group}/ has a {run_name}; give the file another name"
+        )
     try:
         cls = _class_of(group, sys.modules[import_file(path)], name)
     except ConfigError as error:
         raise ConfigError(f"{group}={file}: {error}") from None
-    ConfigStore.instance().store(run_name, {"_target_": f"{cls.__module__}.{cls.__qualname__}"}, group)
+    ConfigStore.instance().store(
+        run_name, {"_target_": f"{cls.__module__}.{cls.__qualname__}"}, group
+    )
     return run_name
 
 
 def _class_of(group: str, module: ModuleType, name: str | None) -> type:
-    """The scheme or task of that name in a module, or the only one that it defines. Raises ConfigError."""
+    """The scheme or task of that name in a module, or the only one that it defines. Raises
+    ConfigError.
+    """
     kind = SWAPPED[group]
     own = [c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, kind)]
     own = [c for c in own if c.__module__ == module.__name__ and name in (None, c.__name__)]
@@ -65,8 +80,12 @@ def _class_of(group: str, module: ModuleType, name: str | None) -> type:
         return fit[0]
     if fit:
         several = " or ".join(f":{each.__name__}" for each in fit)
-        raise ConfigError(f"has several classes that are a {kind.__name__}, write one behind it, {several}")
-    lacks = [f"{each.__name__} lacks {', '.join(vars(each)['__abstractmethods__'])}" for each in own]
+        raise ConfigError(
+            f"has several classes that are a {kind.__name__}, write one behind it, {several}"
+        )
+    lacks = [
+        f"{each.__name__} lacks {', '.join(vars(each)['__abstractmethods__'])}" for each in own
+    ]
     hint = "; ".join(lacks) or "docs/extending.md has an example of each"
     raise ConfigError(f"has no {name or 'class'} that is a {kind.__name__}; {hint}")
 
@@ -77,7 +96,9 @@ def import_file(path: Path) -> str:
     if not file.is_file():
         raise ConfigError(f"there is no such file in {file.parent}")
     if not re.fullmatch(NAME, name, re.ASCII):
-        raise ConfigError("a name is up to 61 of a to z, digits, _ and -; give the file another name")
+        raise ConfigError(
+            "a name is up to 61 of a to z, digits, _ and -; give the file another name"
+        )
     there = sys.modules.get(name) or importlib.util.find_spec(name)
     origin = getattr(there, "__file__", None) or getattr(there, "origin", None) or ""
     if there and Path(origin).resolve() != file:
@@ -101,12 +122,16 @@ def forget_files() -> None:
 
 
 def import_allowed(allowed: Iterable[str]) -> list[str]:
-    """The names of allowed packages, and of the modules of allowed files, which are imported. Raises ConfigError."""
+    """The names of allowed packages, and of the modules of allowed files, which are imported.
+    Raises ConfigError.
+    """
     return [import_file(Path(each)) if each.endswith(".py") else each for each in allowed]
 
 
 def find_class(group: str, node: dict[str, Any], allowed: Iterable[str]) -> type:
-    """The class that `node` names, from our packages or an allowed one; others are not imported. Raises ConfigError."""
+    """The class that `node` names, from our packages or an allowed one; others are not imported.
+    Raises ConfigError.
+    """
     target, kind = str(node.get("_target_")), SWAPPED[group.partition(".")[0]]
     key, package = f"{group}._target_={show(target)}", target.partition(".")[0]
     if package not in (*PACKAGES, *import_allowed(allowed)):
@@ -127,13 +152,19 @@ def _import_class(target: str) -> Any:
 
 
 def check_arguments(group: str, node: dict[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
-    """`node` with every argument of its class, typed; so are schemes within it. Raises ConfigError."""
+    """`node` with every argument of its class, typed; so are schemes within it. Raises
+    ConfigError.
+    """
     cls = find_class(group, node, allowed)
     every = inspect.signature(cls).parameters
-    parameters = {name: p for name, p in every.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    parameters = {
+        name: p for name, p in every.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
     if SWAPPED[group.partition(".")[0]] is PositionScheme:
         if next(iter(parameters), "") != "dims":
-            raise ConfigError(f"{group}: __init__ of {cls.__name__} must take dims first (rope_lab.model.hooks.Dims)")
+            raise ConfigError(
+                f"{group}: __init__ of {cls.__name__} must take dims first (rope_lab.model.hooks.Dims)"
+            )
         del parameters["dims"]
     checked = {"_target_": node["_target_"]}
     given = {key: value for key, value in node.items() if key != "_target_" and value != "???"}
@@ -151,11 +182,15 @@ def check_arguments(group: str, node: dict[str, Any], allowed: Iterable[str]) ->
 
 
 def _typed(key: str, value: Any, annotation: Any, allowed: Iterable[str]) -> Any:
-    """`value` as `annotation` says; one that pydantic does not know is not checked. Raises ConfigError."""
+    """`value` as `annotation` says; one that pydantic does not know is not checked. Raises
+    ConfigError.
+    """
     if annotation == SCHEME and _is_node(value):
         return check_arguments(key, value, allowed)
     if annotation == SCHEME or _is_node(value):
-        raise ConfigError(f"{key}={show(value)}: must be a {'plain value' if _is_node(value) else 'scheme'}")
+        raise ConfigError(
+            f"{key}={show(value)}: must be a {'plain value' if _is_node(value) else 'scheme'}"
+        )
     try:
         return pydantic.TypeAdapter(annotation, config=TYPES).validate_python(value)
     except pydantic.ValidationError as error:
@@ -177,24 +212,33 @@ def classes(node: dict[str, Any]) -> Iterator[type]:
 
 def own_modules(node: dict[str, Any]) -> set[str]:
     """The modules of the user's own classes in a checked `node`; empty if all are ours."""
-    return {cls.__module__ for cls in classes(node) if cls.__module__.partition(".")[0] not in PACKAGES}
+    return {
+        cls.__module__ for cls in classes(node) if cls.__module__.partition(".")[0] not in PACKAGES
+    }
 
 
 def build(node: dict[str, Any], *arguments: Any) -> Any:
     """The object that a checked `node` describes."""
-    settings = {key: functools.partial(build, value) if _is_node(value) else value for key, value in node.items()}
+    settings = {
+        key: functools.partial(build, value) if _is_node(value) else value
+        for key, value in node.items()
+    }
     return _import_class(settings.pop("_target_"))(*arguments, **settings)
 
 
 @contextmanager
 def config_errors(prefix: str = "") -> Iterator[None]:
-    """Turn a ValueError about a setting into a ConfigError; with its line if no `raise` made it, as in `a, b = [1]`."""
+    """Turn a ValueError about a setting into a ConfigError; with its line if no `raise` made it, as
+    in `a, b = [1]`.
+    """
     try:
         yield
     except ValueError as error:
         if (traceback.extract_tb(error.__traceback__)[-1].line or "raise").startswith("raise"):
             raise ConfigError(f"{prefix}{error}") from None
-        raise ConfigError(f"{prefix}{error_line(error)}; of your own, rope-lab check says more") from None
+        raise ConfigError(
+            f"{prefix}{error_line(error)}; of your own, rope-lab check says more"
+        ) from None
 
 
 def error_line(error: BaseException, file: str | None = None) -> str:
@@ -209,7 +253,13 @@ def error_line(error: BaseException, file: str | None = None) -> str:
 
 def refusal(key: str, value: Any, errors: list[ErrorDetails]) -> str:
     """Pydantic's errors about a value, in one line; for a list, also how to write it as a sweep."""
-    messages = [re.sub("^(Value error, )?((Input|String) should|must) ", "", each["msg"]) for each in errors]
+    messages = [
+        re.sub("^(Value error, )?((Input|String) should|must) ", "", each["msg"]) for each in errors
+    ]
     reasons = " or ".join(dict.fromkeys(messages)).replace(" or be ", " or ")
-    sweep = f"; for a sweep: -m {key}={','.join(map(show, value))}" if value and isinstance(value, list) else ""
+    sweep = (
+        f"; for a sweep: -m {key}={','.join(map(show, value))}"
+        if value and isinstance(value, list)
+        else ""
+    )
     return f"{key}={show(value)}: must {reasons}{sweep}"

@@ -24,8 +24,12 @@ log = logging.getLogger(__name__)
 
 
 def build_model(cfg: Config, vocabulary: int) -> Transformer:
-    """The model with the initial weights of `cfg.seed`: the same for every scheme, except its own parameters."""
-    dims = Dims(cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=cfg.model.n_layers)
+    """The model with the initial weights of `cfg.seed`: the same for every scheme, except its own
+    parameters.
+    """
+    dims = Dims(
+        cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=cfg.model.n_layers
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
         position = config.build_position(cfg, dims)
@@ -34,11 +38,13 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
             return Transformer(vocabulary, **asdict(cfg.model), position=position)
 
 
-def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, Transformer, dict[str, Any]]:
+def load_run(
+    folder: Path, allowed_packages: list[str]
+) -> tuple[Config, Task, Transformer, dict[str, Any]]:
     """A run's configuration, task, model with its last weights, and run.json. Raises ConfigError.
 
-    The `progress` of run.json is that of these weights. Warns if the code has changed since. Only code of rope_lab,
-    tasks and `allowed_packages` runs, whatever the folder says.
+    The `progress` of run.json is that of these weights. Warns if the code has changed since. Only
+    code of rope_lab, tasks and `allowed_packages` runs, whatever the folder says.
     """
     content = _record(folder)
     cfg = config.from_record(content["config"], allowed_packages)
@@ -57,14 +63,20 @@ def load_run(folder: Path, allowed_packages: list[str]) -> tuple[Config, Task, T
 
 
 def with_parent(cfg: Config) -> Config:
-    """`cfg` with its parent's ids, if it has one. Raises ConfigError if it cannot begin from that run."""
+    """`cfg` with its parent's ids, if it has one. Raises ConfigError if it cannot begin from that
+    run.
+    """
     if not cfg.init_from:
         if cfg.train.steps == 0 and not cfg.parent:
-            raise ConfigError("train.steps=0: must be at least 1; 0 evaluates the run of init_from=FOLDER")
+            raise ConfigError(
+                "train.steps=0: must be at least 1; 0 evaluates the run of init_from=FOLDER"
+            )
         return cfg
     key, content = f"init_from={cfg.init_from}", _record(Path(cfg.init_from).expanduser())
     if content["status"] != "finished":
-        raise ConfigError(f"{key}: this run is {content['status']}; finish it, or take one that is finished")
+        raise ConfigError(
+            f"{key}: this run is {content['status']}; finish it, or take one that is finished"
+        )
     if content["task"] != cfg.names.task:
         raise ConfigError(f"{key}: was trained on another task; set task={content['task']}")
     theirs, ours = BACKFILLED | flat(content["config"]), flat(asdict(cfg))
@@ -74,31 +86,47 @@ def with_parent(cfg: Config) -> Config:
     if content["seed"] != cfg.seed:  # children are paired by seed
         raise ConfigError(f"{key}: is of seed {content['seed']}; set seed={content['seed']}")
     ids = {name: content[name] for name in ("run_id", "recipe_id", "position", "scheme_id")}
-    steps = content["progress"]["steps"] + (content["config"].get("parent") or {"steps": 0})["steps"]
+    steps = (
+        content["progress"]["steps"] + (content["config"].get("parent") or {"steps": 0})["steps"]
+    )
     return replace(cfg, parent=ids | {"steps": steps})
 
 
 def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
-    """Load the parent's weights; if its scheme is of another class, all but the scheme's own. Raises ConfigError."""
+    """Load the parent's weights; if its scheme is of another class, all but the scheme's own.
+    Raises ConfigError.
+    """
     path = Path(cfg.init_from).expanduser() / WEIGHTS
     try:
         with safetensors.safe_open(path, "pt") as file:
             about, weights = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, safetensors.SafetensorError) as error:
-        raise ConfigError(f"{path}: cannot be read ({first_line(error)}); train that run again") from None
+        raise ConfigError(
+            f"{path}: cannot be read ({first_line(error)}); train that run again"
+        ) from None
     if about["run_id"] != cfg.parent["run_id"]:
         raise ConfigError(f"{path}: is of another run, {about['run_id']}; train that run again")
     if about["alphabet"] != as_text(task.alphabet):
         raise ConfigError(f"init_from={cfg.init_from}: has another vocabulary; set its task.… too")
     own = model.state_dict()
     if _classes(json.loads(about["config"])["position"]) != _classes(cfg.position):
-        weights = {name: weight for name, weight in weights.items() if not name.startswith("position.")}
-    _load(model, own | {name: weight for name, weight in weights.items() if name in own}, Path(cfg.init_from))
+        weights = {
+            name: weight for name, weight in weights.items() if not name.startswith("position.")
+        }
+    _load(
+        model,
+        own | {name: weight for name, weight in weights.items() if name in own},
+        Path(cfg.init_from),
+    )
 
 
 def _classes(position: dict[str, Any]) -> dict[str, Any]:
     """The name of a scheme's class, and of those within it."""
-    return {key: name for key, name in with_class_names(flat(position)).items() if key.endswith("_target_")}
+    return {
+        key: name
+        for key, name in with_class_names(flat(position)).items()
+        if key.endswith("_target_")
+    }
 
 
 def _record(folder: Path) -> dict[str, Any]:
@@ -112,4 +140,6 @@ def _load(model: Transformer, weights: dict[str, torch.Tensor], folder: Path) ->
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        raise ConfigError(f"{folder}: does not fit this model: {str(error).splitlines()[-1].strip()}") from None
+        raise ConfigError(
+            f"{folder}: does not fit this model: {str(error).splitlines()[-1].strip()}"
+        ) from None

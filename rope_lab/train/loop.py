@@ -14,9 +14,19 @@ from rope_lab.train.console import Progress
 from rope_lab.train.evaluate import Evaluation, by_length, floor
 from rope_lab.train.run import RunFolder
 from rope_lab.train.stop import RunFailed, Stop, in_one_line
-from rope_lab.train.trainer import Diverged, Trainer, build, evaluate_now, resolve, update, write_samples
+from rope_lab.train.trainer import (
+    Diverged,
+    Trainer,
+    build,
+    evaluate_now,
+    resolve,
+    update,
+    write_samples,
+)
 
-SAVE_SECONDS = 300  # a checkpoint is written at each evaluation, and whenever the last one is older than this
+SAVE_SECONDS = (
+    300  # a checkpoint is written at each evaluation, and whenever the last one is older than this
+)
 
 
 @dataclass
@@ -25,7 +35,9 @@ class State:
 
     step: int = 0  # optimizer steps taken
     seconds: float = 0.0  # of training and evaluating, over all parts of a resumed run
-    losses: list[float] = field(default_factory=list)  # of the steps since train/loss was last recorded
+    losses: list[float] = field(
+        default_factory=list
+    )  # of the steps since train/loss was last recorded
 
     def progress(self, cfg: Config) -> dict[str, Any]:
         """The progress in every unit that papers count in."""
@@ -34,14 +46,18 @@ class State:
         return {"steps": self.step, "sequences": sequences, "tokens": tokens, "seconds": seconds}
 
 
-def train(cfg: Config, stopping: Stop | None = None, prefix: str = "", since: str = "") -> dict[str, Any]:
+def train(
+    cfg: Config, stopping: Stop | None = None, prefix: str = "", since: str = ""
+) -> dict[str, Any]:
     """Train the run that `cfg` describes, or resume it. Returns the content of its run.json.
 
     stopping: notes the signal that interrupts the run
     prefix:   of its lines on the screen
-    since:    when a queue got it, which may start it again: `fresh` deletes nothing that was begun later
+    since:    when a queue got it, which may start it again: `fresh` deletes nothing that was begun
+              later
 
-    Raises ConfigError before anything is written if `cfg` cannot be run, and RunFailed if the run cannot continue.
+    Raises ConfigError before anything is written if `cfg` cannot be run, and RunFailed if the run
+    cannot continue.
     """
     cfg, stopping = resolve(cfg), stopping or Stop()
     identity = config.identity(cfg)
@@ -59,15 +75,27 @@ def train(cfg: Config, stopping: Stop | None = None, prefix: str = "", since: st
                 run.clear()
             state = begin(trainer, run, identity)
             train_to_end(trainer, state, run, stopping, prefix)
-        distributed.agreed(0)  # at a first exit with an error torchrun ends all: the records are written by now
+        distributed.agreed(
+            0
+        )  # at a first exit with an error torchrun ends all: the records are written by now
     return run.content
 
 
 def begin(trainer: Trainer, run: RunFolder, identity: Identity) -> State:
-    """Load the run's last checkpoint, if there is one, and record the run's description. Returns its progress."""
+    """Load the run's last checkpoint, if there is one, and record the run's description. Returns
+    its progress.
+    """
     cfg, code = trainer.cfg, provenance.code(trainer.cfg)
-    start = trainer.states() | {"step": 0, "seconds": 0.0, "losses": [], "records": [], "provenance": None}
-    saved = run.lock and runs.last(run.folder, identity.run_id, trainer.task.version, None if cfg.other_code else code)
+    start = trainer.states() | {
+        "step": 0,
+        "seconds": 0.0,
+        "losses": [],
+        "records": [],
+        "provenance": None,
+    }
+    saved = run.lock and runs.last(
+        run.folder, identity.run_id, trainer.task.version, None if cfg.other_code else code
+    )
     saved = distributed.of_first(saved or start)
     if "adamw" in saved["optimizer"]:  # of a run with Muon, saved before b0ba6b3
         saved |= {"muon": saved["optimizer"]["muon"], "optimizer": saved["optimizer"]["adamw"]}
@@ -94,8 +122,12 @@ def begin(trainer: Trainer, run: RunFolder, identity: Identity) -> State:
     return state
 
 
-def train_to_end(trainer: Trainer, state: State, run: RunFolder, stopping: Stop, prefix: str) -> None:
-    """Train from `state` to the end or to a signal; record and print the result. Raises other errors."""
+def train_to_end(
+    trainer: Trainer, state: State, run: RunFolder, stopping: Stop, prefix: str
+) -> None:
+    """Train from `state` to the end or to a signal; record and print the result. Raises other
+    errors.
+    """
     cfg = trainer.cfg
 
     def end(status: str, **content: Any) -> None:
@@ -103,7 +135,9 @@ def train_to_end(trainer: Trainer, state: State, run: RunFolder, stopping: Stop,
 
     say(console.beginning(run.content, prefix))
     try:
-        evaluation = loop(trainer, state, run, stopping, Progress(cfg.train.steps, state.step, prefix))
+        evaluation = loop(
+            trainer, state, run, stopping, Progress(cfg.train.steps, state.step, prefix)
+        )
         if state.step < cfg.train.steps or not run.metrics:
             end("interrupted")
         else:
@@ -114,15 +148,23 @@ def train_to_end(trainer: Trainer, state: State, run: RunFolder, stopping: Stop,
     except Diverged as error:
         end("diverged", error=str(error))
     except BaseException as error:
-        reason = error.strerror if isinstance(error, OSError) else error  # without a path of this machine
-        with suppress(OSError, RunFailed):  # a full disk, or a folder taken over, may have been the reason
+        reason = (
+            error.strerror if isinstance(error, OSError) else error
+        )  # without a path of this machine
+        with suppress(
+            OSError, RunFailed
+        ):  # a full disk, or a folder taken over, may have been the reason
             end("failed", error=f"{type(error).__name__}: {reason}")
         raise
     say(console.summary(cfg, run.content, run.folder, prefix))
 
 
-def loop(trainer: Trainer, state: State, run: RunFolder, stopping: Stop, shown: Progress) -> Evaluation | None:
-    """Train from `state` to the last step, or to the step of a signal. Returns the last evaluation."""
+def loop(
+    trainer: Trainer, state: State, run: RunFolder, stopping: Stop, shown: Progress
+) -> Evaluation | None:
+    """Train from `state` to the last step, or to the step of a signal. Returns the last
+    evaluation.
+    """
     cfg, began = trainer.cfg, time.monotonic() - state.seconds
     saved, evaluation = time.monotonic(), None
 
@@ -133,7 +175,11 @@ def loop(trainer: Trainer, state: State, run: RunFolder, stopping: Stop, shown: 
 
     def save() -> None:
         state.seconds = time.monotonic() - began
-        kept = {"seconds": state.seconds, "losses": state.losses, "task_version": trainer.task.version}
+        kept = {
+            "seconds": state.seconds,
+            "losses": state.losses,
+            "task_version": trainer.task.version,
+        }
         run.save(state.step, **trainer.states(), **kept)
 
     stopped = has_to_stop(stopping)
@@ -149,7 +195,11 @@ def loop(trainer: Trainer, state: State, run: RunFolder, stopping: Stop, shown: 
         state.losses.append(loss)
         last, metrics = state.step == cfg.train.steps, {}
         if state.step % cfg.train.log_every == 0 or last:
-            metrics |= {"train/loss": sum(state.losses) / len(state.losses), "train/lr": lr, "train/grad_norm": norm}
+            metrics |= {
+                "train/loss": sum(state.losses) / len(state.losses),
+                "train/lr": lr,
+                "train/grad_norm": norm,
+            }
             state.losses = []
         due = state.step % cfg.eval.every == 0 or last
         if due:

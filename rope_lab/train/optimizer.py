@@ -10,10 +10,11 @@ from rope_lab.train.settings import Train
 
 
 def make(model: Transformer, t: Train) -> dict[str, torch.optim.Optimizer]:
-    """By name: AdamW or, for the matrices of the layers, Muon (Jordan et al., 2024), with AdamW for all else.
+    """By name: AdamW or, for the matrices of the layers, Muon (Jordan et al., 2024), with AdamW for
+    all else.
 
-    Muon's updates are scaled to the root mean square of AdamW's (Liu et al., 2025, 2502.16982), so lr is of the same
-    order.
+    Muon's updates are scaled to the root mean square of AdamW's (Liu et al., 2025, 2502.16982), so
+    lr is of the same order.
     """
     matrices, decays, rest = list[nn.Parameter](), list[nn.Parameter](), list[nn.Parameter]()
     for name, p in model.named_parameters():
@@ -23,7 +24,9 @@ def make(model: Transformer, t: Train) -> dict[str, torch.optim.Optimizer]:
         else:
             (decays if matrix or t.weight_decay_on == "all" else rest).append(p)
     groups = [{"params": decays}, *([{"params": rest, "weight_decay": 0.0}] if rest else [])]
-    adamw = torch.optim.AdamW(groups, betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True)
+    adamw = torch.optim.AdamW(
+        groups, betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True
+    )
     if t.optimizer == "adamw":
         return {"optimizer": adamw}
     muon = torch.optim.Muon(matrices, weight_decay=t.weight_decay, adjust_lr_fn="match_rms_adamw")
@@ -31,10 +34,14 @@ def make(model: Transformer, t: Train) -> dict[str, torch.optim.Optimizer]:
 
 
 def learning_rate(t: Train, step: int) -> float:
-    """The learning rate of step 0 … t.steps − 1: a linear warm-up to t.lr, then the decay to t.min_lr."""
+    """The learning rate of step 0 … t.steps − 1: a linear warm-up to t.lr, then the decay to
+    t.min_lr.
+    """
     if step < t.warmup:
         return t.lr * (step + 1) / t.warmup
     done = (step - t.warmup) / (t.steps - t.warmup)
     if t.decay == "none":
         return t.lr
-    return t.min_lr + (t.lr - t.min_lr) * (1 - done if t.decay == "linear" else (1 + math.cos(math.pi * done)) / 2)
+    return t.min_lr + (t.lr - t.min_lr) * (
+        1 - done if t.decay == "linear" else (1 + math.cos(math.pi * done)) / 2
+    )

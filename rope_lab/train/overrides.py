@@ -19,24 +19,34 @@ OPTIONS = {"-h": "--help", "--help": "--help", "-m": "-m", "--multirun": "-m"}
 
 
 def read_arguments(words: Sequence[str]) -> tuple[set[str], list[str]]:
-    """Options, `--help` and `-m`, and overrides of a command line, in any order. Raises ConfigError."""
+    """Options, `--help` and `-m`, and overrides of a command line, in any order. Raises
+    ConfigError.
+    """
     options = {OPTIONS[word] for word in words if word in OPTIONS}
     rest = [word for word in words if word not in OPTIONS]
     for word in rest:
         if word.startswith("-"):
             name = _setting(word.lstrip("-").partition("=")[0].replace("-", "_"))
-            hint = f"a setting has no dashes, write {name}=…" if name else f"there is no such option; {HELP}"
+            hint = (
+                f"a setting has no dashes, write {name}=…"
+                if name
+                else f"there is no such option; {HELP}"
+            )
             raise ConfigError(f"{word}: {hint}")
     return options, rest
 
 
 def parse(words: Sequence[str]) -> list[Override]:
-    """Overrides as Hydra reads them; the path of a plug-in may hold any character. Raises ConfigError."""
+    """Overrides as Hydra reads them; the path of a plug-in may hold any character. Raises
+    ConfigError.
+    """
     parser, parsed, seen = OverridesParser.create(), [], set()
     for word in words:
         key, _, value = word.partition("=")
         if key in (*GROUPS, "seed") and key in seen:  # as a shell reads seed={0..4}
-            raise ConfigError(f"{key} is given twice; several values are a sweep, write -m {key}=A,B")
+            raise ConfigError(
+                f"{key} is given twice; several values are a sweep, write -m {key}=A,B"
+            )
         seen.add(key)
         file = FILE.fullmatch(value) if key in SWAPPED else None
         if file and os.path.isfile(os.path.expanduser(file["path"])):
@@ -61,7 +71,11 @@ def _values(override: Override) -> list[str]:
         return [text]
     try:
         is_glob = isinstance(value, Glob)
-        values = value.filter(names(override.key_or_group)) if is_glob else list(override.sweep_string_iterator())
+        values = (
+            value.filter(names(override.key_or_group))
+            if is_glob
+            else list(override.sweep_string_iterator())
+        )
     except (HydraException, ValueError) as error:  # interval(0,1), range(0,3,0)
         raise ConfigError(f"{text}: {first_line(error)}") from None
     if not values:
@@ -70,7 +84,8 @@ def _values(override: Override) -> list[str]:
 
 
 def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The overrides of one run as Hydra takes them, and the files of schemes and tasks among them. Raises ConfigError.
+    """The overrides of one run as Hydra takes them, and the files of schemes and tasks among them.
+    Raises ConfigError.
 
     A setting need not be in a yaml: the types of settings and classes decide whether it exists.
     """
@@ -78,9 +93,13 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
     for override in parse(words):
         key, text, value = override.key_or_group, override.input_line, override.value()
         typed = text.partition("=")[2]
-        if (override.is_sweep_override() and not is_hydra(text)) or (key in GROUPS and isinstance(value, list)):
+        if (override.is_sweep_override() and not is_hydra(text)) or (
+            key in GROUPS and isinstance(value, list)
+        ):
             as_list = f"; a list is written {key}=[{typed}]" if "." in key else ""
-            raise ConfigError(f"{text}: several values are a sweep, write -m {key}={typed.strip('[]')}{as_list}")
+            raise ConfigError(
+                f"{text}: several values are a sweep, write -m {key}={typed.strip('[]')}{as_list}"
+            )
         if key in SWAPPED and value and (file := FILE.fullmatch(str(value))):
             text = f"{key}='{register(key, file['path'], file['name'])}'"  # nan.py is not a number
             files.append(os.path.realpath(os.path.expanduser(file["path"])))
@@ -102,7 +121,9 @@ def is_hydra(word: str) -> bool:
 
 def _setting(key: str) -> str | None:
     """The setting `key`, or one whose last part it is: `train.lr` of `lr`."""
-    return next((name for name in [*SETTINGS, *GROUPS] if key in (name, name.rpartition(".")[2])), None)
+    return next(
+        (name for name in [*SETTINGS, *GROUPS] if key in (name, name.rpartition(".")[2])), None
+    )
 
 
 def meant(key: str) -> str:

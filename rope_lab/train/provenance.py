@@ -1,4 +1,6 @@
-"""The origin of a run: code, command, versions, hardware; enough to repeat it, and nothing private."""
+"""The origin of a run: code, command, versions, hardware; enough to repeat it, and nothing
+private.
+"""
 
 import functools
 import hashlib
@@ -28,13 +30,18 @@ PACKAGES = ("numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run
 
 
 def provenance(cfg: Config, device: torch.device, before: dict[str, Any] | None) -> dict[str, Any]:
-    """Code, command, versions and hardware of a run on `device`; before: those of its earlier parts.
+    """Code, command, versions and hardware of a run on `device`; before: those of its earlier
+    parts.
 
     A resumed run has one for each part: `earlier` holds all but the last.
     """
     n = cfg.train.processes
     started = ["torchrun", "--nproc-per-node", str(n)] if n > 1 else ["python"]
-    earlier = [*before.get("earlier", []), {k: v for k, v in before.items() if k != "earlier"}] if before else []
+    earlier = (
+        [*before.get("earlier", []), {k: v for k, v in before.items() if k != "earlier"}]
+        if before
+        else []
+    )
     return {
         **code(cfg),
         "git": git_state(),
@@ -54,7 +61,9 @@ def now() -> str:
 
 
 def code(cfg: Config) -> dict[str, Any]:
-    """Our code's numerics and, as `plugin`, a digest of the files of a user's own task or scheme."""
+    """Our code's numerics and, as `plugin`, a digest of the files of a user's own task or
+    scheme.
+    """
     own = {}
     for group in instantiate.SWAPPED:
         if modules := instantiate.own_modules(getattr(cfg, group)):
@@ -64,9 +73,12 @@ def code(cfg: Config) -> dict[str, Any]:
 
 
 def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:
-    """The differences of a record's provenance from today's `code`: `numerics 2 (now 3)`; empty without any."""
+    """The differences of a record's provenance from today's `code`: `numerics 2 (now 3)`; empty
+    without any.
+    """
     before, today = (
-        {"numerics": each.get("numerics")} | {f"code of the {k}": v for k, v in each.get("plugin", {}).items()}
+        {"numerics": each.get("numerics")}
+        | {f"code of the {k}": v for k, v in each.get("plugin", {}).items()}
         for each in (provenance, now)
     )
     unlike = [name for name in before | today if before.get(name) != today.get(name)]
@@ -75,7 +87,9 @@ def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:
 
 @functools.cache  # of the code that runs, whatever is edited since
 def files_of(module: str) -> list[str]:
-    """Name and digest of a user's file and of those of its folder that it imports, of a package all."""
+    """Name and digest of a user's file and of those of its folder that it imports, of a package
+    all.
+    """
     folder = Path(sys.modules[module].__file__).resolve().parent
     waiting, seen, digests = [module], set(instantiate.PACKAGES), {}
     while waiting:
@@ -92,8 +106,14 @@ def files_of(module: str) -> list[str]:
 
 def _imports(source: bytes) -> set[str]:
     """The packages, or modules of no package, that a file imports."""
-    lines = re.findall(r"^[ \t]*(?:from|import)[ \t]+(.+)", source.decode(errors="replace"), re.MULTILINE)
-    return {name for line in lines for name in re.findall(r"(?:^|,\s*)(\w+)", line.partition(" import ")[0])}
+    lines = re.findall(
+        r"^[ \t]*(?:from|import)[ \t]+(.+)", source.decode(errors="replace"), re.MULTILINE
+    )
+    return {
+        name
+        for line in lines
+        for name in re.findall(r"(?:^|,\s*)(\w+)", line.partition(" import ")[0])
+    }
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
@@ -112,8 +132,8 @@ def hardware(device: torch.device) -> dict[str, Any]:
 def typed(cfg: Config) -> list[str]:
     """The overrides that repeat a run, as they were typed; empty if it was made without any.
 
-    Without `out`, `wandb`, `task.path` and Hydra's own, which are local, and `fresh`, which deletes records. Files of
-    plug-ins and a parent's folder are named without their paths.
+    Without `out`, `wandb`, `task.path` and Hydra's own, which are local, and `fresh`, which deletes
+    records. Files of plug-ins and a parent's folder are named without their paths.
     """
     repeats = re.compile(r"[~+]*(?!(?:out|fresh|wandb|hydra|task\.path)\b)\w[\w./@]*(?:=|$)")
     words = [word for word in cfg.overrides if repeats.match(word)]
@@ -125,7 +145,9 @@ def git_state() -> dict[str, Any]:
     """The commit of the checkout, and whether CODE differs from it; None if git is unavailable."""
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True).stdout
+        return subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True
+        ).stdout
 
     if IN_CHECKOUT:  # else whatever repository it was installed into is another
         with suppress(OSError, subprocess.SubprocessError):

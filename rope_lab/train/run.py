@@ -1,7 +1,9 @@
-"""A run's folder: run.json, metrics.jsonl, checkpoints and final weights, written by one process at a time.
+"""A run's folder: run.json, metrics.jsonl, checkpoints and final weights, written by one process at
+a time.
 
-run.json describes the run and its status, and once it has ended the digest of metrics.jsonl, a line per metric record.
-A checkpoint says how much of metrics.jsonl belongs to it: the rest is cut off at a resume.
+run.json describes the run and its status, and once it has ended the digest of metrics.jsonl, a line
+per metric record. A checkpoint says how much of metrics.jsonl belongs to it: the rest is cut off at
+a resume.
 """
 
 import json
@@ -32,7 +34,10 @@ METRICS, WEIGHTS, CODER = "metrics.jsonl", "weights.safetensors", "coder.txt"
 PROBES = ("probes.json", "probes.md", "probes.svg")
 OURS = ("run.json", METRICS, WEIGHTS, CODER, *PROBES)  # in a run's folder, beside checkpoints
 FORMAT = 4  # of checkpoints
-BEAT, PATIENCE = 10.0, 60.0  # seconds between two signs of life of a run; seconds without one until others take over
+BEAT, PATIENCE = (
+    10.0,
+    60.0,
+)  # seconds between two signs of life of a run; seconds without one until others take over
 
 
 def out_folder(cfg: Config) -> Path:
@@ -41,20 +46,32 @@ def out_folder(cfg: Config) -> Path:
 
 
 def claim(folder: Path) -> SoftFileLease:
-    """Make a run folder and lock it for this process. Raises ConfigError if it cannot be written, or is in use."""
-    lock = SoftFileLease(folder / ".lock", lease_duration=PATIENCE, heartbeat_interval=BEAT, thread_local=False)
+    """Make a run folder and lock it for this process. Raises ConfigError if it cannot be written,
+    or is in use.
+    """
+    lock = SoftFileLease(
+        folder / ".lock", lease_duration=PATIENCE, heartbeat_interval=BEAT, thread_local=False
+    )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         files.make_folder(folder)
         owner = lock.owner
-        elsewhere = Path(lock.lock_file).exists() and (owner is None or owner.hostname != socket.gethostname())
+        elsewhere = Path(lock.lock_file).exists() and (
+            owner is None or owner.hostname != socket.gethostname()
+        )
         if elsewhere:
-            log.warning("%s: another machine has this run, or died with it; wait %g s to see", folder, PATIENCE)
+            log.warning(
+                "%s: another machine has this run, or died with it; wait %g s to see",
+                folder,
+                PATIENCE,
+            )
         return lock.acquire(timeout=PATIENCE + BEAT if elsewhere else 0).lock
     except Timeout:
         raise ConfigError(f"{folder} is in use: another process is training this run") from None
     except OSError as error:
-        raise ConfigError(f"out={folder.parent}: cannot be written ({error.strerror}); set out=FOLDER") from None
+        raise ConfigError(
+            f"out={folder.parent}: cannot be written ({error.strerror}); set out=FOLDER"
+        ) from None
 
 
 class RunFolder:
@@ -88,8 +105,12 @@ class RunFolder:
             path.unlink(missing_ok=True)
         files.remove_temporary(self.folder)
 
-    def begin(self, metrics: list[dict[str, Any]], wandb: Wandb, kept: str | None, **content: Any) -> None:
-        """Record the run's description and that it is running; `metrics`: its records so far; `kept`: of its task."""
+    def begin(
+        self, metrics: list[dict[str, Any]], wandb: Wandb, kept: str | None, **content: Any
+    ) -> None:
+        """Record the run's description and that it is running; `metrics`: its records so far;
+        `kept`: of its task.
+        """
         self.metrics = list(metrics)
         self.content = {"status": "running"} | content
         if self.lock:
@@ -114,7 +135,11 @@ class RunFolder:
         """Write the checkpoint of `step`. Raises OSError; earlier checkpoints then stay."""
         lines = self._lines()
         self._write(METRICS, lines)  # synced before a checkpoint that needs it
-        about = {"format": FORMAT, "step": step, "metrics": {"size": len(lines), "digest": digest(lines)}}
+        about = {
+            "format": FORMAT,
+            "step": step,
+            "metrics": {"size": len(lines), "digest": digest(lines)},
+        }
         about |= {name: self.content[name] for name in ("run_id", "provenance")}
         if self.lock:
             checkpoint.save(self.folder, step, about | state)
@@ -140,7 +165,9 @@ class RunFolder:
         return b"".join(map(_line, self.metrics))
 
     def _write_content(self) -> None:
-        latest = {name: value for record in self.metrics for name, value in record.items() if "/" in name}
+        latest = {
+            name: value for record in self.metrics for name, value in record.items() if "/" in name
+        }
         self.content = files.sealed(self.content | {"metrics": latest})
         self._write("run.json", files.as_json(self.content))
 
@@ -150,7 +177,9 @@ class RunFolder:
             return
         owner = self.lock.owner
         if owner is not None and owner.token != self.lock.token:
-            raise RunFailed(f"{self.folder}: another process trains this run, after {PATIENCE:g} s without life here")
+            raise RunFailed(
+                f"{self.folder}: another process trains this run, after {PATIENCE:g} s without life here"
+            )
         files.write_whole(self.folder / name, content)
 
 
@@ -164,25 +193,37 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 def read(folder: Path) -> dict[str, Any] | None:
-    """Content of a run's run.json; None if there is none, or it is damaged. Raises ConfigError at another format."""
+    """Content of a run's run.json; None if there is none, or it is damaged. Raises ConfigError at
+    another format.
+    """
     content = files.read_sealed(folder / "run.json")
     return content if content and "provenance" in content else None
 
 
 def ended(folder: Path, run_id: str, code: dict[str, Any]) -> dict[str, Any] | None:
-    """Content of run.json if the run in `folder` has ended; warns if it was run by other code than `code`."""
+    """Content of run.json if the run in `folder` has ended; warns if it was run by other code than
+    `code`.
+    """
     content = read(folder)
-    if content is None or content["run_id"] != run_id or content["status"] not in ("finished", "diverged"):
+    if (
+        content is None
+        or content["run_id"] != run_id
+        or content["status"] not in ("finished", "diverged")
+    ):
         return None
     if other := provenance.differences(content["provenance"], code):
         log.warning("it was run by other code, %s: fresh=true runs it with today's", other)
     return content
 
 
-def last(folder: Path, run_id: str, version: int, code: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The newest whole checkpoint of a run, with its metric records and run.json's provenance; None if there are none.
+def last(
+    folder: Path, run_id: str, version: int, code: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """The newest whole checkpoint of a run, with its metric records and run.json's provenance; None
+    if there are none.
 
-    Raises ConfigError if none can be trusted, or it is of another run, task `version` or code than `code`, if given.
+    Raises ConfigError if none can be trusted, or it is of another run, task `version` or code than
+    `code`, if given.
     """
     before, saved = read(folder), checkpoint.load(folder)
     if saved is None:
@@ -191,9 +232,13 @@ def last(folder: Path, run_id: str, version: int, code: dict[str, Any] | None) -
         return None
     for name, value in {"format": FORMAT, "run_id": run_id, "task_version": version}.items():
         if saved.get(name) != value:
-            raise ConfigError(f"{folder}: its checkpoint has {name} {saved.get(name)}, not {value}; {OVER}")
+            raise ConfigError(
+                f"{folder}: its checkpoint has {name} {saved.get(name)}, not {value}; {OVER}"
+            )
     if other := code and provenance.differences(saved["provenance"], code):
-        raise ConfigError(f"{folder} was begun by other code, {other}: {OVER}, other_code=true resumes all the same")
+        raise ConfigError(
+            f"{folder} was begun by other code, {other}: {OVER}, other_code=true resumes all the same"
+        )
     content = b""
     with suppress(OSError):
         content = (folder / METRICS).read_bytes()[: saved["metrics"]["size"]]

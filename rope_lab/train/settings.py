@@ -1,13 +1,24 @@
-"""Every setting that is tuned: its type, its range and its meaning. Its default is in conf/config.yaml."""
+"""Every setting that is tuned: its type, its range and its meaning. Its default is in
+conf/config.yaml.
+"""
 
 import dataclasses
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 from pydantic.dataclasses import dataclass
 
-# Settings that say where and how a run is made here, and change none of its numbers: a record does not hold them.
+# Settings that say where and how a run is made here, and change none of its numbers: a record does
+# not hold them.
 LOCAL = ("init_from", "threads", "out", "fresh", "other_code", "wandb")
 
 
@@ -24,7 +35,9 @@ def about(meaning: str, **limits: float) -> Any:
 def _rising(value: Any) -> Any:
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(each, int | float) for each in values) or sorted(set(values)) != values:
-        raise ValueError("must be a list in rising order, eval.lengths=[13,26] for example, or [] for none")
+        raise ValueError(
+            "must be a list in rising order, eval.lengths=[13,26] for example, or [] for none"
+        )
     return values
 
 
@@ -34,16 +47,24 @@ class Model:
     d_model: PositiveInt = about("features of a token")
     n_layers: PositiveInt = about("layers")
     n_heads: PositiveInt = about("attention heads; they share the features")
-    kv_heads: PositiveInt | None = about("heads of keys and values, each for as many of queries; null: n_heads")
-    qk_norm: bool = about("queries and keys of each head at root mean square 1, times learned gains")
+    kv_heads: PositiveInt | None = about(
+        "heads of keys and values, each for as many of queries; null: n_heads"
+    )
+    qk_norm: bool = about(
+        "queries and keys of each head at root mean square 1, times learned gains"
+    )
     norm: Literal["pre", "post"] = about("layer norm before or after each block")
-    init: Literal["pytorch", "xavier"] = about("initial weights; xavier: embeddings scaled by √d_model")
+    init: Literal["pytorch", "xavier"] = about(
+        "initial weights; xavier: embeddings scaled by √d_model"
+    )
     dropout: float = about("share of activations that are dropped in training", ge=0, lt=1)
 
 
 @group
 class Train:
-    optimizer: Literal["adamw", "muon"] = about("muon: for the matrices of the layers, adamw for the rest")
+    optimizer: Literal["adamw", "muon"] = about(
+        "muon: for the matrices of the layers, adamw for the rest"
+    )
     steps: NonNegativeInt = about("optimizer steps; 0 with init_from: only evaluate")
     batch_size: PositiveInt = about("sequences a step")
     accumulate: PositiveInt = about("micro-batches of a step, one after the other: less memory")
@@ -52,24 +73,42 @@ class Train:
     beta1: float = about("decay of the mean of gradients", ge=0, lt=1)
     beta2: float = about("decay of the mean of squared gradients", ge=0, lt=1)
     weight_decay: NonNegativeFloat = about("decoupled weight decay")
-    weight_decay_on: Literal["matrices", "all"] = about("matrices: not biases, norms and parameters of schemes")
+    weight_decay_on: Literal["matrices", "all"] = about(
+        "matrices: not biases, norms and parameters of schemes"
+    )
     warmup: NonNegativeInt = about("steps from 0 to lr")
-    decay: Literal["none", "linear", "cosine"] = about("from lr after the warm-up to min_lr at the end")
+    decay: Literal["none", "linear", "cosine"] = about(
+        "from lr after the warm-up to min_lr at the end"
+    )
     min_lr: NonNegativeFloat = about("learning rate at the end of the decay, at most lr")
     clip: PositiveFloat = about("largest gradient norm")
     log_every: PositiveInt = about("steps between two records of the training loss")
-    precision: Literal["auto", "float32", "bfloat16"] = about("auto: bfloat16, by autocast, if the processor has it")
-    compile: Literal[False, True, "reduce-overhead"] = about("torch.compile; reduce-overhead: with CUDA graphs too")
-    processes: PositiveInt = about("processes that share each step; torchrun starts them and sets this")
+    precision: Literal["auto", "float32", "bfloat16"] = about(
+        "auto: bfloat16, by autocast, if the processor has it"
+    )
+    compile: Literal[False, True, "reduce-overhead"] = about(
+        "torch.compile; reduce-overhead: with CUDA graphs too"
+    )
+    processes: PositiveInt = about(
+        "processes that share each step; torchrun starts them and sets this"
+    )
 
 
 @group
 class Eval:
-    every: PositiveInt = about("steps between evaluations; also before the first and after the last")
-    problems: PositiveInt = about("problems that are graded, of one list that all schemes and seeds share")
+    every: PositiveInt = about(
+        "steps between evaluations; also before the first and after the last"
+    )
+    problems: PositiveInt = about(
+        "problems that are graded, of one list that all schemes and seeds share"
+    )
     sequences: PositiveInt = about("sequences of held-out text, for eval/loss")
-    lengths: Annotated[list[PositiveInt], BeforeValidator(_rising)] = about("lengths of problems graded at the end too")
-    problems_at_end: PositiveInt | None = about("problems graded after the last step; null: eval.problems")
+    lengths: Annotated[list[PositiveInt], BeforeValidator(_rising)] = about(
+        "lengths of problems graded at the end too"
+    )
+    problems_at_end: PositiveInt | None = about(
+        "problems graded after the last step; null: eval.problems"
+    )
 
 
 @group
@@ -88,9 +127,13 @@ class Settings:
     train: Train
     eval: Eval
     seed: NonNegativeInt = about("initial weights and batches, the same ones for every scheme")
-    init_from: Text | None = about("the folder of a finished run whose weights are the initial ones; null: new ones")
+    init_from: Text | None = about(
+        "the folder of a finished run whose weights are the initial ones; null: new ones"
+    )
     device: Literal["auto", "cpu", "cuda", "mps"] = about("where the model runs")
-    threads: PositiveInt | None = about("CPU threads, at most one per core; null: as many as torch takes")
+    threads: PositiveInt | None = about(
+        "CPU threads, at most one per core; null: as many as torch takes"
+    )
     out: Text | None = about("the folder that holds run folders; null: results/runs")
     fresh: bool = about("delete the records of this run and start over")
     other_code: bool = about("resume a run although the code has changed since")
@@ -108,19 +151,30 @@ class Names:
 
 @group
 class Config(Settings):
-    """Checked settings, the names chosen from the groups of conf/, and the overrides as they were typed."""
+    """Checked settings, the names chosen from the groups of conf/, and the overrides as they were
+    typed.
+    """
 
     names: Names
-    parent: dict[str, str | int] | None = None  # ids and scheme of the run of init_from, and its steps
-    # Files, and packages besides rope_lab and tasks, whose classes task and position may name: their code runs.
+    parent: dict[str, str | int] | None = (
+        None  # ids and scheme of the run of init_from, and its steps
+    )
+    # Files, and packages besides rope_lab and tasks, whose classes task and position may name:
+    # their code runs.
     allowed_packages: list[str] = dataclasses.field(default_factory=list)
     overrides: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
 
 def declared(schema: type = Settings, prefix: str = "") -> dict[str, dataclasses.Field]:
-    """The field of each setting, by its whole name, `train.lr`; those of task and position are in their classes."""
+    """The field of each setting, by its whole name, `train.lr`; those of task and position are in
+    their classes.
+    """
     by_name = {}
     for field in fields(schema):
         name = f"{prefix}{field.name}"
-        by_name |= declared(field.type, f"{name}.") if dataclasses.is_dataclass(field.type) else {name: field}
+        by_name |= (
+            declared(field.type, f"{name}.")
+            if dataclasses.is_dataclass(field.type)
+            else {name: field}
+        )
     return by_name

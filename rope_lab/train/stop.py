@@ -10,7 +10,13 @@ from rope_lab.text import of_system
 from rope_lab.train.config import Config
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED", "size calculation")
+OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "ALLOC_FAILED",
+    "size calculation",
+)
 
 
 def ignore() -> None:
@@ -20,14 +26,17 @@ def ignore() -> None:
 
 
 class Stop:
-    """A context in which SIGNALS do not end the process: the first is noted in `caught`. No-op outside the main thread.
+    """A context in which SIGNALS do not end the process: the first is noted in `caught`. No-op
+    outside the main thread.
 
     It can be nested in itself.
     """
 
     def __init__(self) -> None:
         self.caught = 0  # the number of the first signal
-        self._before: list[dict[int, Any]] = []  # the handlers to restore, for each time that it was entered
+        self._before: list[
+            dict[int, Any]
+        ] = []  # the handlers to restore, for each time that it was entered
 
     def note(self, number: int, frame: Any = None) -> None:
         """Handle a signal; may also be called, with its number."""
@@ -37,7 +46,9 @@ class Stop:
         ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as under nohup
         caught = [number for number in SIGNALS if not (ignored and number == signal.SIGHUP)]
         in_main_thread = threading.current_thread() is threading.main_thread()
-        self._before.append({number: signal.signal(number, self.note) for number in caught if in_main_thread})
+        self._before.append(
+            {number: signal.signal(number, self.note) for number in caught if in_main_thread}
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,7 +74,9 @@ def in_one_line(cfg: Config) -> Iterator[None]:
         remedy = f"its checkpoints stay good; fix the cause and run {same_command(cfg.fresh)} again"
         raise RunFailed(f"the run stopped: {of_system(error)}; {remedy}") from error
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not any(part in str(error) for part in OUT_OF_MEMORY):
+        if not isinstance(error, MemoryError) and not any(
+            part in str(error) for part in OUT_OF_MEMORY
+        ):
             raise
         m, t = cfg.model, cfg.train
         raise RunFailed(

@@ -18,11 +18,15 @@ PATIENCE = 60  # seconds that W&B may take for anything before training continue
 
 
 class WandbRun:
-    """The W&B run beside a run folder; without settings, or disabled, a no-op that does not import W&B."""
+    """The W&B run beside a run folder; without settings, or disabled, a no-op that does not import
+    W&B.
+    """
 
     def __init__(self, settings: Wandb | None, folder: Path, content: dict[str, Any]):
         self.run: Any = None
-        mode = settings.mode or os.environ.get("WANDB_MODE") or "offline" if settings else "disabled"
+        mode = (
+            settings.mode or os.environ.get("WANDB_MODE") or "offline" if settings else "disabled"
+        )
         if mode != "disabled":
             self.run = self._call(lambda: _begin(settings, mode, folder, content))
 
@@ -34,14 +38,18 @@ class WandbRun:
         """Close the W&B run with the run's status."""
 
         def end() -> None:
-            self.run.summary.update(content["metrics"] | content["progress"] | {"status": content["status"]})
+            self.run.summary.update(
+                content["metrics"] | content["progress"] | {"status": content["status"]}
+            )
             self.run.finish(exit_code=0 if content["status"] == "finished" else 1)
 
         if self.run is not None:
             self._call(end)
 
     def _call(self, action: Callable[[], Any]) -> Any:
-        """The result of `action`; after an error or PATIENCE None and a warning, and W&B is not used any more."""
+        """The result of `action`; after an error or PATIENCE None and a warning, and W&B is not
+        used any more.
+        """
         done: Future = Future()
 
         def work() -> None:
@@ -55,12 +63,19 @@ class WandbRun:
             return done.result(PATIENCE)
         except Exception as error:
             self.run = None
-            reason = f"no answer within {PATIENCE} s" if isinstance(error, TimeoutError) else plain(str(error))
-            log.warning("W&B failed and is left out; metrics.jsonl is written all the same: %s", reason)
+            reason = (
+                f"no answer within {PATIENCE} s"
+                if isinstance(error, TimeoutError)
+                else plain(str(error))
+            )
+            log.warning(
+                "W&B failed and is left out; metrics.jsonl is written all the same: %s", reason
+            )
 
 
 def _begin(settings: Wandb, mode: str, folder: Path, content: dict[str, Any]) -> Any:
-    """Begin the W&B run; groups let W&B average the seeds of a scheme and overlay the schemes of a task.
+    """Begin the W&B run; groups let W&B average the seeds of a scheme and overlay the schemes of a
+    task.
 
     Earlier W&B files of the run are removed, since all its records are logged again.
     """
@@ -69,11 +84,17 @@ def _begin(settings: Wandb, mode: str, folder: Path, content: dict[str, Any]) ->
     for old in home.glob(f"wandb/offline-run-*-{content['run_id']}"):
         shutil.rmtree(old)
     os.environ.setdefault("WANDB_SILENT", "true")
-    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # its telemetry looks an address up, offline too
+    os.environ.setdefault(
+        "WANDB_ERROR_REPORTING", "false"
+    )  # its telemetry looks an address up, offline too
     import wandb
 
     private = {"disable_git": True, "disable_code": True, "host": "", "x_disable_meta": True}
-    private |= {"x_disable_machine_info": True, "x_disable_stats": True, "x_save_requirements": False}
+    private |= {
+        "x_disable_machine_info": True,
+        "x_disable_stats": True,
+        "x_save_requirements": False,
+    }
     return wandb.init(
         mode=mode,
         project=settings.project or os.environ.get("WANDB_PROJECT") or "rope_lab",

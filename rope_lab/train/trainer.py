@@ -1,4 +1,6 @@
-"""The trainer: task, data, model and optimizer, built and checked before anything is written; and one step."""
+"""The trainer: task, data, model and optimizer, built and checked before anything is written; and
+one step.
+"""
 
 import dataclasses
 import math
@@ -35,7 +37,9 @@ class Trainer:
     problems: list[Problem]  # held out, graded: the first eval.problems of them, at the end all
     longer: data.Longer  # held out, of eval.lengths, graded at the end
     model: Transformer
-    batches: Callable[[int], data.Batch]  # batch k of the run, pinned if the device copies from pinned memory
+    batches: Callable[
+        [int], data.Batch
+    ]  # batch k of the run, pinned if the device copies from pinned memory
     forward: Callable[[Tensor], Tensor]  # the model that training calls, compiled or not
     optimizers: dict[str, torch.optim.Optimizer]
 
@@ -51,16 +55,25 @@ class Trainer:
 def resolve(cfg: Config) -> Config:
     """`cfg` with `auto` replaced by the device and the precision in which that computes fastest.
 
-    Its task is as recorded; it has its parent's ids. Raises ConfigError for a missing device or contradictory settings.
+    Its task is as recorded; it has its parent's ids. Raises ConfigError for a missing device or
+    contradictory settings.
     """
     cfg = with_parent(cfg)
     t, device = cfg.train, cfg.device
-    there = ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available() + ["cpu"]
+    there = (
+        ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available() + ["cpu"]
+    )
     device = there[0] if device == "auto" else device
     if device not in there:
-        raise ConfigError(f"device={device}: torch finds no such device here; use device=auto or device=cpu")
-    precision = {"auto": "bfloat16" if computes_bfloat16(device) else "float32"}.get(t.precision, t.precision)
-    decay_on = t.weight_decay_on if t.weight_decay else "all"  # no decay is no decay: one run, not two
+        raise ConfigError(
+            f"device={device}: torch finds no such device here; use device=auto or device=cpu"
+        )
+    precision = {"auto": "bfloat16" if computes_bfloat16(device) else "float32"}.get(
+        t.precision, t.precision
+    )
+    decay_on = (
+        t.weight_decay_on if t.weight_decay else "all"
+    )  # no decay is no decay: one run, not two
     processes = distributed.launched()
     if t.processes not in (1, processes):
         how = f"start it by torchrun --nproc-per-node {t.processes}"
@@ -70,9 +83,15 @@ def resolve(cfg: Config) -> Config:
     if t.batch_size % (processes * t.accumulate):
         by = f"{processes} processes × " * (processes > 1) + f"train.accumulate={t.accumulate}"
         raise ConfigError(f"train.batch_size={t.batch_size}: must be divisible by {by}")
-    if t.accumulate > 1 and t.compile == "reduce-overhead":  # pytorch/pytorch#169545: CUDA graphs overwrite gradients
-        raise ConfigError("train.compile=reduce-overhead: takes train.accumulate=1 alone; train.compile=true takes any")
-    train = dataclasses.replace(t, precision=precision, processes=processes, weight_decay_on=decay_on)
+    if (
+        t.accumulate > 1 and t.compile == "reduce-overhead"
+    ):  # pytorch/pytorch#169545: CUDA graphs overwrite gradients
+        raise ConfigError(
+            "train.compile=reduce-overhead: takes train.accumulate=1 alone; train.compile=true takes any"
+        )
+    train = dataclasses.replace(
+        t, precision=precision, processes=processes, weight_decay_on=decay_on
+    )
     return dataclasses.replace(cfg, device=device, train=train, task=config.resolve_task(cfg))
 
 
@@ -84,7 +103,9 @@ def computes_bfloat16(device: str) -> bool:
 
 
 def build(cfg: Config) -> Trainer:
-    """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError if they cannot be built."""
+    """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError if they cannot be
+    built.
+    """
     device, t = torch.device(cfg.device), cfg.train
     if cfg.threads:
         if cfg.threads > CORES:
@@ -99,22 +120,34 @@ def build(cfg: Config) -> Trainer:
     model = model.to(device)
     with config_errors(f"eval.lengths={show(cfg.eval.lengths)}, position={cfg.names.position}: "):
         model.position.draw(0, max(longer.tokens, t.seq_len))
-    forward = torch.compile(model, mode=None if t.compile is True else t.compile) if t.compile else model
+    forward = (
+        torch.compile(model, mode=None if t.compile is True else t.compile) if t.compile else model
+    )
 
     def batch(k: int) -> data.Batch:
         return data.training_batch(task, cfg.seed, k, t.batch_size, t.seq_len).pinned(device)
 
-    batches = batch if device.type == "cpu" else ahead(batch)  # a CPU would only wait for the thread
-    return Trainer(cfg, device, task, text, problems, longer, model, batches, forward, optimizer.make(model, t))
+    batches = (
+        batch if device.type == "cpu" else ahead(batch)
+    )  # a CPU would only wait for the thread
+    return Trainer(
+        cfg, device, task, text, problems, longer, model, batches, forward, optimizer.make(model, t)
+    )
 
 
-def _held_out(cfg: Config, task: Task, device: torch.device) -> tuple[data.HeldOutText, list[Problem], data.Longer]:
+def _held_out(
+    cfg: Config, task: Task, device: torch.device
+) -> tuple[data.HeldOutText, list[Problem], data.Longer]:
     """The held-out text and problems of a run. Raises ConfigError if the task has too few."""
     e, seq_len = cfg.eval, cfg.train.seq_len
     most = e.problems_at_end or e.problems
     if most < e.problems:
-        raise ConfigError(f"eval.problems_at_end={most}: must be at least eval.problems={e.problems}, or null")
-    with config_errors(f"task={cfg.names.task}, eval.problems={most}, eval.lengths={show(e.lengths)}: "):
+        raise ConfigError(
+            f"eval.problems_at_end={most}: must be at least eval.problems={e.problems}, or null"
+        )
+    with config_errors(
+        f"task={cfg.names.task}, eval.problems={most}, eval.lengths={show(e.lengths)}: "
+    ):
         data.training_batch(task, cfg.seed, 0, 1, seq_len)
         text = data.evaluation_text(task, e.sequences, seq_len).to(device)
         problems = data.evaluation_problems(task, most if task.grades else EXAMPLES)
@@ -122,7 +155,8 @@ def _held_out(cfg: Config, task: Task, device: torch.device) -> tuple[data.HeldO
 
 
 def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
-    """Take optimizer step `step`; returns the batch's loss, the gradient norm before clipping and the learning rate.
+    """Take optimizer step `step`; returns the batch's loss, the gradient norm before clipping and
+    the learning rate.
 
     Raises Diverged, the weights unchanged, if the loss or a gradient is not finite.
     """
@@ -153,9 +187,11 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
 
 
 def _backward(trainer: Trainer, batch: data.Batch, k: int, part: int) -> Tensor:
-    """Add the gradient of one part of a step's batch to the earlier parts'; returns the part's share of the loss.
+    """Add the gradient of one part of a step's batch to the earlier parts'; returns the part's
+    share of the loss.
 
-    The loss is the mean over the whole batch's counted tokens. Each part has its own dropout mask, on any rank.
+    The loss is the mean over the whole batch's counted tokens. Each part has its own dropout mask,
+    on any rank.
     """
     parts = trainer.cfg.train.processes * trainer.cfg.train.accumulate
     inputs_BT, targets_BT = batch.inputs_BT.chunk(parts)[part], batch.targets_BT.chunk(parts)[part]
@@ -163,7 +199,9 @@ def _backward(trainer: Trainer, batch: data.Batch, k: int, part: int) -> Tensor:
     if trainer.device.type == "cpu":
         torch.default_generator.manual_seed(seed)
     else:
-        torch.manual_seed(seed)  # on a CPU it takes a millisecond longer: it records a traceback for absent GPUs
+        torch.manual_seed(
+            seed
+        )  # on a CPU it takes a millisecond longer: it records a traceback for absent GPUs
     with autocast(trainer.cfg, trainer.device):
         logits_BTV = trainer.forward(inputs_BT)
     logits_NV, targets_N = logits_BTV.flatten(0, 1).float(), targets_BT.flatten()
@@ -174,7 +212,9 @@ def _backward(trainer: Trainer, batch: data.Batch, k: int, part: int) -> Tensor:
 
 
 def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
-    """Evaluate the model; at_end: on all problems. Raises Diverged if its loss or a weight is not finite."""
+    """Evaluate the model; at_end: on all problems. Raises Diverged if its loss or a weight is not
+    finite.
+    """
     cfg, model = trainer.cfg, trainer.model
     with as_evaluated(model, cfg):
         problems = trainer.problems if at_end else trainer.problems[: cfg.eval.problems]
@@ -187,4 +227,6 @@ def evaluate_now(trainer: Trainer, at_end: bool = False) -> Evaluation:
 def write_samples(trainer: Trainer) -> list[dict[str, Any]]:
     """The model's completions of the first few problems."""
     with as_evaluated(trainer.model, trainer.cfg):
-        return samples(trainer.model, trainer.task, trainer.problems[:EXAMPLES], trainer.cfg.train.seq_len)
+        return samples(
+            trainer.model, trainer.task, trainer.problems[:EXAMPLES], trainer.cfg.train.seq_len
+        )
