@@ -43,9 +43,7 @@ COMMANDS = [
     for line in HELP.partition("Train:")[2].splitlines()
     if line.startswith("  rope-lab ")
 ]
-MODULES = {"sweep": "train"} | {
-    name: f"results.{name}" for name in ("plan", "power", "scores")
-}  # else the name
+MODULES = {"sweep": "train"}  # else the name
 
 
 def main() -> None:

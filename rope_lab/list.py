@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rope_lab.files import read_sealed
 from rope_lab.places import RESULTS
-from rope_lab.results.metrics import declared
-from rope_lab.results.published import Published
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.measures import declared
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, plain, say, short_path
 
 COLUMNS = "{:<11}  {:>15}  {:<22}  {:>16}  {}".format

@@ -5,6 +5,7 @@ Torch takes 3 seconds of a core to import: only fixtures that need it import it,
 """
 
 import atexit
+import importlib.util
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -72,6 +74,14 @@ def finished(tmp_path_factory) -> Path:
 def folder(finished, tmp_path) -> Path:
     """A copy of `finished` under the same name, in the folder `runs`."""
     return shutil.copytree(finished, tmp_path / "runs" / finished.name)
+
+
+def script(name: str) -> ModuleType:
+    """A file of scripts/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def only_folder(out: Path) -> Path:

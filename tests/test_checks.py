@@ -4,10 +4,12 @@ import re
 
 import pytest
 from builders import PUBLISHED, make_row
+from conftest import script
 
-from rope_lab.results import checks
-from rope_lab.results.groups import group
+from rope_lab.results.records.setups import group
 from rope_lab.shipped import shipped
+
+checks = script("published_beside_ours")
 
 LOSSES = {scheme: row["loss"] for scheme, row in PUBLISHED.rotations["loss"].items()}
 

@@ -22,8 +22,8 @@ PACKAGES = {
 USERS = {
     "torch": "model train check probe bench",
     "scipy": "results",
-    "pandas": "results report notebook",
-    "matplotlib": "results report",
+    "pandas": "results report notebook power scores",
+    "matplotlib": "results report scores",
     "jinja2": "report",
     "vl_convert": "report",
     "wandb": "train",

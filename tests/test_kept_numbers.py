@@ -11,27 +11,22 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, script
 
-from rope_lab import probe
+from rope_lab import plan, power, probe, scores
 from rope_lab.results import __main__ as results
-from rope_lab.results import (
-    advice,
-    checks,
-    figures,
-    kept,
-    outcomes,
-    plan,
-    power,
-    probes,
-    scores,
-    studies,
-    sweeps,
-)
-from rope_lab.results.folders import read
-from rope_lab.results.groups import group
-from rope_lab.results.published import Published
-from rope_lab.results.verdicts import verdicts
+from rope_lab.results.comparisons import grids as sweeps
+from rope_lab.results.comparisons import scores as columns
+from rope_lab.results.comparisons.verdicts import verdicts
+from rope_lab.results.plans import outcomes
+from rope_lab.results.plans import study as studies
+from rope_lab.results.records import kept
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.setups import group
+from rope_lab.results.views import advice, figures, probes
+
+checks = script("published_beside_ours")
 
 RESULTS = ROOT / "results"
 NUMBERS = Path(__file__).with_name("numbers.json")
@@ -186,7 +181,7 @@ def of_scores() -> dict:
     runs = [run for folder in FOLDERS for run in read(ROOT / folder)[0]]
     groups = group(runs, Published())
     found = {}
-    for column in (scores.column(g, groups) for g in scores.widest(groups)):
+    for column in (columns.column(g, groups) for g in columns.widest(groups)):
         for scheme, values in column.scores.items():
             found[f"{column.title}, {scheme}"] = [list(values), scheme in column.searched]
     return found

@@ -12,7 +12,7 @@ from conftest import TINY, only_folder
 from trained import command, load, raising_signal_at
 
 from rope_lab.launch import clusters, job, sweep
-from rope_lab.results.folders import read
+from rope_lab.results.records.folders import read
 from rope_lab.train import loop, provenance
 from rope_lab.train import run as runs
 

@@ -12,10 +12,11 @@ from conftest import TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, run, stopped_run
 
 from rope_lab import files
-from rope_lab.results import against, frame
-from rope_lab.results.folders import read
-from rope_lab.results.groups import group
-from rope_lab.results.kept import keep
+from rope_lab.results.comparisons import against
+from rope_lab.results.records import frame
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.kept import keep
+from rope_lab.results.records.setups import group
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, loop
 from rope_lab.train.config import identity

@@ -13,12 +13,14 @@ from builders import headings, make_pairs, make_row, make_run, table_rows
 from conftest import one_line
 from scipy import stats as scipy_stats
 
+from rope_lab import plan
 from rope_lab.results import __main__ as results
-from rope_lab.results import outcomes, plan, studies
-from rope_lab.results.outcomes import Result
-from rope_lab.results.published import Published
-from rope_lab.results.runs import Run
-from rope_lab.results.stats import Interval
+from rope_lab.results.comparisons.stats import Interval
+from rope_lab.results.plans import outcomes
+from rope_lab.results.plans import study as studies
+from rope_lab.results.plans.outcomes import Result
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.run import Run
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError
 

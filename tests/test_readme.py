@@ -7,10 +7,10 @@ import tomllib
 import pytest
 from conftest import ROOT, SCHEMES, TASKS
 
-from rope_lab.results import outcomes
-from rope_lab.results.published import Published
-from rope_lab.results.studies import Plan, from_yaml
-from rope_lab.results.verdicts import verdicts
+from rope_lab.results.comparisons.verdicts import verdicts
+from rope_lab.results.plans import outcomes
+from rope_lab.results.plans.study import Plan, from_yaml
+from rope_lab.results.records.catalogue import Published
 
 PAGES = [
     ROOT / "README.md",

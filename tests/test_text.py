@@ -16,10 +16,10 @@ from conftest import ROOT, TINY, one_line, only_folder
 from trained import command, run
 
 from rope_lab import probe, sample
-from rope_lab.results.folders import read
-from rope_lab.results.groups import group
-from rope_lab.results.published import Published
-from rope_lab.results.runs import from_record, to_record
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.run import from_record, to_record
+from rope_lab.results.records.setups import group
 from rope_lab.text import ConfigError
 from rope_lab.train import config
 from rope_lab.train.evaluate import evaluate

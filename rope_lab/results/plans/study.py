@@ -11,8 +11,8 @@ from yaml import YAMLError
 
 from rope_lab.identity import BACKFILLED, GROUPS
 from rope_lab.places import ROOT
-from rope_lab.results.metrics import LENGTH, LENGTH_LOSS, declared
-from rope_lab.results.runs import Name, Run, reason
+from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, declared
+from rope_lab.results.records.run import Name, Run, reason
 from rope_lab.shipped import recipe, shipped
 from rope_lab.text import ConfigError, first_line, flat, short_path, show
 

@@ -5,14 +5,14 @@ best schemes.
 import math
 from collections.abc import Iterator
 
-from rope_lab.results.groups import Group
-from rope_lab.results.metrics import declared
-from rope_lab.results.outcomes import Outcome
-from rope_lab.results.published import Published
-from rope_lab.results.scores import FEWEST, widest
-from rope_lab.results.stats import t_interval
-from rope_lab.results.tables import NONE, Section, Strong, Table, number
-from rope_lab.results.verdicts import NO, OPEN, YES, Verdict
+from rope_lab.results.comparisons.scores import FEWEST, widest
+from rope_lab.results.comparisons.stats import t_interval
+from rope_lab.results.comparisons.verdicts import NO, OPEN, YES, Verdict
+from rope_lab.results.plans.outcomes import Outcome
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.measures import declared
+from rope_lab.results.records.setups import Group
+from rope_lab.results.views.tables import NONE, Section, Strong, Table, number
 
 
 def section(

@@ -14,9 +14,9 @@ from typing import Any
 from rope_lab.files import digest, read_sealed
 from rope_lab.identity import identify
 from rope_lab.places import RESULTS
-from rope_lab.results.kept import KEPT, read_kept
-from rope_lab.results.metrics import declared
-from rope_lab.results.runs import DAMAGE, MIXED, Run, from_record, one_line, reason
+from rope_lab.results.records.kept import KEPT, read_kept
+from rope_lab.results.records.measures import declared
+from rope_lab.results.records.run import DAMAGE, MIXED, Run, from_record, one_line, reason
 from rope_lab.text import FIND_RUNS, ConfigError
 
 log = logging.getLogger(__name__)

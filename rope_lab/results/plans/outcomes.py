@@ -11,9 +11,7 @@ import numpy as np
 import pandas as pd
 
 from rope_lab.identity import BACKFILLED, general
-from rope_lab.results.kept import read_kept
-from rope_lab.results.runs import Run
-from rope_lab.results.stats import (
+from rope_lab.results.comparisons.stats import (
     ALPHA,
     NOTHING,
     Interval,
@@ -22,7 +20,9 @@ from rope_lab.results.stats import (
     sign_flip_p,
     sign_p,
 )
-from rope_lab.results.studies import Comparison, Runs, Study, called, find, load
+from rope_lab.results.plans.study import Comparison, Runs, Study, called, find, load
+from rope_lab.results.records.kept import read_kept
+from rope_lab.results.records.run import Run
 from rope_lab.shipped import recipe, shipped
 from rope_lab.text import show
 

@@ -10,12 +10,12 @@ from operator import attrgetter
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.frame import curve, runs_frame
-from rope_lab.results.metrics import AT, LENGTH, LENGTH_LOSS, Metric
-from rope_lab.results.published import LONGEST, Published, TaskReport, Threshold, rank
-from rope_lab.results.runs import Run, one_line
-from rope_lab.results.stats import NOTHING, Interval, paired_difference
-from rope_lab.results.studies import Runs, Study, called
+from rope_lab.results.comparisons.stats import NOTHING, Interval, paired_difference
+from rope_lab.results.plans.study import Runs, Study, called
+from rope_lab.results.records.catalogue import LONGEST, Published, TaskReport, Threshold, rank
+from rope_lab.results.records.frame import curve, runs_frame
+from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS, Metric
+from rope_lab.results.records.run import Run, one_line
 from rope_lab.shipped import recipe
 from rope_lab.text import LEAKS, show
 

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from rope_lab.places import ROOT
-from rope_lab.results.metrics import METRICS, Metric, declared
-from rope_lab.results.runs import Run, one_line
+from rope_lab.results.records.measures import METRICS, Metric, declared
+from rope_lab.results.records.run import Run, one_line
 
 SPARE_COLORS = ("#E7298A", "#6A3D9A", "#1B9E77", "#A6761D", "#66C2A5", "#FB9A99")
 LONGEST = 160  # characters of a title

@@ -22,14 +22,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from rope_lab.results import series, sweeps
-from rope_lab.results.groups import Group
-from rope_lab.results.metrics import AT
-from rope_lab.results.published import Published
-from rope_lab.results.runs import one_line
-from rope_lab.results.series import Panel
-from rope_lab.results.sweeps import Sweep, is_number
-from rope_lab.results.verdicts import AHEAD, BEHIND, NO, YES, Verdict
+from rope_lab.results.comparisons import grids as sweeps
+from rope_lab.results.comparisons.grids import Sweep, is_number
+from rope_lab.results.comparisons.verdicts import AHEAD, BEHIND, NO, YES, Verdict
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.measures import AT
+from rope_lab.results.records.run import one_line
+from rope_lab.results.records.setups import Group
+from rope_lab.results.views import series
+from rope_lab.results.views.series import Panel
 from rope_lab.text import show
 
 STYLE = Path(__file__).with_name("figures.mplstyle")

@@ -8,14 +8,15 @@ from functools import cached_property
 from pathlib import Path
 
 from rope_lab.files import check_regular, make_folder, write_whole
-from rope_lab.results import figures, sections, sweeps
-from rope_lab.results import verdicts as verdicts_of
-from rope_lab.results.groups import Group
-from rope_lab.results.outcomes import Outcome
-from rope_lab.results.published import Published
-from rope_lab.results.sweeps import Sweep
-from rope_lab.results.tables import Section, Strong, bullets, escaped, markdown
-from rope_lab.results.verdicts import Verdict
+from rope_lab.results.comparisons import grids as sweeps
+from rope_lab.results.comparisons import verdicts as verdicts_of
+from rope_lab.results.comparisons.grids import Sweep
+from rope_lab.results.comparisons.verdicts import Verdict
+from rope_lab.results.plans.outcomes import Outcome
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.setups import Group
+from rope_lab.results.views import figures, sections
+from rope_lab.results.views.tables import Section, Strong, bullets, escaped, markdown
 from rope_lab.text import ConfigError
 
 INDEX = "README.md"

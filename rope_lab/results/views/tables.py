@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rope_lab.files import make_folder, write_whole
-from rope_lab.results.stats import Interval, t_interval
+from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.text import ConfigError, plain, say
 
 # Markdown's special characters within a line, except HTML's; a bracket is special only at the end

@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from rope_lab.identity import BACKFILLED, general
-from rope_lab.results.folders import read_or_warn
-from rope_lab.results.runs import COLUMNS, Run
+from rope_lab.results.records.folders import read_or_warn
+from rope_lab.results.records.run import COLUMNS, Run
 from rope_lab.shipped import shipped
 from rope_lab.text import show
 

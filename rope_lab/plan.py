@@ -9,13 +9,21 @@ import math
 import subprocess
 from pathlib import Path
 
-from rope_lab.results import outcomes
-from rope_lab.results.groups import numbers
-from rope_lab.results.outcomes import Outcome, Result, step_text
-from rope_lab.results.published import Published
-from rope_lab.results.runs import MIXED
-from rope_lab.results.studies import PLAN, Plan, Study, called, from_yaml, load
-from rope_lab.results.tables import NONE, Strong, Table, bullets, escaped, markdown, write_page
+from rope_lab.results.plans import outcomes
+from rope_lab.results.plans.outcomes import Outcome, Result, step_text
+from rope_lab.results.plans.study import PLAN, Plan, Study, called, from_yaml, load
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.run import MIXED
+from rope_lab.results.records.setups import numbers
+from rope_lab.results.views.tables import (
+    NONE,
+    Strong,
+    Table,
+    bullets,
+    escaped,
+    markdown,
+    write_page,
+)
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit
 
 TESTS = {

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rope_lab.results.groups import Group, seeds
-from rope_lab.results.metrics import Metric, declared
-from rope_lab.results.outcomes import CONFIRMED, REFUTED, REVERSED, Outcome, Result, counted
-from rope_lab.results.published import Published, TaskReport, rank
-from rope_lab.results.stats import ALPHA, Interval, holm
-from rope_lab.results.studies import Comparison
-from rope_lab.results.tables import NONE, Strong, Table, number, signed
+from rope_lab.results.comparisons.stats import ALPHA, Interval, holm
+from rope_lab.results.plans.outcomes import CONFIRMED, REFUTED, REVERSED, Outcome, Result, counted
+from rope_lab.results.plans.study import Comparison
+from rope_lab.results.records.catalogue import Published, TaskReport, rank
+from rope_lab.results.records.measures import Metric, declared
+from rope_lab.results.records.setups import Group, seeds
+from rope_lab.results.views.tables import NONE, Strong, Table, number, signed
 
 LAST, MEAN = "last step", "mean over training"
 YES, NO, AHEAD, BEHIND, CEILING, UNSURE, OPEN = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from filelock import SoftFileLease
 
 from rope_lab.files import remove_temporary, sealed, write_whole
-from rope_lab.results.runs import (
+from rope_lab.results.records.run import (
     DAMAGE,
     NAMES,
     VERSION,

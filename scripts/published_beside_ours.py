@@ -6,12 +6,12 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from rope_lab.places import RESULTS
-from rope_lab.results.figures import WIDTH, rendered, styled
-from rope_lab.results.folders import read_or_warn
-from rope_lab.results.groups import Group, group
-from rope_lab.results.kept import KEPT
-from rope_lab.results.published import Published
-from rope_lab.results.tables import Table, markdown, mean_of, write_page
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import read_or_warn
+from rope_lab.results.records.kept import KEPT
+from rope_lab.results.records.setups import Group, group
+from rope_lab.results.views.figures import WIDTH, rendered, styled
+from rope_lab.results.views.tables import Table, markdown, mean_of, write_page
 from rope_lab.text import errors_as_exit
 
 HEAD = """# Published beside ours

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic.dataclasses import dataclass
 
 from rope_lab.files import write_whole
-from rope_lab.results.figures import WIDTH, Figure, rendered, styled
-from rope_lab.results.published import Published
-from rope_lab.results.runs import DAMAGE
-from rope_lab.results.tables import NONE, Table, bullets, check_ours, escaped, markdown
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.run import DAMAGE
+from rope_lab.results.views.figures import WIDTH, Figure, rendered, styled
+from rope_lab.results.views.tables import NONE, Table, bullets, check_ours, escaped, markdown
 from rope_lab.text import ConfigError, first_line, plain
 
 OVERLAY = "overlay.svg"  # all runs of a folder

@@ -5,12 +5,21 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from rope_lab.results.groups import Group, numbers
-from rope_lab.results.metrics import LENGTH
-from rope_lab.results.runs import Run
-from rope_lab.results.stats import ALPHA, NOTHING, sign_p, wilson, without_worst
-from rope_lab.results.tables import NONE, Section, Strong, Table, mean_of, number, signed, strong_if
-from rope_lab.results.verdicts import Verdict, family_of
+from rope_lab.results.comparisons.stats import ALPHA, NOTHING, sign_p, wilson, without_worst
+from rope_lab.results.comparisons.verdicts import Verdict, family_of
+from rope_lab.results.records.measures import LENGTH
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import Group, numbers
+from rope_lab.results.views.tables import (
+    NONE,
+    Section,
+    Strong,
+    Table,
+    mean_of,
+    number,
+    signed,
+    strong_if,
+)
 
 RANGE = "[…]: 95% interval over seeds; (…): the range, of two runs or if that interval would hold impossible values"
 WORST = "worst removed: the mean without a scheme's worst seed"

@@ -3,12 +3,12 @@ began from.
 """
 
 from rope_lab.identity import identify
-from rope_lab.results.groups import Group
-from rope_lab.results.published import Published
-from rope_lab.results.runs import Run
-from rope_lab.results.stats import ALPHA
-from rope_lab.results.tables import Section, Table, number, signed, strong_if
-from rope_lab.results.verdicts import family_of
+from rope_lab.results.comparisons.stats import ALPHA
+from rope_lab.results.comparisons.verdicts import family_of
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import Group
+from rope_lab.results.views.tables import Section, Table, number, signed, strong_if
 from rope_lab.text import ConfigError, nearest, show
 
 PARENT = "parent"  # --against parent: the runs that others began from, by `init_from`

@@ -9,10 +9,17 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from rope_lab.results.frame import curve
-from rope_lab.results.groups import Group
-from rope_lab.results.metrics import AT, LENGTH, LENGTH_LOSS, LOSS_ATTRIBUTES, POSITION, Metric
-from rope_lab.results.stats import LEVEL
+from rope_lab.results.comparisons.stats import LEVEL
+from rope_lab.results.records.frame import curve
+from rope_lab.results.records.measures import (
+    AT,
+    LENGTH,
+    LENGTH_LOSS,
+    LOSS_ATTRIBUTES,
+    POSITION,
+    Metric,
+)
+from rope_lab.results.records.setups import Group
 
 MANY, BINS = 24, 8  # an attribute with more than so many values is plotted in so many bins
 PANEL = 8  # schemes that one panel takes; of more, FEW are shown

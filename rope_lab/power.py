@@ -14,12 +14,19 @@ from pathlib import Path
 import pandas as pd
 
 from rope_lab.places import RESULTS
-from rope_lab.results import against, studies
-from rope_lab.results.folders import folders_of_runs, read_or_warn
-from rope_lab.results.groups import Group, group
-from rope_lab.results.published import Published
-from rope_lab.results.stats import ALPHA, detectable, paired_power, pairs_needed, spread_interval
-from rope_lab.results.tables import Strong, Table, bullets, escaped, markdown
+from rope_lab.results.comparisons import against
+from rope_lab.results.comparisons.stats import (
+    ALPHA,
+    detectable,
+    paired_power,
+    pairs_needed,
+    spread_interval,
+)
+from rope_lab.results.plans import study as studies
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import folders_of_runs, read_or_warn
+from rope_lab.results.records.setups import Group, group
+from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
 from rope_lab.text import argument_parser, errors_as_exit, nearest, say
 
 FEW = 5  # pairs: of fewer the spread is hardly known
