@@ -17,7 +17,7 @@ from rope_lab.identity import BACKFILLED, Identity, identify
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, first_line, flat, nested, show
-from rope_lab.train import instantiate, overrides
+from rope_lab.train import instantiate, overrides, provenance
 from rope_lab.train.instantiate import CONF, SWAPPED
 from rope_lab.train.settings import LOCAL, Config
 from tasks.base import Task
@@ -153,5 +153,9 @@ def recorded(config: Config) -> dict[str, Any]:
 
 
 def identity(config: Config) -> Identity:
-    """The identity of the run that a resolved configuration describes."""
-    return identify(config.names.task, config.names.position, config.seed, recorded(config))
+    """The identity of the run that a resolved configuration describes; an edited file of the
+    user's own makes another run.
+    """
+    names = config.names
+    of_settings = identify(names.task, names.position, config.seed, recorded(config))
+    return dataclasses.replace(of_settings, code=provenance.code(config)["plugin"])
