@@ -38,6 +38,7 @@ def load(*words: str) -> Config:
         "names",
         "overrides",
         "allowed_packages",
+        "shows_scores",
     ):  # fields of Config, not settings
         if key in settings:
             raise ConfigError(f"{key}: there is no such setting; {overrides.HELP}")
@@ -148,7 +149,9 @@ def recorded(config: Config) -> dict[str, Any]:
     """The settings of a run's record: all that repeat the run, none that say where and by whom it
     was made.
     """
-    others = (*LOCAL, "overrides", "allowed_packages", *([] if config.parent else ["parent"]))
+    others = [*LOCAL, "overrides", "allowed_packages", "shows_scores"]
+    if not config.parent:
+        others.append("parent")
     return {key: value for key, value in dataclasses.asdict(config).items() if key not in others}
 
 

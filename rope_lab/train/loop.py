@@ -134,10 +134,9 @@ def train_to_end(
         run.end(status, progress=state.progress(cfg), **content)
 
     say(console.beginning(run.content, prefix))
+    shown = Progress(cfg.train.steps, state.step, prefix, cfg.shows_scores)
     try:
-        evaluation = loop(
-            trainer, state, run, stopping, Progress(cfg.train.steps, state.step, prefix)
-        )
+        evaluation = loop(trainer, state, run, stopping, shown)
         if state.step < cfg.train.steps or not run.metrics:
             end("interrupted")
         else:
