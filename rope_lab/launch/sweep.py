@@ -15,8 +15,8 @@ from rope_lab.identity import Identity
 from rope_lab.launch import clusters, pool, summary
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.summary import Outcome
-from rope_lab.text import ConfigError, first_three, say
-from rope_lab.train import config
+from rope_lab.text import ConfigError, first_three, say, short_path
+from rope_lab.train import config, tracking
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import SWAPPED
@@ -124,6 +124,7 @@ def launch(
         say(f"  by other code than now, fresh=true runs them again: {first_three(other)}")
     with Stop() as stopping:
         if waiting and begin:
+            _say_wandb(waiting[0].cfg)
             _begin(_with_prefixes(waiting, shows_scores), settings, stopping)
             for job in waiting:
                 before, now = outcomes[job], job.outcome()
@@ -139,6 +140,15 @@ def launch(
     if stopping.caught:
         return 128 + stopping.caught
     return 0 if all_ended else EXIT_FAILED
+
+
+def _say_wandb(cfg: Config) -> None:
+    """Say that W&B records the runs of a sweep."""
+    mode = tracking.mode_of(cfg.wandb)
+    if mode == "offline":
+        say(f"W&B records: {short_path(tracking.home_of(Path(cfg.out)) / 'wandb')}")
+    elif mode != "disabled":
+        say(f"W&B records: {mode}")
 
 
 def _with_prefixes(jobs: Sequence[Job], shows_scores: bool) -> list[tuple[Config, str]]:

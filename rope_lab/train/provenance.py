@@ -26,7 +26,7 @@ from rope_lab.train import instantiate
 from rope_lab.train.settings import Config
 
 CODE = ("rope_lab", "tasks", "conf")  # folders that decide what a run computes
-PACKAGES = ("numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
+PACKAGES = ("rope_lab", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 
 
 def provenance(cfg: Config, device: torch.device, before: dict[str, Any] | None) -> dict[str, Any]:
