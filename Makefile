@@ -26,6 +26,7 @@ setup: $(READY) ## set up .venv, every package pinned in constraints.txt
 
 $(READY): pyproject.toml constraints.txt
 	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rope_lab needs Python 3.11 or newer; run: make PYTHON=python3.12 …")'
+	@echo "Installing torch and some 60 other packages into .venv: 2 to 10 minutes, silent until done"
 	"$$PYTHON" -m venv .venv
 	$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

@@ -184,10 +184,8 @@ def step_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
     model, precision, compiled = subject
     settings = [*settings, f"train.precision={precision}", f"train.compile={str(compiled).lower()}"]
     if model not in PEERS:
-        trainer, steps = (
-            build(load(*settings, *FEW_PROBLEMS, f"position={model}")),
-            itertools.count(),
-        )
+        trainer = build(load(*settings, *FEW_PROBLEMS, f"position={model}"))
+        steps = itertools.count()
         return lambda: update(trainer, next(steps))
     cfg = load(*settings)
     device, m, t = torch.device(cfg.device), cfg.model, cfg.train
@@ -240,13 +238,14 @@ def compare(name: str, settings: Sequence[str], subjects: list[Subject], repeats
     for (model, precision, compiled), mine in zip(subjects, seconds, strict=True):
         row = {
             "model": model,
-            "computed in": precision + ", compiled" * compiled,
-            "ms a step": spread(mine * 1e3),
+            "computed in": f"{precision}, compiled" if compiled else precision,
+            "ms per step": spread(mine * 1e3),
         }
         ratio = mine / seconds[subjects.index((first, precision, compiled))]
         rows.append(row | {f"time / {first}'s": spread(ratio)})
     m, t = cfg.model, cfg.train
-    size = f"{t.batch_size} × {t.seq_len} tokens, width {m.d_model}, {m.n_layers} layers, {m.n_heads} heads"
+    size = f"{t.batch_size} × {t.seq_len} tokens, width {m.d_model}, "
+    size += f"{m.n_layers} layers, {m.n_heads} heads"
     return f"## {name}: {size}\n\n{markdown(Table(rows))}\n"
 
 
@@ -313,16 +312,13 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("--repeats must be at least 1")
     models = [word for word in given.words if "=" not in word]
     settings = [word for word in given.words if "=" in word]
-    if taken := [
-        word
-        for word in settings
-        if word.startswith(("position=", "train.precision=", "train.compile="))
-    ]:
-        parser.error(f"{taken[0]}: write MODEL, --precision or --compile")
-    if missing := [model for model in models if not installed(model)]:
-        parser.error(
-            f"{missing[0]}: {PEERS[missing[0]][1]} is not installed; results/benchmark.md says how"
-        )
+    for word in settings:
+        if word.startswith(("position=", "train.precision=", "train.compile=")):
+            parser.error(f"{word}: write MODEL, --precision or --compile")
+    for model in models:
+        if not installed(model):
+            package = PEERS[model][1]
+            parser.error(f"{model}: {package} is not installed; results/benchmark.md says how")
     shapes, works = {" ".join(settings): settings} if settings else SHAPES, True
     with errors_as_exit():
         if given.gpu:
@@ -330,15 +326,12 @@ def main(arguments: list[str] | None = None) -> None:
             works = check_gpu([model for model in models if model not in PEERS], device)
             shapes = {name: [*shape, device] for name, shape in shapes.items()}
         models = models or [model for model in (*OURS, *PEERS) if installed(model)]
-        ways = itertools.product(
-            given.precision or ALLOWED, (False, True) if given.compile else (False,)
-        )
-        subjects = [
-            (model, precision, compiled) for precision, compiled in ways for model in models
-        ]
-        torch._dynamo.config.recompile_limit = (
-            64  # all models here share the functions that are compiled
-        )
+        compiled = (False, True) if given.compile else (False,)
+        subjects = []
+        for precision, is_compiled in itertools.product(given.precision or ALLOWED, compiled):
+            subjects += [(model, precision, is_compiled) for model in models]
+        # All models here share the functions that are compiled.
+        torch._dynamo.config.recompile_limit = 64
         for name, shape in shapes.items():
             print(compare(name, shape, subjects, given.repeats), flush=True)
     sys.exit(not works)

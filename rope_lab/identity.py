@@ -4,7 +4,7 @@ numerics.
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rope_lab.files import digest
@@ -57,16 +57,22 @@ class Identity:
     task, position: the names under which they were chosen
     settings:       flat (`train.lr`), with the name of each class (`position.class`); none at its
                     backfilled default
+    code:           group → digest of the user's own files, `{"position": "1f2e…"}`; empty if all
+                    code is ours
     """
 
     task: str
     position: str
     seed: int
     settings: dict[str, Any]
+    code: dict[str, str] = field(default_factory=dict)
 
     @property
     def run_id(self) -> str:
-        return _hash(vars(self))
+        content = dict(vars(self))
+        if not self.code:  # as runs without a user's files were hashed before there was `code`
+            del content["code"]
+        return _hash(content)
 
     @property
     def recipe_id(self) -> str:

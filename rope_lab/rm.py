@@ -2,7 +2,8 @@
 results/runs.
 
 It asks first; without a terminal it needs --yes. Only files that the program has written are
-deleted: other files stay, and links are not followed.
+deleted, and W&B's offline record of the run. Other files stay, and links are not followed. Runs
+that W&B has online stay there.
 """
 
 import sys
@@ -12,38 +13,60 @@ from pathlib import Path
 from rope_lab.places import RESULTS
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, short_path
 from rope_lab.train.run import RunFolder, read
+from rope_lab.train.tracking import remove_offline
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("rm", __doc__)
-    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("folders", nargs="+", metavar="RUN")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     given = parser.parse_args(arguments)
-    named = (
-        path if path.exists() or "/" in str(path) else RESULTS / "runs" / path
-        for path in given.folders
-    )
-    folders = list({path.resolve(): path for path in named}.values())
     with errors_as_exit(EOFError):
-        for folder in folders:
-            if folder.is_symlink():
-                raise ConfigError(f"{short_path(folder)}: is a link; name the folder itself")
-            if (folder / "run.json").is_symlink() or read(folder) is None:
-                raise ConfigError(
-                    f"{short_path(folder)}: has no readable run.json; if it is a run, delete it by hand"
-                )
+        folders = runs_named(given.folders)
         say("\n".join(map(short_path, folders)))
-        question = f"delete {len(folders)} run(s) for good? [y/N] "
-        if not given.yes and not (sys.stdin.isatty() and input(question).lower() in ("y", "yes")):
+        if not given.yes and not agreed(f"delete {len(folders)} run(s) for good? [y/N] "):
             raise ConfigError("nothing was deleted; --yes deletes without asking")
         for folder in folders:
-            with RunFolder(folder) as run:  # refused while another process trains it
-                run.clear()
-            with suppress(OSError):  # of files of others in it
-                folder.rmdir()
-            say(
-                f"{short_path(folder)}: {'files that are not ours stay' if folder.exists() else 'deleted'}"
-            )
+            delete(folder)
+
+
+def runs_named(names: list[str]) -> list[Path]:
+    """The run folders of that name, each once. Raises ConfigError if one is not a run folder."""
+    folders = {}
+    for name in names:
+        if not name.strip():
+            raise ConfigError("a RUN has an empty name: name the folder of a run")
+        path = Path(name)
+        if not path.exists() and "/" not in name:
+            path = RESULTS / "runs" / name
+        folders[path.resolve()] = path
+    for folder in folders.values():
+        if folder.is_symlink():
+            raise ConfigError(f"{short_path(folder)}: is a link; name the folder itself")
+        if (folder / "run.json").is_symlink() or read(folder) is None:
+            remedy = "if it is a run, delete it by hand"
+            raise ConfigError(f"{short_path(folder)}: has no readable run.json; {remedy}")
+    return list(folders.values())
+
+
+def agreed(question: str) -> bool:
+    """Whether somebody at a terminal says yes."""
+    return sys.stdin.isatty() and input(question).lower() in ("y", "yes")
+
+
+def delete(folder: Path) -> None:
+    """Delete the records of a run, W&B's offline record too. Raises ConfigError while it is
+    trained.
+    """
+    with RunFolder(folder) as run:  # locks it
+        removed = remove_offline(folder)
+        run.clear()
+    with suppress(OSError):  # of files of others in it
+        folder.rmdir()
+    stays = "files that are not ours stay" if folder.exists() else "deleted"
+    say(f"{short_path(folder)}: {stays}")
+    for record in removed:
+        say(f"{short_path(record)}: deleted")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ text and held-out problems.
 """
 
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -31,10 +32,8 @@ def complete(
         raise ConfigError(f"a prompt of {len(tokens)} tokens: must have 1 to {cfg.train.seq_len}")
     longest = cfg.train.seq_len
     if task.grades and not task.stop:
-        longest = max(
-            p.length - p.prompt_length
-            for p in data.evaluation_problems(task, min(8, cfg.eval.problems))
-        )
+        problems = data.evaluation_problems(task, min(8, cfg.eval.problems))
+        longest = max(problem.length - problem.prompt_length for problem in problems)
     (written,) = generate(model, task, [tokens], longest, cfg.train.seq_len, choose)
     return task.decode(written)
 
@@ -47,42 +46,47 @@ def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) ->
     """
     with config_errors(f"-n {n}: "):
         problems = data.evaluation_problems(task, n)
-    lines, written = [], samples(model, task, problems, cfg.train.seq_len)
+    written = samples(model, task, problems, cfg.train.seq_len)
     if not task.grades:
         return "\n\n".join(f"{row['prompt']} → {row['written']}" for row in written)
+    lines = []
     for row in written:
-        lines.append(
-            f"{'right' if row['accuracy'] else 'WRONG'}  {plain(row['prompt'])} → {plain(row['written'])}"
-        )
+        mark = "right" if row["accuracy"] else "WRONG"
+        lines.append(f"{mark}  {plain(row['prompt'])} → {plain(row['written'])}")
         if not row["accuracy"]:
             also = "".join(f", {name} right" for name in task.grades if row[name])
             lines.append(f"       it should be → {plain(row['completion'])}{also}")
-    return "\n".join([*lines, f"{sum(row['accuracy'] for row in written)} of {n} right"])
+    right = sum(row["accuracy"] for row in written)
+    return "\n".join([*lines, f"{right} of {n} right"])
 
 
 def show_task(*words: str) -> str:
     """Rows of training text, answers marked, and held-out problems. Raises ConfigError."""
     cfg = config.load(*words)
     task = config.build_task(cfg)
+    with config_errors():
+        columns = task.text(data.generator(cfg.seed, data.TRAINING_TEXT), 4, 110)
+        rows = [show_row(task, tokens, counts) for tokens, counts in zip(*columns, strict=True)]
+        problems = data.evaluation_problems(task, 4)
     lines = [
         "Training text; the tokens in « » are those of answers, which count in evaluation:",
         "",
     ]
-    with config_errors():
-        for row in zip(
-            *task.text(data.generator(cfg.seed, data.TRAINING_TEXT), 4, 110), strict=True
-        ):
-            line = ""
-            for counts, pairs in groupby(zip(*row, strict=True), key=lambda pair: pair[1] > 0):
-                part = plain(task.decode(np.array([token for token, _ in pairs])))
-                line += f"«{part}»" if counts else part
-            lines.append(line)
-        lines += ["", "Held-out problems and their attributes:", ""]
-        for problem in data.evaluation_problems(task, 4):
-            lines.append(
-                f"{plain(problem.prompt)} → {plain(problem.completion)}  {problem.attributes}"
-            )
+    lines += [*rows, "", "Held-out problems and their attributes:", ""]
+    for problem in problems:
+        question, answer = plain(problem.prompt), plain(problem.completion)
+        lines.append(f"{question} → {answer}  {problem.attributes}")
     return "\n".join(lines)
+
+
+def show_row(task: Task, tokens: np.ndarray, counts: np.ndarray) -> str:
+    """A row of training text, the tokens that count in evaluation in « »."""
+    row = ""
+    is_answer = [bool(count > 0) for count in counts]
+    for counted, pairs in groupby(zip(tokens, is_answer, strict=True), key=itemgetter(1)):
+        part = plain(task.decode(np.array([token for token, _ in pairs])))
+        row += f"«{part}»" if counted else part
+    return row
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -106,9 +110,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--top-k", type=int, default=40, help="sample among so many tokens")
     parser.add_argument("--seed", type=int, default=0, help="of the samples")
     given = parser.parse_intermixed_args(arguments)
-    if min(given.top_k, given.n) < 1 or (
-        given.temperature is not None and not 0 < given.temperature < 1000
-    ):
+    cold_or_hot = given.temperature is not None and not 0 < given.temperature < 1000
+    if min(given.top_k, given.n) < 1 or cold_or_hot:
         parser.error("-n and --top-k must be at least 1, and --temperature above 0")
     with errors_as_exit(Diverged):
         if str(given.folder).startswith("task="):
@@ -117,24 +120,18 @@ def main(arguments: list[str] | None = None) -> None:
         if len(given.prompt) > 1:
             parser.error("more than one PROMPT: put it in quotes")
         cfg, task, model, content = load_run(given.folder, given.allow)
-        say(
-            plain(
-                f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {content['status']}"
-            )
-        )
+        status = content["status"]
+        say(plain(f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {status}"))
         with as_evaluated(model, cfg):
             if not given.prompt:
                 say(show_problems(cfg, task, model, given.n))
-            else:
-                (prompt,) = given.prompt
-                random = given.temperature is not None or not task.grades
-                choose = (
-                    sampled(given.temperature or 0.8, given.top_k, given.seed)
-                    if random
-                    else likeliest
-                )
-                completion = complete(cfg, task, model, prompt, choose)
-                say(prompt + " → " + "\n".join(map(plain, completion.split("\n"))))
+                return
+            (prompt,) = given.prompt
+            choose = likeliest
+            if given.temperature is not None or not task.grades:
+                choose = sampled(given.temperature or 0.8, given.top_k, given.seed)
+            completion = complete(cfg, task, model, prompt, choose)
+            say(prompt + " → " + "\n".join(map(plain, completion.split("\n"))))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans import study as studies
-from rope_lab.results.plans.study import STRICT, Plan, Seeds
+from rope_lab.results.plans.study import STRICT, Plan, Seeds, Study
 from rope_lab.text import ConfigError, argument_parser, nearest, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
@@ -57,23 +57,21 @@ class Block:
 
     def runs(self, rest: Sequence[str] = ()) -> list[list[str]]:
         """The overrides of each run; REST stands for the schemes `rest`."""
-        rows = {
-            row: set(seeds)
-            for key, seeds in self.seeds.items()
-            for row in (rest if key == REST else [key])
-        }
-        every = []
-        for seed in sorted(set().union(*rows.values())):
+        seeds_of_row = {}
+        for row, seeds in self.seeds.items():
+            rows = rest if row == REST else [row]
+            seeds_of_row |= dict.fromkeys(rows, seeds)
+        runs = []
+        for seed in sorted(set().union(*seeds_of_row.values())):
+            rows = [row for row, seeds in seeds_of_row.items() if seed in seeds]
             for task in self.task:
-                for scheme, *own in (row.split() for row, seeds in rows.items() if seed in seeds):
-                    words = [
-                        f"task={task}",
-                        f"position={scheme}",
-                        f"seed={seed}",
-                        f"scale={self.scale}",
-                    ]
-                    every.append([*words, *self.settings, *own])
-        return every
+                runs += [self._run(task, row, seed) for row in rows]
+        return runs
+
+    def _run(self, task: str, row: str, seed: int) -> list[str]:
+        scheme, *own = row.split()
+        chosen = [f"task={task}", f"position={scheme}", f"seed={seed}", f"scale={self.scale}"]
+        return [*chosen, *self.settings, *own]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -86,11 +84,11 @@ class RunTable:
     def runs(self, schemes: Sequence[str]) -> list[list[str]]:
         """The overrides of each run; `schemes`: the names of all that there are."""
         named = {row.split()[0] for block in self.blocks for row in block.seeds}
-        return [
-            run
-            for block in self.blocks
-            for run in block.runs([name for name in schemes if name not in named])
-        ]
+        rest = [name for name in schemes if name not in named]
+        runs = []
+        for block in self.blocks:
+            runs += block.runs(rest)
+        return runs
 
 
 def load(path: Path) -> RunTable | Plan:
@@ -99,40 +97,38 @@ def load(path: Path) -> RunTable | Plan:
         text = path.read_text("utf-8", "replace")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    return studies.from_yaml(
-        Plan if re.search("^studies:", text, re.MULTILINE) else RunTable, text, path.name
-    )
+    is_plan = re.search("^studies:", text, re.MULTILINE)
+    return studies.from_yaml(Plan if is_plan else RunTable, text, path.name)
 
 
-def runs_of(name: str) -> list[list[str]]:
-    """The runs of a table, of a study by its name, or of all studies of a plan. Raises
+def find(name: str) -> RunTable | list[Study]:
+    """A table, a study of results/plan.yaml by its name, or all studies of a plan. Raises
     ConfigError.
     """
     tables = names("table")
-    ours = studies.load().studies if studies.PLAN.exists() else {}
-    if (
-        name not in tables
-        and name not in ours
-        and "/" not in name
-        and Path(name).suffix not in (".yaml", ".yml")
-    ):
-        raise ConfigError(
-            f"{show(name)}: there is no such table; {nearest(name, [*tables, *ours], '')}"
-        )
-    if name in ours and name not in tables:
-        chosen = [ours[name]]
-    else:
-        found = load(TABLES / f"{name}.yaml" if name in tables else Path(name))
-        if isinstance(found, RunTable):
-            return found.runs(names("position"))
-        chosen = found.studies.values()
-    every = []
-    for study in chosen:
-        settings = [
-            f"{key}={'null' if value is None else value}" for key, value in study.settings.items()
-        ]
-        every += Block([study.task], study.scale, study.seeds, settings).runs()
-    return every
+    if name in tables:
+        return load(TABLES / f"{name}.yaml")
+    planned = studies.load().studies if studies.PLAN.exists() else {}
+    if name in planned:
+        return [planned[name]]
+    if "/" not in name and Path(name).suffix not in (".yaml", ".yml"):
+        hint = nearest(name, [*tables, *planned], "")
+        raise ConfigError(f"{show(name)}: there is no such table; {hint}")
+    found = load(Path(name))
+    return list(found.studies.values()) if isinstance(found, Plan) else found
+
+
+def runs_of(found: RunTable | list[Study]) -> list[list[str]]:
+    """The overrides of each run of a table or of studies. Raises ConfigError."""
+    if isinstance(found, RunTable):
+        return found.runs(names("position"))
+    runs = []
+    for study in found:
+        settings = []
+        for key, value in study.settings.items():
+            settings.append(f"{key}={'null' if value is None else value}")
+        runs += Block([study.task], study.scale, study.seeds, settings).runs()
+    return runs
 
 
 def main() -> None:
@@ -152,19 +148,28 @@ def main() -> None:
     )
     given = parser.parse_intermixed_args()
     try:
-        table = runs_of(given.table)
+        found = find(given.table)
+        table = runs_of(found)
         hydra = [word for word in given.overrides if is_hydra(word)]
         extra = [word for word in given.overrides if word not in hydra]
         chosen = {word.partition("=")[0] for words in table for word in words}
-        if twice := [word for word in extra if word.lstrip("+~").partition("=")[0] in chosen]:
-            raise ConfigError(f"{twice[0]}: the table sets it")
+        for word in extra:
+            if word.lstrip("+~").partition("=")[0] in chosen:
+                raise ConfigError(f"{word}: the table sets it")
         if not any(word.startswith("hydra/launcher=") for word in hydra):
             hydra.append("hydra/launcher=joblib")
         if given.jobs is not None:
             hydra.append(f"hydra.launcher.n_jobs={given.jobs}")
         settings = sweep.launcher_settings(hydra)
         jobs = sweep.compose_jobs([[*words, *extra] for words in table])
-        parser.exit(sweep.launch(jobs, settings, Path(given.table).stem, begin=not given.list))
+        status = sweep.launch(
+            jobs,
+            settings,
+            Path(given.table).stem,
+            begin=not given.list,
+            shows_scores=isinstance(found, RunTable),
+        )
+        parser.exit(status)
     except ConfigError as error:
         parser.exit(EXIT_BAD_CONFIG, f"{error}\n")
 

@@ -18,8 +18,10 @@ from trained import run
 from rope_lab import __main__ as commands
 from rope_lab import files, rm
 from rope_lab import list as listed
+from rope_lab.results.records.folders import read
 from rope_lab.train.run import RunFolder
 
+KILL = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 ASCII = "LANG=C LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
 SCREENS = {  # shell lines; {} is the command
     "stderr closed": "{} 2>&-",
@@ -105,17 +107,20 @@ def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
     listed.main([str(folder.parent)])
     _, newest, oldest = capsys.readouterr().out.splitlines()
     assert newest.split()[:4] == [
-        "running",
+        "interrupted?",
         "2/6",
         "loss",
         f"{content['metrics']['eval/loss']:.4f}",
     ]
-    assert newest.endswith("other")
+    assert "other" in newest
     assert oldest.startswith("finished ")
     assert f"accuracy {content['metrics']['eval/accuracy']:.3f}" in oldest
-    assert oldest.endswith(folder.name)
+    assert folder.name in oldest
     (second / "metrics.jsonl").write_text('{"step": 2}\n{"st')  # killed while writing
     listed.main([str(folder.parent)])
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["interrupted?", "2/6"]
+    with RunFolder(second):
+        listed.main([str(folder.parent)])
     assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["running", "2/6"]
     for damaged in ("{", '{"format": 1}'):
         (second / "run.json").write_text(damaged)
@@ -126,6 +131,61 @@ def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
     assert "there are no runs" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="nowhere: no such folder"):
         listed.main([str(tmp_path / "nowhere")])
+
+
+def test_a_killed_run_is_not_listed_as_running(folder, capsys):
+    content = json.loads((folder / "run.json").read_text()) | {"status": "running"}
+    (folder / "run.json").write_bytes(files.as_json(files.sealed(content)))
+    training = "import sys; from pathlib import Path; from rope_lab.train.run import claim; "
+    training += f"lock = claim(Path(sys.argv[1])); {KILL}"
+    subprocess.run([sys.executable, "-c", training, str(folder)], cwd=ROOT)
+    assert (folder / ".lock").exists()
+    listed.main([str(folder.parent)])
+    assert capsys.readouterr().out.splitlines()[1].startswith("interrupted? ")
+
+
+@pytest.fixture
+def two_rates(folder) -> list[str]:
+    """Beside `folder` a run at another learning rate; the names of both folders."""
+    other = folder.with_name(folder.name.replace("-s0-", "-s1-"))
+    shutil.copytree(folder, other)
+    content = json.loads((other / "run.json").read_text()) | {"run_id": "0" * 12}
+    content["config"]["train"]["lr"] = 0.5
+    (other / "run.json").write_bytes(files.as_json(files.sealed(content)))
+    return [folder.name, other.name]
+
+
+def test_a_list_tells_runs_apart_by_their_settings(folder, two_rates, capsys):
+    listed.main([str(folder.parent)])
+    lines = capsys.readouterr().out.splitlines()[1:]
+    rates = {name: line.split()[-1] for line in lines for name in two_rates if name in line}
+    assert rates == dict(zip(two_rates, ["train.lr=0.002", "train.lr=0.5"], strict=True))
+
+
+def test_a_list_fits_into_the_terminal(folder, two_rates, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.chdir(folder.parent.parent)
+    listed.main(["runs"])
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert f"runs/{folder.name}  train.lr=0.002" in shown
+
+
+def test_a_run_reached_by_a_link_is_listed_once(folder, tmp_path, capsys):
+    (tmp_path / "chosen").mkdir()
+    for name in ("first", "again"):
+        (tmp_path / "chosen" / name).symlink_to(folder)
+    listed.main([str(tmp_path / "chosen")])
+    assert capsys.readouterr().out.count("finished") == 1
+    assert len(read(tmp_path / "chosen")[0]) >= 1  # `results` counts it too
+
+
+def test_an_empty_name_deletes_nothing(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit, match="empty name"):
+        rm.main(["--yes", ""])
+    assert (folder / "run.json").exists()
 
 
 def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, capsys):

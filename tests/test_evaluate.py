@@ -15,7 +15,7 @@ from rope_lab.model.positions import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import by_length, evaluate, exact_matches, grade
-from rope_lab.train.generate import generate
+from rope_lab.train.generate import generate, sampled
 from tasks.arithmetic_addition import ArithmeticAddition
 from tasks.needle import Needle
 from tasks.substring_by_index import SubstringByIndex
@@ -257,3 +257,9 @@ def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_lengt
             if (target := int(longer.text.targets_BT[row, t])) != data.IGNORED
         ]
         assert slices["length_loss"][str(end)] == [len(above), pytest.approx(mean(above), rel=1e-6)]
+
+
+def test_the_lowest_temperature_gives_the_likeliest_token():
+    logits_BV = torch.tensor([[1.0, 3.0, 2.9], [-1e4, -2e4, -1e4 - 1]])
+    for temperature in (1e-300, 1e-5):
+        assert sampled(temperature)(logits_BV).tolist() == [1, 0]

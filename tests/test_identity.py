@@ -71,6 +71,16 @@ def test_ids_are_those_of_today_for_ever():
     )
 
 
+def test_the_digest_of_a_users_file_is_part_of_the_run_id():
+    plain = identity()
+    mine = dataclasses.replace(plain, code={"position": "1f2e"})
+    assert (
+        len({plain.run_id, mine.run_id, dataclasses.replace(plain, code={"task": "1f2e"}).run_id})
+        == 3
+    )
+    assert (mine.recipe_id, mine.scheme_id) == (plain.recipe_id, plain.scheme_id)
+
+
 def test_a_setting_that_was_added_later_leaves_earlier_runs_what_they_were():
     """Also within a scheme that another one wraps."""
     plain = config.recorded(resolve(load("device=cpu", "position=randomized_rope")))

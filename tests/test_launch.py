@@ -2,6 +2,7 @@
 test_signals.py.
 """
 
+import os
 import re
 import signal
 import sys
@@ -50,6 +51,14 @@ def test_runs_of_other_code_are_named(run, monkeypatch):
     done = run("seed=0,1,2").stdout
     assert "2 of 3 runs have ended before\n  by other code than now" in done
     assert ": seed=0; seed=1\n" in done
+
+
+def test_a_mean_is_of_runs_of_one_code(run, monkeypatch):
+    run("seed=0,1")
+    monkeypatch.setattr(provenance, "NUMERICS", provenance.NUMERICS + 1)
+    done = run("seed=0,1,2").stdout
+    assert re.search(r"roper \(other code\) +2 runs", done)
+    assert re.search(r"roper +1 run ", done)
 
 
 def test_what_is_the_same_run_twice_is_launched_and_counted_once(run, tmp_path):
@@ -135,6 +144,33 @@ def test_a_launcher_that_lacks_its_package_or_its_cluster_is_one_line(run, monke
     monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace())
     monkeypatch.setenv("PATH", "")
     assert "has no sbatch" in run("hydra/launcher=submitit_slurm", "seed=0,1").stderr
+
+
+REFUSAL = """#!/bin/sh
+echo 'sbatch: error: invalid partition specified: nope' >&2
+echo 'sbatch: error: Batch job submission failed: Invalid partition name specified' >&2
+exit 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("partition=nope", "Invalid partition name"),
+        ("timeout_min=abc", "timeout_min"),
+        ("array_parallelism=abc", "submitit_slurm: "),
+    ],
+)
+def test_a_job_that_slurm_refuses_is_one_line(run, tmp_path, monkeypatch, setting, said):
+    pytest.importorskip("submitit")
+    for program in ("sbatch", "srun"):
+        (tmp_path / program).write_text(REFUSAL)
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    done = run("hydra/launcher=submitit_slurm", f"hydra.launcher.{setting}", "seed=0,1")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_submitit_queues_a_run_again_once_it_is_saved(tiny, tmp_path, monkeypatch):

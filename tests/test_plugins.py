@@ -5,15 +5,16 @@ import re
 import subprocess
 import sys
 from operator import itemgetter
+from pathlib import Path
 
 import pytest
-from conftest import TINY, only_folder
+from conftest import TINY, only_folder, tree
 from test_check import TASK
-from trained import command
+from trained import command, raising_signal_at
 
 from rope_lab.results import __main__ as results
 from rope_lab.sample import main as sample
-from rope_lab.train import config, provenance
+from rope_lab.train import config, instantiate, loop, provenance
 from rope_lab.train.config import ConfigError
 
 SCHEME = """
@@ -67,6 +68,55 @@ def test_a_file_is_a_scheme_that_is_compared_under_its_name(write, tmp_path, lau
     results.main([str(tmp_path / "runs")])
     page = (tmp_path / "runs" / "README.md").read_text()
     assert re.search(r"\| own_slope +\| \d\.\d+ .*n=2", page)
+
+
+def in_a_new_process(words: list[str], folder: Path):
+    """A command that imports the user's files anew, as a process of its own would."""
+    instantiate.forget_files()
+    provenance.files_of.cache_clear()
+    return command([*words, *TINY, "out=runs"], folder)
+
+
+def test_an_edited_file_is_a_new_run_and_the_old_one_stays(write, tmp_path):
+    write("own_slope.py", SCHEME)
+    sweep = ["-m", "position=own_slope.py,rope", "seed=0,1"]
+    assert in_a_new_process([*sweep[:2], "seed=0"], tmp_path).returncode == 0
+    (old,) = (tmp_path / "runs").glob("*own_slope-s0-*")
+    before = tree(old)
+    write("own_slope.py", SCHEME.replace("self.slope = slope", "self.slope = 2 * slope"))
+    done = in_a_new_process([*sweep, "fresh=true"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "runs").glob("*own_slope-s0-*"))) == 2
+    assert tree(old) == before
+    assert re.search(r"\n  own_slope.py +2 runs ", done.stdout)
+    assert re.search(f"not counted.*{old.name}", done.stdout)
+    alone = in_a_new_process(["position=own_slope.py"], tmp_path)
+    assert "has already finished" in alone.stdout
+    assert f"stays in runs/{old.name}" in alone.stdout
+    write("own_slope.py", SCHEME)  # the first code again, and its run
+    again = in_a_new_process(["position=own_slope.py"], tmp_path)
+    assert "has already finished" in again.stdout
+    assert f"records: runs/{old.name}" in again.stdout
+
+
+def test_an_interrupted_run_of_an_unchanged_file_resumes(write, tmp_path, monkeypatch):
+    write("own_slope.py", SCHEME)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "update", raising_signal_at(3, loop.update))
+        assert in_a_new_process(["position=own_slope.py"], tmp_path).returncode > 128
+    done = in_a_new_process(["position=own_slope.py"], tmp_path)
+    assert "resumes at step 3" in done.stdout
+    assert only_folder(tmp_path / "runs")
+
+
+def test_two_files_of_one_name_are_two_runs(write, tmp_path):
+    for folder, slope in (("a", "1.0"), ("b", "2.0")):
+        (tmp_path / folder).mkdir()
+        write(f"{folder}/own_same.py", SCHEME.replace("= 1.0", f"= {slope}"))
+        file = f"{folder}/own_same.py"
+        done = in_a_new_process([f"position={file}", "+position.slope=3.0"], tmp_path)
+        assert "finished after" in done.stdout, done.stderr
+    assert len(list((tmp_path / "runs").glob("*own_same-s0-*"))) == 2
 
 
 def test_a_run_is_read_with_the_file_that_is_allowed(write, tmp_path, capsys):

@@ -136,6 +136,16 @@ def test_the_table_for_a_spreadsheet_is_the_frame(kept, tmp_path):
     assert [float(row["value"]) for row in rows] == frame.value.tolist()
 
 
+def test_a_csv_replaces_only_a_csv_of_runs(kept, tmp_path):
+    theirs = tmp_path / "x.py"
+    theirs.write_text("print()\n")
+    with pytest.raises(SystemExit, match="another file"):
+        results.main([str(kept), "--print", "--csv", str(theirs)])
+    assert theirs.read_text() == "print()\n"
+    for _ in range(2):
+        results.main([str(kept), "--print", "--csv", str(tmp_path / "all.csv")])
+
+
 def test_what_several_threads_keep_at_once_is_all_there(tmp_path, monkeypatch):
     replace = os.replace
     monkeypatch.setattr(files.os, "replace", lambda *paths: (time.sleep(0.02), replace(*paths)))

@@ -1,5 +1,7 @@
 """rope_lab.table: a whole comparison as one resumable command."""
 
+import re
+
 import pytest
 from conftest import ROOT, SCHEMES, TINY
 from trained import command
@@ -67,11 +69,24 @@ def test_runs_go_side_by_side_in_processes_of_their_own_with_the_same_numbers(ru
     }
 
 
+def test_an_unfinished_plan_prints_no_score(run, tmp_path):
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    run("plan.yaml", BASIC)
+    (next((tmp_path / "runs").glob("*rope-s1*")) / "run.json").unlink()
+    listed = run("plan.yaml", "--list").stdout
+    assert "plan: 3 of 4 runs finished" in listed
+    assert not re.search("loss|accuracy", listed)
+
+
 def test_a_plan_of_the_users_own_is_run_kept_and_tested(run, tmp_path, capsys):
     (tmp_path / "plan.yaml").write_text(PLAN)
     done = run("plan.yaml", BASIC)
     assert (done.returncode, done.stderr) == (0, "")
     assert "plan: 4 of 4 runs finished" in done.stdout
+    before_the_end = done.stdout.partition("plan: 4 of 4")[0]
+    assert "finished after 6 steps" in before_the_end
+    assert not re.search("loss|accuracy", before_the_end)
+    assert done.stdout.count("held-out loss") == 2  # in the summary of the whole plan
     results([str(tmp_path / "runs"), "--keep", "--into", str(tmp_path / "kept")])
     plan([str(tmp_path / "plan.yaml")])
     assert "All 4 runs have ended, 0 of them diverged." in (tmp_path / "plan.md").read_text()
@@ -102,7 +117,7 @@ BAD = {
         (
             MINE,
             ["mine.yaml", "hydra/launcher=submitit_local", "hydra.launcher.cpus_per_task=two"],
-            "two CPUs a run",
+            "two CPUs per run",
         ),
     ],
 )
@@ -143,7 +158,7 @@ def test_kept_runs_are_what_they_were_whatever_settings_came_later():
     """
     every = [f"position={p}" for p in ("randomized_rope", "rope_partial", "p_rope")]
     others = [["task=substring_by_index", name, "seed=0", "scale=quick"] for name in every]
-    quick = [words for words in table.runs_of("quick") if "seed=0" in words]
+    quick = [words for words in table.runs_of(table.find("quick")) if "seed=0" in words]
     jobs = sweep.compose_jobs([[*words, *KEPT] for words in [*quick, *others]])
     kept = {
         run.run_id
@@ -159,7 +174,7 @@ def test_each_task_scale_scheme_and_setting_of_the_tables_can_be_composed():
     seen = set()
     beside = [str(path) for path in (ROOT / "results").rglob("table*.yaml")]
     for name in [*names("table"), *beside, *studies.load().studies]:
-        cells, first = table.runs_of(name), []
+        cells, first = table.runs_of(table.find(name)), []
         assert len({tuple(words) for words in cells}) == len(cells) > 1
         for words in cells:
             parts = {(words[0], words[3]), words[1], *words[4:]}
@@ -171,7 +186,7 @@ def test_each_task_scale_scheme_and_setting_of_the_tables_can_be_composed():
 
 
 def test_a_star_is_every_scheme_that_is_not_named():
-    cells = table.runs_of("schemes")
+    cells = table.runs_of(table.find("schemes"))
     assert [words[1] for words in cells[: len(SCHEMES)]] == [f"position={name}" for name in SCHEMES]
     cells = table.Block("text", "quick", {"rope": "0-1", "*": 0}).runs(["none"])
     runs = ["position=rope seed=0", "position=none seed=0", "position=rope seed=1"]

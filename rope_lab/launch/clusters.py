@@ -2,11 +2,13 @@
 themselves.
 """
 
+import io
 import os
 import secrets
 import shutil
 import subprocess
 import time
+from contextlib import redirect_stderr
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ from rope_lab.train import provenance
 from rope_lab.train.stop import Stop
 
 QUEUE = 5.0  # seconds between two looks at Slurm's queue
-OWN = ("_target_", "submitit_folder", "max_num_timeout")
+OWN = ("_target_", "submitit_folder", "max_num_timeout")  # settings that are not submitit's
+# Settings of all executors of submitit; those of Slurm alone begin with slurm_.
 SHARED = (
     "timeout_min",
     "cpus_per_task",
@@ -27,31 +30,25 @@ SHARED = (
     "mem_gb",
     "nodes",
     "name",
-)
-SHARED += (
     "stderr_to_stdout",
-)  # settings of all of submitit's executors; those of Slurm begin with slurm_
+)
 
 
 def on_ray(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
-    """Run on a Ray. Raises ConfigError if it cannot be reached."""
+    """Run on a Ray cluster. Raises ConfigError if it cannot be reached."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
     init = settings["ray"]["init"]
-    if (
-        not init["address"] and "RAY_AUTH_MODE" not in os.environ
-    ):  # Ray would write a token into the home folder
+    if not init["address"] and "RAY_AUTH_MODE" not in os.environ:
+        # Otherwise Ray would write a token into the home folder.
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    import ray  # which reads them now
+    import ray  # reads the environment now
 
     try:
         ray.init(**{key: value for key, value in init.items() if value is not None})
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(f"hydra.launcher.ray.init: {first_line(error)}") from None
-    task, since, passed_on = (
-        ray.remote(**settings["ray"]["remote"])(run_elsewhere),
-        provenance.now(),
-        False,
-    )
+    task = ray.remote(**settings["ray"]["remote"])(run_elsewhere)
+    since, passed_on = provenance.now(), False
     with stopping:  # again: Ray has set handlers of its own
         waiting = [task.remote(cfg, prefix, since) for cfg, prefix in runs]
         while waiting:
@@ -65,31 +62,24 @@ def on_ray(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
 
 
 def on_slurm(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
-    """Run as one array of Slurm's. Raises ConfigError if there is no Slurm here."""
+    """Run as one job array of Slurm. Raises ConfigError if Slurm does not take it."""
     import submitit
 
     if shutil.which("sbatch") is None:
-        raise ConfigError(
-            "hydra/launcher=submitit_slurm: this machine has no sbatch; run it where Slurm takes jobs"
-        )
+        where = "run it on a machine that submits to Slurm"
+        raise ConfigError(f"hydra/launcher=submitit_slurm: this machine has no sbatch; {where}")
 
-    class QueuedRun(submitit.helpers.Checkpointable):  # which may be queued again
+    class QueuedRun(submitit.helpers.Checkpointable):  # may be queued again
         def __call__(self, *arguments: Any) -> None:
             run_elsewhere(*arguments)
 
-    logs = Path(runs[0][0].out) / "sweeps" / datetime.now().strftime("%Y%m%d-%H%M%S")
-    logs = Path(settings["submitit_folder"] or logs)
-    say(f"the output of the runs is in {short_path(logs)}")
-    executor = submitit.AutoExecutor(
-        logs, "slurm", slurm_max_num_timeout=settings["max_num_timeout"]
-    )
-    rest = {key: value for key, value in settings.items() if key not in OWN}
-    executor.update_parameters(
-        **{key if key in SHARED else f"slurm_{key}": value for key, value in rest.items()}
-    )
+    executor = _slurm_executor(Path(runs[0][0].out), settings)
     since, passed_on = provenance.now(), False
-    with executor.batch():
-        queued = [executor.submit(QueuedRun(), cfg, prefix, since) for cfg, prefix in runs]
+    try:
+        with redirect_stderr(io.StringIO()), executor.batch():  # the error has it too
+            queued = [executor.submit(QueuedRun(), cfg, prefix, since) for cfg, prefix in runs]
+    except (RuntimeError, TypeError, ValueError) as error:  # of submitit, with sbatch's output
+        raise ConfigError(f"hydra/launcher=submitit_slurm: {_reason(str(error))}") from None
     array = queued[0].job_id.partition("_")[0]
     while _is_queued(array):
         if stopping.caught and not passed_on:
@@ -98,10 +88,40 @@ def on_slurm(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
         time.sleep(QUEUE)
 
 
+def _slurm_executor(out: Path, settings: dict[str, Any]) -> Any:
+    """submitit's executor for Slurm. Raises ConfigError if it does not take a setting."""
+    import submitit
+
+    started = datetime.now().strftime("%Y%m%d-%H%M%S")
+    logs = Path(settings["submitit_folder"] or out / "sweeps" / started)
+    parameters = {}
+    for key, value in settings.items():
+        if key not in OWN:
+            parameters[key if key in SHARED else f"slurm_{key}"] = value
+    try:
+        executor = submitit.AutoExecutor(
+            logs, "slurm", slurm_max_num_timeout=settings["max_num_timeout"]
+        )
+        executor.update_parameters(**parameters)
+    except (AssertionError, NameError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"hydra/launcher=submitit_slurm: {first_line(error)}") from None
+    say(f"the output of the runs is in {short_path(logs)}")
+    return executor
+
+
+def _reason(output: str) -> str:
+    """The last line that sbatch wrote about an error, and the remedy."""
+    lines = [line for line in output.splitlines() if "error:" in line] or output.splitlines()
+    problem = lines[-1] if lines else "sbatch has failed"
+    remedy = "look at hydra.launcher.partition, gpus_per_node and the like, and at sinfo"
+    return f"{problem}; {remedy}"
+
+
 def _is_queued(array: str) -> bool:
+    """Whether jobs of an array have not ended; also if Slurm does not answer for now."""
     done = subprocess.run(
         ["squeue", "--noheader", f"--jobs={array}"], capture_output=True, text=True
     )
-    return (
-        bool(done.stdout.strip()) if done.returncode == 0 else "Invalid job id" not in done.stderr
-    )
+    if done.returncode != 0:
+        return "Invalid job id" not in done.stderr
+    return bool(done.stdout.strip())

@@ -5,7 +5,8 @@ import socket
 import sys
 import traceback
 
-from rope_lab.text import ConfigError
+from rope_lab.launch.summary import of_earlier_code
+from rope_lab.text import ConfigError, say, short_path
 from rope_lab.train import distributed
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
@@ -23,20 +24,24 @@ def run(cfg: Config, stopping: Stop, prefix: str = "", since: str = "") -> int:
     """
     try:
         with distributed.joined(cfg.device):
-            status = train(cfg, stopping, prefix, since)["status"]
+            content = train(cfg, stopping, prefix, since)
     except (ConfigError, RunFailed) as error:
         print(f"{prefix}{error}", file=sys.stderr)
         return EXIT_BAD_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
     except (Exception, SystemExit) as error:
-        if own := [word for word in cfg.overrides if ".py" in word]:
+        own = [word for word in cfg.overrides if ".py" in word]
+        if own:
             said = error_line(error, next(iter(cfg.allowed_packages), None))
             print(f"{prefix}{said}; rope-lab check {' '.join(own)} says more", file=sys.stderr)
         else:
             traceback.print_exception(error.with_traceback(error.__traceback__.tb_next))
         return EXIT_FAILED
+    if not prefix:
+        for folder in of_earlier_code(runs.out_folder(cfg), content):
+            say(f"the run from before your file was edited stays in {short_path(folder)}")
     if stopping.caught:
         return 128 + stopping.caught
-    return EXIT_DIVERGED if status == "diverged" else 0
+    return EXIT_DIVERGED if content["status"] == "diverged" else 0
 
 
 def run_elsewhere(cfg: Config, prefix: str, since: str) -> None:

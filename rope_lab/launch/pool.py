@@ -33,27 +33,12 @@ def in_children(runs: Runs, stopping: Stop, at_once: int) -> None:
     Children are forked from a server that has imported torch. It blocks SIGNALS, a child until it
     handles them.
     """
-    forkserver.set_forkserver_preload([__name__])
-    environment = dict(os.environ)
-    path = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    os.environ |= {
-        "PYTHONPATH": path,
-        "PYTHONSAFEPATH": "1",
-    }  # or it would import a `tasks` of the working directory
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    resource_tracker.ensure_running()  # a SIGHUP would end it; Python 3.11 unblocks signals when it starts it
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    forkserver.ensure_running()
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    os.environ.clear()
-    os.environ.update(environment)
-
+    _start_server()
+    context = multiprocessing.get_context("forkserver")
     waiting, running, passed_on = list(runs), {}, False
     while running or (waiting and not stopping.caught):
         while waiting and len(running) < at_once and not stopping.caught:
-            child = multiprocessing.get_context("forkserver").Process(
-                target=_child, args=waiting.pop(0)
-            )
+            child = context.Process(target=_child, args=waiting.pop(0))
             child.start()
             running[child.sentinel] = child
         for sentinel in connection.wait(list(running), LOOK):
@@ -62,6 +47,25 @@ def in_children(runs: Runs, stopping: Stop, at_once: int) -> None:
             passed_on = True
             for child in running.values():
                 os.kill(child.pid, stopping.caught)
+
+
+def _start_server() -> None:
+    """Start the server from which children are forked; the environment stays as it is."""
+    forkserver.set_forkserver_preload([__name__])
+    environment = dict(os.environ)
+    path = [str(HERE.parent)]
+    if os.environ.get("PYTHONPATH"):
+        path.append(os.environ["PYTHONPATH"])
+    # Otherwise the server would import a `tasks` of the working directory.
+    os.environ |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    resource_tracker.ensure_running()  # a SIGHUP would end it
+    # Again: Python 3.11 unblocks signals when it starts the tracker.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    forkserver.ensure_running()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 def _child(cfg: Config, prefix: str) -> None:

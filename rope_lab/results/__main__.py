@@ -32,7 +32,7 @@ from rope_lab.results.records.kept import keep
 from rope_lab.results.records.run import Run, differing
 from rope_lab.results.records.setups import group
 from rope_lab.results.views.pages import Content, publish, shown, text
-from rope_lab.text import argument_parser, errors_as_exit, first_three, say, short_path
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_three, say, short_path
 
 
 def worth_keeping(run: Run, published: Published) -> Run:
@@ -58,6 +58,16 @@ def one_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
     return list(once.values()), [
         f"found twice with other numbers: {first_three(numbers)}"
     ] if unlike else []
+
+
+def write_csv(path: Path, table: str) -> None:
+    """Write a table of runs. Raises ConfigError if another file is there."""
+    header = table.partition("\n")[0]
+    if path.is_file():
+        with path.open(errors="replace") as file:
+            if file.readline().rstrip("\n") != header:
+                raise ConfigError(f"--csv {path}: is another file already; name a new one")
+    write_whole(path, table.encode())
 
 
 @errors_as_exit()
@@ -117,7 +127,7 @@ def main(arguments: list[str] | None = None) -> None:
         problems += kept_problems
 
     if given.csv:
-        write_whole(given.csv, tidy(runs).to_csv(index=False).encode())
+        write_csv(given.csv, tidy(runs).to_csv(index=False))
     planned = []
     for folder, (part, _) in zip(folders, found, strict=True):
         of_plan, wrong = studies.with_runs(studies.of_rows(folder), part)

@@ -17,7 +17,7 @@ from rope_lab.identity import BACKFILLED, Identity, identify
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, first_line, flat, nested, show
-from rope_lab.train import instantiate, overrides
+from rope_lab.train import instantiate, overrides, provenance
 from rope_lab.train.instantiate import CONF, SWAPPED
 from rope_lab.train.settings import LOCAL, Config
 from tasks.base import Task
@@ -38,6 +38,7 @@ def load(*words: str) -> Config:
         "names",
         "overrides",
         "allowed_packages",
+        "shows_scores",
     ):  # fields of Config, not settings
         if key in settings:
             raise ConfigError(f"{key}: there is no such setting; {overrides.HELP}")
@@ -148,10 +149,16 @@ def recorded(config: Config) -> dict[str, Any]:
     """The settings of a run's record: all that repeat the run, none that say where and by whom it
     was made.
     """
-    others = (*LOCAL, "overrides", "allowed_packages", *([] if config.parent else ["parent"]))
+    others = [*LOCAL, "overrides", "allowed_packages", "shows_scores"]
+    if not config.parent:
+        others.append("parent")
     return {key: value for key, value in dataclasses.asdict(config).items() if key not in others}
 
 
 def identity(config: Config) -> Identity:
-    """The identity of the run that a resolved configuration describes."""
-    return identify(config.names.task, config.names.position, config.seed, recorded(config))
+    """The identity of the run that a resolved configuration describes; an edited file of the
+    user's own makes another run.
+    """
+    names = config.names
+    of_settings = identify(names.task, names.position, config.seed, recorded(config))
+    return dataclasses.replace(of_settings, code=provenance.code(config)["plugin"])

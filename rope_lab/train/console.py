@@ -24,14 +24,17 @@ SILENCE = (
 class Progress:
     """Progress of a run of so many steps, `begun` of them done before."""
 
-    def __init__(self, steps: int, begun: int, prefix: str):
+    def __init__(self, steps: int, begun: int, prefix: str, shows_scores: bool = True):
         self.steps, self.begun, self.prefix, self.loss = steps, begun, prefix, ""
+        self.shows_scores = shows_scores
         self.since = self.spoke = time.monotonic()
 
     def show(self, step: int, metrics: dict[str, Any]) -> None:
         """Print an evaluation, or, after a while without one, the training loss. To be called at
         each step.
         """
+        if not self.shows_scores:
+            metrics = {}
         now, line = time.monotonic(), values(metrics)
         if "train/loss" in metrics:
             self.loss = f"train loss {metrics['train/loss']:.3f}"
@@ -74,6 +77,8 @@ def beginning(content: dict[str, Any], prefix: str) -> str:
 
 def returned(cfg: Config, content: dict[str, Any], folder: Path, prefix: str) -> str:
     """The message when a run has already ended."""
+    if prefix and not cfg.shows_scores:
+        return f"{prefix}has already {content['status']}"
     if prefix:
         return f"{prefix}has already {content['status']} · {values(content['metrics'])}"
     again = f"This run has already {content['status']}; fresh=true trains it again."
@@ -84,9 +89,27 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
     """The results of a run; unless it is one of several, also the folder of its records and how to
     try it.
     """
-    status, metrics, floor = content["status"], content["metrics"], content["floor"]["loss"]
-    steps, finished = content["progress"]["steps"], status == "finished"
-    head = f"{status} after {steps:,} steps, {timedelta(seconds=round(content['progress']['seconds']))}"
+    status, steps = content["status"], content["progress"]["steps"]
+    seconds = timedelta(seconds=round(content["progress"]["seconds"]))
+    head = f"{status} after {steps:,} steps, {seconds}"
+    lines = _scores(cfg, content) if cfg.shows_scores else []
+    lines.append(plain(content.get("error", "")))
+    if status == "interrupted":
+        lines.append(f"{same_command(cfg.fresh)} resumes it")
+    if not prefix:
+        lines.append(f"records: {short_path(folder)}")
+        if content["checkpoint"] or status == "finished":  # a run of no steps has the one of step 0
+            own = "".join(
+                f" --allow {shlex.quote(short_path(Path(each)))}" for each in cfg.allowed_packages
+            )
+            lines.append(f"try it: rope-lab sample {shlex.quote(short_path(folder))}{own}")
+    return "\n".join([prefix + head, *(f"{prefix}  {line}" for line in lines if line)])
+
+
+def _scores(cfg: Config, content: dict[str, Any]) -> list[str]:
+    """The lines with the metrics of a run."""
+    metrics, floor = content["metrics"], content["floor"]["loss"]
+    finished = content["status"] == "finished"
     line = values(metrics)
     if "eval/accuracy" in metrics:
         line += f" of {(finished and cfg.eval.problems_at_end) or cfg.eval.problems:,} held-out problems"
@@ -104,14 +127,4 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
         lines.append(
             f"below the Bayes-optimal loss of {floor:.4f}: does the model see later tokens? Try rope-lab check"
         )
-    lines.append(plain(content.get("error", "")))
-    if status == "interrupted":
-        lines.append(f"{same_command(cfg.fresh)} resumes it")
-    if not prefix:
-        lines.append(f"records: {short_path(folder)}")
-        if content["checkpoint"] or finished:  # a run of no steps has the one of step 0
-            own = "".join(
-                f" --allow {shlex.quote(short_path(Path(each)))}" for each in cfg.allowed_packages
-            )
-            lines.append(f"try it: rope-lab sample {shlex.quote(short_path(folder))}{own}")
-    return "\n".join([prefix + head, *(f"{prefix}  {line}" for line in lines if line)])
+    return lines

@@ -35,7 +35,9 @@ def sampled(temperature: float = 0.8, top_k: int = 40, seed: int = 0) -> Choose:
 
     def choose(logits_BV: Tensor) -> Tensor:
         best_BK, token_BK = logits_BV.float().cpu().topk(min(top_k, logits_BV.shape[-1]))
-        chosen_B1 = torch.multinomial((best_BK / temperature).softmax(-1), 1, generator=random)
+        # In float64, below the best one: a tiny temperature then gives the likeliest token.
+        below_BK = (best_BK - best_BK[:, :1]).double() / temperature
+        chosen_B1 = torch.multinomial(below_BK.softmax(-1).float(), 1, generator=random)
         return token_BK.gather(1, chosen_B1)[:, 0].to(logits_BV.device)
 
     return choose

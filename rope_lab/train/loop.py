@@ -7,7 +7,7 @@ from typing import Any
 
 from rope_lab.identity import Identity
 from rope_lab.text import say
-from rope_lab.train import config, console, distributed, provenance
+from rope_lab.train import config, console, distributed, provenance, tracking
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import Progress
@@ -68,6 +68,8 @@ def train(
         ended = None if fresh else runs.ended(folder, identity.run_id, provenance.code(cfg))
         if ended := distributed.of_first(ended):
             say(console.returned(cfg, ended, folder, prefix))
+            if distributed.rank() == 0:
+                tracking.log_again(cfg.wandb, folder, ended)
             return ended
         trainer = build(cfg)
         with RunFolder(folder, recorded=distributed.rank() == 0) as run, stopping:
@@ -134,10 +136,11 @@ def train_to_end(
         run.end(status, progress=state.progress(cfg), **content)
 
     say(console.beginning(run.content, prefix))
+    if run.wandb.place and not prefix:
+        say(f"W&B records: {run.wandb.place}")
+    shown = Progress(cfg.train.steps, state.step, prefix, cfg.shows_scores)
     try:
-        evaluation = loop(
-            trainer, state, run, stopping, Progress(cfg.train.steps, state.step, prefix)
-        )
+        evaluation = loop(trainer, state, run, stopping, shown)
         if state.step < cfg.train.steps or not run.metrics:
             end("interrupted")
         else:

@@ -23,10 +23,10 @@ from rope_lab.identity import NUMERICS
 from rope_lab.model.device import cpu_name
 from rope_lab.places import IN_CHECKOUT, ROOT
 from rope_lab.train import instantiate
-from rope_lab.train.config import Config
+from rope_lab.train.settings import Config
 
 CODE = ("rope_lab", "tasks", "conf")  # folders that decide what a run computes
-PACKAGES = ("numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
+PACKAGES = ("rope_lab", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
 
 
 def provenance(cfg: Config, device: torch.device, before: dict[str, Any] | None) -> dict[str, Any]:

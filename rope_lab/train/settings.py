@@ -163,6 +163,8 @@ class Config(Settings):
     # their code runs.
     allowed_packages: list[str] = dataclasses.field(default_factory=list)
     overrides: tuple[str, ...] = dataclasses.field(default=(), compare=False)
+    # Whether metrics are printed; those of a planned comparison are not before its last run.
+    shows_scores: bool = dataclasses.field(default=True, compare=False)
 
 
 def declared(schema: type = Settings, prefix: str = "") -> dict[str, dataclasses.Field]:

@@ -1,54 +1,74 @@
-"""The W&B run beside a run folder: a copy of the records; its failures are warnings."""
+"""The W&B run beside a run folder: a copy of the records. Its failures are warnings."""
 
+import json
 import logging
 import os
+import re
+import shlex
 import shutil
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rope_lab.text import plain
+from rope_lab import files
+from rope_lab.text import plain, short_path
 from rope_lab.train.settings import Wandb
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 60  # seconds that W&B may take for anything before training continues without it
+OFFLINE = "wandb.json"  # in a run folder: the names of its offline records
+LONGEST_NAME = 128  # of a W&B run
+# Variables that keep W&B quiet: its telemetry looks an address up, even offline.
+QUIET = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
 
 
 class WandbRun:
-    """The W&B run beside a run folder; without settings, or disabled, a no-op that does not import
-    W&B.
+    """The W&B run beside a run folder. Without settings, or disabled, it does nothing and does not
+    import W&B.
     """
 
     def __init__(self, settings: Wandb | None, folder: Path, content: dict[str, Any]):
         self.run: Any = None
-        mode = (
-            settings.mode or os.environ.get("WANDB_MODE") or "offline" if settings else "disabled"
-        )
+        self.folder = folder
+        mode = mode_of(settings) if settings else "disabled"
         if mode != "disabled":
             self.run = self._call(lambda: _begin(settings, mode, folder, content))
 
+    @property
+    def place(self) -> str:
+        """The address of the W&B run, or the folder of its offline record; empty without one."""
+        if self.run is None:
+            return ""
+        return self.run.url or short_path(Path(self.run.sync_dir))
+
     def log(self, record: dict[str, Any]) -> None:
+        """Add a metric record."""
         if self.run is not None:
             self._call(lambda: self.run.log(record, step=record["step"]))
 
     def finish(self, content: dict[str, Any]) -> None:
-        """Close the W&B run with the run's status."""
+        """Close the W&B run with the run's status; its earlier offline records are then removed.
+
+        content: of the run's run.json
+        """
 
         def end() -> None:
-            self.run.summary.update(
-                content["metrics"] | content["progress"] | {"status": content["status"]}
-            )
+            self.run.summary.update(_summary(content))
             self.run.finish(exit_code=0 if content["status"] == "finished" else 1)
+            if content["status"] != "failed":
+                remove_offline(self.folder, Path(self.run.sync_dir))
 
         if self.run is not None:
             self._call(end)
 
     def _call(self, action: Callable[[], Any]) -> Any:
-        """The result of `action`; after an error or PATIENCE None and a warning, and W&B is not
-        used any more.
+        """The result of `action`. After an error or PATIENCE it is None; a warning is logged, and
+        W&B is not used any more.
         """
         done: Future = Future()
 
@@ -61,50 +81,167 @@ class WandbRun:
         threading.Thread(target=work, daemon=True).start()
         try:
             return done.result(PATIENCE)
+        except TimeoutError:
+            reason = f"no answer within {PATIENCE} s"
         except Exception as error:
-            self.run = None
-            reason = (
-                f"no answer within {PATIENCE} s"
-                if isinstance(error, TimeoutError)
-                else plain(str(error))
-            )
-            log.warning(
-                "W&B failed and is left out; metrics.jsonl is written all the same: %s", reason
-            )
+            reason = plain(str(error))
+        self.run = None
+        message = "W&B failed and is left out; metrics.jsonl is written all the same: %s"
+        log.warning(message, reason)
+        return None
+
+
+def mode_of(settings: Wandb) -> str:
+    """W&B's mode: `offline`, `online`, `disabled`."""
+    return settings.mode or os.environ.get("WANDB_MODE") or "offline"
+
+
+def home_of(out: Path) -> Path:
+    """The folder in which W&B keeps the offline records of the runs in `out`."""
+    return Path(os.environ.get("WANDB_DIR") or out)
+
+
+def log_again(settings: Wandb, folder: Path, content: dict[str, Any]) -> None:
+    """Log the final metrics of an ended run, if the agent of a W&B sweep asked for it.
+
+    content: of the run's run.json
+    """
+    if os.environ.get("WANDB_SWEEP_ID"):
+        run = WandbRun(settings, folder, content)
+        run.log({"step": content["progress"]["steps"]} | content["metrics"])
+        run.finish(content)
 
 
 def _begin(settings: Wandb, mode: str, folder: Path, content: dict[str, Any]) -> Any:
-    """Begin the W&B run; groups let W&B average the seeds of a scheme and overlay the schemes of a
-    task.
+    """Begin a W&B run beside those of the calling program, and note its offline record."""
+    with _quiet():
+        import wandb
 
-    Earlier W&B files of the run are removed, since all its records are logged again.
+        private = wandb.Settings(
+            init_timeout=8,
+            console="off",
+            silent=True,
+            disable_git=True,
+            disable_code=True,
+            host="",
+            x_disable_meta=True,
+            x_disable_machine_info=True,
+            x_disable_stats=True,
+            x_save_requirements=False,
+        )
+        config = content["config"] | {name: content[name] for name in ("run_id", "recipe_id")}
+        run = wandb.init(
+            mode=mode,
+            project=settings.project or os.environ.get("WANDB_PROJECT") or "rope_lab",
+            dir=home_of(folder.parent),
+            config=config,
+            settings=private,
+            reinit="create_new",
+            **_names(content),
+        )
+    if os.environ.get("WANDB_SWEEP_ID"):
+        # The sweep fixes config.position to the name of the scheme; elsewhere it has its settings.
+        run.config.update_locked(config, _allow_val_change=True)
+    _note_offline(folder, Path(run.sync_dir))
+    return run
+
+
+def _names(content: dict[str, Any]) -> dict[str, Any]:
+    """The names of a W&B run; W&B's own variables precede ours.
+
+    Groups let W&B average the seeds of a scheme.
     """
-    task, position = content["task"], content["position"]
-    home = Path(os.environ.get("WANDB_DIR") or folder.parent)
-    for old in home.glob(f"wandb/offline-run-*-{content['run_id']}"):
-        shutil.rmtree(old)
-    os.environ.setdefault("WANDB_SILENT", "true")
-    os.environ.setdefault(
-        "WANDB_ERROR_REPORTING", "false"
-    )  # its telemetry looks an address up, offline too
-    import wandb
-
-    private = {"disable_git": True, "disable_code": True, "host": "", "x_disable_meta": True}
-    private |= {
-        "x_disable_machine_info": True,
-        "x_disable_stats": True,
-        "x_save_requirements": False,
+    task, position, seed = content["task"], content["position"], content["seed"]
+    run_id, scheme_id, recipe_id = content["run_id"], content["scheme_id"], content["recipe_id"]
+    words = _own_settings(content)
+    name = " ".join([f"{task}-{position}-s{seed}", *words, run_id])
+    while words and len(name) > LONGEST_NAME:  # the last ones are likelier those of a sweep
+        del words[0]
+        name = " ".join([f"{task}-{position}-s{seed}", *words, run_id])
+    group = [task[:40], position[:50], scheme_id, recipe_id]
+    group += content["provenance"].get("plugin", {}).values()  # each code has its own mean
+    tags = os.environ.get("WANDB_TAGS")
+    return {
+        "id": f"{position[:60]}-s{seed}-{run_id}",
+        "name": os.environ.get("WANDB_NAME") or name[:LONGEST_NAME],
+        "group": os.environ.get("WANDB_RUN_GROUP") or "-".join(group),
+        "job_type": os.environ.get("WANDB_JOB_TYPE") or "train",
+        # W&B takes at most 64 characters.
+        "tags": tags.split(",") if tags else [task[:64], position[:64], content["scale"][:64]],
     }
-    return wandb.init(
-        mode=mode,
-        project=settings.project or os.environ.get("WANDB_PROJECT") or "rope_lab",
-        dir=home,
-        id=f"{position[:60]}-s{content['seed']}-{content['run_id']}",  # begins with what lists in a terminal show
-        name=folder.name,
-        group=f"{task[:40]}-{position[:50]}-{content['scheme_id']}-{content['recipe_id']}",
-        job_type="train",
-        tags=[name[:64] for name in (task, position, content["scale"])],  # W&B takes no more
-        config=content["config"] | {"run_id": content["run_id"], "recipe_id": content["recipe_id"]},
-        settings=wandb.Settings(init_timeout=8, console="off", **private),
-        reinit="finish_previous",
-    )
+
+
+def _own_settings(content: dict[str, Any]) -> list[str]:
+    """The settings with which a run was made, without its task, scheme, scale and seed."""
+    words = shlex.split(content["provenance"]["command"])
+    named = ("task", "position", "scale", "seed")
+    return [word for word in words if "=" in word and word.partition("=")[0] not in named]
+
+
+def _summary(content: dict[str, Any]) -> dict[str, Any]:
+    """The values that W&B shows of a run in its table of runs."""
+    provenance = content["provenance"]
+    about = {"status": content["status"], "parameters": content["parameters"]}
+    about["commit"] = provenance["git"]["commit"]
+    about["version"] = provenance["versions"].get("rope_lab")
+    return content["metrics"] | content["progress"] | about
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A context with QUIET in the environment, unless the calling program uses W&B itself."""
+    added = [] if "wandb" in sys.modules else [name for name in QUIET if name not in os.environ]
+    os.environ.update({name: QUIET[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def _offline(folder: Path) -> list[str]:
+    """The offline records that a run folder names, as paths from the folder that holds it."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        noted = json.loads((folder / OFFLINE).read_bytes())
+        if noted["run"] == folder.name:  # otherwise a copy
+            return noted["offline"]
+    return []
+
+
+def _note_offline(folder: Path, record: Path) -> None:
+    """Add an offline record to those that the run folder names."""
+    if record.name.startswith("offline-run-"):
+        path = os.path.relpath(record, folder.parent)
+        _write_offline(folder, [*_offline(folder), path])
+
+
+def _write_offline(folder: Path, offline: list[str]) -> None:
+    noted = {"run": folder.name, "offline": offline}
+    files.write_whole(folder / OFFLINE, files.as_json(noted))
+
+
+def remove_offline(folder: Path, keep: Path | None = None) -> list[Path]:
+    """Remove the offline records that a run folder names, except `keep`. Returns those removed.
+
+    Links are not followed, and only folders that W&B has made for offline runs are removed.
+    """
+    removed, left = [], []
+    for path in _offline(folder):
+        record = (folder.parent / path).absolute()
+        if keep is not None and record.name == keep.name:
+            left.append(path)
+        elif _is_offline_record(record):
+            shutil.rmtree(record)
+            removed.append(record)
+    if left:
+        _write_offline(folder, left)
+    else:
+        (folder / OFFLINE).unlink(missing_ok=True)
+    return removed
+
+
+def _is_offline_record(path: Path) -> bool:
+    """Whether a path is a folder that W&B has made for an offline run."""
+    named = re.fullmatch(r"offline-run-\d{8}_\d{6}-.+", path.name)
+    linked = path.is_symlink() or path.parent.is_symlink()
+    return bool(named) and not linked and any(path.glob("run-*.wandb"))
