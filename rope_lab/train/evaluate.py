@@ -46,6 +46,8 @@ class Evaluation(NamedTuple):
 
 def autocast(cfg: Config, device: torch.device) -> torch.autocast:
     """A context in which the device computes in the precision of a resolved `cfg`."""
+    # Within a caller's own autocast, torch would keep the casts of earlier steps' weights.
+    torch.clear_autocast_cache()
     return torch.autocast(device.type, torch.bfloat16, enabled=cfg.train.precision == "bfloat16")
 
 

@@ -9,6 +9,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import logging
 import os
 import re
 import sys
@@ -27,7 +28,10 @@ from rope_lab.identity import NAME
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.places import ROOT
 from rope_lab.text import ConfigError, nearest, show
+from rope_lab.train import torch_state
 from tasks.base import Task
+
+log = logging.getLogger(__name__)
 
 CONF = ROOT / "conf"
 SWAPPED: dict[str, type] = {
@@ -107,10 +111,18 @@ def import_file(path: Path) -> str:
         spec = importlib.util.spec_from_file_location(name, file)
         sys.modules[name] = importlib.util.module_from_spec(spec)
         try:
-            spec.loader.exec_module(sys.modules[name])
+            with torch_state.restored() as changed:
+                spec.loader.exec_module(sys.modules[name])
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             raise ConfigError(f"cannot be imported, {error_line(error, str(file))}") from None
+        if changed:
+            log.warning(
+                "%s: changes torch's %s for the whole process; it was set back, so that other "
+                "schemes keep their numbers",
+                path,
+                " and ".join(changed),
+            )
         IMPORTED.append(name)
     return name
 

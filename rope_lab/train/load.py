@@ -14,7 +14,7 @@ from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.shipped import with_class_names
 from rope_lab.text import FIND_RUNS, ConfigError, first_line, flat, show
-from rope_lab.train import checkpoint, config, data, provenance
+from rope_lab.train import checkpoint, config, data, provenance, torch_state
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.run import CODER, WEIGHTS, as_text, read
@@ -30,10 +30,13 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
     dims = Dims(
         cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=cfg.model.n_layers
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
+    random = (
+        torch.default_generator
+    )  # torch.manual_seed would also seed GPUs, which stay as they are
+    with torch_state.standard():
+        random.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
         position = config.build_position(cfg, dims)
-        torch.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
+        random.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
         with config_errors():
             return Transformer(vocabulary, **asdict(cfg.model), position=position)
 

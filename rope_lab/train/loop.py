@@ -7,7 +7,7 @@ from typing import Any
 
 from rope_lab.identity import Identity
 from rope_lab.text import say
-from rope_lab.train import config, console, distributed, provenance
+from rope_lab.train import config, console, distributed, provenance, torch_state
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import Progress
@@ -62,7 +62,7 @@ def train(
     cfg, stopping = resolve(cfg), stopping or Stop()
     identity = config.identity(cfg)
     folder = runs.out_folder(cfg) / identity.run_name
-    with in_one_line(cfg):
+    with in_one_line(cfg), torch_state.standard():
         before = runs.read(folder)
         fresh = cfg.fresh and not (since and before and before["provenance"]["start"] >= since)
         ended = None if fresh else runs.ended(folder, identity.run_id, provenance.code(cfg))
