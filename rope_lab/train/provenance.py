@@ -3,26 +3,22 @@ private.
 """
 
 import functools
-import hashlib
 import importlib.metadata
 import os
 import platform
 import re
 import shlex
 import subprocess
-import sys
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from rope_lab.files import digest
 from rope_lab.identity import NUMERICS
 from rope_lab.model.device import cpu_name
 from rope_lab.places import IN_CHECKOUT, ROOT
-from rope_lab.train import instantiate
+from rope_lab.train import instantiate, plugin
 from rope_lab.train.config import Config
 
 CODE = ("rope_lab", "tasks", "conf")  # folders that decide what a run computes
@@ -61,14 +57,13 @@ def now() -> str:
 
 
 def code(cfg: Config) -> dict[str, Any]:
-    """Our code's numerics and, as `plugin`, a digest of the files of a user's own task or
+    """Our code's numerics and, as `plugin`, a digest of the code of a user's own task or
     scheme.
     """
     own = {}
     for group in instantiate.SWAPPED:
         if modules := instantiate.own_modules(getattr(cfg, group)):
-            files = sorted(line for name in modules for line in files_of(name))
-            own[group] = digest("\n".join(files).encode())[:12]
+            own[group] = plugin.code_digest(modules)
     return {"numerics": NUMERICS, "plugin": own}
 
 
@@ -83,37 +78,6 @@ def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:
     )
     unlike = [name for name in before | today if before.get(name) != today.get(name)]
     return ", ".join(f"{name} {before.get(name)} (now {today.get(name)})" for name in unlike)
-
-
-@functools.cache  # of the code that runs, whatever is edited since
-def files_of(module: str) -> list[str]:
-    """Name and digest of a user's file and of those of its folder that it imports, of a package
-    all.
-    """
-    folder = Path(sys.modules[module].__file__).resolve().parent
-    waiting, seen, digests = [module], set(instantiate.PACKAGES), {}
-    while waiting:
-        name = waiting.pop()
-        file = folder / f"{name}.py"
-        for path in [file] if file.is_file() else sorted((folder / name).rglob("*.py")):
-            if name not in seen:
-                source = path.read_bytes()
-                digests[path] = f"{path.relative_to(folder)} {hashlib.sha256(source).hexdigest()}"
-                waiting += _imports(source)
-        seen.add(name)
-    return list(digests.values())
-
-
-def _imports(source: bytes) -> set[str]:
-    """The packages, or modules of no package, that a file imports."""
-    lines = re.findall(
-        r"^[ \t]*(?:from|import)[ \t]+(.+)", source.decode(errors="replace"), re.MULTILINE
-    )
-    return {
-        name
-        for line in lines
-        for name in re.findall(r"(?:^|,\s*)(\w+)", line.partition(" import ")[0])
-    }
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
