@@ -110,6 +110,7 @@ def launch(
         job
         for job in ended
         if provenance.differences(contents[job]["provenance"], provenance.code(job.cfg))
+        or provenance.edited(contents[job]["provenance"])
     ]:
         named = first_three([job.label or job.cfg.names.position for job in other])
         say(f"  by other code than now, fresh=true runs them again: {named}")

@@ -59,7 +59,8 @@ def load_run(
         raise ConfigError(f"{folder}: has no checkpoint yet")
     if saved["run_id"] != content["run_id"]:
         raise ConfigError(f"{folder}: its checkpoint is of another run, {saved['run_id']}")
-    if other := provenance.differences(saved["provenance"], provenance.code(cfg)):
+    before = saved["provenance"]
+    if other := provenance.differences(before, provenance.code(cfg)) or provenance.edited(before):
         log.warning("%s: was run by other code, %s, whose results may differ", folder, other)
     _load(model, saved["model"], folder)
     return cfg, task, model, content | {"progress": {"steps": saved["step"]}}

@@ -211,7 +211,8 @@ def ended(folder: Path, run_id: str, code: dict[str, Any]) -> dict[str, Any] | N
         or content["status"] not in ("finished", "diverged")
     ):
         return None
-    if other := provenance.differences(content["provenance"], code):
+    before = content["provenance"]
+    if other := provenance.differences(before, code) or provenance.edited(before):
         log.warning("it was run by other code, %s: fresh=true runs it with today's", other)
     return content
 
@@ -239,6 +240,8 @@ def last(
         raise ConfigError(
             f"{folder} was begun by other code, {other}: {OVER}, other_code=true resumes all the same"
         )
+    if other := provenance.edited(saved["provenance"]):
+        log.warning("it resumes with other code than it began with, %s: %s", other, OVER)
     content = b""
     with suppress(OSError):
         content = (folder / METRICS).read_bytes()[: saved["metrics"]["size"]]
