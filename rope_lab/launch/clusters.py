@@ -14,7 +14,6 @@ from typing import Any
 from rope_lab.launch.job import run_elsewhere
 from rope_lab.launch.pool import LOOK, Runs
 from rope_lab.text import ConfigError, first_line, say, short_path
-from rope_lab.train import provenance
 from rope_lab.train.stop import Stop
 
 QUEUE = 5.0  # seconds between two looks at Slurm's queue
@@ -47,13 +46,13 @@ def on_ray(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
         ray.init(**{key: value for key, value in init.items() if value is not None})
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(f"hydra.launcher.ray.init: {first_line(error)}") from None
-    task, since, passed_on = (
+    task, launch, passed_on = (
         ray.remote(**settings["ray"]["remote"])(run_elsewhere),
-        provenance.now(),
+        secrets.token_hex(8),
         False,
     )
     with stopping:  # again: Ray has set handlers of its own
-        waiting = [task.remote(cfg, prefix, since) for cfg, prefix in runs]
+        waiting = [task.remote(cfg, prefix, launch) for cfg, prefix in runs]
         while waiting:
             _, waiting = ray.wait(waiting, timeout=LOOK)
             if stopping.caught and not passed_on:
@@ -87,9 +86,9 @@ def on_slurm(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
     executor.update_parameters(
         **{key if key in SHARED else f"slurm_{key}": value for key, value in rest.items()}
     )
-    since, passed_on = provenance.now(), False
+    launch, passed_on = secrets.token_hex(8), False
     with executor.batch():
-        queued = [executor.submit(QueuedRun(), cfg, prefix, since) for cfg, prefix in runs]
+        queued = [executor.submit(QueuedRun(), cfg, prefix, launch) for cfg, prefix in runs]
     array = queued[0].job_id.partition("_")[0]
     while _is_queued(array):
         if stopping.caught and not passed_on:
