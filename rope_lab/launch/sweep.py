@@ -21,6 +21,7 @@ from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import SHOWN
 from rope_lab.train.instantiate import SWAPPED
+from rope_lab.train.load import parent_changed
 from rope_lab.train.stop import Stop, same_command
 from rope_lab.train.trainer import CORES, resolve
 
@@ -35,17 +36,22 @@ class Job:
     label: str
 
     @functools.cached_property  # for text a corpus is read
-    def identity(self) -> Identity:
-        """Its identity, as far as this machine can resolve its settings: a cluster may have other
+    def resolved(self) -> Config:
+        """Its settings, as far as this machine can resolve them: a cluster may have other
         devices.
         """
         with suppress(ConfigError):
-            return config.identity(resolve(self.cfg))
-        return config.identity(self.cfg)
+            return resolve(self.cfg)
+        return self.cfg
+
+    @functools.cached_property
+    def identity(self) -> Identity:
+        return config.identity(self.resolved)
 
     def read(self) -> dict[str, Any]:
-        """Content of its run.json; empty if there is none."""
-        return runs.read(runs.out_folder(self.cfg) / self.identity.run_name) or {}
+        """Content of its run.json; empty if there is none, or its parent was trained again."""
+        content = runs.read(runs.out_folder(self.cfg) / self.identity.run_name)
+        return {} if content is None or parent_changed(content, self.resolved) else content
 
 
 def launcher_settings(words: Sequence[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import safetensors
 import torch
 
+from rope_lab.files import digest
 from rope_lab.identity import BACKFILLED
 from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
@@ -17,7 +18,7 @@ from rope_lab.text import FIND_RUNS, ConfigError, first_line, flat, show
 from rope_lab.train import checkpoint, config, data, provenance, torch_state
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
-from rope_lab.train.run import CODER, WEIGHTS, as_text, read
+from rope_lab.train.run import CODER, WEIGHTS, as_text, check_files, read
 from tasks.base import Task
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ def load_run(
         raise ConfigError(f"{folder}: has no checkpoint yet")
     if saved["run_id"] != content["run_id"]:
         raise ConfigError(f"{folder}: its checkpoint is of another run, {saved['run_id']}")
+    check_files(folder, content)
     before = saved["provenance"]
     if other := provenance.differences(before, provenance.code(cfg)) or provenance.edited(before):
         log.warning("%s: was run by other code, %s, whose results may differ", folder, other)
@@ -76,7 +78,8 @@ def with_parent(cfg: Config) -> Config:
                 "train.steps=0: must be at least 1; 0 evaluates the run of init_from=FOLDER"
             )
         return cfg
-    key, content = f"init_from={cfg.init_from}", _record(Path(cfg.init_from).expanduser())
+    folder = Path(cfg.init_from).expanduser()
+    key, content = f"init_from={cfg.init_from}", _record(folder)
     if content["status"] != "finished":
         raise ConfigError(
             f"{key}: this run is {content['status']}; finish it, or take one that is finished"
@@ -93,14 +96,33 @@ def with_parent(cfg: Config) -> Config:
     steps = (
         content["progress"]["steps"] + (content["config"].get("parent") or {"steps": 0})["steps"]
     )
-    return replace(cfg, parent=ids | {"steps": steps})
+    return replace(cfg, parent=ids | {"steps": steps} | _weights_digest(folder / WEIGHTS))
+
+
+def _weights_digest(path: Path) -> dict[str, str]:
+    """`{"weights": digest}` of the tensors in a safetensors file; empty if there is none."""
+    if not path.is_file():
+        return {}
+    content = path.read_bytes()
+    header = 8 + int.from_bytes(content[:8], "little")  # which lists metadata in any order
+    return {"weights": digest(content[header:])}
+
+
+def parent_changed(content: dict[str, Any] | None, cfg: Config) -> bool:
+    """Whether the run of a run.json began from other weights than its parent has now, because that
+    was trained again. `cfg` is resolved.
+    """
+    recorded = (content or {}).get("config", {}).get("parent") or {}
+    known = recorded.get("weights")
+    return bool(known and cfg.parent and cfg.parent.get("weights", known) != known)
 
 
 def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
     """Load the parent's weights; if its scheme is of another class, all but the scheme's own.
     Raises ConfigError.
     """
-    path = Path(cfg.init_from).expanduser() / WEIGHTS
+    folder = Path(cfg.init_from).expanduser()
+    path = folder / WEIGHTS
     try:
         with safetensors.safe_open(path, "pt") as file:
             about, weights = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -110,6 +132,7 @@ def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
         ) from None
     if about["run_id"] != cfg.parent["run_id"]:
         raise ConfigError(f"{path}: is of another run, {about['run_id']}; train that run again")
+    check_files(folder, _record(folder))
     if about["alphabet"] != as_text(task.alphabet):
         raise ConfigError(f"init_from={cfg.init_from}: has another vocabulary; set its task.… too")
     own = model.state_dict()

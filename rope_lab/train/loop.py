@@ -12,6 +12,7 @@ from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import Progress
 from rope_lab.train.evaluate import Evaluation, by_length, floor
+from rope_lab.train.load import parent_changed
 from rope_lab.train.run import RunFolder
 from rope_lab.train.stop import RunFailed, Stop, in_one_line
 from rope_lab.train.trainer import (
@@ -66,6 +67,9 @@ def train(
         if distributed.rank() == 0:
             runs.bring_back(folder)
         fresh = cfg.fresh and not runs.launched_by(folder, launch)
+        if not fresh and parent_changed(runs.read(folder), cfg):
+            say(f"{prefix}init_from was trained again: this run starts over from the new weights")
+            fresh = True
         ended = None if fresh else runs.ended(folder, identity.run_id, provenance.code(cfg))
         if ended := distributed.of_first(ended):
             say(console.returned(cfg, ended, folder, prefix))

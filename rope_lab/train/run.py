@@ -94,6 +94,7 @@ class RunFolder:
         self.lock = claim(folder) if recorded else None
         self.content: dict[str, Any] = {}
         self.metrics: list[dict[str, Any]] = []
+        self.digests: dict[str, str] = {}  # of files that are written once
         self.settle()
 
     def __enter__(self) -> "RunFolder":
@@ -154,6 +155,7 @@ class RunFolder:
             files.remove_temporary(self.folder)
         if kept is not None:
             self._write(CODER, kept.encode())
+            self.digests[CODER] = digest(kept.encode())
         self._write(METRICS, self._lines())
         self._write_content()
         self.wandb = WandbRun(wandb if self.lock else None, self.folder, self.content)
@@ -188,14 +190,19 @@ class RunFolder:
         about = {"run_id": self.content["run_id"], "config": json.dumps(self.content["config"])}
         about["alphabet"] = as_text(alphabet)
         weights = {name: weight.cpu().contiguous() for name, weight in weights.items()}
-        self._write(WEIGHTS, safetensors.torch.save(weights, about))
+        content = safetensors.torch.save(weights, about)
+        self._write(WEIGHTS, content)
+        self.digests[WEIGHTS] = digest(content)
 
     def end(self, status: str, **content: Any) -> None:
-        """Record how the run ended."""
+        """Record how the run ended. Raises ValueError, and records nothing, if a number of
+        `content` is not finite.
+        """
+        json.dumps(content, allow_nan=False)
         self.content |= {"status": status} | content
         self.content["provenance"]["end"] = provenance.now()
         self._write(METRICS, self._lines())  # synced before run.json says that all is there
-        self.content["digests"] = {METRICS: digest(self._lines())}
+        self.content["digests"] = {METRICS: digest(self._lines())} | self.digests
         self._write_content()
         if self.lock and status in OUTCOMES:
             _delete_aside(self.folder)
@@ -263,13 +270,25 @@ def read(folder: Path) -> dict[str, Any] | None:
     return content if content and "provenance" in content else None
 
 
+def check_files(folder: Path, content: dict[str, Any]) -> None:
+    """Raise ConfigError if a file of a run that has ended does not match its digest in run.json,
+    of which `content` is.
+    """
+    digests = content.get("digests", {}) if content["status"] in OUTCOMES else {}
+    if names := files.damaged(folder, digests):
+        raise ConfigError(
+            f"{folder / names[0]}: was changed or damaged after the run ended: restore it, or {OVER}"
+        )
+
+
 def ended(folder: Path, run_id: str, code: dict[str, Any]) -> dict[str, Any] | None:
     """Content of run.json if the run in `folder` has ended; warns if it was run by other code than
-    `code`.
+    `code`. Raises ConfigError if one of its files is damaged.
     """
     content = read(folder)
     if content is None or content["run_id"] != run_id or content["status"] not in OUTCOMES:
         return None
+    check_files(folder, content)
     before = content["provenance"]
     if other := provenance.differences(before, code) or provenance.edited(before):
         log.warning("it was run by other code, %s: fresh=true runs it with today's", other)
