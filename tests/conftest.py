@@ -122,6 +122,13 @@ def tree(folder: Path) -> dict[str, bytes]:
     }
 
 
+def flip(path: Path) -> None:
+    """Flip one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
 def one_line(said: str) -> str:
     """A pattern for a one-line message that contains this text."""
     return rf"\A.*{re.escape(said)}.*\Z"

@@ -20,6 +20,7 @@ from rope_lab.train import config, tracking
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import SWAPPED
+from rope_lab.train.load import parent_changed
 from rope_lab.train.stop import Stop
 from rope_lab.train.trainer import CORES, resolve
 
@@ -32,18 +33,24 @@ class Job:
     label: str
 
     @functools.cached_property  # for text a corpus is read
-    def identity(self) -> Identity:
-        """Its identity, as far as this machine can resolve its settings: a cluster may have other
+    def resolved(self) -> Config:
+        """Its settings, as far as this machine can resolve them: a cluster may have other
         devices.
         """
         with suppress(ConfigError):
-            return config.identity(resolve(self.cfg))
-        return config.identity(self.cfg)
+            return resolve(self.cfg)
+        return self.cfg
+
+    @functools.cached_property
+    def identity(self) -> Identity:
+        return config.identity(self.resolved)
 
     def outcome(self) -> Outcome:
-        """What its run folder records now."""
-        folder = runs.out_folder(self.cfg) / self.identity.run_name
-        return Outcome(self.cfg, self.label, runs.read(folder) or {})
+        """What its run folder records now: nothing if its parent was trained again."""
+        content = runs.read(runs.out_folder(self.cfg) / self.identity.run_name)
+        if content is None or parent_changed(content, self.resolved):
+            content = {}
+        return Outcome(self.cfg, self.label, content)
 
 
 def launcher_settings(words: Sequence[str]) -> dict[str, Any]:

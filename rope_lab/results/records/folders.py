@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rope_lab.files import digest, read_sealed
+from rope_lab.files import damaged, digest, read_sealed
 from rope_lab.identity import identify
 from rope_lab.places import RESULTS
 from rope_lab.results.records.kept import KEPT, read_kept
@@ -87,7 +87,9 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
     named = NAMED.fullmatch(folder.name)
     if named and named[1] != content["run_id"]:
         raise ValueError(f"is of run {content['run_id']}, and its folder has the name of another")
-    curves, problems = _read_curves(folder, content.get("digests", {}))
+    digests = content.get("digests", {})
+    curves, problems = _read_curves(folder, digests)
+    problems += [f"{name} was changed or damaged" for name in damaged(folder, digests)]
     config = {part: content["config"][part] for part in ("task", "model", "train", "eval")}
     other = ""  # the scheme of its parent, if that is not its own
     if parent := content["config"].get("parent"):
