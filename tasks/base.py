@@ -128,9 +128,8 @@ class Task(ABC):
         Problems that are also problems of this task stay on their side of the train/held-out split.
         Raises ValueError if there are none of that length.
         """
-        raise ValueError(
-            f"{type(self).__name__} has problems of one length: see set_lengths, or override of_length"
-        )
+        name = type(self).__name__
+        raise ValueError(f"{name} has problems of one length: call set_lengths or write of_length")
 
     def floor(self, tokens: np.ndarray) -> np.ndarray:
         """The Bayes-optimal loss of each answer token in rows of text, in nats: float64 [rows,
@@ -359,6 +358,6 @@ def different(batch: Callable[[], Iterable[Problem]], n: int) -> list[Problem]:
         repeats = repeats + 1 if len(found) == before else 0
         if repeats == 50:
             raise ValueError(
-                f"{n:,} different evaluation problems are more than the task has, it has about {before:,}"
+                f"{n:,} different evaluation problems are more than the task has: about {before:,}"
             )
     return list(found.values())[:n]
