@@ -1,8 +1,8 @@
 """Real text: the next token of a corpus, after the tokens before it in a window.
 
 The last tenth of the corpus, at most 262,144 bytes, is held out, a window apart from the training
-part. Evaluation reads it in windows side by side: each token once, except the first one and a last part
-that is shorter than a window.
+part. Evaluation reads it in windows side by side: each token once, except the first one and a last
+part that is shorter than a window.
 """
 
 import functools

@@ -21,6 +21,7 @@ from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import SHOWN
 from rope_lab.train.instantiate import SWAPPED
+from rope_lab.train.overrides import check_launcher
 from rope_lab.train.stop import Stop, same_command
 from rope_lab.train.trainer import CORES, resolve
 
@@ -50,6 +51,8 @@ class Job:
 
 def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
     """The settings of the launcher that Hydra's own overrides choose. Raises ConfigError."""
+    for word in words:
+        check_launcher(word)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter(
