@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from rope_lab.identity import Identity
 from rope_lab.launch import clusters, pool
 from rope_lab.launch.job import EXIT_FAILED
-from rope_lab.text import ConfigError, first_three, say, short_path
+from rope_lab.text import ConfigError, first_three, of_system, say, short_path
 from rope_lab.train import config, provenance
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
@@ -171,9 +171,8 @@ def _begin(jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop) -> Non
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed; docs/clusters.md says how") from None
     except OSError as error:
-        raise ConfigError(
-            f"{error.filename}: cannot be used ({error.strerror}); set out=FOLDER"
-        ) from None
+        remedy = "; set out=FOLDER" if error.filename else ""
+        raise ConfigError(f"the runs cannot start: {of_system(error)}{remedy}") from None
 
 
 def summary(contents: dict[Job, dict[str, Any]], name: str, every: bool) -> str:
