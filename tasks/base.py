@@ -159,7 +159,11 @@ class Task(ABC):
 class PackedTask(Task):
     """A task whose text is problem after problem. A subclass draws problems and writes them.
 
-    lengths:          least and greatest of problems, uniform; None: problems have no length
+    Lengths are drawn uniformly. But the end of a row cuts its last problem, most often a long one:
+    short problems are whole in training text more often than long ones. And short problems are
+    few, so that evaluation, whose problems all differ, has few of them.
+
+    lengths:          least and greatest of problems; None: problems have no length
     width:            the greatest length for which drawn problems have columns
     possible_lengths: least and greatest that `of_length` takes
     letters:          of the strings that `draw_strings` draws
