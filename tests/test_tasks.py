@@ -1,5 +1,6 @@
 """Task generators, checked with independent parsers of the text formats."""
 
+import json
 from collections import Counter
 from string import ascii_letters, ascii_lowercase
 from typing import Any
@@ -13,7 +14,10 @@ from parsers import parse, parse_prefix, problems_of
 from trained import load
 
 from rope_lab import sample
+from rope_lab.results.published import Published
+from rope_lab.text import flat
 from rope_lab.train import config, data
+from rope_lab.train.config import recorded
 from rope_lab.train.generate import likeliest
 from rope_lab.train.trainer import build, resolve
 from tasks import mqar
@@ -53,6 +57,8 @@ SMALL = [
     (Rewriting("sort", 9, None, "bca"), 30),
     (Needle(9, 3, 3, "abcd"), 5),
 ]
+
+PUBLISHED = Published()
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -300,6 +306,37 @@ def test_state_tracking_says_how_many_words_are_evaluated():
     *most, last = (found[length] for length in range(1, 7))
     said = f"{', '.join(map(str, most))} and {last} of 1 to 6 letters"
     assert said in " ".join(StateTracking.__doc__.split())
+
+
+def guessed(task: Task, problem: Problem) -> list[str]:
+    """The answers among which a model guesses that knows a task's format alone."""
+    if isinstance(task, StateTracking):
+        return list(task.letters)
+    if isinstance(task, FlipFlop):
+        return ["0", "1"]
+    if isinstance(task, AssociativeRecall):
+        return list(problem.prompt[1 : 2 * problem.attributes["pairs"] : 2])
+    string, _, asked = problem.prompt[1:].partition("; ")
+    return [letter for letter in string if letter != asked[0]]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, report in PUBLISHED.tasks.items() if "guesses" in report]
+)
+def test_the_guess_beside_a_result_is_a_guessers(name):
+    for each in PUBLISHED.tasks[name]["guesses"]:
+        given = [f"{key}={json.dumps(value)}" for key, value in each["of"].items()]
+        settings = flat(recorded(load(f"task={name}", *given)))
+        assert PUBLISHED.report(name, set(), settings).guess == each["share"]
+        assert PUBLISHED.report(name, set(), {}).guess in (None, 0.5)  # settings not known
+
+        larger = ["task.word_length=16"] if name == "state_tracking" else []
+        larger.append("train.seq_len=2048")
+        task, right = config.build_task(load(f"task={name}", *given, *larger)), []
+        for problem in task.problems(rng(), 1000):
+            answers = guessed(task, problem)
+            right.append(answers.count(problem.completion[0]) / len(answers))
+        assert np.mean(right) == pytest.approx(each["share"], abs=0.005)
 
 
 def test_recall_says_how_often_values_repeat():

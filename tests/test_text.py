@@ -357,10 +357,16 @@ def test_byte_pairs_without_their_package_are_answered(written, monkeypatch):
         build(resolve(config.load("task=text", f"task.path={written}", "task.tokens=bpe", *TINY)))
 
 
-def test_a_download_is_a_file_that_replaces_none(tmp_path, monkeypatch):
+@pytest.fixture
+def script():
+    """The module scripts/get_corpus.py."""
     spec = importlib.util.spec_from_file_location("get_corpus", ROOT / "scripts" / "get_corpus.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_download_is_a_file_that_replaces_none(script, tmp_path, monkeypatch):
     rows = [{"text": "first"}, {"page": "second"}]
     monkeypatch.setitem(
         sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, **__: rows)
@@ -373,3 +379,23 @@ def test_a_download_is_a_file_that_replaces_none(tmp_path, monkeypatch):
     assert (tmp_path / "wikitext103.txt").read_text() == "first\nsecond\n"
     with pytest.raises(SystemExit, match="is there already"):
         script.main(["wikitext103", "--into", str(tmp_path)])
+
+
+def test_of_two_downloads_at_once_one_writes(script, tmp_path, monkeypatch, capsys):
+    """The second one begins and ends while the first reads."""
+    path = tmp_path / "wikitext103.txt"
+
+    def first():
+        yield {"text": "of the first"}
+        monkeypatch.setitem(sys.modules, "datasets", loading([{"text": "of the second"}]))
+        script.main(["wikitext103", "--into", str(tmp_path)])
+
+    def loading(rows):
+        return SimpleNamespace(load_dataset=lambda *_, **__: rows)
+
+    monkeypatch.setitem(sys.modules, "datasets", loading(first()))
+    with pytest.raises(SystemExit, match="nothing was written"):
+        script.main(["wikitext103", "--into", str(tmp_path)])
+    assert path.read_text() == "of the second\n"
+    assert capsys.readouterr().out == f"written: {path}\n"
+    assert list(tmp_path.iterdir()) == [path]
