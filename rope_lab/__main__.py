@@ -4,6 +4,7 @@ import os
 import runpy
 import sys
 
+from rope_lab import command
 from rope_lab.text import nearest
 
 HELP = """\
@@ -48,6 +49,7 @@ MODULES = {"sweep": "train"}  # else the name
 
 def main() -> None:
     """Run the named command, or print HELP; exit status 2 if there is no such command."""
+    command.check_directory()
     name = (sys.argv[1:2] or ["--help"])[0]
     sys.path.append(os.getcwd())  # as with python -m, for modules beside a file of the user's own
     if name in COMMANDS:

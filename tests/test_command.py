@@ -228,3 +228,25 @@ def test_another_python_than_that_of_the_checkout_is_two_lines(before, module, s
     first, second = done.stderr.splitlines()
     assert said in first
     assert "make setup" in second
+
+
+PROGRAM = f"{sys.executable} -P -m rope_lab"
+
+
+@pytest.mark.parametrize("name", ["list", "train", "--help"])
+def test_a_deleted_working_directory_is_one_line(name, tmp_path):
+    (tmp_path / "gone").mkdir()
+    done = in_shell(f"rmdir {tmp_path}/gone; {PROGRAM} {name}", tmp_path / "gone")
+    assert done.returncode == 1
+    assert done.stderr == "the working directory was deleted: change to another one\n"
+
+
+def test_a_checkout_whose_code_does_not_run_is_told(tmp_path):
+    (tmp_path / "rope_lab").mkdir()
+    (tmp_path / "rope_lab" / "__main__.py").touch()
+    (tmp_path / "runs").mkdir()
+    for folder in (tmp_path, tmp_path / "runs"):
+        (warning,) = in_shell(f"{PROGRAM} --help", folder).stderr.splitlines()
+        assert f"{tmp_path}/rope_lab" in warning
+        assert f"{ROOT}/rope_lab" in warning
+    assert in_shell(f"{PROGRAM} --help", ROOT / "docs").stderr == ""

@@ -304,6 +304,8 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
         ("reaches: 0.5", "reaches: 0.5, margin: 0.1", "takes no margin"),
         ("schemes: [roper, rope]", "schemes: [roper, alibi]", "must be two of rope, roper"),
         ("rope: 8-13", "rope: many", "seeds.rope is 'many'"),
+        ("rope: 8-13", "rope: 010", "plan.yaml:9: 010: write a number without leading 0"),
+        ("rope: 8-13", "rope: [8, 9:13]", "plan.yaml:9: 9:13: write a number"),
         ("rope: 8-13,", "rope: 1-3,", "with a seed in common"),
         ("hypothesis: RoPER is ahead.", "", "mine.hypothesis is missing"),
         ("device: cpu", "task.path: x", "task.path is not one that plans fix"),

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from conftest import TINY, flip, only_folder, tree
-from rope_lab.results.folders import read
 from trained import assert_same_end, command, run, stopped_run
 
 from rope_lab import files, sample
+from rope_lab.results.records.folders import read
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint
 from rope_lab.train import loop as train

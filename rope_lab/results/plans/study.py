@@ -1,13 +1,14 @@
 """Planned studies: plan.yaml, checked, and the runs of each study."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError
 from pydantic.dataclasses import dataclass
-from yaml import YAMLError
 
 from rope_lab.identity import BACKFILLED, GROUPS
 from rope_lab.places import ROOT
@@ -18,6 +19,7 @@ from rope_lab.text import ConfigError, first_line, flat, short_path, show
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
+ODD = re.compile(r"0\d+|\d+(:\d+)+")  # yaml reads 010 as 8, and 1:30 as 90
 STRICT = ConfigDict(extra="forbid")
 RECORDED = {*GROUPS, "threads"} - {"parent"}
 OF_LENGTHS = {
@@ -230,10 +232,14 @@ def load(path: Path = PLAN) -> Plan:
 def from_yaml(cls: Any, text: str, name: str) -> Any:
     """The object of a pydantic dataclass that a yaml file describes. Raises ConfigError."""
     try:
+        for token in yaml.scan(text):
+            if isinstance(token, yaml.ScalarToken) and token.plain and ODD.fullmatch(token.value):
+                place = f"{name}:{token.start_mark.line + 1}"
+                raise ConfigError(f"{place}: {token.value}: write a number without leading 0 or :")
         return cls(**OmegaConf.to_container(OmegaConf.create(text), resolve=True))
     except ValidationError as error:
         raise ConfigError(f"{name}: {reason(error, depth=None)}") from None
-    except (OmegaConfBaseException, YAMLError, TypeError, AttributeError) as error:
+    except (OmegaConfBaseException, yaml.YAMLError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{name}: cannot be read ({type(error).__name__}: {first_line(error)})"
         ) from None

@@ -53,6 +53,7 @@ class TaskReport:
     published: dict[str, list[str]] = field(default_factory=dict)
     setup: dict[str, Any] = field(default_factory=dict)
     elsewhere: str = ""
+    guess: float | None = None
     page: str = ""
     mirrors: list[str] = field(default_factory=list)
     attributes: dict[str, str] = field(default_factory=dict)
@@ -137,6 +138,11 @@ class Published:
             for title, each in report.pop("beside", {}).items()
         }
         thresholds = [Threshold(**threshold) for threshold in report.pop("thresholds", [])]
+        if not _agree(settings, report.pop("elsewhere_of", {})):
+            report["elsewhere"] = ""
+        for each in report.pop("guesses", []):
+            if _agree(settings, each["of"]):
+                report["guess"] = each["share"]
         metric = replace(declared(name), name=name, **shown)
         return TaskReport(metric=metric, thresholds=thresholds, beside=beside, **report)
 
@@ -172,6 +178,11 @@ class Published:
             return self.schemes[known]["color"]
         unknown = sorted({scheme, *beside} - self.schemes.keys())
         return SPARE_COLORS[unknown.index(scheme) % len(SPARE_COLORS)]
+
+
+def _agree(settings: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    """Whether a run's settings have the `expected` values."""
+    return all(settings.get(key) == value for key, value in expected.items())
 
 
 def rank(order: Iterable[str], name: str) -> int:
