@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rope_lab.model.attention import fused, unpacked
 from rope_lab.model.hooks import Dims, PositionScheme
-from rope_lab.model.positions import Rotary
+from rope_lab.model.schemes import Rotary
 
 H, K = 4, 16
 DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)

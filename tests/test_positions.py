@@ -25,8 +25,8 @@ from sums import (
 from trained import load, make_scheme
 
 from rope_lab.model.hooks import Dims
-from rope_lab.model.more_positions import RNoPE, SSMax
-from rope_lab.model.positions import Randomized, Rotary
+from rope_lab.model.schemes import RNoPE, SSMax
+from rope_lab.model.schemes import Randomized, Rotary
 from rope_lab.train import config
 from rope_lab.train.loop import evaluate_now, update
 from rope_lab.train.trainer import build
@@ -396,7 +396,7 @@ def test_relative_schemes_alone_do_not_notice_a_shift_of_all_positions(name):
         (
             "p_rope",
             "position.p=0.9",
-            "position.p=0.9: 3.6 of the 4 pairs of a head would be rotated",
+            "position.p=0.9: 3.6 of the 4 pairs of a head are rotated",
         ),
         ("pope", "position.delta_init=7", "position.delta_init=7.0: must be from 0 to 2π"),
         (

@@ -1,9 +1,8 @@
-"""Position schemes in which content enters: gates, phases and transformations that depend on the
-layer's input.
+"""Content: gates, phases and transformations that depend on the layer's input.
 
-Each is a few lines beside its formula; parameters are each layer's own. Shape letters: B batch, T
-time (queries), S time (keys and values), D model width, H heads, K head width, C pairs of a head's
-features, P positions of a table, X features that are convolved, N taps.
+Each layer has parameters of its own. Shape letters: B batch, T time (queries), S time (keys and
+values), D model width, H heads, K head width, C pairs of a head's features, P positions of a table,
+X features that are convolved, N taps.
 """
 
 import math
@@ -14,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rope_lab.model.attention import BLOCK, Heads, softmax_attention, unpacked, weighted_values
-from rope_lab.model.biases import Alibi
 from rope_lab.model.cache import KVCache, LayerCache, running_sum, so_far, with_before
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.rotation import frequencies, rotate, unit, wide
+from rope_lab.model.schemes.biases import Alibi
 
 
 class FoX(PositionScheme):
