@@ -1,4 +1,4 @@
-"""Random positions for another scheme.
+"""Random positions: another scheme at positions that are drawn anew for each step.
 
 Positions are integers or float64, [T].
 """

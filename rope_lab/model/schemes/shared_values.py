@@ -1,4 +1,4 @@
-"""Values that are keys: schemes of models that project queries and keys alone.
+"""Values that are keys: RoPE in models that project queries and keys alone.
 
 Without a value projection a layer has a quarter fewer attention weights; the others begin as in
 other schemes. Compare with `rope`; and with `rope model.kv_heads=` half of the heads, which has as
