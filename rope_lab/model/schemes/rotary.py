@@ -41,8 +41,7 @@ class Rotary(PositionScheme):
         2j + 1. `halves` is the rotate-half layout of GPT-NeoX and Llama: j and j + r/2. Permute
         the features of each head to convert weights from one to the other.
     scaling: how frequencies change for longer texts, see `rotation.scaled`. yarn also multiplies
-        scores by (0.1 ln factor + 1)², of rotated features alone; in linear attention the
-        numerator.
+        rotated queries and keys by 0.1 ln factor + 1 each; in linear attention the numerator.
     factor: texts are `factor` times as long as in training
     original: the number of tokens trained on; None: the training length
 
@@ -89,8 +88,9 @@ class Rotary(PositionScheme):
         self.theta = {
             part: F.pad(n * theta_C, (0, unrotated)) for part, (n, theta_C) in times.items() if n
         }
-        self.pairs = pairs
-        self.sharpness = (0.1 * math.log(factor) + 1) ** 2 if scaling == "yarn" else 1.0
+        self.pairs, self.rotated = pairs, r
+        scales = bool(q) + bool(k) if scaling == "yarn" else 0  # one for each rotated factor
+        self.sharpness = (0.1 * math.log(factor) + 1) ** scales
 
     def phases(self, parts: str, pos: Tensor, dtype: torch.dtype) -> Tensor | None:
         """e^(i · pos · θ) for each of `parts`, cosine and sine: [T, parts, C, 2].
@@ -115,7 +115,10 @@ class Rotary(PositionScheme):
         rotated_BT3HK = rotate(qkv_BT3HK, at[0], self.pairs)
         if self.sharpness == 1:
             return rotated_BT3HK
-        return torch.cat([self.sharpness * rotated_BT3HK[:, :, :1], rotated_BT3HK[:, :, 1:]], dim=2)
+        q_BT1HK, kv_BT2HK = rotated_BT3HK.split((1, 2), dim=2)
+        scaled_q = self.sharpness * q_BT1HK[..., : self.rotated]
+        q_BT1HK = torch.cat([scaled_q, q_BT1HK[..., self.rotated :]], dim=-1)
+        return torch.cat([q_BT1HK, kv_BT2HK], dim=2)
 
     def output(self, o_BTHK: Tensor, at: tuple) -> Tensor:
         return rotate(o_BTHK, at[-1], self.pairs)
