@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from rope_lab.model.attention import Heads, unpacked
 from rope_lab.model.hooks import PositionScheme, TooLong, Wrapper
-from rope_lab.model.positions import Randomized
+from rope_lab.model.schemes import Randomized
 from rope_lab.model.transformer import Transformer
 from rope_lab.results.records.folders import origin
 from rope_lab.results.views.probes import AttentionWeights, Measurement, rebuild, table, write

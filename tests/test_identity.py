@@ -1,6 +1,7 @@
 """Run identity from names and settings, and the digest of a user's own files."""
 
 import dataclasses
+import importlib
 import importlib.metadata
 
 import pytest
@@ -9,6 +10,7 @@ from test_plugins import SCHEME
 from trained import load
 
 from rope_lab.identity import BACKFILLED, NUMERICS, Identity, identify
+from rope_lab.model import schemes
 from rope_lab.train import config, plugin, provenance
 from rope_lab.train.trainer import resolve
 
@@ -44,7 +46,7 @@ def test_what_changes_a_number_changes_the_id():
     cuda = config.identity(dataclasses.replace(resolve(load()), device="cuda"))
     ids = {identity(other).run_id for other in others} | {cuda.run_id, identity().run_id}
     assert len(ids) == len(others) + 2
-    other_class = identity("position=none", "position._target_=rope_lab.model.positions.Sinusoidal")
+    other_class = identity("position=none", "position._target_=rope_lab.model.schemes.Sinusoidal")
     assert other_class.run_id != identity("position=none").run_id
 
 
@@ -125,7 +127,7 @@ def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     scheme = {"_target_": "mine_own.Mine"}
-    within = {"_target_": "rope_lab.model.positions.Randomized", "longest": 64, "scheme": scheme}
+    within = {"_target_": "rope_lab.model.schemes.Randomized", "longest": 64, "scheme": scheme}
 
     def digest(position: dict) -> str:
         plugin.forget_files()
@@ -218,3 +220,14 @@ def test_torch_is_recorded_under_the_version_that_it_says_itself(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda package: "0")
     found = provenance.provenance(load(), torch.device("cpu"), None)["versions"]["torch"]
     assert (found, type(found)) == (torch.__version__, str)
+
+
+@pytest.mark.parametrize("former", ["positions", "more_positions", "biases", "shared", "content"])
+def test_former_modules_of_schemes_still_serve(former):
+    """Users' files import from them, and run.json of older runs names them."""
+    assert importlib.import_module(f"rope_lab.model.{former}").KerpleLog is schemes.KerpleLog
+    now = identity("position=kerple_log")
+    assert (
+        identity("position=kerple_log", f"position._target_=rope_lab.model.{former}.KerpleLog")
+        == now
+    )

@@ -46,6 +46,12 @@ def names(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
+def summary(group: str, name: str) -> str:
+    """What a choice of a group is, in Markdown: the comment that begins its yaml file."""
+    first_line = (CONF / group / f"{name}.yaml").read_text("utf-8").partition("\n")[0]
+    return first_line.removeprefix("# ")
+
+
 def register(group: str, file: str, name: str | None) -> str:
     """Register the class in a file, `name` if given, as a choice for Hydra; returns its name.
     Raises ConfigError.

@@ -1,4 +1,4 @@
-"""Values that are keys: position schemes of models that project queries and keys alone.
+"""Values that are keys: RoPE in models that project queries and keys alone.
 
 Without a value projection a layer has a quarter fewer attention weights; the others begin as in
 other schemes. Compare with `rope`; and with `rope model.kv_heads=` half of the heads, which has as
@@ -15,14 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rope_lab.model.hooks import Dims
-from rope_lab.model.positions import Rotary
 from rope_lab.model.rotation import rotate
+from rope_lab.model.schemes.rotary import Rotary
 
 
 class SharedKV(Rotary):
     """RoPE whose values are its keys; the last `fraction` of each head's features are rotated.
 
-    - values = rotated: oₙ = Σᵢ aₙᵢ R(iθ) kᵢ, which tells absolute positions.
+    - values = rotated: oₙ = Σᵢ aₙᵢ R(iθ) kᵢ, which depends on absolute positions.
     - values = back: oₙ = R(−nθ) Σᵢ aₙᵢ R(iθ) kᵢ = Σᵢ aₙᵢ R((i−n)θ) kᵢ, as in RoPER (DeepSeek-V4,
       2026, equation 26).
     - values = unrotated: oₙ = Σᵢ aₙᵢ kᵢ.
@@ -54,8 +54,5 @@ class SharedKV(Rotary):
         q_BTHK, k_BTHK = rotate(qk_BT2HK, at[0]).unbind(2)
         if self.values == "unrotated":
             return q_BTHK, k_BTHK, qk_BT2HK[:, :, 1].to(k_BTHK)
-        return (
-            q_BTHK,
-            k_BTHK,
-            k_BTHK.view_as(k_BTHK),
-        )  # torch.compile does not take one tensor twice
+        v_BTHK = k_BTHK.view_as(k_BTHK)  # torch.compile does not take one tensor twice
+        return q_BTHK, k_BTHK, v_BTHK

@@ -1,4 +1,4 @@
-"""Position schemes that add to attention scores by distance alone.
+"""Biases: a number added to each attention score, by distance alone.
 
 Shape letters: T time (queries), S time (keys), H heads.
 """
@@ -28,11 +28,30 @@ class Alibi(PositionScheme):
         return -self.slopes_H11.to(at_T.device) * (at_T[:, None] - at_S)
 
 
+class KerpleLog(PositionScheme):
+    """Scores fall with the logarithm of the distance (Chi et al., 2022, KERPLE, logarithmic
+    variant).
+
+    bias = −r₁ ln(1 + r₂ |n − m|), r₁ and r₂ above 0 and learned for each head. As in its authors'
+    code r₁ is drawn from [0, 2) and r₂ from [0, 1). They clamp both to at least 0.01 at each step;
+    we take absolute values instead.
+    """
+
+    def __init__(self, dims: Dims):
+        super().__init__(dims)
+        self.r1_H11 = nn.Parameter(2 * torch.rand(dims.n_heads, 1, 1))
+        self.r2_H11 = nn.Parameter(torch.rand(dims.n_heads, 1, 1))
+
+    def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
+        distance_TS = (at_T[:, None] - at_S).clamp(min=0)
+        return -self.r1_H11.abs() * (self.r2_H11.abs() * distance_TS).log1p()
+
+
 class T5Bias(PositionScheme):
     """Adds a learned number to each score, by head and bucket of distances (Raffel et al., 2020).
 
-    Distances below buckets/2 have a bucket each; those up to `max_distance` share the other half in
-    proportion to their logarithm; the last bucket also takes all beyond.
+    Distances below buckets/2 have a bucket each. Those up to `max_distance` share the other half,
+    on a logarithmic scale. The last bucket also takes all longer distances.
     """
 
     def __init__(self, dims: Dims, buckets: int = 32, max_distance: int = 128):

@@ -1,9 +1,8 @@
-"""Position schemes in which content enters: gates, phases and transformations that depend on the
-layer's input.
+"""Content: gates, phases and transformations that depend on the layer's input.
 
-Each is a few lines beside its formula; parameters are each layer's own. Shape letters: B batch, T
-time (queries), S time (keys and values), D model width, H heads, K head width, C pairs of a head's
-features, P positions of a table, X features that are convolved, N taps.
+Each layer has parameters of its own. Shape letters: B batch, T time (queries), S time (keys and
+values), D model width, H heads, K head width, C pairs of a head's features, P positions of a table,
+X features that are convolved, N taps.
 """
 
 import math
@@ -14,20 +13,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rope_lab.model.attention import BLOCK, Heads, softmax_attention, unpacked, weighted_values
-from rope_lab.model.biases import Alibi
 from rope_lab.model.cache import KVCache, LayerCache, running_sum, so_far, with_before
+from rope_lab.model.device import has_float64
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.rotation import frequencies, rotate, unit, wide
+from rope_lab.model.schemes.biases import Alibi
+
+FLOAT32_TOKENS = 1024  # longer running sums are taken in float64
 
 
 class FoX(PositionScheme):
     """Scores fall by forget gates between key and query (Lin et al., 2025, Forgetting Transformer,
     equation 5).
 
-    fₜ = σ(w xₜ + b) for each head; bias = Σ ln fₗ over i < l ≤ n. In Σ_{l≤n} − Σ_{l≤i} the first
-    term is the same for
-    all keys of a query: softmax ignores it. b is 0 at first, so that a token is forgotten by half
-                         about every token.
+    fₜ = σ(w xₜ + b) for each head; bias = Σ ln fₗ over i < l ≤ n. The bias is returned as
+    −Σ_{l≤i} ln fₗ: the other part, Σ_{l≤n}, is the same for all keys of a query, so softmax ignores
+    it. b is 0 at first, so that a token is forgotten by half about every token.
     """
 
     def __init__(self, dims: Dims):
@@ -42,7 +43,10 @@ class FoX(PositionScheme):
         self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
     ) -> tuple[Any, Tensor]:
         log_f_BTH = F.logsigmoid(self.gates[layer](x_BTD).to(wide(x_BTD.dtype)))
-        return at, -so_far("log_f", log_f_BTH, cache).cumsum(1).mT.unsqueeze(-2)
+        log_f_BSH = so_far("log_f", log_f_BTH, cache)
+        if log_f_BSH.shape[1] > FLOAT32_TOKENS and has_float64(x_BTD.device):
+            log_f_BSH = log_f_BSH.double()  # attention subtracts two sums before it rounds
+        return at, -log_f_BSH.cumsum(1).mT.unsqueeze(-2)
 
 
 class SelectiveRoPE(PositionScheme):
@@ -53,9 +57,8 @@ class SelectiveRoPE(PositionScheme):
     Σ_{t≤n} φₜ with θⱼ = base^(−2j/K). A score is qₙᵀ R(Φᵢ − Φₙ) kᵢ. Its authors' gate of φ, off by
     default, is missing here.
 
-    values: whether values at i are rotated by R(Φᵢ) too and the output at n back, as in RoPER. Then
-        the output is R(−Φₙ) Σᵢ aₙᵢ R(Φᵢ) vᵢ = Σᵢ aₙᵢ R(Φᵢ − Φₙ) vᵢ: a phase that all tokens have in
-        common changes nothing.
+    values: also rotate values at i by R(Φᵢ) and the output at n by R(−Φₙ), as in RoPER. The output
+        is then Σᵢ aₙᵢ R(Φᵢ − Φₙ) vᵢ.
     """
 
     def __init__(
@@ -68,8 +71,8 @@ class SelectiveRoPE(PositionScheme):
     ):
         super().__init__(dims)
         if dims.d_head % 2 or rank < 1 or taps < 1:
-            told = f"{dims.d_head} features of a head, position.rank={rank}, position.taps={taps}"
-            raise ValueError(f"{told}: must be an even number and numbers of at least 1")
+            given = f"{dims.d_head} features per head, position.rank={rank}, position.taps={taps}"
+            raise ValueError(f"{given}: must be an even number, and rank and taps at least 1")
         D, H, C = dims.d_model, dims.n_heads, dims.d_head // 2
         self.project = nn.ModuleList(
             nn.Sequential(nn.Linear(D, rank, bias=False), nn.Linear(rank, H * C, bias=False))
@@ -142,8 +145,8 @@ class GrapeA(Alibi):
 
 
 class CoPE(PositionScheme):
-    """A key's position is how many keys a query's gates count from it on (Golovneva et al., 2024,
-    equations 3 to 5).
+    """Positions are counted by gates that depend on content (Golovneva et al., 2024, equations 3 to
+    5).
 
     gₙᵢ = σ(qₙᵀ kᵢ / √K), pₙᵢ = Σ gₙⱼ over i ≤ j ≤ n, at most `positions` − 1; the score is qₙᵀ kᵢ /
     √K + qₙᵀ e(pₙᵢ), e between its values at whole numbers, which are learned for each layer and 0
@@ -180,8 +183,8 @@ class CoPE(PositionScheme):
 
 
 class PaTH(PositionScheme):
-    """Between key and query lie Householder-like matrices of the tokens there (Yang et al., 2025,
-    arXiv 2505.16381).
+    """Keys are multiplied by Householder-like matrices of the tokens up to the query (Yang et al.,
+    2025, arXiv 2505.16381).
 
     The score is kᵢᵀ Hᵢ₊₁ ⋯ Hₙ qₙ / √K, Hₜ = I − βₜ wₜ wₜᵀ, βₜ = 2σ(u xₜ + b); wₜ, of norm 1, is a
     causal convolution of W₂ W₁ xₜ over `taps` tokens, through SiLU. With aₜᵢ = wₜᵀ Hₜ₋₁ ⋯ Hᵢ₊₁ kᵢ
@@ -243,10 +246,9 @@ class PaTH(PositionScheme):
 def gathered(heads: Heads, cache: KVCache | None) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, [B, H, T, K], and all keys and values so far, [B, H, S, K], in float32 or wider."""
     q_BTHK, k_BTHK, v_BTHK = unpacked(heads)
-    k_BHSK, v_BHSK = (
-        (x.transpose(1, 2) for x in (k_BTHK, v_BTHK))
-        if cache is None
-        else cache.add(k_BTHK, v_BTHK)
-    )
+    if cache is None:
+        k_BHSK, v_BHSK = k_BTHK.transpose(1, 2), v_BTHK.transpose(1, 2)
+    else:
+        k_BHSK, v_BHSK = cache.add(k_BTHK, v_BTHK)
     dtype = wide(q_BTHK.dtype)
     return q_BTHK.transpose(1, 2).to(dtype), k_BHSK.to(dtype), v_BHSK.to(dtype)
