@@ -31,7 +31,7 @@ def test_values_are_those_of_the_overrides_and_meanings_those_of_the_docstring()
     text = " ".join(
         help.text(["task=text", "scale=paper", "position=t5_bias", "train.lr=0.5"]).split()
     )
-    assert "tokens: bytes, characters, or bpe (byte pairs learned on the training part)" in text
+    assert "tokens: bytes, characters (of the corpus), or bpe (byte pairs" in text
     assert "task.tokens=bpe " in text
     assert "train.lr=0.5 " in text
     assert "model.n_layers=12 " in text

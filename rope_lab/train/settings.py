@@ -44,50 +44,46 @@ def _rising(value: Any) -> Any:
 @group
 class Model:
     attention: Literal["softmax", "linear"] = about("attention")
-    d_model: PositiveInt = about("features of a token")
+    d_model: PositiveInt = about("features per token")
     n_layers: PositiveInt = about("layers")
     n_heads: PositiveInt = about("attention heads; they share the features")
-    kv_heads: PositiveInt | None = about(
-        "heads of keys and values, each for as many of queries; null: n_heads"
-    )
-    qk_norm: bool = about(
-        "queries and keys of each head at root mean square 1, times learned gains"
-    )
+    kv_heads: PositiveInt | None = about("number of key/value heads (GQA); null: n_heads")
+    qk_norm: bool = about("RMS norm of the queries and keys of each head, with learned gains")
     norm: Literal["pre", "post"] = about("layer norm before or after each block")
     init: Literal["pytorch", "xavier"] = about(
         "initial weights; xavier: embeddings scaled by √d_model"
     )
-    dropout: float = about("share of activations that are dropped in training", ge=0, lt=1)
+    dropout: float = about("share of activations dropped in training", ge=0, lt=1)
 
 
 @group
 class Train:
     optimizer: Literal["adamw", "muon"] = about(
-        "muon: for the matrices of the layers, adamw for the rest"
+        "muon: Muon for the matrices of the layers, AdamW for the rest"
     )
     steps: NonNegativeInt = about("optimizer steps; 0 with init_from: only evaluate")
-    batch_size: PositiveInt = about("sequences a step")
-    accumulate: PositiveInt = about("micro-batches of a step, one after the other: less memory")
-    seq_len: PositiveInt = about("tokens of input a sequence")
+    batch_size: PositiveInt = about("sequences per step")
+    accumulate: PositiveInt = about("gradient accumulation: micro-batches per step, to save memory")
+    seq_len: PositiveInt = about("input tokens per sequence")
     lr: PositiveFloat = about("learning rate after the warm-up")
-    beta1: float = about("decay of the mean of gradients", ge=0, lt=1)
-    beta2: float = about("decay of the mean of squared gradients", ge=0, lt=1)
+    beta1: float = about("decay rate of the mean of gradients", ge=0, lt=1)
+    beta2: float = about("decay rate of the mean of squared gradients", ge=0, lt=1)
     weight_decay: NonNegativeFloat = about("decoupled weight decay")
     weight_decay_on: Literal["matrices", "all"] = about(
-        "matrices: not biases, norms and parameters of schemes"
+        "matrices: not on biases, norms and parameters of schemes"
     )
-    warmup: NonNegativeInt = about("steps from 0 to lr")
+    warmup: NonNegativeInt = about("warm-up steps, in which the rate rises from 0 to lr")
     decay: Literal["none", "linear", "cosine"] = about(
-        "from lr after the warm-up to min_lr at the end"
+        "of the learning rate, from lr after the warm-up to min_lr at the end"
     )
     min_lr: NonNegativeFloat = about("learning rate at the end of the decay, at most lr")
     clip: PositiveFloat = about("largest gradient norm")
-    log_every: PositiveInt = about("steps between two records of the training loss")
+    log_every: PositiveInt = about("steps between records of the training loss")
     precision: Literal["auto", "float32", "bfloat16"] = about(
-        "auto: bfloat16, by autocast, if the processor has it"
+        "auto: bfloat16 (autocast) if the processor supports it"
     )
     compile: Literal[False, True, "reduce-overhead"] = about(
-        "torch.compile; reduce-overhead: with CUDA graphs too"
+        "torch.compile; reduce-overhead: also with CUDA graphs"
     )
     processes: PositiveInt = about(
         "processes that share each step; torchrun starts them and sets this"
@@ -100,11 +96,11 @@ class Eval:
         "steps between evaluations; also before the first and after the last"
     )
     problems: PositiveInt = about(
-        "problems that are graded, of one list that all schemes and seeds share"
+        "problems to grade, from one list that all schemes and seeds share"
     )
-    sequences: PositiveInt = about("sequences of held-out text, for eval/loss")
+    sequences: PositiveInt = about("sequences of held-out text for eval/loss")
     lengths: Annotated[list[PositiveInt], BeforeValidator(_rising)] = about(
-        "lengths of problems graded at the end too"
+        "lengths of further problems, graded after the last step"
     )
     problems_at_end: PositiveInt | None = about(
         "problems graded after the last step; null: eval.problems"
@@ -121,22 +117,20 @@ class Wandb:
 class Settings:
     """The settings of yaml files and the command line."""
 
-    task: dict[str, Any] = about("what is learned")
-    position: dict[str, Any] = about("how the model knows position")
+    task: dict[str, Any] = about("task to learn")
+    position: dict[str, Any] = about("position scheme")
     model: Model
     train: Train
     eval: Eval
-    seed: NonNegativeInt = about("initial weights and batches, the same ones for every scheme")
+    seed: NonNegativeInt = about("seed of initial weights and batches, the same for every scheme")
     init_from: Text | None = about(
-        "the folder of a finished run whose weights are the initial ones; null: new ones"
+        "folder of a finished run to take initial weights from; null: random weights"
     )
-    device: Literal["auto", "cpu", "cuda", "mps"] = about("where the model runs")
-    threads: PositiveInt | None = about(
-        "CPU threads, at most one per core; null: as many as torch takes"
-    )
-    out: Text | None = about("the folder that holds run folders; null: results/runs")
+    device: Literal["auto", "cpu", "cuda", "mps"] = about("device of the model")
+    threads: PositiveInt | None = about("CPU threads, at most one per core; null: torch's default")
+    out: Text | None = about("folder for run folders; null: results/runs")
     fresh: bool = about("delete the records of this run and start over")
-    other_code: bool = about("resume a run although the code has changed since")
+    other_code: bool = about("resume a run although the code has changed")
     wandb: Wandb
 
 
