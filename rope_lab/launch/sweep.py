@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from rope_lab.identity import Identity
 from rope_lab.launch import clusters, pool, summary
 from rope_lab.launch.job import EXIT_FAILED
-from rope_lab.launch.summary import Outcome
+from rope_lab.launch.summary import JobOutcome
 from rope_lab.text import ConfigError, first_three, say, short_path
 from rope_lab.train import config, tracking
 from rope_lab.train import run as runs
@@ -40,10 +40,10 @@ class Job:
             return config.identity(resolve(self.cfg))
         return config.identity(self.cfg)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> JobOutcome:
         """What its run folder records now."""
         folder = runs.out_folder(self.cfg) / self.identity.run_name
-        return Outcome(self.cfg, self.label, runs.read(folder) or {})
+        return JobOutcome(self.cfg, self.label, runs.read(folder) or {})
 
 
 def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
