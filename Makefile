@@ -42,9 +42,9 @@ paper-table: $(READY) ## run the comparison at the write-up's own scale, for a G
 
 figures: $(READY) ## rebuild the tables and figures in results/ from the rows kept there
 	for kept in results/runs.jsonl results/*/runs.jsonl; do $(RUN) rope_lab.results "$$(dirname "$$kept")" || exit; done
-	$(RUN) rope_lab.results.plan
-	$(RUN) rope_lab.results.scores
-	$(RUN) rope_lab.results.checks
+	$(RUN) rope_lab plan
+	$(RUN) rope_lab scores
+	.venv/bin/python scripts/published_beside_ours.py
 	$(RUN) rope_lab.probe results/probes/*.json
 
 report: $(READY) ## write results/report.html: verdicts, charts and every run (ARGS='FOLDER… --out FILE.html')

@@ -4,6 +4,7 @@ import os
 import runpy
 import sys
 
+from rope_lab import command
 from rope_lab.text import nearest
 
 HELP = """\
@@ -43,13 +44,12 @@ COMMANDS = [
     for line in HELP.partition("Train:")[2].splitlines()
     if line.startswith("  rope-lab ")
 ]
-MODULES = {"sweep": "train"} | {
-    name: f"results.{name}" for name in ("plan", "power", "scores")
-}  # else the name
+MODULES = {"sweep": "train"}  # else the name
 
 
 def main() -> None:
     """Run the named command, or print HELP; exit status 2 if there is no such command."""
+    command.check_directory()
     name = (sys.argv[1:2] or ["--help"])[0]
     sys.path.append(os.getcwd())  # as with python -m, for modules beside a file of the user's own
     if name in COMMANDS:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from rope_lab.results.tables import Table, markdown
+from rope_lab.results.views.tables import Table, markdown
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_line
 from rope_lab.train import config, data
 from rope_lab.train.instantiate import names

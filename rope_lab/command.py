@@ -6,7 +6,10 @@ import io
 import os
 import signal
 import sys
+from pathlib import Path
 from types import TracebackType
+
+from rope_lab.places import HERE
 
 
 class Screen(io.FileIO):
@@ -45,3 +48,17 @@ def begin(setup: str = "") -> None:
             print(f"{package} is not installed for {sys.executable}\n{setup}", file=sys.stderr)
 
     sys.excepthook = show
+
+
+def check_directory() -> None:
+    """Exit if the working directory was deleted; warn if its checkout is not the code that runs."""
+    try:
+        working = Path.cwd()
+    except FileNotFoundError:
+        sys.exit("the working directory was deleted: change to another one")
+    for folder in (working, *working.parents):
+        package = folder / "rope_lab"
+        if (package / "__main__.py").is_file() and package.resolve() != HERE:
+            message = f"the code of {package} is not used: rope-lab runs that of {HERE}"
+            print(f"{message}; `make setup` in {folder} changes that", file=sys.stderr)
+            return

@@ -65,6 +65,20 @@ def digest(content: bytes | memoryview) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
+def digest_of(path: Path) -> str:
+    """`digest` of a file's content, however large it is. Raises OSError."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def damaged(folder: Path, digests: dict[str, str]) -> list[str]:
+    """The names of files in a folder whose content does not match their digest; those that are not
+    there are not damaged. Raises OSError.
+    """
+    there = [name for name in digests if (folder / name).is_file()]
+    return [name for name in there if digest_of(folder / name) != digests[name]]
+
+
 def sealed(content: dict[str, Any], version: int = VERSION) -> dict[str, Any]:
     """`content` with its format and a digest, so that `read_sealed` notices a change."""
     plain = {FORMAT: version} | {key: value for key, value in content.items() if key != DIGEST}

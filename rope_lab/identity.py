@@ -19,6 +19,7 @@ NAME = r"\w[\w-]{0,60}"  # of a task or scheme: part of the names of folders and
 
 # The groups of settings that change a run's records.
 GROUPS = ("task", "position", "model", "train", "eval", "device", "parent")
+NOT_COUNTED = ("parent.position", "parent.weights")  # of the parent, named by its ids already
 # Settings that were added after runs had been kept, and the value that earlier runs had. At that
 # value a run is the run it was without the setting. A scheme within another scheme has the settings
 # of `position` too.
@@ -106,7 +107,7 @@ def identify(task: str, position: str, seed: int, settings: dict[str, Any]) -> I
     """
     counted = {}
     for key, value in flat(settings).items():
-        if key.partition(".")[0] not in GROUPS or key == "parent.position":
+        if key.partition(".")[0] not in GROUPS or key in NOT_COUNTED:
             continue
         if general(key) in BACKFILLED and value == BACKFILLED[general(key)]:
             continue

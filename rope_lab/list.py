@@ -24,8 +24,8 @@ from filelock import SoftFileLease
 from rope_lab.files import read_sealed
 from rope_lab.identity import BACKFILLED, GROUPS, general
 from rope_lab.places import RESULTS
-from rope_lab.results.metrics import declared
-from rope_lab.results.published import Published
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.measures import declared
 from rope_lab.text import (
     ConfigError,
     argument_parser,
@@ -99,7 +99,8 @@ def find(folder: Path) -> list[Listed]:
     """The runs below a folder, newest first. A run that is reached by a link counts, once."""
     files = {}
     for path in [*folder.glob("*/run.json"), *folder.rglob("run.json")]:
-        files.setdefault(path.parent.resolve(), path)
+        if not path.parent.name.startswith("."):  # there a run keeps what it is about to replace
+            files.setdefault(path.parent.resolve(), path)
     found = []
     for path in files.values():
         content = None

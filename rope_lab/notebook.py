@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rope_lab.model.transformer import Transformer
-from rope_lab.train import config, instantiate, provenance
+from rope_lab.train import config, plugin
 from rope_lab.train.load import load_run
 from rope_lab.train.loop import train
 from rope_lab.train.run import out_folder
@@ -59,8 +59,7 @@ def fit(*overrides: str) -> Trained:
     Raises ConfigError if they cannot be run, and KeyboardInterrupt at a signal; the same call then
     resumes.
     """
-    instantiate.forget_files()
-    provenance.files_of.cache_clear()
+    plugin.forget_files()
     cfg, stopping = config.load(*overrides), Stop()
     record = train(cfg, stopping)
     if stopping.caught:

@@ -29,11 +29,11 @@ from tqdm import tqdm
 
 from rope_lab.model.attention import Heads, unpacked
 from rope_lab.model.hooks import PositionScheme, TooLong, Wrapper
-from rope_lab.model.positions import Randomized
+from rope_lab.model.schemes import Randomized
 from rope_lab.model.transformer import Transformer
-from rope_lab.results.folders import origin
-from rope_lab.results.probes import AttentionWeights, Measurement, rebuild, table, write
-from rope_lab.results.tables import markdown
+from rope_lab.results.records.folders import origin
+from rope_lab.results.views.probes import AttentionWeights, Measurement, rebuild, table, write
+from rope_lab.results.views.tables import markdown
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import exact_matches, text_losses

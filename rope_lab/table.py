@@ -17,8 +17,8 @@ from pydantic.dataclasses import dataclass
 
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
-from rope_lab.results import studies
-from rope_lab.results.studies import STRICT, Plan, Seeds, Study
+from rope_lab.results.plans import study as studies
+from rope_lab.results.plans.study import STRICT, Plan, Seeds, Study
 from rope_lab.text import ConfigError, argument_parser, nearest, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import names

@@ -90,7 +90,11 @@ def show(value: Any) -> str:
 
 def short_path(path: Path) -> str:
     """A path as it is or from the working directory, whichever is shorter."""
-    return min(os.path.relpath(path), str(path), key=len)
+    try:
+        relative = os.path.relpath(path)
+    except FileNotFoundError:  # the working directory was deleted
+        return str(path)
+    return min(relative, str(path), key=len)
 
 
 def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -114,7 +118,7 @@ def nested(leaves: dict[str, Any]) -> dict[str, Any]:
 
 def near(key: str, known: Iterable[str]) -> list[str]:
     """Candidates for a mistyped `key`: the closest name, or up to three with a similar part."""
-    names, word = list(known), key.lower().rpartition("/")[2].removesuffix(".yaml")
+    names, word = list(dict.fromkeys(known)), key.lower().rpartition("/")[2].removesuffix(".yaml")
     like = difflib.get_close_matches
     in_part = [name for name in names if word in name or like(word, re.split("[._]", name))]
     return like(word, names, n=1) or in_part[: 3 if len(word) > 1 else 0]

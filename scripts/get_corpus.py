@@ -6,6 +6,7 @@ datasets.
 
 import argparse
 import os
+import secrets
 import sys
 from pathlib import Path
 
@@ -31,11 +32,18 @@ def main(arguments: list[str] | None = None) -> None:
         import datasets
     except ImportError:
         sys.exit("needs the package datasets: pip install datasets")
+    rows = datasets.load_dataset(*SOURCES[given.name], split="train", streaming=True)
     given.into.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".part").open("w", encoding="utf-8") as file:
-        for row in datasets.load_dataset(*SOURCES[given.name], split="train", streaming=True):
-            file.write(row["text"] + "\n")
-    Path(file.name).rename(path)
+    part = path.with_suffix(f".{secrets.token_hex(4)}.part")
+    try:
+        with part.open("x", encoding="utf-8") as file:
+            for row in rows:
+                file.write(row["text"] + "\n")
+        os.link(part, path)  # unlike a rename, replaces nothing
+    except FileExistsError:
+        sys.exit(f"{path} is there already, from another download; nothing was written")
+    finally:
+        part.unlink(missing_ok=True)
     print(f"written: {path}")
 
 

@@ -128,9 +128,8 @@ class Task(ABC):
         Problems that are also problems of this task stay on their side of the train/held-out split.
         Raises ValueError if there are none of that length.
         """
-        raise ValueError(
-            f"{type(self).__name__} has problems of one length: see set_lengths, or override of_length"
-        )
+        name = type(self).__name__
+        raise ValueError(f"{name} has problems of one length: call set_lengths or write of_length")
 
     def floor(self, tokens: np.ndarray) -> np.ndarray:
         """The Bayes-optimal loss of each answer token in rows of text, in nats: float64 [rows,
@@ -160,7 +159,11 @@ class Task(ABC):
 class PackedTask(Task):
     """A task whose text is problem after problem. A subclass draws problems and writes them.
 
-    lengths:          least and greatest of problems, uniform; None: problems have no length
+    Lengths are drawn uniformly. But the end of a row cuts its last problem, most often a long one:
+    short problems are whole in training text more often than long ones. And short problems are
+    few, so that evaluation, whose problems all differ, has few of them.
+
+    lengths:          least and greatest of problems; None: problems have no length
     width:            the greatest length for which drawn problems have columns
     possible_lengths: least and greatest that `of_length` takes
     letters:          of the strings that `draw_strings` draws
@@ -359,6 +362,6 @@ def different(batch: Callable[[], Iterable[Problem]], n: int) -> list[Problem]:
         repeats = repeats + 1 if len(found) == before else 0
         if repeats == 50:
             raise ValueError(
-                f"{n:,} different evaluation problems are more than the task has, it has about {before:,}"
+                f"{n:,} different evaluation problems are more than the task has: about {before:,}"
             )
     return list(found.values())[:n]

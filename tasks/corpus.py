@@ -7,136 +7,27 @@ later changes of its files.
 """
 
 import codecs
+import functools
 import glob
 import hashlib
 import logging
 import os
 import sysconfig
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
-from types import ModuleType
-from typing import Literal
 
 import numpy as np
 from filelock import FileLock
 
+from tasks.coders import CODERS, Coder, Kind
+
 log = logging.getLogger(__name__)
 
-Kind = Literal["bytes", "characters", "bpe"]
-LONGEST = 256  # characters of a word of byte pairs; longer ones are cut, or each pair would take a pass over them
 BLOCK = 2**16  # bytes that are read at once
 HELD_OUT_SHARE, MOST_HELD_OUT = 10, 2**18  # the last tenth is held out, at most so many bytes
 LEARNED = 2**28  # bytes from which byte pairs are learned, at most
-
-
-class Coder:
-    """Tokens and text. A coder is made from the result of `learn` on the training part.
-
-    learned:     that result
-    alphabet:    the text of each token, for display
-    token_bytes: bytes of each token
-    """
-
-    def __init__(self, learned: str, alphabet: list[str], token_bytes: list[int]):
-        self.learned, self.alphabet, self.token_bytes = learned, alphabet, np.array(token_bytes)
-        self.dtype = np.min_scalar_type(len(alphabet) - 1)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return "".join(self.alphabet[t] for t in tokens)
-
-
-class Bytes(Coder):
-    """Tokens are bytes."""
-
-    def __init__(self, learned: str):
-        super().__init__(learned, [chr(i) for i in range(256)], [1] * 256)
-
-    @staticmethod
-    def learn(blocks: Iterable[bytes], vocabulary: int) -> Iterator[bytes]:
-        yield b""
-
-    def encode(self, text: bytes) -> np.ndarray:
-        return np.frombuffer(text, np.uint8)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return bytes(int(t) for t in tokens).decode(errors="replace")
-
-
-class Characters(Coder):
-    """Tokens are the characters of the training part."""
-
-    def __init__(self, learned: str):
-        super().__init__(learned, list(learned), [len(character.encode()) for character in learned])
-        self.token_of = np.full(0x110000, -1)
-        self.token_of[[ord(character) for character in learned]] = np.arange(len(learned))
-
-    @staticmethod
-    def learn(blocks: Iterable[bytes], vocabulary: int) -> Iterator[bytes]:
-        yield "".join(sorted(set().union(*(block.decode() for block in blocks)))).encode()
-
-    def encode(self, text: bytes) -> np.ndarray:
-        codes = np.frombuffer(text.decode().encode("utf-32-le"), np.uint32)
-        tokens = self.token_of[codes]
-        if (tokens < 0).any():
-            unknown = "".join(map(chr, np.unique(codes[tokens < 0])[:20]))
-            raise ValueError(
-                f"tokens=characters: {unknown!r} not in the training part; tokens=bytes reads any text"
-            )
-        return tokens.astype(self.dtype)
-
-
-class Pairs(Coder):
-    """Tokens are learned by byte-pair encoding (Sennrich et al., 2016) over bytes, line by line."""
-
-    def __init__(self, learned: str):
-        self.pairs = _tokenizers().Tokenizer.from_str(learned)
-        alphabet = [self.pairs.id_to_token(i) for i in range(self.pairs.get_vocab_size())]
-        super().__init__(learned, alphabet, [len(token) for token in alphabet])
-
-    @staticmethod
-    def learn(blocks: Iterable[bytes], vocabulary: int) -> Iterator[bytes]:
-        t = _tokenizers()
-        if vocabulary < 257:
-            raise ValueError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
-        log.warning("learning %d byte pairs of the corpus, once", vocabulary)
-        pairs, in_bytes = (
-            t.Tokenizer(t.models.BPE()),
-            t.pre_tokenizers.ByteLevel(add_prefix_space=False),
-        )
-        cut = t.pre_tokenizers.Split(t.Regex(rf"\S{{{LONGEST}}}"), "isolated")
-        pairs.pre_tokenizer, pairs.decoder = (
-            t.pre_tokenizers.Sequence([cut, in_bytes]),
-            t.decoders.ByteLevel(),
-        )
-        bytes_ = sorted(in_bytes.alphabet())
-        trainer = t.trainers.BpeTrainer(
-            vocab_size=vocabulary, initial_alphabet=bytes_, show_progress=False
-        )
-        lines = (line for block in blocks for line in block.decode().splitlines(keepends=True))
-        pairs.train_from_iterator(lines, trainer)
-        yield pairs.to_str().encode()
-
-    def encode(self, text: bytes) -> np.ndarray:
-        lines = self.pairs.encode_batch_fast(text.decode().splitlines(keepends=True))
-        return np.fromiter(chain.from_iterable(line.ids for line in lines), self.dtype)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return self.pairs.decode([int(t) for t in tokens])
-
-
-CODERS: dict[Kind, type[Coder]] = {"bytes": Bytes, "characters": Characters, "bpe": Pairs}
-
-
-def _tokenizers() -> ModuleType:
-    try:
-        import tokenizers
-    except ImportError:
-        raise ValueError(
-            "tokens=bpe: needs the package tokenizers: pip install -e '.[text]'"
-        ) from None
-    return tokenizers
 
 
 def cache() -> Path:
@@ -147,30 +38,42 @@ def cache() -> Path:
 
 
 def locate(path: str) -> list[Path]:
-    """The files of a corpus, each once: a file, all in a folder but hidden ones and runs, or those
-    of a pattern.
+    """The files of a corpus: one file, those in a folder except hidden ones and runs, or those of a
+    pattern.
 
-    Raises ValueError if there are none, or empty ones.
+    A file with several names (links) counts once. Raises ValueError if there is no text.
     """
     given = Path(path).expanduser()
-    found = [given, *map(Path, glob.glob(str(given), recursive=True))]
     if path and given.is_dir():
-        found = [
-            p
-            for p in given.rglob("*")
-            if not any(part.startswith(".") for part in p.relative_to(given).parts)
-        ]
-        runs = {
-            folder for p in found if p.name == "run.json" for folder in (p.parent, p.parent.parent)
-        } - {given}
-        found = [p for p in found if runs.isdisjoint(p.parents)]
-    files = sorted({p.resolve() for p in found if p.is_file()})
-    if not any(p.stat().st_size for p in files):
+        found = _inside(given)
+    else:
+        found = [given, *map(Path, glob.glob(str(given), recursive=True))]
+    named = sorted({p.resolve() for p in found if p.is_file()})
+    by_inode: dict[tuple[int, int], Path] = {}
+    for file in named:
+        status = file.stat()
+        by_inode.setdefault((status.st_dev, status.st_ino), file)
+    files = list(by_inode.values())
+    if not any(file.stat().st_size for file in files):
         hint = (
             "name a file, a folder or a pattern; the files of conf/corpus say where texts are from"
         )
         raise ValueError(f"path={path}: there is no text; {hint}")
     return files
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Everything in a folder but hidden files and the folders of runs."""
+    found = [
+        p
+        for p in folder.rglob("*")
+        if not any(part.startswith(".") for part in p.relative_to(folder).parts)
+    ]
+    runs: set[Path] = set()
+    for record in (p for p in found if p.name == "run.json"):
+        runs |= {record.parent, record.parent.parent}
+    runs.discard(folder)
+    return [p for p in found if runs.isdisjoint(p.parents)]
 
 
 def register(path: str | None) -> str:
@@ -181,25 +84,77 @@ def register(path: str | None) -> str:
     """
     try:
         files = _library() if path is None else locate(path)
+        if path is not None:
+            _warn_of_copies(files)
         digest = hashlib.sha256()
         for piece in _pieces(files):
             digest.update(piece)
         folder = cache() / digest.hexdigest()[:16]
-        if (
-            path
-            and not (folder / "text").exists()
-            and (odd := next((p for p in files if not _is_utf8(p)), None))
-        ):
-            log.warning(
-                "%s is not UTF-8 text, and is read as bytes all the same: convert or unpack it", odd
-            )
-        _once(folder / "text", _pieces(files))
+        if not (folder / "text").exists():
+            folder = _copy(files, folder)
+        if path is not None:
+            _warn_of_bytes(folder)
         with suppress(OSError):  # a read-only cache may have all that is needed
             name = os.path.basename(os.path.abspath(path)) if path else "Python's standard library"
             (folder / "name").write_text(name, "utf-8")
     except (OSError, RuntimeError) as error:
         raise ValueError(f"path={path}: {error}") from None
     return folder.name
+
+
+@functools.cache
+def warn(message: str) -> None:
+    """Log a warning, once in a process."""
+    log.warning(message)
+
+
+def _copy(files: list[Path], expected: Path) -> Path:
+    """Copy a corpus into the cache; returns the folder named by the digest of the copied bytes.
+
+    That is `expected`, unless the files have changed since they were first read.
+    """
+    expected.mkdir(parents=True, exist_ok=True)
+    with FileLock(expected / "text.lock"):
+        if (expected / "text").exists():
+            return expected
+        part, digest = expected / "text.part", hashlib.sha256()
+        with part.open("wb") as copy:
+            for piece in _pieces(files):
+                digest.update(piece)
+                copy.write(piece)
+            copy.flush()
+            os.fsync(copy.fileno())
+        folder = cache() / digest.hexdigest()[:16]
+        folder.mkdir(exist_ok=True)
+        if folder != expected:
+            warn("the corpus changed while it was read; this run uses it as it was then")
+        if odd := next((file for file in files if not _is_utf8(file)), None):
+            (folder / "odd").write_text(odd.name, "utf-8")
+        part.replace(folder / "text")
+        return folder
+
+
+def _warn_of_bytes(folder: Path) -> None:
+    """Warn if a file of a cached corpus was not UTF-8."""
+    with suppress(OSError):
+        odd = (folder / "odd").read_text("utf-8")
+        warn(f"{odd} is not UTF-8 text, and is read as bytes all the same: convert or unpack it")
+
+
+def _warn_of_copies(files: list[Path]) -> None:
+    """Warn of a file with the same content as another."""
+    sizes = Counter(file.stat().st_size for file in files)
+    seen: dict[bytes, Path] = {}
+    for file in files:
+        size = file.stat().st_size
+        if size == 0 or sizes[size] == 1:
+            continue
+        with file.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").digest()
+        first = seen.setdefault(digest, file)
+        if first != file:
+            warn(f"{file} is a copy of {first}: held-out text may be trained on; remove one")
+            return
 
 
 def name(corpus: str) -> str:
@@ -218,7 +173,8 @@ def read(
     Raises ValueError if the corpus is not known here, too small for windows of `context` tokens, or
     of other text.
     """
-    folder, stem = cache() / corpus, f"bpe-{vocabulary}" if kind == "bpe" else kind
+    folder = cache() / corpus
+    stem = {"bpe": f"bpe-{vocabulary}", "characters": "all-characters"}.get(kind, kind)
     source = folder / "text"
     if not source.exists():
         hint = (
@@ -227,7 +183,7 @@ def read(
         raise ValueError(f"corpus={corpus}: there is no copy of its text in {cache()}; {hint}")
     text = np.memmap(source, np.uint8, "r")
     split = _character(text, len(text) - min(len(text) // HELD_OUT_SHARE, MOST_HELD_OUT))
-    learned_from = _character(text, min(split, LEARNED)) if kind == "bpe" else split
+    learned_from = _character(text, min(split, LEARNED)) if kind == "bpe" else len(text)
     sides = {"training": (0, split, 2 * context + 1), "held-out": (split, len(text), context + 1)}
     parts = []
     try:
@@ -242,8 +198,9 @@ def read(
                 tokens = map(coder.encode, _blocks(source, begin, end))
                 part = np.memmap(_once(folder / f"{stem}-{side}", tokens), coder.dtype, "r")
             if len(part) < least:
-                has = f"its {side} part has no more than {len(part):,} tokens, context={context} needs {least:,}"
-                raise ValueError(f"path={name}: the corpus is too small: {has}")
+                has = f"its {side} part has at most {len(part):,} tokens"
+                needs = f"context={context} needs {least:,}"
+                raise ValueError(f"path={name}: the corpus is too small: {has}, {needs}")
             parts.append(part)
     except UnicodeDecodeError as error:
         at = error.object[error.start :][:20]

@@ -22,8 +22,7 @@ class IndirectIndexing(PackedTask):
                    from the others
     loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the character
                    and the `#` after it)
-    shortest:      letters in the shortest strings, each length as often; None: all strings have
-                   string_length
+    shortest:      letters in the shortest strings; None: all strings have string_length
     max_distance:  the largest absolute shift; less than the number of letters of the shortest
                    string
     distinct:      no letter of a string repeats; else the source alone is sure to occur once
@@ -31,6 +30,9 @@ class IndirectIndexing(PackedTask):
     The shift is uniform over −max_distance … −1, 1 … max_distance. The source's index is uniform
     over those that keep the answer within the string. A string is wholly in training or in
     evaluation.
+
+    Lengths are drawn equally often. Rows of training text cut their last problem: the shortest are
+    whole 1.19 times as often as the longest (scale=quick).
     """
 
     def __init__(

@@ -4,7 +4,8 @@ keys again.
 `k1 v1 k2 v2 · · k2 v2 · · · · k1 v1`, a character each: the answers are the values after a key that
 comes again. As in the paper, one half of the vocabulary are keys and the other values. What
 differs: fillers (`·`) are any characters but the problem's keys, so none overwrites a pair; keys
-come again at uniform places, of which the last is always one.
+come again at uniform places, of which the last is always one; values are drawn with replacement, so
+two keys of a problem may have the same value (2.3% of problems with 4 pairs and 512 characters).
 """
 
 import copy
@@ -21,7 +22,7 @@ class AssociativeRecall(PackedTask):
 
     tokens:     of a problem; an even number
     pairs:      of different keys with their values, at most
-    fewest:     pairs of a problem, each number as often; None: all have `pairs`
+    fewest:     pairs of a problem at least, each number equally often; None: all have `pairs`
     vocabulary: number of characters; an even number
     loss_on:    the tokens that the training loss counts: `all`, or the `answer`: the values of keys
                 that come again
@@ -58,7 +59,7 @@ class AssociativeRecall(PackedTask):
         return super().of_length(n)
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
-        """Texts up to the answer of any key that comes again, each as often."""
+        """Texts up to the answer of any key that comes again, each equally often."""
         task = copy.copy(self)
         task.ask_any = True
         return super(AssociativeRecall, task).problems(rng, n)

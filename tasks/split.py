@@ -42,5 +42,5 @@ def draw_side(
             return np.concatenate(kept)
     side = "evaluation" if held_out else "training"
     raise ValueError(
-        f"hardly any problems of the task belong to {side}, it is too small: make its problems larger"
+        f"the task is too small, hardly any problems belong to {side}: make its problems larger"
     )

@@ -11,14 +11,16 @@ class SubstringByIndex(PackedTask):
     """Write the end of a string, from a given index on.
 
     string_length: letters in a string, at most
-    shortest:      letters in the shortest strings, each length as often; None: all strings have
-                   string_length
+    shortest:      letters in the shortest strings; None: all strings have string_length
     letters:       a string's letters are drawn from these, uniformly
     loss_on:       the tokens that the training loss counts: `all`, or the `answer` (the suffix and
                    the `'#` after it)
 
     The index is uniform over the string's letters. A string belongs wholly to training or wholly to
     evaluation.
+
+    Lengths are drawn equally often. Rows of training text cut their last problem: the shortest are
+    whole 1.13 times as often as the longest (scale=length).
     """
 
     def __init__(

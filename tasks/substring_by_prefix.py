@@ -47,8 +47,10 @@ class SubstringByPrefix(Task):
         check_between(1, MOST, first_length=first_length, gap_min=gap_min)
         check_between(gap_min, MOST, gap_max=gap_max)
         if first_length + gap_min < copy_length:
-            most = f"first_length + gap_min = {first_length + gap_min}, or there is nothing to copy first"
-            raise ValueError(f"copy_length={copy_length}: must be at most {most}")
+            most = f"first_length + gap_min = {first_length + gap_min}"
+            raise ValueError(
+                f"copy_length={copy_length}: must be at most {most}, the text before the first copy"
+            )
         check_between(first_length + gap_max + 1 + copy_length, MOST, context=context)
         self.letters, self.alphabet, self.arrow = letters, letters + ">", len(letters)
         self.first_length, self.copy_length, self.gap_min, self.gap_max = (

@@ -1,8 +1,8 @@
 """Real text: the next token of a corpus, after the tokens before it in a window.
 
 The last tenth of the corpus, at most 262,144 bytes, is held out, a window apart from the training
-part. Windows of it side by side are evaluated: each token once, but for the first one and a rest
-that is shorter than a window.
+part. Evaluation reads it in windows side by side: each token once, except the first one and a last
+part that is shorter than a window.
 """
 
 import functools
@@ -12,6 +12,7 @@ import numpy as np
 
 from tasks import corpus as corpora
 from tasks.base import MOST, Problem, Task, Text, check_between
+from tasks.coders import CODERS, Coder, Kind
 
 
 class RealText(Task):
@@ -20,9 +21,9 @@ class RealText(Task):
     path:       a file, a folder or a pattern such as data/*.txt; null: the sources of Python's
                 standard library
     corpus:     instead of a path, the digest of a corpus that was used before
-    tokens:     bytes, characters, or bpe (byte pairs learned on the training part)
-    vocabulary: number of tokens, of bpe
-    context:    tokens of a window
+    tokens:     bytes, characters (of the corpus), or bpe (byte pairs learned on the training part)
+    vocabulary: number of tokens, for bpe
+    context:    tokens per window
     """
 
     stop = None
@@ -33,7 +34,7 @@ class RealText(Task):
         self,
         path: str | None = None,
         corpus: str | None = None,
-        tokens: corpora.Kind = "bytes",
+        tokens: Kind = "bytes",
         vocabulary: int = 4096,
         context: int = 256,
     ):
@@ -55,14 +56,14 @@ class RealText(Task):
         return settings | {"path": None, "corpus": corpora.register(settings.get("path"))}
 
     @functools.cached_property
-    def parts(self) -> tuple[np.ndarray, np.ndarray, corpora.Coder]:
+    def parts(self) -> tuple[np.ndarray, np.ndarray, Coder]:
         """Training and held-out tokens, and their coder. Raises ValueError if they cannot be
         read.
         """
         return corpora.read(self.corpus, self.kind, self.vocabulary, self.context, self.name)
 
     @property
-    def coder(self) -> corpora.Coder:
+    def coder(self) -> Coder:
         return self.restored or self.parts[2]
 
     @property
@@ -72,7 +73,7 @@ class RealText(Task):
     @kept.setter
     def kept(self, kept: str) -> None:
         self.name, _, learned = kept.partition("\n")
-        self.restored = corpora.CODERS[self.kind](learned)
+        self.restored = CODERS[self.kind](learned)
 
     @property
     def alphabet(self) -> list[str]:

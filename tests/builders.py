@@ -12,8 +12,8 @@ from rope_lab import shipped as settings
 from rope_lab.files import as_json, sealed
 from rope_lab.identity import NUMERICS, identify
 from rope_lab.results import __main__ as results
-from rope_lab.results.published import Published
-from rope_lab.results.runs import Run
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.run import Run
 from rope_lab.text import flat, nested
 
 PUBLISHED = Published()

@@ -5,6 +5,7 @@ Torch takes 3 seconds of a core to import: only fixtures that need it import it,
 """
 
 import atexit
+import importlib.util
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -74,6 +76,14 @@ def folder(finished, tmp_path) -> Path:
     return shutil.copytree(finished, tmp_path / "runs" / finished.name)
 
 
+def script(name: str) -> ModuleType:
+    """A file of scripts/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def only_folder(out: Path) -> Path:
     """The one run folder in `out`."""
     (folder,) = [path for path in out.iterdir() if (path / "run.json").exists()]
@@ -110,6 +120,13 @@ def tree(folder: Path) -> dict[str, bytes]:
         str(p.relative_to(folder)): str(p.readlink()).encode() if p.is_symlink() else p.read_bytes()
         for p in paths
     }
+
+
+def flip(path: Path) -> None:
+    """Flip one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 def one_line(said: str) -> str:

@@ -8,10 +8,11 @@ import pytest
 from builders import PUBLISHED, make_rows
 from conftest import ROOT
 
-from rope_lab.results import advice, outcomes
-from rope_lab.results.folders import read
-from rope_lab.results.groups import group
-from rope_lab.results.verdicts import verdicts
+from rope_lab.results.comparisons.verdicts import verdicts
+from rope_lab.results.plans import outcomes
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.setups import group
+from rope_lab.results.views import advice
 
 KEPT = ROOT / "results"
 

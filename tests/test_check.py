@@ -174,7 +174,7 @@ def test_what_is_allowed_is_said(write):
 
 def test_a_misspelt_hook_of_a_subclass_is_named(write):
     """Its parent overrides the hook that was meant."""
-    parent = "from rope_lab.model.positions import Rotary\n"
+    parent = "from rope_lab.model.schemes import Rotary\n"
     write("own.py", f"{parent}class Own(Rotary):\n    def ouput(self, o, at): pass\n")
     assert found_of("position", "own.py")["hooks"] == (
         "note",

@@ -4,10 +4,12 @@ import re
 
 import pytest
 from builders import PUBLISHED, make_row
+from conftest import script
 
-from rope_lab.results import checks
-from rope_lab.results.groups import group
+from rope_lab.results.records.setups import group
 from rope_lab.shipped import shipped
+
+checks = script("published_beside_ours")
 
 LOSSES = {scheme: row["loss"] for scheme, row in PUBLISHED.rotations["loss"].items()}
 
@@ -49,3 +51,21 @@ def test_errors_are_shown_by_an_attribute_in_the_order_that_is_asked_for():
     ]
     (found,) = group(made, PUBLISHED)
     assert checks.ours(found, ["rope"], {"ignored": [80, 10]}) == "RoPE 25.00, 25.00 (n=2) % wrong"
+
+
+NANOGPT = {
+    "task.corpus": "86c4e6aa9db7c042",
+    "task.tokens": "characters",
+    "train.seq_len": 64,
+    "train.batch_size": 12,
+    "train.steps": 2000,
+    "model.d_model": 128,
+    "model.n_layers": 4,
+    "model.n_heads": 4,
+}
+
+
+@pytest.mark.parametrize("other", [{}, {"task.corpus": "0"}, {"model.d_model": 64}])
+def test_a_published_number_stands_beside_its_own_set_up(other):
+    shown = PUBLISHED.report("text", {"eval/loss"}, NANOGPT | other).elsewhere
+    assert ("nanoGPT" in shown) == (not other)

@@ -18,7 +18,7 @@ from trained import run
 from rope_lab import __main__ as commands
 from rope_lab import files, rm
 from rope_lab import list as listed
-from rope_lab.results.folders import read
+from rope_lab.results.records.folders import read
 from rope_lab.train.run import RunFolder
 
 KILL = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
@@ -181,6 +181,12 @@ def test_a_run_reached_by_a_link_is_listed_once(folder, tmp_path, capsys):
     assert len(read(tmp_path / "chosen")[0]) >= 1  # `results` counts it too
 
 
+def test_records_that_a_run_is_about_to_replace_are_not_listed(folder, capsys):
+    shutil.copytree(folder, folder / ".aside")
+    listed.main([str(folder.parent)])
+    assert capsys.readouterr().out.count("finished") == 1
+
+
 def test_an_empty_name_deletes_nothing(folder, monkeypatch):
     monkeypatch.chdir(folder)
     with pytest.raises(SystemExit, match="empty name"):
@@ -228,3 +234,25 @@ def test_another_python_than_that_of_the_checkout_is_two_lines(before, module, s
     first, second = done.stderr.splitlines()
     assert said in first
     assert "make setup" in second
+
+
+PROGRAM = f"{sys.executable} -P -m rope_lab"
+
+
+@pytest.mark.parametrize("name", ["list", "train", "--help"])
+def test_a_deleted_working_directory_is_one_line(name, tmp_path):
+    (tmp_path / "gone").mkdir()
+    done = in_shell(f"rmdir {tmp_path}/gone; {PROGRAM} {name}", tmp_path / "gone")
+    assert done.returncode == 1
+    assert done.stderr == "the working directory was deleted: change to another one\n"
+
+
+def test_a_checkout_whose_code_does_not_run_is_told(tmp_path):
+    (tmp_path / "rope_lab").mkdir()
+    (tmp_path / "rope_lab" / "__main__.py").touch()
+    (tmp_path / "runs").mkdir()
+    for folder in (tmp_path, tmp_path / "runs"):
+        (warning,) = in_shell(f"{PROGRAM} --help", folder).stderr.splitlines()
+        assert f"{tmp_path}/rope_lab" in warning
+        assert f"{ROOT}/rope_lab" in warning
+    assert in_shell(f"{PROGRAM} --help", ROOT / "docs").stderr == ""

@@ -13,7 +13,7 @@ from conftest import ROOT, SCHEMES, TASKS, TINY, one_line
 from trained import load, run
 
 from rope_lab import files, sample
-from rope_lab.model.positions import Dims
+from rope_lab.model.schemes import Dims
 from rope_lab.shipped import shipped, with_class_names
 from rope_lab.text import ConfigError, flat
 from rope_lab.train import config, instantiate
@@ -40,8 +40,8 @@ BAD = {
     "task.letters={_target_:os.system,command:ls}": "must be a plain value",
     "task._target_=tasks.nothing.Nothing": "cannot be imported, ",
     "task._target_=tasks.base.PackedTask": "must be a Task that is not abstract",
-    "task._target_=rope_lab.model.positions.Rotary": "must be a Task",
-    "position._target_=rope_lab.model.positions.angles": "must be a PositionScheme",
+    "task._target_=rope_lab.model.schemes.Rotary": "must be a Task",
+    "position._target_=rope_lab.model.rotation.angles": "must be a PositionScheme",
     "position._target_=torch.nn.Linear": "is not in rope_lab or tasks; if you trust its code: --allow torch.py",
     "position=randomized_rope position.scheme._target_=os.system": "--allow os.py",
     "~position._target_": "position._target_=None",

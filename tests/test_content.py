@@ -25,8 +25,9 @@ from sums import (
 from trained import make_scheme
 
 from rope_lab.check import cached
-from rope_lab.model import content, cpu_linear
+from rope_lab.model import cpu_linear
 from rope_lab.model.hooks import Dims
+from rope_lab.model.schemes import content
 
 EYE = torch.eye(K, dtype=torch.float64)
 
@@ -42,6 +43,21 @@ def test_fox_is_its_formula():
         return q @ k + K**0.5 * sum(f.log() for f in gates)
 
     assert_output(scheme, score)
+
+
+@torch.no_grad()
+def test_fox_in_float32_is_exact_over_long_texts():
+    """With gates near 0 the sums of logarithms reach 14,000; also with a cache, and in parts."""
+    dims = Dims(d_model=8, n_heads=2, max_len=3000)
+    model = make_model("fox", layers=1, dims=dims)
+    model.position.gates[0].weight.zero_()
+    model.position.gates[0].bias.copy_(torch.tensor([-5.0, -4.0]))
+    tokens = torch.randint(11, (1, 3000), generator=torch.Generator().manual_seed(0))
+    exact, single = model(tokens).float(), model.float()
+    torch.testing.assert_close(single(tokens), exact, rtol=0, atol=2e-5)
+    cache = single.new_cache(1, 3000)
+    parts = [single(part, cache=cache) for part in tokens.split([2990, 9, 1], dim=1)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), exact, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["selective_rope", "selective_roper"])

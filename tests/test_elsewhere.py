@@ -6,6 +6,8 @@ Those that need transformers (extra `dev`) are skipped if it is not installed.
 import ast
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +20,7 @@ from torch import Tensor
 
 from rope_lab.model.attention import fused, unpacked
 from rope_lab.model.hooks import Dims, PositionScheme
-from rope_lab.model.positions import Rotary
+from rope_lab.model.schemes import Rotary
 
 H, K = 4, 16
 DIMS = Dims(d_model=H * K, n_heads=H, max_len=64)
@@ -49,11 +51,17 @@ def theirs():
     return examples(slice(None))
 
 
-def examples(which: slice) -> SimpleNamespace:
+def codes() -> list[str]:
+    """The blocks of code of the page."""
     page = (ROOT / "docs" / "elsewhere.md").read_text()
-    names = {"__name__": __name__}  # a module with source code, which transformers reads
-    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL)[which]:
-        exec(compile(code, "docs/elsewhere.md", "exec"), names)
+    return re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+
+
+def examples(which: slice) -> SimpleNamespace:
+    """Run in a module without a source file, as in a notebook or an interpreter."""
+    names = {"__name__": "interactive"}
+    for code in codes()[which]:
+        exec(compile(code, "<stdin>", "exec"), names)
     return SimpleNamespace(**names)
 
 
@@ -73,12 +81,7 @@ def rotary(base: float = 10_000.0) -> Rotary:
 
 
 def test_the_ten_lines_are_ten_lines_and_are_roper(example):
-    page = (ROOT / "docs" / "elsewhere.md").read_text()
-    functions = [
-        n
-        for n in ast.parse(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]).body
-        if hasattr(n, "body")
-    ]
+    functions = [n for n in ast.parse(codes()[0]).body if hasattr(n, "body")]
     statements = [s for f in functions for s in f.body if not isinstance(s, ast.Expr)]
     assert len(statements) <= 10
     q, k, v = heads(40)
@@ -109,6 +112,11 @@ def test_any_scheme_in_a_plain_attention(example, name):
     torch.testing.assert_close(
         example.attention(model.position, x, *heads_).flatten(2), expected[0], rtol=0, atol=1e-12
     )
+
+
+def test_the_example_of_any_scheme_runs_alone(capsys):
+    examples(slice(1, 2))
+    assert capsys.readouterr().out == "torch.Size([2, 100, 4, 16])\n"
 
 
 def llama(attention: str, **changes):
@@ -179,6 +187,71 @@ def test_llama_with_roper_generates_with_a_cache_as_without(theirs, cache):
     torch.testing.assert_close(cached.logits, whole.logits, rtol=0, atol=1e-5)
     again = reference(model, whole.sequences)[:, 8:-1]
     torch.testing.assert_close(torch.stack(whole.logits, dim=1), again, rtol=0, atol=1e-5)
+
+
+def assert_roper(logits: Tensor, model) -> None:
+    """Assert that logits of TOKENS are those of RoPER with the weights of a model."""
+    torch.testing.assert_close(logits, reference(model, TOKENS), rtol=0, atol=1e-5)
+
+
+def small_config(theirs, **more):
+    return theirs.RoperConfig(**SIZES, initializer_range=0.1, **more)
+
+
+@torch.no_grad()
+def test_no_attention_implementation_makes_it_plain_rope(theirs, tmp_path):
+    """Neither an argument, nor a setting, nor the method; also after saving and loading."""
+    model = theirs.RoperForCausalLM(small_config(theirs, attn_implementation="sdpa")).eval()
+    assert_roper(model(TOKENS).logits, model)
+    for change in (model.set_attn_implementation, model.model.set_attn_implementation):
+        change("eager")
+        assert_roper(model(TOKENS).logits, model)
+    model.config._attn_implementation = "sdpa"
+    assert_roper(model(TOKENS).logits, model)
+    model.save_pretrained(tmp_path)
+    for name in ("eager", "sdpa", None):
+        loaded = theirs.RoperForCausalLM.from_pretrained(tmp_path, attn_implementation=name)
+        assert_roper(loaded(TOKENS).logits, model)
+
+
+def test_what_would_be_plain_rope_is_refused(theirs):
+    """A Llama's own configuration, and frequencies that values would not have."""
+    with pytest.raises(TypeError, match="LlamaConfig: must be a RoperConfig"):
+        theirs.RoperForCausalLM(llama("sdpa").config)
+    scaled = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0}
+    scaled |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+    model = theirs.RoperForCausalLM(small_config(theirs, rope_parameters=scaled))
+    with pytest.raises(ValueError, match="rope_type='llama3': RoPER needs 'default' here"):
+        model(TOKENS)
+
+
+ALONE = """
+torch.manual_seed(0)
+model = RoperForCausalLM(RoperConfig(**SIZES, initializer_range=0.1)).eval()
+tokens = torch.arange(40)[None] % 7
+with torch.no_grad():
+    logits = model(tokens).logits
+    cache = model(tokens[:, :30], use_cache=True).past_key_values
+    last = model(tokens[:, 30:], past_key_values=cache).logits
+torch.save([model.state_dict(), tokens, logits, last], PATH)
+"""
+
+
+@pytest.mark.parametrize("how", [pytest.param("script", marks=pytest.mark.slow), "standard input"])
+def test_the_script_is_roper_in_a_process_of_its_own(theirs, tmp_path, how):
+    source = "\n".join([codes()[0], codes()[2], f"SIZES = {SIZES}\nPATH = 'made.pt'", ALONE])
+    (tmp_path / "script.py").write_text(source)
+    words = {"script": ["script.py"], "standard input": ["-"]}[how]
+    subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, input=source, text=True, check=True, timeout=300
+    )
+    state, tokens, logits, last = torch.load(tmp_path / "made.pt")
+    model = llama("sdpa")
+    model.load_state_dict(state)
+    with torch.no_grad():
+        expected = reference(model, tokens)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(last, expected[:, 30:], rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow

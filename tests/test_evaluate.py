@@ -11,7 +11,7 @@ from sums import make_model
 from torch import nn
 from trained import load
 
-from rope_lab.model.positions import Dims
+from rope_lab.model.schemes import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import by_length, evaluate, exact_matches, grade

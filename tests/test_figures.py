@@ -13,11 +13,11 @@ from conftest import fuzz
 from matplotlib.axes import Axes
 from scipy import stats as scipy_stats
 
-from rope_lab.results import figures, series
-from rope_lab.results.groups import Group, group
-from rope_lab.results.runs import Run
-from rope_lab.results.stats import Interval
-from rope_lab.results.verdicts import verdicts
+from rope_lab.results.comparisons.stats import Interval
+from rope_lab.results.comparisons.verdicts import verdicts
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import Group, group
+from rope_lab.results.views import figures, series
 
 PREFIX = {
     "task": "substring_by_prefix",

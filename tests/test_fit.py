@@ -1,5 +1,6 @@
 """Training from Python with `rope_lab.fit`, also inside another Hydra program."""
 
+import importlib
 import shlex
 import sys
 
@@ -13,7 +14,7 @@ from trained import command, raising_signal_at
 
 import rope_lab
 from rope_lab.text import ConfigError
-from rope_lab.train import config, loop
+from rope_lab.train import config, loop, plugin
 
 
 @pytest.fixture
@@ -85,3 +86,22 @@ def test_a_file_that_was_edited_is_read_again(small, write):
     write("edited.py", source.format(30))
     losses.append(rope_lab.fit("position=./edited.py", "fresh=true").metrics["eval/loss"])
     assert losses[0] != losses[1]
+
+
+def test_a_helper_that_was_edited_is_read_again(small, write, monkeypatch):
+    """Unless the program imported it itself: that module stays the one that it holds."""
+    monkeypatch.syspath_prepend(small)
+    mine = "from helper_fit import GAIN\n" + START + EMBED + "GAIN * x\n"
+    write("mine_fit.py", mine), write("helper_fit.py", "GAIN = 1.0")
+    first = rope_lab.fit("position=./mine_fit.py", "fresh=true")
+    write("helper_fit.py", "GAIN = 30.0")
+    second = rope_lab.fit("position=./mine_fit.py", "fresh=true")
+    assert first.metrics["eval/loss"] != second.metrics["eval/loss"]
+    assert first.record["provenance"]["plugin"] != second.record["provenance"]["plugin"]
+
+    plugin.forget_files()
+    theirs = importlib.import_module("helper_fit")
+    write("helper_fit.py", "GAIN = 1.0")
+    third = rope_lab.fit("position=./mine_fit.py", "fresh=true")
+    assert sys.modules.pop("helper_fit") is theirs
+    assert third.metrics["eval/loss"] == second.metrics["eval/loss"]

@@ -1,14 +1,17 @@
 """Run identity from names and settings, and the digest of a user's own files."""
 
 import dataclasses
+import importlib
 import importlib.metadata
-import sys
 
+import pytest
 import torch
+from test_plugins import SCHEME
 from trained import load
 
 from rope_lab.identity import BACKFILLED, NUMERICS, Identity, identify
-from rope_lab.train import config, provenance
+from rope_lab.model import schemes
+from rope_lab.train import config, plugin, provenance
 from rope_lab.train.trainer import resolve
 
 
@@ -43,7 +46,7 @@ def test_what_changes_a_number_changes_the_id():
     cuda = config.identity(dataclasses.replace(resolve(load()), device="cuda"))
     ids = {identity(other).run_id for other in others} | {cuda.run_id, identity().run_id}
     assert len(ids) == len(others) + 2
-    other_class = identity("position=none", "position._target_=rope_lab.model.positions.Sinusoidal")
+    other_class = identity("position=none", "position._target_=rope_lab.model.schemes.Sinusoidal")
     assert other_class.run_id != identity("position=none").run_id
 
 
@@ -124,12 +127,10 @@ def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     scheme = {"_target_": "mine_own.Mine"}
-    within = {"_target_": "rope_lab.model.positions.Randomized", "longest": 64, "scheme": scheme}
+    within = {"_target_": "rope_lab.model.schemes.Randomized", "longest": 64, "scheme": scheme}
 
     def digest(position: dict) -> str:
-        for module in ("mine_own", "helper_own"):
-            sys.modules.pop(module, None)
-        provenance.files_of.cache_clear()
+        plugin.forget_files()
         recorded = config.recorded(load()) | {"position": position}
         found = provenance.code(config.from_record(recorded, [str(tmp_path / "mine_own.py")]))
         assert found["numerics"] == NUMERICS
@@ -145,6 +146,73 @@ def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp
     assert digest(scheme) == before
 
 
+REACHES = {
+    "in the working directory": "from helper_own import GAIN",
+    "on a line with another": "import sys; from helper_own import GAIN",
+    "by its name": "import importlib\nGAIN = importlib.import_module('helper_own').GAIN",
+    "after a byte-order mark": "\ufefffrom helper_own import GAIN",
+    "within a function": "def late():\n    import helper_own",
+    "from a package": "from theirs_own.parts import GAIN",
+}
+
+
+@pytest.fixture
+def digest_of(write, tmp_path, monkeypatch):
+    """Digest the plug-in lab/reach_own.py of this source, loaded anew."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for folder in ("lab", "theirs_own", "site-packages"):
+        (tmp_path / folder).mkdir()
+
+    def digest_of(source: str) -> str:
+        write("lab/reach_own.py", source + "\n" + SCHEME)
+        plugin.forget_files()
+        cfg = config.load("position=lab/reach_own.py")
+        return provenance.code(cfg)["plugin"]["position"]
+
+    yield digest_of
+    plugin.forget_files()
+
+
+@pytest.mark.parametrize("source", REACHES.values(), ids=REACHES)
+def test_the_digest_covers_each_way_to_import_a_helper(write, digest_of, source):
+    write("theirs_own/parts.py", "from helper_own import GAIN")
+    write("helper_own.py", "GAIN = 1")
+    before = digest_of(source)
+    assert digest_of(source) == before
+    write("helper_own.py", "GAIN = 2  # longer")
+    assert digest_of(source) != before
+
+
+def test_the_digest_covers_the_version_of_an_installed_base(
+    write, digest_of, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    info = tmp_path / "site-packages" / "basis_own-1.0.dist-info"
+    info.mkdir()
+    write("site-packages/basis_own.py", "class Base: pass")
+    (info / "top_level.txt").write_text("basis_own\n")
+    digests = []
+    for version in ("1.0", "1.1"):
+        (info / "METADATA").write_text(f"Name: basis-own\nVersion: {version}\n")
+        plugin._distributions.cache_clear()
+        digests.append(digest_of("from basis_own import Base"))
+    assert digests[0] != digests[1]
+
+
+def test_the_digest_is_of_what_was_loaded(write, digest_of, tmp_path):
+    """Not of a later edit, and the same in a process that has loaded other files."""
+    write("helper_own.py", "GAIN = 1")
+    before = digest_of("from helper_own import GAIN")
+    write("helper_own.py", "GAIN = 2  # longer")
+    cfg = config.load("position=lab/reach_own.py")
+    assert provenance.code(cfg)["plugin"]["position"] == before
+    write("helper_own.py", "GAIN = 1")
+    plugin.forget_files()
+    write("other_own.py", "import helper_own\n" + SCHEME)
+    config.load("position=other_own.py")
+    assert provenance.code(config.load("position=lab/reach_own.py"))["plugin"]["position"] == before
+
+
 def test_torch_is_recorded_under_the_version_that_it_says_itself(monkeypatch):
     """Package metadata may lack the suffix +cu130. The record is a plain str, which checkpoints may
     hold.
@@ -152,3 +220,14 @@ def test_torch_is_recorded_under_the_version_that_it_says_itself(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda package: "0")
     found = provenance.provenance(load(), torch.device("cpu"), None)["versions"]["torch"]
     assert (found, type(found)) == (torch.__version__, str)
+
+
+@pytest.mark.parametrize("former", ["positions", "more_positions", "biases", "shared", "content"])
+def test_former_modules_of_schemes_still_serve(former):
+    """Users' files import from them, and run.json of older runs names them."""
+    assert importlib.import_module(f"rope_lab.model.{former}").KerpleLog is schemes.KerpleLog
+    now = identity("position=kerple_log")
+    assert (
+        identity("position=kerple_log", f"position._target_=rope_lab.model.{former}.KerpleLog")
+        == now
+    )

@@ -12,8 +12,8 @@ import pytest
 from conftest import TINY, only_folder
 from trained import command, load, raising_signal_at
 
-from rope_lab.launch import clusters, job, sweep
-from rope_lab.results.folders import read
+from rope_lab.launch import clusters, job, pool, sweep
+from rope_lab.results.records.folders import read
 from rope_lab.train import loop, provenance
 from rope_lab.train import run as runs
 
@@ -171,6 +171,18 @@ def test_a_job_that_slurm_refuses_is_one_line(run, tmp_path, monkeypatch, settin
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_temporary_folder_with_a_long_path_is_named(run, tmp_path, monkeypatch):
+    def refuse() -> None:  # as binding a socket does
+        raise OSError("AF_UNIX path too long")
+
+    monkeypatch.setattr(pool.forkserver, "ensure_running", refuse)
+    monkeypatch.setattr(pool.tempfile, "tempdir", str(tmp_path))
+    done = run("seed=0,1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    assert done.returncode == 2
+    said = f"TMPDIR={tmp_path}: AF_UNIX path too long; set TMPDIR to a shorter path\n"
+    assert done.stderr == said
 
 
 def test_submitit_queues_a_run_again_once_it_is_saved(tiny, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from trained import load, make_scheme
 from rope_lab import identity
 from rope_lab.check import cached, causality
 from rope_lab.model.cache import running_sum, so_far, with_before
-from rope_lab.model.positions import Dims, PositionScheme
+from rope_lab.model.schemes import Dims, PositionScheme
 from rope_lab.text import ConfigError
 from rope_lab.train import config
 from rope_lab.train.optimizer import learning_rate, make

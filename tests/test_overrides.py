@@ -61,7 +61,10 @@ MISTAKES = {
     "train.lr=fast train.steps=-1": "train.steps=-1: must be greater than or equal to 0",
     "eval.lengths=null": "[] for none",
     "wandb.mode=on": "'offline'",
-    "hydra.nothing=5": "Could not override 'hydra.nothing'",
+    "pos=rope": "did you mean position?",
+    # of Hydra's own
+    "hydra.run.dir=x": "out=FOLDER names the folder of runs",
+    "hydra/launcher=ray": "write -m, or rope-lab sweep",
 }
 
 
@@ -121,7 +124,8 @@ def test_options_may_stand_anywhere(tmp_path):
 
 
 def test_a_mistake_through_the_command_line_writes_nothing(tmp_path):
-    of_hydra = ["hydra/launcher=jobli", "hydra.launcher=null"]
+    of_hydra = ["hydra/launcher=jobli", "hydra.launcher=null", "hydra.launcher.nothing=5"]
+    of_hydra += ["hydra.sweep.dir=x", "hydra.job.chdir=true", "+hydra.verbose=true"]
     for line in (
         "position=ropr",
         "-m position=rope,null",

@@ -8,7 +8,7 @@ from builders import headings, make_pairs
 from conftest import tree
 
 from rope_lab.results import __main__ as results
-from rope_lab.results import figures, pages
+from rope_lab.results.views import figures, pages
 
 MARKS = f"{pages.BEGIN}\nof before\n{pages.END}"
 CURVES = "quick-substring_by_index-curves.svg"

@@ -8,14 +8,15 @@ import signal
 import pytest
 import torch
 from builders import PUBLISHED
-from conftest import TINY, only_folder
+from conftest import TINY, flip, only_folder
 from trained import assert_same_end, command, load, metrics_of, run, stopped_run
 
 from rope_lab import files
-from rope_lab.results import against, frame
-from rope_lab.results.folders import read
-from rope_lab.results.groups import group
-from rope_lab.results.kept import keep
+from rope_lab.results.comparisons import against
+from rope_lab.results.records import frame
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.kept import keep
+from rope_lab.results.records.setups import group
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, loop
 from rope_lab.train.config import identity
@@ -53,6 +54,7 @@ def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_
     assert run([*ROPE, *words])["run_id"] == same["run_id"]
     assert "fresh=true trains it again.\n" in capsys.readouterr().out
     assert same["slices"] == before["slices"]
+    assert same["config"]["parent"].pop("weights")
     assert same["config"]["parent"] == {k: before[k] for k in PARENT} | {"steps": 6}
     assert str(parent.parent) not in json.dumps(same)
     assert f"init_from={parent.name}" in same["provenance"]["command"]
@@ -299,3 +301,32 @@ def test_a_run_of_muon_is_another_run_and_resumes_to_the_bit(tmp_path, monkeypat
     folder = stopped_run(parts, tmp_path / "parts", monkeypatch)
     assert run(parts)["status"] == "finished"
     assert_same_end(only_folder(tmp_path / "whole"), folder)
+
+
+def test_a_child_of_a_parent_that_was_trained_again_starts_over(tmp_path, monkeypatch, capsys):
+    """Also in a sweep. Its id is that of before."""
+    first = run([*ROPE, f"out={tmp_path / 'parent'}"])
+    folder = only_folder(tmp_path / "parent")
+    words = [*ROPE, f"init_from={folder}", "train.steps=0", f"out={tmp_path / 'child'}"]
+    old = run(words)
+    run([*ROPE, f"out={tmp_path / 'parent'}", "fresh=true"])
+    assert run(words) == old  # to the bit the same weights
+    with monkeypatch.context() as patch:  # other code
+        patch.setattr(loop, "update", lambda trainer, step: update(trainer, step + 100))
+        again = run([*ROPE, f"out={tmp_path / 'parent'}", "fresh=true"])
+    assert again["metrics"]["eval/loss"] != first["metrics"]["eval/loss"]
+    done = command(["-m", *words], tmp_path)
+    assert "this run starts over from the new weights" in done.stdout
+    new = content_of(only_folder(tmp_path / "child"))
+    assert new["run_id"] == old["run_id"]
+    assert new["metrics"]["eval/loss"] == again["metrics"]["eval/loss"]
+    capsys.readouterr()
+    assert run(words) == new
+
+
+def test_damaged_weights_of_a_parent_are_named(tmp_path, parent):
+    copy = shutil.copytree(parent, tmp_path / parent.name)
+    flip(copy / "weights.safetensors")
+    done = command([*ROPE, f"init_from={copy}", "out=runs"], tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "weights.safetensors: was changed or damaged" in done.stderr

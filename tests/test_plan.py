@@ -13,12 +13,14 @@ from builders import headings, make_pairs, make_row, make_run, table_rows
 from conftest import one_line
 from scipy import stats as scipy_stats
 
+from rope_lab import plan
 from rope_lab.results import __main__ as results
-from rope_lab.results import outcomes, plan, studies
-from rope_lab.results.outcomes import Result
-from rope_lab.results.published import Published
-from rope_lab.results.runs import Run
-from rope_lab.results.stats import Interval
+from rope_lab.results.comparisons.stats import Interval
+from rope_lab.results.plans import outcomes
+from rope_lab.results.plans import study as studies
+from rope_lab.results.plans.outcomes import Result
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.run import Run
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError
 
@@ -302,6 +304,8 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
         ("reaches: 0.5", "reaches: 0.5, margin: 0.1", "takes no margin"),
         ("schemes: [roper, rope]", "schemes: [roper, alibi]", "must be two of rope, roper"),
         ("rope: 8-13", "rope: many", "seeds.rope is 'many'"),
+        ("rope: 8-13", "rope: 010", "plan.yaml:9: 010: write a number without leading 0"),
+        ("rope: 8-13", "rope: [8, 9:13]", "plan.yaml:9: 9:13: write a number"),
         ("rope: 8-13,", "rope: 1-3,", "with a seed in common"),
         ("hypothesis: RoPER is ahead.", "", "mine.hypothesis is missing"),
         ("device: cpu", "task.path: x", "task.path is not one that plans fix"),

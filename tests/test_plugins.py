@@ -14,7 +14,7 @@ from trained import command, raising_signal_at
 
 from rope_lab.results import __main__ as results
 from rope_lab.sample import main as sample
-from rope_lab.train import config, instantiate, loop, provenance
+from rope_lab.train import config, loop, plugin, provenance
 from rope_lab.train.config import ConfigError
 
 SCHEME = """
@@ -72,8 +72,7 @@ def test_a_file_is_a_scheme_that_is_compared_under_its_name(write, tmp_path, lau
 
 def in_a_new_process(words: list[str], folder: Path):
     """A command that imports the user's files anew, as a process of its own would."""
-    instantiate.forget_files()
-    provenance.files_of.cache_clear()
+    plugin.forget_files()
     return command([*words, *TINY, "out=runs"], folder)
 
 
@@ -220,3 +219,34 @@ def test_a_task_that_is_not_whole_says_what_it_lacks(write):
     path = write("own_h.py", TASK.partition("    def write")[0])
     with pytest.raises(ConfigError, match=r"has no class that is a Task; Own lacks write"):
         config.load(f"task={path}")
+
+
+NOT_BEYOND = """
+from rope_lab.model.hooks import PositionScheme
+
+class NotBeyond(PositionScheme):
+    def prepare(self, pos, dtype):
+        return pos
+
+    def embed(self, x_BTD, at):
+        return x_BTD.masked_fill((at >= 60)[..., None], float("nan"))
+"""
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        ["task.string_length=6", "eval.lengths=[6,70]"],
+        ["task=substring_by_prefix", "task.context=40", "eval.lengths=[40,80]"],
+    ],
+)
+def test_outputs_that_are_not_finite_at_longer_lengths_are_a_divergence(write, tmp_path, task):
+    """Also when the command is repeated."""
+    write("own_beyond.py", NOT_BEYOND)
+    words = ["position=own_beyond.py", *TINY, "train.seq_len=60", *task, "out=runs"]
+    for _ in range(2):
+        done = command(words, tmp_path)
+        assert (done.returncode, done.stderr) == (3, "")
+        content = json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())
+        assert content["status"] == "diverged"
+        assert "not finite" in content["error"]

@@ -25,8 +25,7 @@ from sums import (
 from trained import load, make_scheme
 
 from rope_lab.model.hooks import Dims
-from rope_lab.model.more_positions import RNoPE, SSMax
-from rope_lab.model.positions import Randomized, Rotary
+from rope_lab.model.schemes import Randomized, RNoPE, Rotary, SSMax
 from rope_lab.train import config
 from rope_lab.train.loop import evaluate_now, update
 from rope_lab.train.trainer import build
@@ -396,7 +395,7 @@ def test_relative_schemes_alone_do_not_notice_a_shift_of_all_positions(name):
         (
             "p_rope",
             "position.p=0.9",
-            "position.p=0.9: 3.6 of the 4 pairs of a head would be rotated",
+            "position.p=0.9: 3.6 of the 4 pairs of a head are rotated",
         ),
         ("pope", "position.delta_init=7", "position.delta_init=7.0: must be from 0 to 2π"),
         (
@@ -466,17 +465,27 @@ def test_scaled_frequencies_are_those_of_transformers(scaling, width, base, fact
     assert scheme.sharpness == pytest.approx(temperature**2)
 
 
-def test_yarn_multiplies_all_scores():
-    """By (0.1 ln factor + 1)², also under partial rotation; values are unchanged."""
-    scheme = make_scheme(
-        "rope", DIMS, "position.scaling=yarn", "position.factor=16", "position.fraction=0.5"
+@pytest.mark.parametrize("pairs", ["neighbours", "halves"])
+def test_yarn_scales_rotated_features_alone(pairs):
+    """By 0.1 ln factor + 1 in queries and in keys, as in transformers; values are unchanged."""
+    partial = ("position.fraction=0.5", f"position.pairs={pairs}")
+    scheme = make_scheme("rope", DIMS, "position.scaling=yarn", "position.factor=16", *partial)
+    plain = make_scheme("rope", DIMS, *partial)
+    scheme.theta = plain.theta
+    qkv = torch.randn(1, T, 3, H, K, dtype=FLOATS)
+    found, without = (
+        each.heads(qkv, each.prepare(torch.arange(T), FLOATS)) for each in (scheme, plain)
     )
-    scheme.theta = make_scheme("rope", DIMS, "position.fraction=0.5").theta
-    sharpness = (0.1 * math.log(16) + 1) ** 2
-    theta = rope(width=K // 2)
-    assert_output(
-        scheme, lambda b, h, n, i, q, k: sharpness * (q @ rotated(POS[i] - POS[n], theta) @ k)
-    )
+    half = K // 2
+    expected = without.clone()
+    expected[:, :, 0, :, :half] *= (0.1 * math.log(16) + 1) ** 2
+    torch.testing.assert_close(found, expected)
+
+
+def test_yarn_scales_a_rotated_factor_once():
+    words = ("position.scaling=yarn", "position.factor=16")
+    assert make_scheme("rope", DIMS, "position.k=0", *words).sharpness == 0.1 * math.log(16) + 1
+    assert make_scheme("value_rope", DIMS, *words).sharpness == 1
 
 
 @pytest.mark.parametrize("name", ["sinusoidal", "rope", "roper", "pope"])

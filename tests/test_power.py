@@ -9,9 +9,10 @@ import pytest
 from builders import PUBLISHED, ROPE, ROPER, make_run, table_rows
 from conftest import ROOT
 
-from rope_lab.results import power, stats
-from rope_lab.results.folders import read
-from rope_lab.results.groups import group
+from rope_lab import power
+from rope_lab.results.comparisons import stats
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.setups import group
 
 
 def asked(capsys, *arguments) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ from trained import run
 
 from rope_lab import probe, sample
 from rope_lab.model.attention import unpacked
-from rope_lab.model.positions import Rotary
+from rope_lab.model.schemes import Rotary
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint
 
@@ -218,7 +218,7 @@ def test_weights_that_are_not_finite_are_one_line(folder):
 
 def test_positions_that_end_are_said_to_end(tiny, tmp_path, capsys):
     """For a learned table behind random positions; other probes are still evaluated."""
-    inner = "+position.scheme={_target_:rope_lab.model.positions.Learned}"
+    inner = "+position.scheme={_target_:rope_lab.model.schemes.Learned}"
     run([*tiny, "position=randomized_rope", "~position.scheme", inner, "position.longest=164"])
     probe.main([str(only_folder(tmp_path / "runs")), "shift=101", "window=8"])
     *_, shift, window = capsys.readouterr().out.strip().splitlines()

@@ -2,15 +2,16 @@
 
 import math
 import re
+import runpy
 import tomllib
 
 import pytest
 from conftest import ROOT, SCHEMES, TASKS
 
-from rope_lab.results import outcomes
-from rope_lab.results.published import Published
-from rope_lab.results.studies import Plan, from_yaml
-from rope_lab.results.verdicts import verdicts
+from rope_lab.results.comparisons.verdicts import verdicts
+from rope_lab.results.plans import outcomes
+from rope_lab.results.plans.study import Plan, from_yaml
+from rope_lab.results.records.catalogue import Published
 
 PAGES = [
     ROOT / "README.md",
@@ -122,6 +123,13 @@ def test_the_planned_outcomes_of_the_results_page_are_those_of_the_plan():
             return all(abs(a - b) <= 0.5001 * 10**-n for a, b, n in pairs)
 
         assert [result.verdict for result in results if same(result)] == [verdict], printed
+
+
+@pytest.mark.parametrize("page", ["README.md", "results/benchmark.md"])
+def test_tables_of_schemes_are_those_of_the_code(page):
+    """If not, run `python scripts/scheme_tables.py`."""
+    made = runpy.run_path(str(ROOT / "scripts" / "scheme_tables.py"))
+    assert (ROOT / page).read_text() == made["rewritten"](page)
 
 
 def test_every_scheme_and_task_is_in_a_table_of_the_readme():

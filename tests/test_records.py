@@ -9,9 +9,11 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
-from conftest import TINY, only_folder, tree
+from conftest import TINY, flip, only_folder, tree
 from trained import assert_same_end, command, run, stopped_run
 
+from rope_lab import files, sample
+from rope_lab.results.records.folders import read
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint
 from rope_lab.train import loop as train
@@ -235,3 +237,25 @@ def test_a_run_that_is_taken_over_ends_in_one_line_and_writes_no_more(tiny, tmp_
     assert {name: content for name, content in after.items() if lost[name] != content}.keys() <= {
         "metrics.jsonl"
     }
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "weights.safetensors"])
+def test_a_damaged_file_of_a_finished_run_is_named_by_its_readers(folder, tmp_path, name):
+    flip(folder / name)
+    with pytest.raises(ConfigError, match=rf"{name}: was changed or damaged .*fresh=true"):
+        again(folder)
+    with pytest.raises(SystemExit, match=f"{name}: was changed or damaged"):
+        sample.main([str(folder)])
+    _, problems = read(folder.parent)
+    assert name in problems[0]
+    assert again(folder, "fresh=true")["status"] == "finished"
+
+
+def test_a_run_from_before_there_were_digests_is_read(folder, capsys):
+    content = runs.read(folder)
+    del content["digests"]
+    (folder / "run.json").write_bytes(files.as_json(files.sealed(content)))
+    assert again(folder)["status"] == "finished"
+    sample.main([str(folder)])
+    assert "of 8 right" in capsys.readouterr().out
+    assert read(folder.parent)[1] == []

@@ -20,8 +20,8 @@ from builders import make_pairs, make_probes, make_run, row
 from rope_lab.places import ROOT
 from rope_lab.report import __main__ as report
 from rope_lab.results import __main__ as results
-from rope_lab.results import frame
-from rope_lab.results.folders import read
+from rope_lab.results.records import frame
+from rope_lab.results.records.folders import read
 
 KEPT = [
     ROOT / "results" / "confirm",

@@ -10,9 +10,9 @@ from conftest import tree
 
 from rope_lab.results import __main__ as results
 from rope_lab.results import load
-from rope_lab.results.folders import read
-from rope_lab.results.groups import group
-from rope_lab.results.kept import keep
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.kept import keep
+from rope_lab.results.records.setups import group
 
 INDEX = "Substring by Index"
 

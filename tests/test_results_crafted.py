@@ -11,9 +11,9 @@ import pytest
 from builders import make_pairs, make_run, row, shown
 
 from rope_lab.results import __main__ as results
-from rope_lab.results import pages, tables
-from rope_lab.results.folders import read
-from rope_lab.results.kept import keep, read_kept
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.kept import keep, read_kept
+from rope_lab.results.views import pages, tables
 
 ACTIVE = re.compile(
     r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]"

@@ -13,12 +13,12 @@ import pytest
 from builders import ROPE, ROPER, make_pairs, make_run, row, shown
 from conftest import ROOT, tree
 
-from rope_lab import files
+from rope_lab import files, power
 from rope_lab.report import __main__ as report
 from rope_lab.results import __main__ as results
-from rope_lab.results import load, power
-from rope_lab.results.folders import read
-from rope_lab.results.kept import keep, read_kept
+from rope_lab.results import load
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.kept import keep, read_kept
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 from builders import PUBLISHED, make_row, make_rows, table_rows
 
-from rope_lab.results import scores
-from rope_lab.results.groups import group
-from rope_lab.results.kept import keep
+from rope_lab import scores
+from rope_lab.results.comparisons import scores as columns
+from rope_lab.results.records.kept import keep
+from rope_lab.results.records.setups import group
 
 
 def test_a_score_is_the_share_right_or_e_to_the_minus_loss_of_three_seeds(tmp_path, capsys):
@@ -32,8 +33,8 @@ def test_of_two_recipes_the_one_of_most_schemes_is_shown():
     more = make_rows(
         dict.fromkeys(("rope", "roper", "none"), [0.7] * 3), settings={"train.lr": 2e-4}
     )
-    (shown,) = scores.widest(group([*made, *more], PUBLISHED))
-    assert scores.scores(shown).keys() == {"rope", "roper", "none"}
+    (shown,) = columns.widest(group([*made, *more], PUBLISHED))
+    assert columns.scores(shown).keys() == {"rope", "roper", "none"}
 
 
 def test_of_two_recipes_of_as_many_schemes_the_one_at_the_usual_rate_is_shown():
@@ -42,7 +43,7 @@ def test_of_two_recipes_of_as_many_schemes_the_one_at_the_usual_rate_is_shown():
     usual = make_rows({"none": [0.5] * 3}, settings={"train.lr": 1e-4})
     unusual = ({"train.lr": 2e-4}, {"train.lr": 1e-4, "train.warmup": 7})
     made = [run for settings in unusual for run in make_rows(ends, settings=settings)]
-    (shown,) = scores.widest(group([*usual, *made], PUBLISHED))
+    (shown,) = columns.widest(group([*usual, *made], PUBLISHED))
     assert shown.settings["train.lr"] == 1e-4
 
 
@@ -58,13 +59,13 @@ def test_each_seed_counts_at_the_rate_that_is_best_on_the_others():
         replace(run, recipe_id="other", settings=run.settings | {"train.steps": 9}) for run in made
     ]
     groups = group([*made, *usual, *elsewhere], PUBLISHED)
-    shown = scores.column(*scores.widest(groups), groups)
+    shown = columns.column(*columns.widest(groups), groups)
     assert shown.searched == {"rope"}
     # best rate: the first without seed 0 or without seed 1, the second without seed 2
     assert list(shown.scores["rope"]) == [0.1, 0.1, 0.2]
     assert list(shown.scores["none"]) == [0.2] * 3
     groups = group([*made[:6], *usual], PUBLISHED)
-    assert scores.column(*scores.widest(groups), groups).searched == set()
+    assert columns.column(*columns.widest(groups), groups).searched == set()
 
 
 def test_of_rates_that_are_best_alike_the_lowest_counts():
@@ -75,7 +76,7 @@ def test_of_rates_that_are_best_alike_the_lowest_counts():
         for run in make_rows({"rope": ends}, settings={"train.lr": lr})
     ]
     groups = group([*made, *make_rows({"none": [0.2] * 3}, settings={"train.lr": 1e-4})], PUBLISHED)
-    assert list(scores.column(*scores.widest(groups), groups).scores["rope"]) == [0.9, 1.0, 1.0]
+    assert list(columns.column(*columns.widest(groups), groups).scores["rope"]) == [0.9, 1.0, 1.0]
 
 
 def test_without_three_seeds_of_two_schemes_it_is_one_line(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from rope_lab.results import stats
+from rope_lab.results.comparisons import stats
 
 
 def test_t_interval_against_a_textbook():

@@ -8,10 +8,10 @@ import pytest
 from builders import PUBLISHED, make_row, make_run, table_rows
 
 from rope_lab.results import __main__ as results
-from rope_lab.results import sweeps
-from rope_lab.results.groups import group
-from rope_lab.results.runs import Run
-from rope_lab.results.tables import Strong
+from rope_lab.results.comparisons import grids as sweeps
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import group
+from rope_lab.results.views.tables import Strong
 
 RATES = (0.001, 0.002, 0.004)
 

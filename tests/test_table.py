@@ -8,11 +8,11 @@ from trained import command
 
 from rope_lab import table
 from rope_lab.launch import sweep
-from rope_lab.results import studies
+from rope_lab.plan import main as plan
 from rope_lab.results.__main__ import main as results
-from rope_lab.results.folders import read
-from rope_lab.results.kept import read_kept
-from rope_lab.results.plan import main as plan
+from rope_lab.results.plans import study as studies
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.kept import read_kept
 from rope_lab.train.instantiate import names
 
 BASIC = "hydra/launcher=basic"

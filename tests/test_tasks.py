@@ -1,5 +1,6 @@
 """Task generators, checked with independent parsers of the text formats."""
 
+import json
 from collections import Counter
 from string import ascii_letters, ascii_lowercase
 from typing import Any
@@ -13,9 +14,13 @@ from parsers import parse, parse_prefix, problems_of
 from trained import load
 
 from rope_lab import sample
+from rope_lab.results.records.catalogue import Published
+from rope_lab.text import flat
 from rope_lab.train import config, data
+from rope_lab.train.config import recorded
 from rope_lab.train.generate import likeliest
 from rope_lab.train.trainer import build, resolve
+from tasks import mqar
 from tasks.arithmetic_addition import ArithmeticAddition
 from tasks.base import PackedTask, Problem, Task
 from tasks.flip_flop import FlipFlop
@@ -52,6 +57,8 @@ SMALL = [
     (Rewriting("sort", 9, None, "bca"), 30),
     (Needle(9, 3, 3, "abcd"), 5),
 ]
+
+PUBLISHED = Published()
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -239,6 +246,108 @@ def test_recall_and_flip_flops_are_drawn_as_they_say():
     instructions = FlipFlop(100, 70).draw(rng(), 1000)[:, 1:99]
     share = {letter: (instructions == ord(letter)).mean() for letter in "wir"}
     assert share == pytest.approx({"w": 0.15, "i": 0.7, "r": 0.15}, abs=0.01)
+
+
+def begins_in_row(lengths: np.ndarray, row: int) -> np.ndarray:
+    """The chance that a problem begins at each token of a row of problems of random `lengths`."""
+    share = np.bincount(lengths, minlength=row + 1) / len(lengths)
+    chance = np.zeros(row)
+    chance[0] = 1.0
+    for at in range(1, row):
+        chance[at] = share[1 : at + 1] @ chance[:at][::-1]
+    return chance
+
+
+def problem_sizes(task: PackedTask, drawn: np.ndarray) -> np.ndarray:
+    """The attribute that says how long each drawn problem is."""
+    attributes = task.attributes(drawn)
+    if isinstance(task, SubstringByIndex):
+        return attributes["index"] + attributes["suffix_length"]
+    return next(attributes[name] for name in SIZES if name in attributes)
+
+
+SIZES = ("string_length", "word_length", "digits")
+
+
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [
+        ("needle", "quick"),
+        ("copy_string", "quick"),
+        ("state_tracking", "quick"),
+        ("indirect_indexing", "quick"),
+        ("substring_by_index", "length"),
+        ("arithmetic_addition", "quick"),
+    ],
+)
+def test_a_task_says_how_often_short_problems_are_whole(name, scale):
+    """Its docstring has the ratio of shortest to longest, and so has its text."""
+    cfg = load(f"task={name}", f"scale={scale}")
+    task, row = config.build_task(cfg), cfg.train.seq_len + 1
+    drawn = task._draw_side(rng(), 150_000, held_out=False)
+    lengths = task._packed(drawn)[2]
+    whole = np.cumsum(begins_in_row(lengths, row + 1))[row - lengths]
+    sizes = problem_sizes(task, drawn)
+    ratio = whole[sizes == sizes.min()].mean() / whole[sizes == sizes.max()].mean()
+    assert f"whole {ratio:.2f} times as often" in " ".join(type(task).__doc__.split())
+
+    middle = np.median(lengths)
+    found = Counter()
+    for tokens in task.text(rng(1), 10_000, row).tokens:
+        ends = np.flatnonzero(tokens == task.alphabet.index(task.stop))
+        found.update(np.diff(ends, prepend=-1) <= middle)
+    expected = whole[lengths <= middle].sum() / whole[lengths > middle].sum()
+    assert found[True] / found[False] == pytest.approx(expected, rel=0.04)
+
+
+def test_state_tracking_says_how_many_words_are_evaluated():
+    trainer = build(resolve(load("task=state_tracking")))
+    found = Counter(problem.attributes["word_length"] for problem in trainer.problems)
+    *most, last = (found[length] for length in range(1, 7))
+    said = f"{', '.join(map(str, most))} and {last} of 1 to 6 letters"
+    assert said in " ".join(StateTracking.__doc__.split())
+
+
+def guessed(task: Task, problem: Problem) -> list[str]:
+    """The answers among which a model guesses that knows a task's format alone."""
+    if isinstance(task, StateTracking):
+        return list(task.letters)
+    if isinstance(task, FlipFlop):
+        return ["0", "1"]
+    if isinstance(task, AssociativeRecall):
+        return list(problem.prompt[1 : 2 * problem.attributes["pairs"] : 2])
+    string, _, asked = problem.prompt[1:].partition("; ")
+    return [letter for letter in string if letter != asked[0]]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, report in PUBLISHED.tasks.items() if "guesses" in report]
+)
+def test_the_guess_beside_a_result_is_a_guessers(name):
+    for each in PUBLISHED.tasks[name]["guesses"]:
+        given = [f"{key}={json.dumps(value)}" for key, value in each["of"].items()]
+        settings = flat(recorded(load(f"task={name}", *given)))
+        assert PUBLISHED.report(name, set(), settings).guess == each["share"]
+        assert PUBLISHED.report(name, set(), {}).guess in (None, 0.5)  # settings not known
+
+        larger = ["task.word_length=16"] if name == "state_tracking" else []
+        larger.append("train.seq_len=2048")
+        task, right = config.build_task(load(f"task={name}", *given, *larger)), []
+        for problem in task.problems(rng(), 1000):
+            answers = guessed(task, problem)
+            right.append(answers.count(problem.completion[0]) / len(answers))
+        assert np.mean(right) == pytest.approx(each["share"], abs=0.005)
+
+
+def test_recall_says_how_often_values_repeat():
+    task = config.build_task(load("task=mqar"))
+    values = task.draw(rng(), 20_000)[:, 4 : 4 + 2 * task.pairs : 2]
+    repeat = np.mean([len(set(row)) < task.pairs for row in values.tolist()])
+    exact = 1 - np.prod(1 - np.arange(task.pairs) / (task.vocabulary // 2))
+    assert repeat == pytest.approx(exact, abs=0.004)
+    assert f"({100 * exact:.1f}% of problems with 4 pairs and 512 characters)" in " ".join(
+        mqar.__doc__.split()
+    )
 
 
 def test_prefix_copies_come_from_uniform_offsets():

@@ -1,5 +1,6 @@
 """Real text: lossless tokens, no training on held-out text, corpora identified by their bytes."""
 
+import hashlib
 import importlib.util
 import json
 import math
@@ -16,10 +17,10 @@ from conftest import ROOT, TINY, one_line, only_folder
 from trained import command, run
 
 from rope_lab import probe, sample
-from rope_lab.results.folders import read
-from rope_lab.results.groups import group
-from rope_lab.results.published import Published
-from rope_lab.results.runs import from_record, to_record
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.run import from_record, to_record
+from rope_lab.results.records.setups import group
 from rope_lab.text import ConfigError
 from rope_lab.train import config
 from rope_lab.train.evaluate import evaluate
@@ -37,6 +38,7 @@ def words(n: int, seed: int = 0) -> str:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:
+    corpus.warn.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -133,19 +135,59 @@ def test_a_folder_is_its_files_by_name_and_a_pattern_some_of_them(written, tmp_p
     assert corpus.register(str(folder)) != corpus.register(str(written))
 
 
-def test_no_held_out_text_is_trained_on_where_a_file_is_reached_twice(written, folder):
-    (folder / "latest.txt").symlink_to(folder / "a.txt")
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_a_file_with_two_names_is_read_once(written, folder, link, caplog):
+    link(folder / "latest.txt", folder / "a.txt")
     training, held_out = decoded(make(folder))
     assert held_out[-500:] not in training
     assert training + held_out == written.read_text("utf-8")
+    assert not caplog.messages
 
 
-def test_what_is_not_text_is_read_as_bytes_with_one_warning(folder, caplog):
+def test_two_files_with_the_same_text_are_named(folder, caplog):
+    shutil.copy(folder / "a.txt", folder / "b.txt")
+    (folder / "c.txt").write_bytes((folder / "a.txt").read_bytes().swapcase())
+    make(folder)
+    (warning,) = caplog.messages
+    assert f"{folder}/b.txt is a copy of {folder}/a.txt" in warning
+
+
+def test_a_corpus_that_grows_is_known_by_the_bytes_read(written, cache, monkeypatch, caplog):
+    pieces = corpus._pieces
+
+    def growing(files):
+        yield from pieces(files)
+        with written.open("a") as file:
+            file.write("more, while it was read\n")
+
+    monkeypatch.setattr(corpus, "_pieces", growing)
+    task = make(written)
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    copy = (cache / "rope_lab" / task.corpus / "text").read_bytes()
+    assert task.corpus == hashlib.sha256(copy).hexdigest()[:16]
+    assert any("changed while it was read" in message for message in caplog.messages)
+    assert make(written).corpus != task.corpus  # it has grown since
+
+
+def test_text_that_is_not_utf8_is_named_in_each_run(folder, caplog):
     (folder / "utf16.txt").write_bytes("ä".encode("utf-16") * 100)
     for _ in range(2):
         assert len(make(folder).alphabet) == 256
-    (warning,) = caplog.messages
-    assert f"{folder}/utf16.txt is not UTF-8 text" in warning
+        assert len(make(folder).alphabet) == 256
+        corpus.warn.cache_clear()  # as another process
+    assert len(caplog.messages) == 2
+    assert all("utf16.txt is not UTF-8 text" in warning for warning in caplog.messages)
+
+
+def test_characters_of_the_held_out_part_alone_are_tokens_too(written):
+    written.write_bytes(b"abc " * 5000 + b"`x")
+    task = make(written, "characters")
+    assert task.alphabet == list(" `abcx")
+    assert "`" not in decoded(task)[0]
+    assert decoded(task)[1].endswith("`x")
+    with pytest.raises(ValueError, match=r"'é' not in the corpus; .*task.tokens=bytes"):
+        task.encode("cabé")
 
 
 SHOWN = [
@@ -283,11 +325,6 @@ BAD = {
         ["task.tokens=characters"],
         "latin.txt is not UTF-8",
     ),
-    "late.txt": (
-        b"abc " * 5000 + b"xyz",
-        ["task.tokens=characters"],
-        "'xyz' not in the training part",
-    ),
     "small.txt": (
         b"abc " * 5000,
         ["task.tokens=bpe", "task.vocabulary=256"],
@@ -320,10 +357,16 @@ def test_byte_pairs_without_their_package_are_answered(written, monkeypatch):
         build(resolve(config.load("task=text", f"task.path={written}", "task.tokens=bpe", *TINY)))
 
 
-def test_a_download_is_a_file_that_replaces_none(tmp_path, monkeypatch):
+@pytest.fixture
+def script():
+    """The module scripts/get_corpus.py."""
     spec = importlib.util.spec_from_file_location("get_corpus", ROOT / "scripts" / "get_corpus.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_download_is_a_file_that_replaces_none(script, tmp_path, monkeypatch):
     rows = [{"text": "first"}, {"page": "second"}]
     monkeypatch.setitem(
         sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, **__: rows)
@@ -336,3 +379,23 @@ def test_a_download_is_a_file_that_replaces_none(tmp_path, monkeypatch):
     assert (tmp_path / "wikitext103.txt").read_text() == "first\nsecond\n"
     with pytest.raises(SystemExit, match="is there already"):
         script.main(["wikitext103", "--into", str(tmp_path)])
+
+
+def test_of_two_downloads_at_once_one_writes(script, tmp_path, monkeypatch, capsys):
+    """The second one begins and ends while the first reads."""
+    path = tmp_path / "wikitext103.txt"
+
+    def first():
+        yield {"text": "of the first"}
+        monkeypatch.setitem(sys.modules, "datasets", loading([{"text": "of the second"}]))
+        script.main(["wikitext103", "--into", str(tmp_path)])
+
+    def loading(rows):
+        return SimpleNamespace(load_dataset=lambda *_, **__: rows)
+
+    monkeypatch.setitem(sys.modules, "datasets", loading(first()))
+    with pytest.raises(SystemExit, match="nothing was written"):
+        script.main(["wikitext103", "--into", str(tmp_path)])
+    assert path.read_text() == "of the second\n"
+    assert capsys.readouterr().out == f"written: {path}\n"
+    assert list(tmp_path.iterdir()) == [path]

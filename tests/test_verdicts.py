@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_rows, make_run, row, shown, table_rows
 
-from rope_lab.results import outcomes, stats
-from rope_lab.results.groups import group
-from rope_lab.results.outcomes import Outcome
-from rope_lab.results.runs import Run
-from rope_lab.results.studies import Comparison, Study
-from rope_lab.results.verdicts import Verdict, legend, sentences, table, verdicts
+from rope_lab.results.comparisons import stats
+from rope_lab.results.comparisons.verdicts import Verdict, legend, sentences, table, verdicts
+from rope_lab.results.plans import outcomes
+from rope_lab.results.plans.outcomes import Outcome
+from rope_lab.results.plans.study import Comparison, Study
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import group
 
 INDEX, PREFIX = (
     "substring_by_index",

@@ -24,7 +24,7 @@ import yaml
 from conftest import SCHEMES, only_folder
 from torch.utils._pytree import tree_leaves
 
-from rope_lab.model.positions import Dims, PositionScheme
+from rope_lab.model.schemes import Dims, PositionScheme
 from rope_lab.train import checkpoint, config, instantiate, stop
 from rope_lab.train import loop as train
 from rope_lab.train.__main__ import command_line

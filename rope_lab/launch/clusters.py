@@ -16,7 +16,6 @@ from typing import Any
 from rope_lab.launch.job import run_elsewhere
 from rope_lab.launch.pool import LOOK, Runs
 from rope_lab.text import ConfigError, first_line, say, short_path
-from rope_lab.train import provenance
 from rope_lab.train.stop import Stop
 
 QUEUE = 5.0  # seconds between two looks at Slurm's queue
@@ -48,9 +47,9 @@ def on_ray(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(f"hydra.launcher.ray.init: {first_line(error)}") from None
     task = ray.remote(**settings["ray"]["remote"])(run_elsewhere)
-    since, passed_on = provenance.now(), False
+    launch, passed_on = secrets.token_hex(8), False
     with stopping:  # again: Ray has set handlers of its own
-        waiting = [task.remote(cfg, prefix, since) for cfg, prefix in runs]
+        waiting = [task.remote(cfg, prefix, launch) for cfg, prefix in runs]
         while waiting:
             _, waiting = ray.wait(waiting, timeout=LOOK)
             if stopping.caught and not passed_on:
@@ -74,10 +73,10 @@ def on_slurm(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
             run_elsewhere(*arguments)
 
     executor = _slurm_executor(Path(runs[0][0].out), settings)
-    since, passed_on = provenance.now(), False
+    launch, passed_on = secrets.token_hex(8), False
     try:
         with redirect_stderr(io.StringIO()), executor.batch():  # the error has it too
-            queued = [executor.submit(QueuedRun(), cfg, prefix, since) for cfg, prefix in runs]
+            queued = [executor.submit(QueuedRun(), cfg, prefix, launch) for cfg, prefix in runs]
     except (RuntimeError, TypeError, ValueError) as error:  # of submitit, with sbatch's output
         raise ConfigError(f"hydra/launcher=submitit_slurm: {_reason(str(error))}") from None
     array = queued[0].job_id.partition("_")[0]

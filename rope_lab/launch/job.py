@@ -17,14 +17,14 @@ from rope_lab.train.stop import RunFailed, Stop
 EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_DIVERGED = 1, 2, 3
 
 
-def run(cfg: Config, stopping: Stop, prefix: str = "", since: str = "") -> int:
+def run(cfg: Config, stopping: Stop, prefix: str = "", launch: str = "") -> int:
     """Train or resume a run; returns 0, an EXIT_ status, or 128 + the number of the caught signal.
 
     Errors are shown. The arguments are those of `train`.
     """
     try:
         with distributed.joined(cfg.device):
-            content = train(cfg, stopping, prefix, since)
+            content = train(cfg, stopping, prefix, launch)
     except (ConfigError, RunFailed) as error:
         print(f"{prefix}{error}", file=sys.stderr)
         return EXIT_BAD_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
@@ -44,7 +44,7 @@ def run(cfg: Config, stopping: Stop, prefix: str = "", since: str = "") -> int:
     return EXIT_DIVERGED if content["status"] == "diverged" else 0
 
 
-def run_elsewhere(cfg: Config, prefix: str, since: str) -> None:
+def run_elsewhere(cfg: Config, prefix: str, launch: str) -> None:
     """A run on a machine of a cluster, which may begin it several times."""
     if not runs.out_folder(cfg).is_dir():
         print(
@@ -54,7 +54,7 @@ def run_elsewhere(cfg: Config, prefix: str, since: str) -> None:
     stopping, requeue = Stop(), signal.getsignal(signal.SIGUSR2)
     if callable(requeue):  # submitit's: the run is saved first
         signal.signal(signal.SIGUSR2, stopping.note)
-    run(cfg, stopping, prefix, since)
+    run(cfg, stopping, prefix, launch)
     signal.signal(signal.SIGUSR2, requeue)
     if stopping.caught == signal.SIGUSR2:
         signal.raise_signal(signal.SIGUSR2)

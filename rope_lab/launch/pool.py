@@ -5,6 +5,7 @@ processes.
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Sequence
 from multiprocessing import connection, forkserver, resource_tracker
@@ -12,6 +13,7 @@ from multiprocessing import connection, forkserver, resource_tracker
 from rope_lab import command
 from rope_lab.launch.job import run
 from rope_lab.places import HERE
+from rope_lab.text import ConfigError
 from rope_lab.train.config import Config
 from rope_lab.train.stop import SIGNALS, Stop
 
@@ -62,10 +64,15 @@ def _start_server() -> None:
     resource_tracker.ensure_running()  # a SIGHUP would end it
     # Again: Python 3.11 unblocks signals when it starts the tracker.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    forkserver.ensure_running()
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    os.environ.clear()
-    os.environ.update(environment)
+    try:
+        forkserver.ensure_running()
+    except OSError as error:  # the path of its socket is too long
+        folder = tempfile.gettempdir()
+        raise ConfigError(f"TMPDIR={folder}: {error}; set TMPDIR to a shorter path") from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 def _child(cfg: Config, prefix: str) -> None:

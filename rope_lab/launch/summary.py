@@ -42,7 +42,9 @@ class JobOutcome:
         """Whether its numbers are from other code than today's."""
         if not self.content:
             return False
-        return bool(provenance.differences(self.content["provenance"], provenance.code(self.cfg)))
+        recorded = self.content["provenance"]
+        changed = provenance.differences(recorded, provenance.code(self.cfg))
+        return bool(changed or provenance.edited(recorded))
 
 
 def text(outcomes: Sequence[JobOutcome], name: str, every: bool, shows_scores: bool) -> str:

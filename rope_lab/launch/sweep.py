@@ -15,11 +15,13 @@ from rope_lab.identity import Identity
 from rope_lab.launch import clusters, pool, summary
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.summary import JobOutcome
-from rope_lab.text import ConfigError, first_three, say, short_path
+from rope_lab.text import ConfigError, first_three, of_system, say, short_path
 from rope_lab.train import config, tracking
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import SWAPPED
+from rope_lab.train.load import parent_changed
+from rope_lab.train.overrides import check_launcher
 from rope_lab.train.stop import Stop
 from rope_lab.train.trainer import CORES, resolve
 
@@ -32,22 +34,30 @@ class Job:
     label: str
 
     @functools.cached_property  # for text a corpus is read
-    def identity(self) -> Identity:
-        """Its identity, as far as this machine can resolve its settings: a cluster may have other
+    def resolved(self) -> Config:
+        """Its settings, as far as this machine can resolve them: a cluster may have other
         devices.
         """
         with suppress(ConfigError):
-            return config.identity(resolve(self.cfg))
-        return config.identity(self.cfg)
+            return resolve(self.cfg)
+        return self.cfg
+
+    @functools.cached_property
+    def identity(self) -> Identity:
+        return config.identity(self.resolved)
 
     def outcome(self) -> JobOutcome:
-        """What its run folder records now."""
-        folder = runs.out_folder(self.cfg) / self.identity.run_name
-        return JobOutcome(self.cfg, self.label, runs.read(folder) or {})
+        """What its run folder records now: nothing if its parent was trained again."""
+        content = runs.read(runs.out_folder(self.cfg) / self.identity.run_name)
+        if content is None or parent_changed(content, self.resolved):
+            content = {}
+        return JobOutcome(self.cfg, self.label, content)
 
 
 def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
     """The settings of the launcher that Hydra's own overrides choose. Raises ConfigError."""
+    for word in words:
+        check_launcher(word)
     try:
         with warnings.catch_warnings():
             # A preset has the name of a plug-in of Hydra's, which may be installed.
@@ -181,9 +191,8 @@ def _begin(every: pool.Runs, settings: dict[str, Any], stopping: Stop) -> None:
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed; docs/clusters.md says how") from None
     except OSError as error:
-        raise ConfigError(
-            f"{error.filename}: cannot be used ({error.strerror}); set out=FOLDER"
-        ) from None
+        remedy = "; set out=FOLDER" if error.filename else ""
+        raise ConfigError(f"the runs cannot start: {of_system(error)}{remedy}") from None
 
 
 def _shares(settings: dict[str, Any]) -> tuple[int, int | None]:

@@ -17,9 +17,8 @@ from rope_lab.model.cache import KVCache, LinearAttentionState
 from rope_lab.model.cpu_attention import blockwise, is_faster
 from rope_lab.model.rotation import wide
 
-Heads = (
-    Tensor | tuple[Tensor, Tensor, Tensor]
-)  # queries, keys, values: [B, T, 3, H, K], or each [B, T, H, own width]
+# Queries, keys and values: one tensor [B, T, 3, H, K], or three [B, T, H, width].
+Heads = Tensor | tuple[Tensor, Tensor, Tensor]
 
 BLOCK = 64  # queries of linear attention that meet their keys at once
 
@@ -37,14 +36,12 @@ def softmax_attention(
 ) -> Tensor:
     """softmax(q kᵀ / √K + bias) v, [B, T, H, K], K the width of values.
 
-    bias: added to the scores, [H, T, S] or [B, H, T, S], any of them 1
-    window: the last tokens that a query sees, itself among them; None: all
+    bias: added to the scores, broadcastable to [H, T, S] or [B, H, T, S]
+    window: how many last tokens a query sees, its own included; None: all
     """
     q_BTHK, k_BTHK, v_BTHK = unpacked(heads)
     T, read = v_BTHK.shape[1], 0 if cache is None else cache.length
-    if (
-        window is not None and read + T > window
-    ):  # −∞ where a key is not one of the last that a query sees
+    if window is not None and read + T > window:  # −∞ for keys outside a query's window
         far_1TS = torch.ones(1, T, read + T, dtype=torch.bool, device=v_BTHK.device).tril(
             read - window
         )
@@ -119,9 +116,8 @@ def positive(qkv_BT3HK: Tensor) -> Tensor:
     float32 or wider.
     """
     x = qkv_BT3HK[:, :, :2].to(wide(qkv_BT3HK.dtype))
-    phi = x.clamp(max=0).exp() + x.clamp(
-        min=0
-    )  # elu(x) + 1 itself is 0 from x = −17 on, and a sum of zeros divides
+    # elu(x) + 1 would round to 0 below x = −17, and we divide by sums of it.
+    phi = x.clamp(max=0).exp() + x.clamp(min=0)
     return torch.cat([phi, qkv_BT3HK[:, :, 2:]], dim=2)
 
 

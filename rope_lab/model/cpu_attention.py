@@ -27,7 +27,9 @@ def is_faster(q_BTHK: Tensor, v_BTHK: Tensor, bias: Tensor | None) -> bool:
 def blockwise(heads: Tensor | tuple[Tensor, Tensor, Tensor], bias: Tensor | None) -> Tensor:
     """Causal softmax attention, [B, T, H, K], of `attention.Heads`; `bias` is added to the scores.
 
-    It is [H, T, T] or [B, H, T, T], any of them 1.
+    bias: broadcastable to [H, T, T] or [B, H, T, T]; one in float64 that is a single row per head
+        is taken relative to each query's own key
+
     Under autocast scores and their softmax stay in float32; the other products, backward too, are
     taken in bfloat16.
     """
@@ -85,7 +87,10 @@ def forward(heads: list[Tensor], bias: Tensor | None, low: torch.dtype) -> list[
     for begin, end in _blocks(T):
         scores = torch.bmm(q_NTK[:, begin:end], k_NTK[:, :end].transpose(1, 2))
         if bias_TT is not None:
-            scores.unflatten(0, (B, H)).add_(bias_TT[..., begin:end, :end])
+            block = bias_TT[..., begin:end, :end]
+            if bias.shape[-2] == 1 and bias.dtype != wide:  # float64: subtract before rounding
+                block = block - bias[..., 0, begin:end].unsqueeze(-1)
+            scores.unflatten(0, (B, H)).add_(block)
         scores[:, :, begin:] += future[: end - begin, : end - begin]
         probabilities.append(scores.softmax(-1).to(low))
         _product(o_NTK[:, begin:end], probabilities[-1], v_NTK[:, :end], add=False)

@@ -1,7 +1,7 @@
 """The hooks by which position enters a transformer: the base class of position schemes.
 
-A scheme overrides the hooks that it uses; the model calls them and knows no scheme. They are in
-modules beside this.
+A scheme overrides the hooks that it uses; the model calls them and knows no scheme. Ours are in
+`schemes`.
 
 Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head
 width; 3 stands for queries, keys and values side by side. Positions are integers, [T].
@@ -27,7 +27,7 @@ class Dims:
 
     d_model: int
     n_heads: int
-    max_len: int  # positions to tell apart: tokens of the longest training sequence, or the range of random ones
+    max_len: int  # number of positions: the training length, or the range of random positions
     keys: int | None = None  # the most keys that a query sees in training; None: max_len
     n_layers: int = 1  # for schemes with parameters in each layer
 
@@ -49,10 +49,8 @@ class PositionScheme(nn.Module):
 
     max_len: int | None = None  # positions from here on are an error; None: no limit
     decays: bool = False  # whether weight decay applies to its matrices
-    window: int | None = None  # the last tokens that a query sees, itself among them; None: all
-    projects_values: bool = (
-        True  # False: the model has no value projection, and `heads` is given [B, T, 2, H, K]
-    )
+    window: int | None = None  # a query sees so many last tokens, its own included; None: all
+    projects_values: bool = True  # False: no value projection; `heads` is given [B, T, 2, H, K]
 
     def __init__(self, dims: Dims):
         super().__init__()
@@ -101,7 +99,7 @@ class PositionScheme(nn.Module):
         """
         if self.max_len is not None and length > self.max_len:
             raise TooLong(
-                f"{length} positions are more than the {self.max_len} that the position scheme has: "
+                f"{length} positions are more than the {self.max_len} of the position scheme: "
                 "take shorter texts or another scheme"
             )
 
@@ -121,13 +119,13 @@ class PositionScheme(nn.Module):
         """Content hook, before the layer's other hooks: positions and scores that depend on the
         layer's input.
 
+        x_BTD: the input of the layer's projections
         layer: its number, 0 …
-        cache: of the tokens before; a scheme keeps its own numbers there by `cache.so_far`,
-               `running_sum`,
-        `with_before`
+        cache: of earlier tokens; a scheme keeps its own numbers there by `cache.so_far`,
+            `running_sum`, `with_before`
 
-        Returns `at` for this layer's other hooks, and a bias that is added to its scores, [B, H, T,
-        S], any of them 1, or None.
+        Returns `at` for this layer's other hooks, and a bias added to its scores, broadcastable to
+        [B, H, T, S], or None.
         """
         return at, None
 
@@ -140,8 +138,9 @@ class PositionScheme(nn.Module):
         return qkv_BT3HK
 
     def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
-        """Score bias hook: added to the attention scores of every layer, [H, T, S]; None: no
-        bias.
+        """Score bias hook: added to the attention scores of every layer.
+
+        Returns a tensor broadcastable to [H, T, S], or None.
         """
         return None
 
@@ -169,9 +168,7 @@ def overridden(cls: type[PositionScheme]) -> set[str]:
 
 
 class Wrapper(PositionScheme):
-    """Another scheme with changes, which a subclass makes; the layers are those of the wrapped
-    scheme.
-    """
+    """Base class of schemes that change another scheme; it passes every hook to that scheme."""
 
     def __init__(self, scheme: PositionScheme):
         nn.Module.__init__(self)

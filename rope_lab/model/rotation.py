@@ -12,7 +12,9 @@ from torch import Tensor
 
 from rope_lab.model.device import has_float64
 
-Pairs = Literal["neighbours", "halves"]  # which features of a head make a pair
+# Which features of a head make a pair: `neighbours` is interleaved (2j, 2j + 1), `halves` is
+# rotate-half (j, j + C).
+Pairs = Literal["neighbours", "halves"]
 Scaling = Literal["none", "linear", "ntk", "yarn"]  # how frequencies are made for longer texts
 
 
@@ -54,11 +56,11 @@ def scaled(
     """`frequencies` for texts `factor` times as long as the `length` tokens trained on, float64
     [width/2].
 
-    - linear (Chen et al., 2023): θ / factor, as if positions lay so much closer.
-    - ntk (bloc97, 2023): base · factor^(width/(width−2)), so that the lowest frequency alone is
-      divided by the factor.
-    - yarn (Peng et al., 2023): θ where a pair makes 32 turns or more in `length`, θ / factor where
-      it makes 1 or less, and in between a mean that goes linearly with the number of the pair.
+    - linear (Chen et al., 2023): θ / factor, position interpolation.
+    - ntk (bloc97, 2023): base · factor^(width/(width−2)); only the lowest frequency is divided by
+      the whole factor.
+    - yarn (Peng et al., 2023): θ for pairs with 32 rotations or more in `length` tokens, θ / factor
+      for pairs with 1 or fewer, and a mean that is linear in the pair's number in between.
     """
     if not 1 <= factor < float("inf") or length < 1:
         raise ValueError(
@@ -69,8 +71,8 @@ def scaled(
     theta_C = frequencies(width, base, name)
     if scaling == "yarn":
         pair_of = [
-            width * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base))
-            for turns in (32, 1)
+            width * math.log(length / (rotations * 2 * math.pi)) / (2 * math.log(base))
+            for rotations in (32, 1)
         ]
         first, last = max(math.floor(pair_of[0]), 0), min(math.ceil(pair_of[1]), width - 1)
         share_C = (
@@ -100,13 +102,14 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def count(name: str, share: float, pairs: int) -> int:
-    """How many of a head's pairs a share is. Raises ValueError unless that is a whole number of at
-    least 1.
+    """The number of pairs in a share of a head's pairs.
+
+    Raises ValueError unless it is a whole number of at least 1.
     """
     rotated = round(share * pairs, 6)
     if rotated % 1 or not 1 <= rotated <= pairs:
         raise ValueError(
-            f"position.{name}={share}: {rotated:g} of the {pairs} pairs of a head would be rotated: must be a whole "
-            f"number from 1 to {pairs}"
+            f"position.{name}={share}: {rotated:g} of the {pairs} pairs of a head are rotated: "
+            f"must be a whole number from 1 to {pairs}"
         )
     return int(rotated)

@@ -15,7 +15,7 @@ from rope_lab.model.cpu_linear import Linear
 from rope_lab.model.hooks import PositionScheme, TooLong, overridden
 from rope_lab.model.rotation import wide
 
-Cache = list[LayerCache]  # one a layer; all batch rows have read equally many tokens
+Cache = list[LayerCache]  # one per layer; all batch rows have the same number of tokens
 
 
 class Transformer(nn.Module):
@@ -25,8 +25,8 @@ class Transformer(nn.Module):
     attention: `softmax` or `linear`
     norm: where layer norms stand: `pre`, x + f(LN(x)) with one more before the output, or `post`,
           LN(x + f(x))
-    kv_heads: heads of keys and values, each for equally many heads of queries (Ainslie et al.,
-          2023); None: as many as those. The cache here holds them repeated
+    kv_heads: number of key/value heads (GQA, Ainslie et al., 2023); None: n_heads. Our cache holds
+          them repeated
     qk_norm: queries and keys of each head are divided by their root mean square and multiplied by
           learned gains, before the scheme's hooks (Henry et al., 2020)
     init: `pytorch`, its own: embeddings are drawn from N(0, 1) and not scaled, the rest by
@@ -62,9 +62,8 @@ class Transformer(nn.Module):
             for matrix in (p for p in self.parameters() if p.dim() == 2):
                 nn.init.xavier_uniform_(matrix)
         self.position = position
-        for (
-            layer
-        ) in self.layers:  # cut off afterwards, so that all other weights are those of any scheme
+        # Cut afterwards, so that all other weights are those of any scheme.
+        for layer in self.layers:
             layer.attention.cut(kv_heads or n_heads, position.projects_values)
             if qk_norm:
                 layer.attention.qk_norm = nn.ModuleList(
@@ -74,8 +73,9 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def _try_hooks(self, d_model: int, n_heads: int, attention: str) -> list[tuple[int, int]]:
-        """The widths of a head's keys and values in each layer. Raises ValueError if linear
-        attention cannot be.
+        """The widths of a head's keys and values in each layer.
+
+        Raises ValueError if linear attention does not support the scheme.
         """
         at, widths, lacks = self.position.prepare(torch.arange(2), torch.float32), [], ""
         bias, at_queries = (
@@ -89,13 +89,15 @@ class Transformer(nn.Module):
             scheme = self.position.in_layer(number)
             own_at, own_bias = scheme.read(torch.zeros(1, 2, d_model), at_queries, number, None)
             if scheme.window is not None and scheme.window < 1:
-                raise ValueError(
-                    f"{type(scheme).__name__}: window={scheme.window}: must be at least 1 token, or None"
-                )
+                given = f"{type(scheme).__name__}: window={scheme.window}"
+                raise ValueError(f"{given}: must be at least 1 token, or None")
             _, k, v = unpacked(scheme.heads(qkv, own_at))
             widths.append((k.shape[-1], v.shape[-1]))
             if widths[-1] != (d_model // n_heads,) * 2:
-                lacks = "gives queries and keys another width than values, which linear attention does not support"
+                lacks = (
+                    "gives queries and keys another width than values, "
+                    "which linear attention does not support"
+                )
             elif (
                 bias is not None
                 or own_bias is not None
@@ -131,9 +133,7 @@ class Transformer(nn.Module):
             )
 
         dtype = self.embedding.weight.dtype
-        with torch.autocast(
-            pos.device.type, enabled=False
-        ):  # positions are told apart in full precision
+        with torch.autocast(pos.device.type, enabled=False):  # positions in full precision
             at_T = self.position.prepare(pos, dtype)
             at_S = (
                 self.position.prepare(torch.arange(end, device=pos.device), dtype)
@@ -164,9 +164,8 @@ class Transformer(nn.Module):
                 (weight.new_zeros(*size, k, v), weight.new_zeros(*size, k)) for k, v in self.widths
             ]
             return [LinearAttentionState(*each) for each in sums]
-        if kind != "cpu" and torch.is_autocast_enabled(
-            kind
-        ):  # on a CPU one query at a time is faster in float32
+        # On a CPU one query at a time is faster in float32.
+        if kind != "cpu" and torch.is_autocast_enabled(kind):
             dtype = torch.get_autocast_dtype(kind)
         pairs = [
             [weight.new_zeros(*size, slots, width, dtype=dtype) for width in pair]
@@ -220,9 +219,8 @@ class Layer(nn.Module):
         return self.norm2(x_BTD + self.dropout(self.feed_forward(x_BTD)))
 
     def feed_forward(self, x_BTD: Tensor) -> Tensor:
-        x_ND = x_BTD.flatten(
-            0, 1
-        )  # of bfloat16 in three dimensions torch.compile makes a scalar loop on CPUs
+        # In bfloat16 and three dimensions torch.compile makes a scalar loop on CPUs.
+        x_ND = x_BTD.flatten(0, 1)
         return self.down(self.up(x_ND, relu=True)).unflatten(0, x_BTD.shape[:2])
 
 
@@ -262,8 +260,9 @@ class Attention(nn.Module):
         return self.out(o_BTHK.flatten(2).to(x_BTD.dtype))
 
     def project(self, x_BTD: Tensor) -> Tensor:
-        """Queries, keys and, if projected, values, [B, T, 2 or 3, H, K]; those of fewer heads
-        repeated.
+        """Queries, keys and, if projected, values, [B, T, 2 or 3, H, K].
+
+        With fewer key/value heads (GQA) these are repeated.
         """
         if self.kv_heads == self.n_heads:
             return self.qkv(x_BTD).unflatten(-1, (self.projections, self.n_heads, -1))
@@ -275,8 +274,8 @@ class Attention(nn.Module):
         return torch.cat([q.unflatten(-1, (1, self.n_heads, -1)), kv], dim=2)
 
     def cut(self, kv_heads: int, values: bool) -> None:
-        """Keep so many heads of keys and values, and values only if asked for; all other weights
-        stay.
+        """Keep `kv_heads` key/value heads, and the value projection only if `values`; all other
+        weights stay.
         """
         D = self.qkv.in_features
         self.kv_heads, self.projections = kv_heads, 3 if values else 2

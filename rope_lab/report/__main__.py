@@ -13,12 +13,15 @@ import sys
 from pathlib import Path
 
 from rope_lab.files import check_regular, write_whole
-from rope_lab.results import against, outcomes, probes, studies
-from rope_lab.results.folders import folders_of_runs, is_kept, read
-from rope_lab.results.groups import group
-from rope_lab.results.pages import Content
-from rope_lab.results.published import Published
-from rope_lab.results.runs import DAMAGE, one_line
+from rope_lab.results.comparisons import against
+from rope_lab.results.plans import outcomes
+from rope_lab.results.plans import study as studies
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import folders_of_runs, is_kept, read
+from rope_lab.results.records.run import DAMAGE, one_line
+from rope_lab.results.records.setups import group
+from rope_lab.results.views import probes
+from rope_lab.results.views.pages import Content
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
 INSTALL = "pip install -c constraints.txt -e '.[report]'"

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rope_lab.results import series, sweeps
-from rope_lab.results.groups import Group
-from rope_lab.results.metrics import declared
-from rope_lab.results.published import Published
-from rope_lab.results.runs import one_line
-from rope_lab.results.series import Panel
-from rope_lab.results.sweeps import Sweep
+from rope_lab.results.comparisons import grids as sweeps
+from rope_lab.results.comparisons.grids import Sweep
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.measures import declared
+from rope_lab.results.records.run import one_line
+from rope_lab.results.records.setups import Group
+from rope_lab.results.views import series
+from rope_lab.results.views.series import Panel
 
 POINTS = 60  # of a curve; longer ones are thinned
 LABEL = 60  # characters

@@ -16,14 +16,15 @@ from matplotlib.ticker import MaxNLocator
 
 from rope_lab.places import ROOT
 from rope_lab.report import charts
-from rope_lab.results import advice, against, probes, verdicts
-from rope_lab.results.groups import Group, seeds
-from rope_lab.results.pages import Content
-from rope_lab.results.probes import Probed
-from rope_lab.results.published import Published
-from rope_lab.results.sweeps import Sweep
-from rope_lab.results.tables import Strong, number
-from rope_lab.results.verdicts import Verdict
+from rope_lab.results.comparisons import against, verdicts
+from rope_lab.results.comparisons.grids import Sweep
+from rope_lab.results.comparisons.verdicts import Verdict
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.setups import Group, seeds
+from rope_lab.results.views import advice, probes
+from rope_lab.results.views.pages import Content
+from rope_lab.results.views.probes import Probed
+from rope_lab.results.views.tables import Strong, number
 from rope_lab.text import plain, show
 
 ORIGIN = (

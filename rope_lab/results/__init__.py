@@ -2,6 +2,6 @@
 runs are made.
 """
 
-from rope_lab.results.frame import load
+from rope_lab.results.records.frame import load
 
 __all__ = ["load"]

@@ -21,15 +21,17 @@ from pathlib import Path
 
 from rope_lab.files import write_whole
 from rope_lab.places import RESULTS
-from rope_lab.results import against, outcomes, studies
-from rope_lab.results.folders import folders_of_runs, is_kept, read
-from rope_lab.results.frame import tidy
-from rope_lab.results.groups import group
-from rope_lab.results.kept import keep
-from rope_lab.results.pages import Content, publish, shown, text
-from rope_lab.results.published import Published
-from rope_lab.results.runs import Run, differing
-from rope_lab.results.verdicts import sentences
+from rope_lab.results.comparisons import against
+from rope_lab.results.comparisons.verdicts import sentences
+from rope_lab.results.plans import outcomes
+from rope_lab.results.plans import study as studies
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import folders_of_runs, is_kept, read
+from rope_lab.results.records.frame import tidy
+from rope_lab.results.records.kept import keep
+from rope_lab.results.records.run import Run, differing
+from rope_lab.results.records.setups import group
+from rope_lab.results.views.pages import Content, publish, shown, text
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_three, say, short_path
 
 

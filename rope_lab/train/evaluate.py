@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from rope_lab.model.device import MOST, NEAR, room
 from rope_lab.model.transformer import Transformer
+from rope_lab.text import show
 from rope_lab.train import data
 from rope_lab.train.config import Config
 from rope_lab.train.data import HeldOutText
@@ -46,6 +47,8 @@ class Evaluation(NamedTuple):
 
 def autocast(cfg: Config, device: torch.device) -> torch.autocast:
     """A context in which the device computes in the precision of a resolved `cfg`."""
+    # Within a caller's own autocast, torch would keep the casts of earlier steps' weights.
+    torch.clear_autocast_cache()
     return torch.autocast(device.type, torch.bfloat16, enabled=cfg.train.precision == "bfloat16")
 
 
@@ -149,6 +152,8 @@ def by_length(
                  task crosses
     length_loss: for each length [number of tokens between the length before and this one, their
                  mean loss in nats above the Bayes-optimal one], if there is text of such a length
+
+    Raises Diverged if the model's outputs are not finite.
     """
     slices: dict[str, dict[str, list[float]]] = (
         {"length": {}} if any(longer.problems.values()) else {}
@@ -164,6 +169,8 @@ def by_length(
     if longer.text is not None:
         with as_evaluated(model, cfg, longer.text.inputs_BT.shape[1]):
             nats_N, _, _ = text_losses(model, longer.text)
+        if not bool(nats_N.isfinite().all()):
+            raise Diverged(f"the loss at eval.lengths={show(cfg.eval.lengths)} is not finite")
         counted, lengths = longer.text.answer_position_BT > 0, np.array(list(longer.problems))
         above_N = (nats_N - longer.text.floor_BT[counted]).tolist()
         length_N = lengths[
@@ -186,7 +193,7 @@ def samples(
 
 def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
     """For each problem, whether every token of its completion ranks first, given the prompt and
-    those before it.
+    those before it. Raises Diverged if a logit is not finite.
     """
     device, right = model.embedding.weight.device, dict[int, bool]()
     for batch in data.batches_by_length([p.length for p in problems], most_tokens(model)):
@@ -194,7 +201,12 @@ def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
         begin_B1 = torch.tensor([[problems[i].prompt_length] for i in batch], device=device)
         end_B1 = torch.tensor([[problems[i].length] for i in batch], device=device)
         t = torch.arange(1, tokens_BT.shape[1], device=device)
-        hit_BT = model(tokens_BT[:, :-1]).argmax(-1) == tokens_BT[:, 1:]
+        logits_BTV = model(tokens_BT[:, :-1])
+        if not bool((logits_BTV.isfinite().all(-1) | (t >= end_B1)).all()):
+            raise Diverged(
+                f"logits of problems of up to {tokens_BT.shape[1]} tokens are not finite"
+            )
+        hit_BT = logits_BTV.argmax(-1) == tokens_BT[:, 1:]
         right |= zip(
             batch, (hit_BT | (t < begin_B1) | (t >= end_B1)).all(dim=1).tolist(), strict=True
         )

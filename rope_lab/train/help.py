@@ -1,6 +1,7 @@
 """The help of `rope-lab train`: every setting with its value and meaning."""
 
 import inspect
+import re
 import shutil
 import textwrap
 from operator import attrgetter
@@ -8,7 +9,7 @@ from typing import Literal, get_args, get_origin
 
 from rope_lab.text import flat, show
 from rope_lab.train.config import load
-from rope_lab.train.instantiate import SWAPPED, classes, names
+from rope_lab.train.instantiate import SWAPPED, classes, names, summary
 from rope_lab.train.settings import declared
 
 BEGIN = """\
@@ -16,6 +17,7 @@ rope-lab train [SETTING=VALUE …]    trains, resumes or returns a run
 rope-lab train -m SETTING=A,B …     a sweep; see hydra/launcher=joblib
 rope-lab train --help task=text     this, for another task or scheme
 """
+LINK = re.compile(r"\[(.*?)\]\(.*?\)")  # of Markdown
 WIDEST, COLUMN = 100, 30  # of a line; where explanations begin
 
 
@@ -25,6 +27,9 @@ def text(overrides: list[str]) -> str:
     for group, name in vars(cfg.names).items():
         files = names(f"recipe/{cfg.names.task}" if group == "scale" else group)
         lines += _line(f"{group}={name}", " | ".join(sorted({name, *files})))
+    lines.append("")
+    for name in names("position"):
+        lines += _line(f"position={name}", LINK.sub(r"\1", summary("position", name)))
     for group in SWAPPED:
         node = getattr(cfg, group)
         lines += [

@@ -7,7 +7,6 @@ its class is built.
 
 import functools
 import importlib
-import importlib.util
 import inspect
 import os
 import re
@@ -23,10 +22,10 @@ import pydantic
 from hydra.core.config_store import ConfigStore
 from pydantic_core import ErrorDetails
 
-from rope_lab.identity import NAME
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.places import ROOT
 from rope_lab.text import ConfigError, nearest, show
+from rope_lab.train.plugin import OURS, error_line, import_file
 from tasks.base import Task
 
 CONF = ROOT / "conf"
@@ -34,18 +33,23 @@ SWAPPED: dict[str, type] = {
     "task": Task,
     "position": PositionScheme,
 }  # groups of conf/ whose files name a class
-PACKAGES = ("rope_lab", "tasks")  # where such a class may come from unless the user allows more
+PACKAGES = OURS  # where such a class may come from unless the user allows more
 SCHEME = Callable[[Dims], PositionScheme]  # the annotation of an argument that is another scheme
 FILE = re.compile(
     r"(?P<path>.+\.py)(?::(?P<name>\w+))?"
 )  # mine.py, or mine.py:MyScheme if it has several
-IMPORTED: list[str] = []  # the modules of the files that `import_file` has imported
 TYPES = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
 def names(group: str) -> list[str]:
     """The names of the yaml files of a group of conf/."""
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def summary(group: str, name: str) -> str:
+    """What a choice of a group is, in Markdown: the comment that begins its yaml file."""
+    first_line = (CONF / group / f"{name}.yaml").read_text("utf-8").partition("\n")[0]
+    return first_line.removeprefix("# ")
 
 
 def register(group: str, file: str, name: str | None) -> str:
@@ -88,37 +92,6 @@ def _class_of(group: str, module: ModuleType, name: str | None) -> type:
     ]
     hint = "; ".join(lacks) or "docs/extending.md has an example of each"
     raise ConfigError(f"has no {name or 'class'} that is a {kind.__name__}; {hint}")
-
-
-def import_file(path: Path) -> str:
-    """Import a file as the module of its name, once in a process; that name. Raises ConfigError."""
-    name, file = path.stem, path.resolve()
-    if not file.is_file():
-        raise ConfigError(f"there is no such file in {file.parent}")
-    if not re.fullmatch(NAME, name, re.ASCII):
-        raise ConfigError(
-            "a name is up to 61 of a to z, digits, _ and -; give the file another name"
-        )
-    there = sys.modules.get(name) or importlib.util.find_spec(name)
-    origin = getattr(there, "__file__", None) or getattr(there, "origin", None) or ""
-    if there and Path(origin).resolve() != file:
-        raise ConfigError(f"there is a module {name} already; give the file another name")
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, file)
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(sys.modules[name])
-        except (Exception, SystemExit) as error:
-            del sys.modules[name]
-            raise ConfigError(f"cannot be imported, {error_line(error, str(file))}") from None
-        IMPORTED.append(name)
-    return name
-
-
-def forget_files() -> None:
-    """Import each file again at its next use: in a notebook it may have been edited."""
-    while IMPORTED:
-        sys.modules.pop(IMPORTED.pop(), None)
 
 
 def import_allowed(allowed: Iterable[str]) -> list[str]:
@@ -239,16 +212,6 @@ def config_errors(prefix: str = "") -> Iterator[None]:
         raise ConfigError(
             f"{prefix}{error_line(error)}; of your own, rope-lab check says more"
         ) from None
-
-
-def error_line(error: BaseException, file: str | None = None) -> str:
-    """An error and its place: the last line of `file` in its traceback, or the last of all."""
-    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    places = [place for place in places if place[0] == file] or places
-    if isinstance(error, SyntaxError):
-        places.append((error.filename, error.lineno))
-    where = f"{Path(places[-1][0]).name}:{places[-1][1]}: " if places else ""
-    return f"{where}{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def refusal(key: str, value: Any, errors: list[ErrorDetails]) -> str:

@@ -9,15 +9,16 @@ from typing import Any
 import safetensors
 import torch
 
+from rope_lab.files import digest
 from rope_lab.identity import BACKFILLED
 from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.shipped import with_class_names
 from rope_lab.text import FIND_RUNS, ConfigError, first_line, flat, show
-from rope_lab.train import checkpoint, config, data, provenance
+from rope_lab.train import checkpoint, config, data, provenance, torch_state
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
-from rope_lab.train.run import CODER, WEIGHTS, as_text, read
+from rope_lab.train.run import CODER, WEIGHTS, as_text, check_files, read
 from tasks.base import Task
 
 log = logging.getLogger(__name__)
@@ -30,10 +31,13 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
     dims = Dims(
         cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=cfg.model.n_layers
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
+    random = (
+        torch.default_generator
+    )  # torch.manual_seed would also seed GPUs, which stay as they are
+    with torch_state.standard():
+        random.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
         position = config.build_position(cfg, dims)
-        torch.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
+        random.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
         with config_errors():
             return Transformer(vocabulary, **asdict(cfg.model), position=position)
 
@@ -56,7 +60,9 @@ def load_run(
         raise ConfigError(f"{folder}: has no checkpoint yet")
     if saved["run_id"] != content["run_id"]:
         raise ConfigError(f"{folder}: its checkpoint is of another run, {saved['run_id']}")
-    if other := provenance.differences(saved["provenance"], provenance.code(cfg)):
+    check_files(folder, content)
+    before = saved["provenance"]
+    if other := provenance.differences(before, provenance.code(cfg)) or provenance.edited(before):
         log.warning("%s: was run by other code, %s, whose results may differ", folder, other)
     _load(model, saved["model"], folder)
     return cfg, task, model, content | {"progress": {"steps": saved["step"]}}
@@ -72,7 +78,8 @@ def with_parent(cfg: Config) -> Config:
                 "train.steps=0: must be at least 1; 0 evaluates the run of init_from=FOLDER"
             )
         return cfg
-    key, content = f"init_from={cfg.init_from}", _record(Path(cfg.init_from).expanduser())
+    folder = Path(cfg.init_from).expanduser()
+    key, content = f"init_from={cfg.init_from}", _record(folder)
     if content["status"] != "finished":
         raise ConfigError(
             f"{key}: this run is {content['status']}; finish it, or take one that is finished"
@@ -89,14 +96,33 @@ def with_parent(cfg: Config) -> Config:
     steps = (
         content["progress"]["steps"] + (content["config"].get("parent") or {"steps": 0})["steps"]
     )
-    return replace(cfg, parent=ids | {"steps": steps})
+    return replace(cfg, parent=ids | {"steps": steps} | _weights_digest(folder / WEIGHTS))
+
+
+def _weights_digest(path: Path) -> dict[str, str]:
+    """`{"weights": digest}` of the tensors in a safetensors file; empty if there is none."""
+    if not path.is_file():
+        return {}
+    content = path.read_bytes()
+    header = 8 + int.from_bytes(content[:8], "little")  # which lists metadata in any order
+    return {"weights": digest(content[header:])}
+
+
+def parent_changed(content: dict[str, Any] | None, cfg: Config) -> bool:
+    """Whether the run of a run.json began from other weights than its parent has now, because that
+    was trained again. `cfg` is resolved.
+    """
+    recorded = (content or {}).get("config", {}).get("parent") or {}
+    known = recorded.get("weights")
+    return bool(known and cfg.parent and cfg.parent.get("weights", known) != known)
 
 
 def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
     """Load the parent's weights; if its scheme is of another class, all but the scheme's own.
     Raises ConfigError.
     """
-    path = Path(cfg.init_from).expanduser() / WEIGHTS
+    folder = Path(cfg.init_from).expanduser()
+    path = folder / WEIGHTS
     try:
         with safetensors.safe_open(path, "pt") as file:
             about, weights = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -106,6 +132,7 @@ def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
         ) from None
     if about["run_id"] != cfg.parent["run_id"]:
         raise ConfigError(f"{path}: is of another run, {about['run_id']}; train that run again")
+    check_files(folder, _record(folder))
     if about["alphabet"] != as_text(task.alphabet):
         raise ConfigError(f"init_from={cfg.init_from}: has another vocabulary; set its task.… too")
     own = model.state_dict()

@@ -7,11 +7,12 @@ from typing import Any
 
 from rope_lab.identity import Identity
 from rope_lab.text import say
-from rope_lab.train import config, console, distributed, provenance, tracking
+from rope_lab.train import config, console, distributed, provenance, torch_state, tracking
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
 from rope_lab.train.console import Progress
 from rope_lab.train.evaluate import Evaluation, by_length, floor
+from rope_lab.train.load import parent_changed
 from rope_lab.train.run import RunFolder
 from rope_lab.train.stop import RunFailed, Stop, in_one_line
 from rope_lab.train.trainer import (
@@ -47,14 +48,14 @@ class State:
 
 
 def train(
-    cfg: Config, stopping: Stop | None = None, prefix: str = "", since: str = ""
+    cfg: Config, stopping: Stop | None = None, prefix: str = "", launch: str = ""
 ) -> dict[str, Any]:
     """Train the run that `cfg` describes, or resume it. Returns the content of its run.json.
 
     stopping: notes the signal that interrupts the run
     prefix:   of its lines on the screen
-    since:    when a queue got it, which may start it again: `fresh` deletes nothing that was begun
-              later
+    launch:   names the launch by a queue, which may start the run again: `fresh` then replaces
+              only what another launch has made
 
     Raises ConfigError before anything is written if `cfg` cannot be run, and RunFailed if the run
     cannot continue.
@@ -62,9 +63,13 @@ def train(
     cfg, stopping = resolve(cfg), stopping or Stop()
     identity = config.identity(cfg)
     folder = runs.out_folder(cfg) / identity.run_name
-    with in_one_line(cfg):
-        before = runs.read(folder)
-        fresh = cfg.fresh and not (since and before and before["provenance"]["start"] >= since)
+    with in_one_line(cfg), torch_state.standard():
+        if distributed.rank() == 0:
+            runs.bring_back(folder)
+        fresh = cfg.fresh and not runs.launched_by(folder, launch)
+        if not fresh and parent_changed(runs.read(folder), cfg):
+            say(f"{prefix}init_from was trained again: this run starts over from the new weights")
+            fresh = True
         ended = None if fresh else runs.ended(folder, identity.run_id, provenance.code(cfg))
         if ended := distributed.of_first(ended):
             say(console.returned(cfg, ended, folder, prefix))
@@ -74,8 +79,8 @@ def train(
         trainer = build(cfg)
         with RunFolder(folder, recorded=distributed.rank() == 0) as run, stopping:
             if fresh:
-                run.clear()
-            state = begin(trainer, run, identity)
+                run.set_aside()
+            state = begin(trainer, run, identity, launch)
             train_to_end(trainer, state, run, stopping, prefix)
         distributed.agreed(
             0
@@ -83,9 +88,9 @@ def train(
     return run.content
 
 
-def begin(trainer: Trainer, run: RunFolder, identity: Identity) -> State:
-    """Load the run's last checkpoint, if there is one, and record the run's description. Returns
-    its progress.
+def begin(trainer: Trainer, run: RunFolder, identity: Identity, launch: str = "") -> State:
+    """Load the run's last checkpoint, if there is one, and record the run's description and its
+    `launch`. Returns its progress.
     """
     cfg, code = trainer.cfg, provenance.code(trainer.cfg)
     start = trainer.states() | {
@@ -119,7 +124,8 @@ def begin(trainer: Trainer, run: RunFolder, identity: Identity) -> State:
         parameters=sum(p.numel() for p in trainer.model.parameters()),
         progress=state.progress(cfg),
         checkpoint=state.step,
-        provenance=provenance.provenance(cfg, trainer.device, saved["provenance"]),
+        provenance=provenance.provenance(cfg, trainer.device, saved["provenance"])
+        | {"launch": launch},
     )
     return state
 

@@ -90,12 +90,13 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
     A setting need not be in a yaml: the types of settings and classes decide whether it exists.
     """
     composed, files = [], []
+    for word in filter(is_hydra, words):
+        check_launcher(word)
+        raise ConfigError(f"{word}: chooses the launcher of a sweep: write -m, or rope-lab sweep")
     for override in parse(words):
         key, text, value = override.key_or_group, override.input_line, override.value()
         typed = text.partition("=")[2]
-        if (override.is_sweep_override() and not is_hydra(text)) or (
-            key in GROUPS and isinstance(value, list)
-        ):
+        if override.is_sweep_override() or (key in GROUPS and isinstance(value, list)):
             as_list = f"; a list is written {key}=[{typed}]" if "." in key else ""
             raise ConfigError(
                 f"{text}: several values are a sweep, write -m {key}={typed.strip('[]')}{as_list}"
@@ -108,7 +109,7 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
             if key in SWAPPED and os.path.isfile(f"{value}.py"):
                 hint = f"did you mean {key}=./{value}.py?"
             raise ConfigError(f"{key}={show(value)}: there is no such file in conf/{key}/; {hint}")
-        elif not (is_hydra(text) or (CONF / key).is_dir() or override.is_delete()):
+        elif not ((CONF / key).is_dir() or override.is_delete()):
             text = "++" + text.lstrip("+")
         composed.append(text)
     return composed, files
@@ -117,6 +118,13 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def is_hydra(word: str) -> bool:
     """Whether an override is one of Hydra's own settings."""
     return word.lstrip("+~").startswith(("hydra.", "hydra/"))
+
+
+def check_launcher(word: str) -> None:
+    """Raise ConfigError for a setting of Hydra that does not concern the launcher."""
+    if not word.lstrip("+~").startswith(("hydra/launcher", "hydra.launcher")):
+        only = "of Hydra's settings only those of hydra/launcher have an effect"
+        raise ConfigError(f"{word}: {only}; out=FOLDER names the folder of runs")
 
 
 def _setting(key: str) -> str | None:

@@ -3,15 +3,13 @@ private.
 """
 
 import functools
-import hashlib
 import importlib.metadata
+import logging
 import os
 import platform
 import re
 import shlex
 import subprocess
-import sys
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,12 +19,19 @@ import torch
 from rope_lab.files import digest
 from rope_lab.identity import NUMERICS
 from rope_lab.model.device import cpu_name
-from rope_lab.places import IN_CHECKOUT, ROOT
-from rope_lab.train import instantiate
+from rope_lab.places import HERE, IN_CHECKOUT, ROOT
+from rope_lab.train import instantiate, plugin
 from rope_lab.train.settings import Config
+
+log = logging.getLogger(__name__)
 
 CODE = ("rope_lab", "tasks", "conf")  # folders that decide what a run computes
 PACKAGES = ("rope_lab", "numpy", "hydra-core", "omegaconf", "wandb")  # whose versions a run records
+# Variables that make git speak of another repository than that of its working directory.
+OTHER_REPOSITORY = (
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"),
+    *("GIT_NAMESPACE", "GIT_PREFIX"),
+)
 
 
 def provenance(cfg: Config, device: torch.device, before: dict[str, Any] | None) -> dict[str, Any]:
@@ -44,6 +49,7 @@ def provenance(cfg: Config, device: torch.device, before: dict[str, Any] | None)
     )
     return {
         **code(cfg),
+        "source": source(),
         "git": git_state(),
         "command": shlex.join([*started, "-m", "rope_lab.train", *typed(cfg)]),
         "versions": {"python": platform.python_version(), "torch": str(torch.__version__)}
@@ -61,14 +67,13 @@ def now() -> str:
 
 
 def code(cfg: Config) -> dict[str, Any]:
-    """Our code's numerics and, as `plugin`, a digest of the files of a user's own task or
+    """Our code's numerics and, as `plugin`, a digest of the code of a user's own task or
     scheme.
     """
     own = {}
     for group in instantiate.SWAPPED:
         if modules := instantiate.own_modules(getattr(cfg, group)):
-            files = sorted(line for name in modules for line in files_of(name))
-            own[group] = digest("\n".join(files).encode())[:12]
+            own[group] = plugin.code_digest(modules)
     return {"numerics": NUMERICS, "plugin": own}
 
 
@@ -83,37 +88,6 @@ def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:
     )
     unlike = [name for name in before | today if before.get(name) != today.get(name)]
     return ", ".join(f"{name} {before.get(name)} (now {today.get(name)})" for name in unlike)
-
-
-@functools.cache  # of the code that runs, whatever is edited since
-def files_of(module: str) -> list[str]:
-    """Name and digest of a user's file and of those of its folder that it imports, of a package
-    all.
-    """
-    folder = Path(sys.modules[module].__file__).resolve().parent
-    waiting, seen, digests = [module], set(instantiate.PACKAGES), {}
-    while waiting:
-        name = waiting.pop()
-        file = folder / f"{name}.py"
-        for path in [file] if file.is_file() else sorted((folder / name).rglob("*.py")):
-            if name not in seen:
-                source = path.read_bytes()
-                digests[path] = f"{path.relative_to(folder)} {hashlib.sha256(source).hexdigest()}"
-                waiting += _imports(source)
-        seen.add(name)
-    return list(digests.values())
-
-
-def _imports(source: bytes) -> set[str]:
-    """The packages, or modules of no package, that a file imports."""
-    lines = re.findall(
-        r"^[ \t]*(?:from|import)[ \t]+(.+)", source.decode(errors="replace"), re.MULTILINE
-    )
-    return {
-        name
-        for line in lines
-        for name in re.findall(r"(?:^|,\s*)(\w+)", line.partition(" import ")[0])
-    }
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
@@ -142,15 +116,60 @@ def typed(cfg: Config) -> list[str]:
 
 @functools.cache  # of the code that runs, whatever is committed since
 def git_state() -> dict[str, Any]:
-    """The commit of the checkout, and whether CODE differs from it; None if git is unavailable."""
+    """The commit of the checkout, and whether CODE differs from it.
 
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True
-        ).stdout
+    Both are None if that is unknown; in a checkout `reason` then says why, and a warning too.
+    """
+    unknown = {"commit": None, "dirty": None}
+    if not IN_CHECKOUT:  # whatever repository it was installed into is another
+        return unknown
+    try:
+        top = Path(_git("rev-parse", "--show-toplevel").strip()).resolve()
+        if top == ROOT:
+            changed = _git("status", "--porcelain", "--", *CODE)
+            return {"commit": _git("rev-parse", "HEAD").strip(), "dirty": bool(changed)}
+        reason = "rope_lab is inside of another repository"
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.strip().partition("\n")[0].removeprefix("fatal: ")
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = f"git cannot be run ({type(error).__name__})"
+    log.warning("the commit of rope_lab's code is unknown and not recorded: %s", reason)
+    without_paths = re.sub(r"['\"]?/.*", "…", reason)
+    return unknown | {"reason": without_paths}
 
-    if IN_CHECKOUT:  # else whatever repository it was installed into is another
-        with suppress(OSError, subprocess.SubprocessError):
-            changed = git("status", "--porcelain", "--", *CODE)
-            return {"commit": git("rev-parse", "HEAD").strip(), "dirty": bool(changed)}
-    return {"commit": None, "dirty": None}
+
+def _git(*words: str) -> str:
+    """The output of a git command about the checkout, whatever repository the environment names."""
+    environment = {key: value for key, value in os.environ.items() if key not in OTHER_REPOSITORY}
+    return subprocess.run(
+        ["git", *words],
+        cwd=ROOT,
+        env=environment | {"LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+    ).stdout
+
+
+@functools.cache  # of the code that runs, whatever is edited since
+def source() -> str:
+    """A digest of our own code that decides what a run computes."""
+    folders = (HERE / "model", HERE / "train", ROOT / "tasks")
+    paths = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    lines = [f"{path.parent.name}/{path.name} {digest(path.read_bytes())}" for path in paths]
+    return digest("\n".join(lines).encode())[:12]
+
+
+def edited(provenance: dict[str, Any]) -> str:
+    """How our own code differs from that of a record: `commit 1a2b3c4 (now 1a2b3c4 with changes)`;
+    empty if it does not, or if the record does not say.
+    """
+    if provenance.get("source") in (None, source()):
+        return ""
+    return f"commit {_commit(provenance['git'])} (now {_commit(git_state())})"
+
+
+def _commit(git: dict[str, Any]) -> str:
+    changes = " with changes" if git["dirty"] else ""
+    return f"{(git['commit'] or 'unknown')[:7]}{changes}"

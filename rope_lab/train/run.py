@@ -33,6 +33,10 @@ log = logging.getLogger(__name__)
 METRICS, WEIGHTS, CODER = "metrics.jsonl", "weights.safetensors", "coder.txt"
 PROBES = ("probes.json", "probes.md", "probes.svg")
 OURS = ("run.json", METRICS, WEIGHTS, CODER, *PROBES)  # in a run's folder, beside checkpoints
+# Within a run's folder: the records of the run that `fresh=true` replaces, and the same while they
+# are moved there or back.
+ASIDE, MOVING = ".aside", ".moving"
+OUTCOMES = ("finished", "diverged")  # the status of a run that is not trained any further
 FORMAT = 4  # of checkpoints
 BEAT, PATIENCE = (
     10.0,
@@ -79,6 +83,9 @@ class RunFolder:
 
     content: of run.json
     metrics: every metric record so far
+
+    The records of an earlier run stay in ASIDE until this one has a checkpoint or an outcome; if it
+    ends before that, they come back.
     """
 
     def __init__(self, folder: Path, recorded: bool = True):
@@ -87,6 +94,8 @@ class RunFolder:
         self.lock = claim(folder) if recorded else None
         self.content: dict[str, Any] = {}
         self.metrics: list[dict[str, Any]] = []
+        self.digests: dict[str, str] = {}  # of files that are written once
+        self.settle()
 
     def __enter__(self) -> "RunFolder":
         return self
@@ -94,16 +103,45 @@ class RunFolder:
     def __exit__(self, *_: object) -> None:
         if self.lock:
             with suppress(OSError):
+                self.settle()
+            with suppress(OSError):
                 self.lock.release()
 
     def clear(self) -> None:
         """Delete all records of the run, run.json first; other files stay. Raises OSError."""
+        if self.lock:
+            _delete_records(self.folder)
+            _delete_aside(self.folder)
+            files.remove_temporary(self.folder)
+
+    def set_aside(self) -> None:
+        """Move all records of the run to ASIDE; other files stay. Raises OSError."""
+        paths = _records(self.folder)
+        if not self.lock or not paths:
+            return
+        moving = self.folder / MOVING
+        files.make_folder(moving)
+        for path in paths:
+            os.replace(path, moving / path.name)
+        os.replace(moving, self.folder / ASIDE)
+
+    def settle(self) -> None:
+        """Bring back what is in ASIDE, or delete it if the new run has a checkpoint. Raises
+        OSError.
+        """
         if not self.lock:
             return
-        first, *others = (self.folder / name for name in OURS)
-        for path in (first, *checkpoint.checkpoints(self.folder), *others):
-            path.unlink(missing_ok=True)
-        files.remove_temporary(self.folder)
+        aside, moving = self.folder / ASIDE, self.folder / MOVING
+        if checkpoint.checkpoints(self.folder):
+            _delete_aside(self.folder)
+        if _is_ours(aside):
+            _delete_records(self.folder)
+            os.replace(aside, moving)
+            log.warning("%s: the new run had no checkpoint; the earlier one is back", self.folder)
+        if _is_ours(moving):
+            for path in _records(moving):
+                os.replace(path, self.folder / path.name)
+            moving.rmdir()
 
     def begin(
         self, metrics: list[dict[str, Any]], wandb: Wandb, kept: str | None, **content: Any
@@ -117,6 +155,7 @@ class RunFolder:
             files.remove_temporary(self.folder)
         if kept is not None:
             self._write(CODER, kept.encode())
+            self.digests[CODER] = digest(kept.encode())
         self._write(METRICS, self._lines())
         self._write_content()
         self.wandb = WandbRun(wandb if self.lock else None, self.folder, self.content)
@@ -143,6 +182,7 @@ class RunFolder:
         about |= {name: self.content[name] for name in ("run_id", "provenance")}
         if self.lock:
             checkpoint.save(self.folder, step, about | state)
+            _delete_aside(self.folder)
         self.content["checkpoint"] = step
 
     def export(self, weights: dict[str, torch.Tensor], alphabet: str | list[str]) -> None:
@@ -150,15 +190,22 @@ class RunFolder:
         about = {"run_id": self.content["run_id"], "config": json.dumps(self.content["config"])}
         about["alphabet"] = as_text(alphabet)
         weights = {name: weight.cpu().contiguous() for name, weight in weights.items()}
-        self._write(WEIGHTS, safetensors.torch.save(weights, about))
+        content = safetensors.torch.save(weights, about)
+        self._write(WEIGHTS, content)
+        self.digests[WEIGHTS] = digest(content)
 
     def end(self, status: str, **content: Any) -> None:
-        """Record how the run ended."""
+        """Record how the run ended. Raises ValueError, and records nothing, if a number of
+        `content` is not finite.
+        """
+        json.dumps(content, allow_nan=False)
         self.content |= {"status": status} | content
         self.content["provenance"]["end"] = provenance.now()
         self._write(METRICS, self._lines())  # synced before run.json says that all is there
-        self.content["digests"] = {METRICS: digest(self._lines())}
+        self.content["digests"] = {METRICS: digest(self._lines())} | self.digests
         self._write_content()
+        if self.lock and status in OUTCOMES:
+            _delete_aside(self.folder)
         self.wandb.finish(self.content)
 
     def _lines(self) -> bytes:
@@ -183,6 +230,29 @@ class RunFolder:
         files.write_whole(self.folder / name, content)
 
 
+def _records(folder: Path) -> list[Path]:
+    """The files in a folder that a run has written, run.json first."""
+    named = [folder / name for name in OURS if os.path.lexists(folder / name)]
+    return [*named[:1], *checkpoint.checkpoints(folder), *named[1:]]
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether it is a folder and not a link to one, which only somebody else can have made."""
+    return folder.is_dir() and not folder.is_symlink()
+
+
+def _delete_records(folder: Path) -> None:
+    for path in _records(folder):
+        path.unlink(missing_ok=True)
+
+
+def _delete_aside(folder: Path) -> None:
+    aside = folder / ASIDE
+    if _is_ours(aside):
+        _delete_records(aside)
+        aside.rmdir()
+
+
 def as_text(alphabet: str | list[str]) -> str:
     """An alphabet as metadata of WEIGHTS."""
     return alphabet if isinstance(alphabet, str) else json.dumps(alphabet)
@@ -200,20 +270,45 @@ def read(folder: Path) -> dict[str, Any] | None:
     return content if content and "provenance" in content else None
 
 
+def check_files(folder: Path, content: dict[str, Any]) -> None:
+    """Raise ConfigError if a file of a run that has ended does not match its digest in run.json,
+    of which `content` is.
+    """
+    digests = content.get("digests", {}) if content["status"] in OUTCOMES else {}
+    if names := files.damaged(folder, digests):
+        raise ConfigError(
+            f"{folder / names[0]}: was changed or damaged after the run ended: restore it, or {OVER}"
+        )
+
+
 def ended(folder: Path, run_id: str, code: dict[str, Any]) -> dict[str, Any] | None:
     """Content of run.json if the run in `folder` has ended; warns if it was run by other code than
-    `code`.
+    `code`. Raises ConfigError if one of its files is damaged.
     """
     content = read(folder)
-    if (
-        content is None
-        or content["run_id"] != run_id
-        or content["status"] not in ("finished", "diverged")
-    ):
+    if content is None or content["run_id"] != run_id or content["status"] not in OUTCOMES:
         return None
-    if other := provenance.differences(content["provenance"], code):
+    check_files(folder, content)
+    before = content["provenance"]
+    if other := provenance.differences(before, code) or provenance.edited(before):
         log.warning("it was run by other code, %s: fresh=true runs it with today's", other)
     return content
+
+
+def launched_by(folder: Path, launch: str) -> bool:
+    """Whether a launch of this name, not empty, has begun or resumed the run in a folder."""
+    content = read(folder)
+    if not launch or content is None:
+        return False
+    latest = content["provenance"]
+    return any(part.get("launch") == launch for part in [latest, *latest.get("earlier", [])])
+
+
+def bring_back(folder: Path) -> None:
+    """Settle a folder that a killed run has left with records set aside. Raises ConfigError."""
+    if any(_is_ours(folder / name) for name in (ASIDE, MOVING)):
+        with RunFolder(folder):
+            pass
 
 
 def last(
@@ -239,6 +334,8 @@ def last(
         raise ConfigError(
             f"{folder} was begun by other code, {other}: {OVER}, other_code=true resumes all the same"
         )
+    if other := provenance.edited(saved["provenance"]):
+        log.warning("it resumes with other code than it began with, %s: %s", other, OVER)
     content = b""
     with suppress(OSError):
         content = (folder / METRICS).read_bytes()[: saved["metrics"]["size"]]

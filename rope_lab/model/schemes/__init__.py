@@ -1,0 +1,51 @@
+"""The position schemes, a module per kind; the names of their classes are stable here.
+
+`rotary` has RoPE and RoPER: start there. `hooks.PositionScheme` explains the hooks; alone it is no
+position at all. A file of your own imports `from rope_lab.model.schemes import Rotary`.
+"""
+
+from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.model.schemes.added import Learned, Sinusoidal, SinusoidalProduct
+from rope_lab.model.schemes.biases import Alibi, Fire, KerpleLog, T5Bias
+from rope_lab.model.schemes.content import CoPE, FoX, GrapeA, PaTH, SelectiveRoPE
+from rope_lab.model.schemes.layers import RNoPE
+from rope_lab.model.schemes.random_positions import Randomized
+from rope_lab.model.schemes.rotary import Rotary
+from rope_lab.model.schemes.rotary_variants import (
+    CayleyString,
+    HeadBases,
+    LeRoPE,
+    PoPE,
+    PRope,
+    SSMax,
+    XPos,
+)
+from rope_lab.model.schemes.shared_values import SharedKV
+
+__all__ = [
+    "Alibi",
+    "CayleyString",
+    "CoPE",
+    "Dims",
+    "Fire",
+    "FoX",
+    "GrapeA",
+    "HeadBases",
+    "KerpleLog",
+    "LeRoPE",
+    "Learned",
+    "PRope",
+    "PaTH",
+    "PoPE",
+    "PositionScheme",
+    "RNoPE",
+    "Randomized",
+    "Rotary",
+    "SSMax",
+    "SelectiveRoPE",
+    "SharedKV",
+    "Sinusoidal",
+    "SinusoidalProduct",
+    "T5Bias",
+    "XPos",
+]

@@ -1,0 +1,58 @@
+"""Values that are keys: RoPE in models that project queries and keys alone.
+
+Without a value projection a layer has a quarter fewer attention weights; the others begin as in
+other schemes. Compare with `rope`; and with `rope model.kv_heads=` half of the heads, which has as
+many weights and as many numbers in its cache.
+
+Shape letters: B batch, T time, H heads, K head width, C pairs of a head's features; 2 stands for
+queries and keys.
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rope_lab.model.hooks import Dims
+from rope_lab.model.rotation import rotate
+from rope_lab.model.schemes.rotary import Rotary
+
+
+class SharedKV(Rotary):
+    """RoPE whose values are its keys; the last `fraction` of each head's features are rotated.
+
+    - values = rotated: oₙ = Σᵢ aₙᵢ R(iθ) kᵢ, which depends on absolute positions.
+    - values = back: oₙ = R(−nθ) Σᵢ aₙᵢ R(iθ) kᵢ = Σᵢ aₙᵢ R((i−n)θ) kᵢ, as in RoPER (DeepSeek-V4,
+      2026, equation 26).
+    - values = unrotated: oₙ = Σᵢ aₙᵢ kᵢ.
+    """
+
+    projects_values = False
+
+    def __init__(
+        self,
+        dims: Dims,
+        values: Literal["rotated", "back", "unrotated"] = "rotated",
+        base: float = 10_000.0,
+        fraction: float = 1.0,
+    ):
+        super().__init__(
+            dims, q=1, k=1, o=-1 if values == "back" else 0, base=base, fraction=fraction
+        )
+        C, rotated = dims.d_head // 2, round(fraction * dims.d_head) // 2
+        self.theta = {
+            part: F.pad(theta_C[:rotated], (C - rotated, 0)) for part, theta_C in self.theta.items()
+        }
+        self.values = values
+
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+        """The phases of queries and keys, [T, 2, 1, C, 2], and of the output, [T, 1, C, 2]."""
+        return self.phases("qk", pos, dtype).unsqueeze(2), self.phases("o", pos, dtype)
+
+    def heads(self, qk_BT2HK: Tensor, at: tuple) -> tuple[Tensor, Tensor, Tensor]:
+        q_BTHK, k_BTHK = rotate(qk_BT2HK, at[0]).unbind(2)
+        if self.values == "unrotated":
+            return q_BTHK, k_BTHK, qk_BT2HK[:, :, 1].to(k_BTHK)
+        v_BTHK = k_BTHK.view_as(k_BTHK)  # torch.compile does not take one tensor twice
+        return q_BTHK, k_BTHK, v_BTHK

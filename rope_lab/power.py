@@ -1,0 +1,149 @@
+"""Compute how many seeds a comparison needs: `rope-lab power [FOLDER…] [--task T]`.
+
+For each scheme against the baseline: the spread of paired differences of kept runs, the difference
+that a number of pairs detects, and, with --difference, the pairs that it needs. The test is the
+two-sided paired t test; powers are exact (noncentral t) if paired differences are normal. Without a
+FOLDER: the runs kept in results/.
+"""
+
+import math
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pandas as pd
+
+from rope_lab.places import RESULTS
+from rope_lab.results.comparisons import against
+from rope_lab.results.comparisons.stats import (
+    ALPHA,
+    detectable,
+    paired_power,
+    pairs_needed,
+    spread_interval,
+)
+from rope_lab.results.plans import study as studies
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import folders_of_runs, read_or_warn
+from rope_lab.results.records.setups import Group, group
+from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
+from rope_lab.text import argument_parser, errors_as_exit, nearest, say
+
+FEW = 5  # pairs: of fewer the spread is hardly known
+
+
+def differences(group: Group) -> dict[str, pd.Series]:
+    """Paired differences of schemes from the baseline that have a spread; in the unit of the
+    tables.
+    """
+    pairs = {scheme: group.pairs(scheme, group.published.baseline) for scheme in group.others}
+    found = {scheme: each.value - each.value_other for scheme, each in pairs.items()}
+    return {scheme: each for scheme, each in found.items() if spread_interval(each)[0] > 0}
+
+
+def table(group: Group, found: dict[str, pd.Series], given: Namespace) -> Table:
+    """A row a scheme."""
+    rows, digits = [], group.metric.digits
+    for scheme, values in found.items():
+        spread, low, high = spread_interval(values)
+        row = {
+            f"against {group.published.titles[1]}": group.published.title(scheme),
+            "pairs": str(len(values)),
+            "spread [95%]": f"{spread:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]",
+        }
+        if given.difference:
+            needed = [pairs_needed(given.difference, s, given.power) for s in (spread, low, high)]
+            best, least, most = (f"{n:,}" if n else "over 10,000" for n in needed)
+            row[f"pairs for {given.difference:g}"] = f"{best} [{least}, {most}]"
+        for n in sorted(set(given.seeds)):
+            row[f"{n} pairs detect"] = f"{detectable(n, spread, given.power):.{digits}f}"
+            if given.difference:
+                row[f"{n} pairs detect"] += f" ({paired_power(n, given.difference, spread):.0%})"
+        rows.append(row)
+    return Table(rows, "Power")
+
+
+def notes(group: Group, found: dict[str, pd.Series], given: Namespace) -> list[str]:
+    """The table's assumptions, and cases in which they fail."""
+    title = group.published.title
+    chance = (
+        f"; in brackets, the power of so many pairs to see {given.difference:g}"
+        if given.difference
+        else ""
+    )
+    lines = [
+        f"In {group.metric.unit}. n pairs detect: the least true difference that they find with power "
+        f"{given.power:g} at {ALPHA:.0%}, two-sided{chance}.",
+        "Assumes normal paired differences with the spread of the kept pairs; the brackets are its 95% interval (χ²).",
+    ]
+    for threshold in group.report.thresholds[:1]:
+        reached = {
+            s: group.first_steps(s, threshold) < math.inf
+            for s in (group.published.baseline, *found)
+        }
+        split = [
+            f"{title(s)} {r.sum()} of {len(r)}" for s, r in reached.items() if 0 < r.sum() < len(r)
+        ]
+        if split:
+            warning = f"Runs are bimodal: {threshold.name} by {', '.join(split)}. The t test is then only a rough guide"
+            lines.append(Strong(f"{warning}; plan for how many seeds reach it (McNemar's test)."))
+    if few := [title(scheme) for scheme, values in found.items() if len(values) < FEW]:
+        lines.append(
+            f"Fewer than {FEW} pairs, so that the spread is hardly known: {', '.join(few)}."
+        )
+    return lines
+
+
+@errors_as_exit()
+def main(arguments: list[str] | None = None) -> None:
+    parser = argument_parser("power", __doc__)
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
+    parser.add_argument("--task", help="this task alone")
+    parser.add_argument("--scale", help="this scale alone")
+    parser.add_argument("--against", metavar="SCHEME", help="the baseline (default: rope)")
+    parser.add_argument("--difference", type=float, metavar="D", help="in the unit of the tables")
+    parser.add_argument("--power", type=float, default=0.8, help="default: 0.8")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[3, 5, 8, 16, 32],
+        metavar="N",
+        help="numbers of pairs",
+    )
+    given = parser.parse_args(arguments)
+    if not ALPHA < given.power < 1:
+        parser.error(f"--power: must be between {ALPHA:g} and 1")
+    if min(given.seeds) < 2:
+        parser.error("--seeds: a spread needs 2 pairs at least")
+    if given.difference is not None and not (given.difference and math.isfinite(given.difference)):
+        parser.error("--difference: must be a number other than 0")
+    folders = folders_of_runs(given.folders or [RESULTS])
+    if planned := [folder for folder in folders if studies.of_rows(folder)]:
+        sys.exit(f"{planned[0]}: planned comparisons, which are tested as planned and nowhere else")
+    runs = [run for folder in folders for run in read_or_warn(folder)]
+    groups = [g for g in group(runs, Published()) if not g.variant]
+    published = against.question(Published(), groups, None, given.against)
+    groups = [g for g in group(runs, published) if not g.variant]
+    for option in ("task", "scale"):
+        there = sorted({getattr(g, option) for g in groups})
+        if (wanted := getattr(given, option)) and wanted not in there:
+            sys.exit(f"--{option} {wanted}: no run is of it; {nearest(wanted, there, '')}")
+    parts = []
+    for g in groups:
+        if (
+            given.task in (None, g.task)
+            and given.scale in (None, g.scale)
+            and (found := differences(g))
+        ):
+            heading = f"## {escaped(g.title)}, scale {g.scale}"
+            parts.append(
+                f"{heading}\n\n{markdown(table(g, found, given))}\n\n{bullets(notes(g, found, given))}"
+            )
+    if not parts:
+        sys.exit(f"no scheme has two pairs of runs with {published.titles[1]} that differ")
+    say("\n\n".join(parts))
+
+
+if __name__ == "__main__":
+    main()

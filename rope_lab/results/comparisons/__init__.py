@@ -1,0 +1,1 @@
+"""Intervals, tests and comparisons: the one place that computes a difference or a p value."""

@@ -1,0 +1,318 @@
+"""Planned studies: plan.yaml, checked, and the runs of each study."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic.dataclasses import dataclass
+
+from rope_lab.identity import BACKFILLED, GROUPS
+from rope_lab.places import ROOT
+from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, declared
+from rope_lab.results.records.run import Name, Run, reason
+from rope_lab.shipped import recipe, shipped
+from rope_lab.text import ConfigError, first_line, flat, short_path, show
+
+NAME = "plan.yaml"
+PLAN = ROOT / "results" / NAME
+ODD = re.compile(r"0\d+|\d+(:\d+)+")  # yaml reads 010 as 8, and 1:30 as 90
+STRICT = ConfigDict(extra="forbid")
+RECORDED = {*GROUPS, "threads"} - {"parent"}
+OF_LENGTHS = {
+    LENGTH: True,
+    LENGTH_LOSS: False,
+}  # metrics `length/24`, `length_loss/256`, and whether higher is better
+
+
+def seeds(given: Any) -> Any:
+    """The seeds of `8-31`, of one seed, or of a list. Raises ValueError."""
+    if isinstance(given, list):
+        return given
+    first, _, last = str(given).partition("-")
+    if not (first.isdigit() and (last or first).isdigit() and int(first) <= int(last or first)):
+        raise ValueError("must be seeds, 8-31 for example")
+    return list(range(int(first), int(last or first) + 1))
+
+
+Seeds = Annotated[list[int], BeforeValidator(seeds)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Comparison:
+    """One planned comparison of two schemes over the same seeds, schemes[0] − schemes[1].
+
+    test:    see plan.TESTS
+    metric:  of the run records, or of problems of one kind after the last step, such as `length/24`
+             of eval.lengths; values are multiplied by `times` and then in `unit`
+    value:   of t and sign_flip: `last`, after the last step; `mean`, over all evaluations after
+             step 0; `log_steps`, the logarithm of the first evaluated step at `reaches`, lower is
+             better; a run that never gets there counts with train.steps + eval.every
+    margin:  of secondary comparisons of values, in `unit`: schemes[0] matches schemes[1] if the
+             interval excludes that it is worse by so much, and beats it if the interval excludes 0
+    reaches: of mcnemar, the value that solves the task after the last step; of sign, the value to
+             reach in training
+    published: the published difference in the same unit, if there is one
+    """
+
+    name: str
+    schemes: tuple[str, str]
+    test: Literal["t", "sign_flip", "mcnemar", "sign"]
+    metric: str
+    value: Literal["last", "mean", "log_steps"] = "last"
+    times: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    unit: str = ""
+    margin: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    reaches: FiniteFloat | None = None
+    published: FiniteFloat | None = None
+
+    def __post_init__(self):
+        if self.compares not in ("last", "mean") and self.reaches is None:
+            raise ValueError(
+                f"test={self.test}, value={self.value}: needs reaches, the value that counts as reached"
+            )
+        if self.compares in ("step", "reached") and self.margin is not None:
+            raise ValueError(f"test={self.test} takes no margin, which is one of values")
+        if self.of_curves and self.metric.partition("/")[0] in OF_LENGTHS:
+            raise ValueError(
+                f"metric={self.metric}: is measured at the end alone: compare its last value"
+            )
+
+    @property
+    def compares(self) -> str:
+        """Of a run: `value`; of sign `step`, the first at `reaches`; of mcnemar `reached`, 1 if it
+        solves it.
+        """
+        return {"sign": "step", "mcnemar": "reached"}.get(self.test, self.value)
+
+    @property
+    def of_curves(self) -> bool:
+        """Whether evaluations during training count."""
+        return self.compares in ("mean", "log_steps", "step")
+
+
+@dataclass(frozen=True, config=STRICT)
+class Study:
+    """One question: its runs, and the comparisons that answer it.
+
+    hypothesis, reason: what is expected, and why
+    rows:     the folder, beside the plan, of its kept runs
+    settings: of all runs, besides task and scale, as overrides of the training command; those that
+              a run records
+    seeds:    scheme → its seeds; settings may follow the scheme, as in tables: `rope
+              position.base=100`
+    higher_is_better: of every metric that it compares
+    diverged: the value of a diverged run, in the metric's own unit
+    primary:  one family, corrected by Holm; these decide
+    secondary: described and not corrected; these decide nothing
+    """
+
+    name: Name
+    hypothesis: str
+    rows: str
+    task: str
+    scale: str
+    settings: dict[str, Any]
+    seeds: dict[str, Seeds]
+    higher_is_better: bool
+    diverged: FiniteFloat
+    reason: str = ""
+    primary: list[Comparison] = Field(default_factory=list)
+    secondary: list[Comparison] = Field(default_factory=list)
+
+    def __post_init__(self):
+        for scheme in self.seeds:
+            if not scheme.split() or not all(
+                setting.partition("=")[1] for setting in scheme.split()[1:]
+            ):
+                raise ValueError(
+                    f"seeds: {scheme!r} must be a scheme, or one with settings: rope position.base=100"
+                )
+        if wrong := [
+            key
+            for key in self.settings
+            if key.partition(".")[0] not in RECORDED or key == "task.path"
+        ]:
+            raise ValueError(
+                f"settings: {wrong[0]} is not one that plans fix; give it on the command line"
+            )
+        if wrong := [key for key, value in self.settings.items() if isinstance(value, dict)]:
+            raise ValueError(
+                f"settings: {wrong[0]} holds others: write the whole name of each, such as train.lr"
+            )
+        if not self.comparisons:
+            raise ValueError("has neither primary nor secondary comparisons")
+        if any(comparison.margin is not None for comparison in self.primary):
+            raise ValueError(
+                "primary: takes no margin, since its test decides; a margin is described under secondary"
+            )
+        for c in self.comparisons:
+            first, second = (set(self.seeds.get(scheme, [])) for scheme in c.schemes)
+            if c.schemes[0] == c.schemes[1] or not first & second:
+                raise ValueError(
+                    f"{c.name}: schemes: must be two of {', '.join(self.seeds)} with a seed in common"
+                )
+            metric = declared(c.metric)
+            higher = OF_LENGTHS.get(c.metric.partition("/")[0], metric and metric.higher_is_better)
+            if higher not in (None, self.higher_is_better):
+                better, given = (
+                    "higher" if higher else "lower",
+                    f"higher_is_better is {self.higher_is_better}",
+                )
+                raise ValueError(f"{c.name}: a {better} {c.metric} is better, but {given}")
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        return self.primary + self.secondary
+
+    @property
+    def cells(self) -> list[tuple[str, int]]:
+        """Scheme and seed of every run, seed by seed."""
+        every = sorted({seed for seeds in self.seeds.values() for seed in seeds})
+        return [
+            (scheme, seed)
+            for seed in every
+            for scheme, seeds in self.seeds.items()
+            if seed in seeds
+        ]
+
+    @property
+    def unusual(self) -> str:
+        """Its settings of training and model that are not the recipe's: `train.lr=0.0002,
+        train.optimizer=muon`.
+        """
+        usual = recipe(self.task, self.scale)
+        given = {
+            key: value
+            for key, value in self.settings.items()
+            if key.startswith(("train.", "model."))
+        }
+        unlike = {
+            key: value for key, value in given.items() if usual.get(key) not in (value, "auto")
+        }
+        return ", ".join(f"{key}={show(value)}" for key, value in sorted(unlike.items()))
+
+    def prefers_high(self, comparison: Comparison) -> bool:
+        return self.higher_is_better and comparison.value != "log_steps"
+
+    def reaches(self, value: float, comparison: Comparison) -> bool:
+        """Whether a value is at least as good as the one that the comparison asks for."""
+        return value >= comparison.reaches if self.higher_is_better else value <= comparison.reaches
+
+
+Runs = dict[tuple[str, int], Run]  # scheme and seed → the run
+
+
+def _named(studies: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {name: {"name": name} | study for name, study in studies.items()}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan: studies by their names, and notes on the wording of some, whose own text must not
+    change.
+    """
+
+    studies: Annotated[dict[str, Study], BeforeValidator(_named)]
+    corrections: dict[str, str] = Field(default_factory=dict)
+
+    def __post_init__(self):
+        if unknown := self.corrections.keys() - self.studies.keys():
+            raise ValueError(f"corrections: {min(unknown)} is not the name of a study")
+
+
+def load(path: Path = PLAN) -> Plan:
+    """Raises ConfigError, and OSError if the file cannot be read."""
+    return from_yaml(Plan, path.read_text("utf-8", "replace"), short_path(path))
+
+
+def from_yaml(cls: Any, text: str, name: str) -> Any:
+    """The object of a pydantic dataclass that a yaml file describes. Raises ConfigError."""
+    try:
+        for token in yaml.scan(text):
+            if isinstance(token, yaml.ScalarToken) and token.plain and ODD.fullmatch(token.value):
+                place = f"{name}:{token.start_mark.line + 1}"
+                raise ConfigError(f"{place}: {token.value}: write a number without leading 0 or :")
+        return cls(**OmegaConf.to_container(OmegaConf.create(text), resolve=True))
+    except ValidationError as error:
+        raise ConfigError(f"{name}: {reason(error, depth=None)}") from None
+    except (OmegaConfBaseException, yaml.YAMLError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{name}: cannot be read ({type(error).__name__}: {first_line(error)})"
+        ) from None
+
+
+def of_rows(folder: Path) -> list[Study]:
+    """The studies of the plan beside a folder of kept records that name it as their rows. Raises
+    ConfigError.
+    """
+    path = folder.resolve().parent / NAME
+    studies = load(path).studies.values() if path.exists() else []
+    return [study for study in studies if (path.parent / study.rows).resolve() == folder.resolve()]
+
+
+def with_runs(studies: list[Study], runs: list[Run]) -> tuple[list[tuple[Study, Runs]], list[str]]:
+    """Each study of a folder with those of its `runs` that are its own; none, and the problem, if
+    `find` refuses.
+    """
+    try:
+        return [(study, find(study, runs)) for study in studies], []
+    except ConfigError as error:
+        return [], [str(error)]
+
+
+def find(study: Study, runs: list[Run]) -> Runs:
+    """The runs of a study that have ended. Raises ConfigError for two of one cell, which differ in
+    another setting.
+    """
+    found: Runs = {}
+    for run in runs:
+        of = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
+        scheme = max(of, key=lambda scheme: len(scheme.split()), default="")
+        if not scheme or run.seed not in study.seeds[scheme] or not run.ended:
+            continue
+        if (other := found.setdefault((scheme, run.seed), run)) is not run:
+            raise ConfigError(
+                f"{study.name}: two runs are {scheme} seed {run.seed}: {other.run_id}, {run.run_id}"
+            )
+    return found
+
+
+def called(scheme: str) -> str:
+    """The name in tables of a plan's scheme: `rope (base=100)` for `rope position.base=100`."""
+    name, *settings = scheme.split()
+    shown = ", ".join(setting.removeprefix("position.") for setting in settings)
+    return run_name(name) + (f" ({shown})" if shown else "")
+
+
+def run_name(position: str) -> str:
+    """The name of a run's scheme: `mine` of `./mine.py`, `mine-Steep` of `./mine.py:Steep`."""
+    file, _, cls = position.partition(".py:")
+    return "-".join(filter(None, [Path(file).stem, cls]))
+
+
+def _fits(scheme: str, study: Study, run: Run) -> bool:
+    """Whether a run belongs to a study's scheme: it has its settings, and else those of the
+    scheme's yaml.
+    """
+    name, *settings = scheme.split()
+    name = run_name(name)
+    given = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
+    own = {key: value for key, value in run.settings.items() if key.startswith("position.")}
+    usual = (
+        BACKFILLED
+        | {f"position.{key}": value for key, value in shipped(f"position/{name}").items()}
+        | given
+    )
+    has = run.settings | {"threads": run.threads}
+    return (
+        (run.task, run.scale, run.position) == (study.task, study.scale, name)
+        and all(has.get(key) == value for key, value in given.items())
+        and (
+            not shipped(f"position/{name}")
+            or all(usual.get(key) == value for key, value in own.items())
+        )
+    )

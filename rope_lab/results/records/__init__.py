@@ -1,0 +1,1 @@
+"""Runs as recorded: read, checked, kept, and grouped into setups whose runs may be compared."""

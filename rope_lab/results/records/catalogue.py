@@ -1,0 +1,190 @@
+"""results/published.yaml: titles and colours, how tasks are shown, and published results to show
+beside ours.
+"""
+
+import copy
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import yaml
+
+from rope_lab.places import ROOT
+from rope_lab.results.records.measures import METRICS, Metric, declared
+from rope_lab.results.records.run import Run, one_line
+
+SPARE_COLORS = ("#E7298A", "#6A3D9A", "#1B9E77", "#A6761D", "#66C2A5", "#FB9A99")
+LONGEST = 160  # characters of a title
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A value of a metric that a run may reach; `since`: schemes are also compared at equal steps
+    after it.
+    """
+
+    name: str
+    metric: str
+    value: float
+    since: bool = False
+
+    def first_step(self, run: Run) -> float:
+        """The first evaluated step at which a run reaches it; infinite if never, nan without a
+        curve.
+        """
+        if self.metric not in run.curves:
+            return math.nan
+        reached = operator.ge if declared(self.metric).higher_is_better else operator.le
+        curve = zip(*run.curves[self.metric], strict=True)
+        return next((float(step) for step, value in curve if reached(value, self.value)), math.inf)
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """How a task is shown, and its published results; results/published.yaml explains each key."""
+
+    title: str
+    metric: Metric
+    length: dict[str, Any] = field(default_factory=lambda: {"title": "length", "longest": None})
+    thresholds: list[Threshold] = field(default_factory=list)
+    beside: dict[str, Metric] = field(default_factory=dict)
+    published: dict[str, list[str]] = field(default_factory=dict)
+    setup: dict[str, Any] = field(default_factory=dict)
+    elsewhere: str = ""
+    guess: float | None = None
+    page: str = ""
+    mirrors: list[str] = field(default_factory=list)
+    attributes: dict[str, str] = field(default_factory=dict)
+
+    def published_gains(self, scheme: str, other: str) -> list[float]:
+        """The gains in each version of the write-up that has both schemes; words may follow a
+        number.
+        """
+        versions = zip(*(self.published.get(each, []) for each in (scheme, other)), strict=False)
+        return [
+            self.metric.sign * (float(ours.split()[0]) - float(theirs.split()[0]))
+            for ours, theirs in versions
+        ]
+
+
+class Published:
+    """The content of published.yaml.
+
+    compares: whether runs are compared with the baseline; those of a plan are compared in plan.md
+              alone
+    """
+
+    def __init__(self):
+        content = yaml.safe_load((ROOT / "results" / "published.yaml").read_text("utf-8"))
+        self.baseline, self.contender, self.compares = (
+            content["baseline"],
+            content["contender"],
+            True,
+        )
+        self.schemes, self.tasks, self.scales = (
+            content["schemes"],
+            content["tasks"],
+            content["scales"],
+        )
+        self.attributes, self.rotations = content["attributes"], content["rotations"]
+        self.untested, self.uses = content["untested"], content["uses"]
+
+    def but(self, **changed: Any) -> "Published":
+        """The same with another baseline, contender or `compares`."""
+        other = copy.copy(self)
+        vars(other).update(changed)
+        return other
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Contender and baseline."""
+        return self.contender, self.baseline
+
+    @property
+    def titles(self) -> tuple[str, str]:
+        """Of contender and baseline."""
+        return self.title(self.contender), self.title(self.baseline)
+
+    def tests(self, scale: str, pairs: int) -> bool:
+        """Whether a difference of so many pairs is tested; otherwise it is an estimate with its
+        interval alone.
+        """
+        return pairs > self.untested.get(scale, 0)
+
+    def report(
+        self, task: str, metrics: set[str], settings: Mapping[str, Any], data: str = ""
+    ) -> TaskReport:
+        """The report of a task; its title has the `settings` that `named` lists.
+
+        data: the file of a corpus, as its name if `named` has none
+
+        Without a report, the first of `METRICS` that the runs recorded is compared.
+        """
+        if task not in self.tasks:
+            metric = next((m for m in METRICS if m.name in metrics), METRICS[0])
+            thresholds = [Threshold("95% right", metric.name, 0.95)] if metric.share else []
+            return TaskReport(task, metric, thresholds=thresholds)
+        report = dict(self.tasks[task])
+        name, shown, named = report.pop("metric"), report.pop("shown"), report.pop("named", {})
+        values = {key: settings[key] for key in named if settings.get(key) is not None}
+        names = [named[k].get(v, (k.endswith(".corpus") and data) or v) for k, v in values.items()]
+        report["title"] += (
+            f" ({', '.join(one_line(str(each), LONGEST) for each in names)})" if names else ""
+        )
+        beside = {
+            title: replace(declared(each), name=each, **(shown if declared(each).share else {}))
+            for title, each in report.pop("beside", {}).items()
+        }
+        thresholds = [Threshold(**threshold) for threshold in report.pop("thresholds", [])]
+        if not _agree(settings, report.pop("elsewhere_of", {})):
+            report["elsewhere"] = ""
+        for each in report.pop("guesses", []):
+            if _agree(settings, each["of"]):
+                report["guess"] = each["share"]
+        metric = replace(declared(name), name=name, **shown)
+        return TaskReport(metric=metric, thresholds=thresholds, beside=beside, **report)
+
+    def title(self, scheme: str) -> str:
+        """The name of a scheme in tables and figures."""
+        if scheme in self.schemes:
+            return self.schemes[scheme]["title"]
+        name, _, variant = scheme.partition(" ")
+        return one_line(
+            " ".join(filter(None, [self.schemes.get(name, {}).get("title", name), variant])),
+            LONGEST,
+        )
+
+    def order(self, scheme: str) -> tuple[int, str]:
+        """The key that sorts schemes as published.yaml does: variants stand beside their scheme,
+        unknown ones last.
+        """
+        return rank(
+            self.schemes, scheme if scheme in self.schemes else scheme.partition(" ")[0]
+        ), scheme
+
+    def color(self, scheme: str, beside: Iterable[str] = ()) -> str:
+        """A known scheme's colour, the same in every figure; an unknown one's differs from those
+        `beside` it.
+
+        A scheme with settings in its name has the colour of the plain one, unless another of that
+        is `beside` it.
+        """
+        plain = scheme.partition(" ")[0]
+        alone = [other.partition(" ")[0] for other in {scheme, *beside}].count(plain) == 1
+        known = scheme if scheme in self.schemes or not alone else plain
+        if known in self.schemes:
+            return self.schemes[known]["color"]
+        unknown = sorted({scheme, *beside} - self.schemes.keys())
+        return SPARE_COLORS[unknown.index(scheme) % len(SPARE_COLORS)]
+
+
+def _agree(settings: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    """Whether a run's settings have the `expected` values."""
+    return all(settings.get(key) == value for key, value in expected.items())
+
+
+def rank(order: Iterable[str], name: str) -> int:
+    """The index of a name in an order; a large number if it is not there."""
+    return next((i for i, each in enumerate(order) if each == name), 10**6)

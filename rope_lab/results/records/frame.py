@@ -1,0 +1,95 @@
+"""Runs as pandas frames: the tidy one that `rope_lab.results.load` gives, and the one that tables
+are made of.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from rope_lab.identity import BACKFILLED, general
+from rope_lab.results.records.folders import read_or_warn
+from rope_lab.results.records.run import COLUMNS, Run
+from rope_lab.shipped import shipped
+from rope_lab.text import show
+
+
+def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
+    """The runs of a folder as a tidy frame, one row per run and metric. Unreadable runs are logged
+    and left out.
+
+    folder:   of kept records (`results`), of run folders (`results/runs`), or one run's
+    settings: by name (`train.lr`, `position.base`); each becomes a column more, None if a run has
+              no such setting
+
+    The columns are in docs/questions.md.
+    """
+    return tidy(read_or_warn(Path(folder)), settings)
+
+
+def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
+    """The frame of `load`."""
+    table = runs_frame(runs).drop(columns=["run", "pair_as"])
+    for name in settings:
+        table[name] = [run.all_settings.get(name) for run in runs]
+    metrics = [
+        (i, name, float(value))
+        for i, run in enumerate(runs)
+        for name, value in sorted(run.metrics.items())
+    ]
+    found = pd.DataFrame(metrics, columns=["row", "metric", "value"]).set_index("row")
+    return table.join(found, how="inner").reset_index(drop=True)
+
+
+def runs_frame(runs: list[Run]) -> pd.DataFrame:
+    """A row a run: `COLUMNS`, `scheme` (see `scheme_names`), `run`, and `pair_as`.
+
+    Runs of one seed may be paired if `pair_as` is equal: the numerics or, of a run of mixed origin,
+    its own id.
+    """
+    table = pd.DataFrame(
+        [[getattr(run, name) for name in COLUMNS] for run in runs], columns=list(COLUMNS)
+    )
+    table["plugin"] = [" ".join(run.plugin.values()) for run in runs]
+    pair_as = [run.run_id if run.mixed else run.numbers for run in runs]
+    return table.assign(scheme=scheme_names(runs), pair_as=pair_as, run=runs)
+
+
+def curve(run: Run, metric: str) -> pd.Series:
+    """The values of a metric by step; empty if a run has none."""
+    steps, values = run.curves.get(metric, ([], []))
+    return pd.Series(values, index=steps, dtype=float)
+
+
+def scheme_names(runs: list[Run]) -> list[str]:
+    """The scheme of each run: its name, and the settings that differ from
+    conf/position/<name>.yaml.
+
+    Without such a file, those that differ from most runs of that name, `code` among them. If runs
+    of one name began from runs of several schemes, their names end in `from` and the parent's.
+    """
+    variants, parents, names = defaultdict(list), defaultdict(set), []
+    for run in runs:
+        variants[run.position].append(run.scheme)
+    common = {
+        name: shipped(f"position/{name}") or max(own, key=own.count)
+        for name, own in variants.items()
+    }
+    for run in runs:
+        own, usual = run.scheme, common[run.position]
+        before = {key: BACKFILLED.get(general(f"position.{key}")) for key in {*own, *usual}}
+        unlike = [
+            key
+            for key in sorted(before)
+            if own.get(key, before[key]) != usual.get(key, before[key])
+        ]
+        shown = [f"{key}={show(own[key])}" if key in own else f"without {key}" for key in unlike]
+        names.append(run.position + (f" ({', '.join(shown)})" if shown else ""))
+        parents[run.recipe_id, names[-1]].add(run.parent)
+    return [
+        f"{name} from {run.parent}"
+        if run.parent and len(parents[run.recipe_id, name]) > 1
+        else name
+        for run, name in zip(runs, names, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""Results as tables, sentences, charts and pages; nothing here computes a statistic."""

@@ -1,0 +1,172 @@
+"""The pages of a folder of results: README.md with the verdicts, and a page for each task that has
+one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from rope_lab.files import check_regular, make_folder, write_whole
+from rope_lab.results.comparisons import grids as sweeps
+from rope_lab.results.comparisons import verdicts as verdicts_of
+from rope_lab.results.comparisons.grids import Sweep
+from rope_lab.results.comparisons.verdicts import Verdict
+from rope_lab.results.plans.outcomes import Outcome
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.setups import Group
+from rope_lab.results.views import figures, sections
+from rope_lab.results.views.tables import Section, Strong, bullets, escaped, markdown
+from rope_lab.text import ConfigError
+
+INDEX = "README.md"
+BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
+PLANNED = "These comparisons were planned: they are tested as planned, and nowhere else ([plan.md](../plan.md))."
+EVERY = "Every seed, and where the runs come from"
+ALT = {
+    "verdicts": "published and measured gains, with their intervals",
+    "curves": "learning curves",
+    "lengths": "scores by length of problem",
+    "sweep": "final scores against the setting",
+}
+
+
+@dataclass(frozen=True)
+class Content:
+    """The runs of a folder, and how to show them.
+
+    outcomes: of the plan in the folder
+    problems: lines on runs that could not be read or counted
+    """
+
+    groups: list[Group]
+    published: Published
+    problems: list[str]
+    outcomes: list[Outcome]
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        return verdicts_of.verdicts(self.groups, self.outcomes, self.published)
+
+    @cached_property
+    def sections(self) -> dict[Group | Sweep, Section]:
+        """Of each group and sweep, in the order of the groups; a sweep stands in the place of its
+        first group.
+        """
+        within = {
+            group: sweep
+            for sweep in reversed(sweeps.find(self.groups))
+            for group in sweep.others.values()
+        }
+        exploratory = {(v.title, v.scale): v for v in self.verdicts if not v.planned}
+        made: dict[Group | Sweep, Section] = {}
+        for each in dict.fromkeys(within.get(group, group) for group in self.groups):
+            if isinstance(each, Sweep):
+                made[each] = sweeps.section(each)
+            else:
+                verdict = None if each.variant else exploratory.get((each.report.title, each.scale))
+                made[each] = sections.section(each, verdict)
+        return made
+
+
+def text(content: Content) -> str:
+    """Everything as Markdown, without figures."""
+    sections = map(shown, content.sections.values())
+    return _joined([_verdicts(content), *sections, _problems(content)]) + "\n"
+
+
+def publish(out: Path, content: Content) -> list[Path]:
+    """Write figures and the generated parts of the pages in `out`; returns the pages.
+
+    A task's groups are on the page that published.yaml names if `out` has it, else in README.md.
+    Text around the marks stays. Raises OSError, and ConfigError for a page without such marks.
+    """
+    pages: dict[str, list[Group | Sweep]] = {INDEX: []}
+    for each in content.sections:
+        page = each.report.page
+        pages.setdefault(page if page and (out / page).exists() else INDEX, []).append(each)
+    links, files = figures.draw(content.sections)
+    made = {  # the first section of a page is open
+        page: _joined(
+            shown(content.sections[each], links.get(each), each is not here[0]) for each in here
+        )
+        for page, here in pages.items()
+    }
+    parts = []
+    if len(measured := [verdict for verdict in content.verdicts if verdict.gain.n]) > 2:
+        files[figures.FOREST] = figures.forest(measured, content.published.titles[0])
+        parts.append(_figure(figures.FOREST))
+    parts.append(_verdicts(content) if content.published.compares else PLANNED)
+    parts.append(
+        " · ".join(
+            f"[{escaped(first.report.title)}]({page})" for page, (first, *_) in [*pages.items()][1:]
+        )
+    )
+    made[INDEX] = _joined([*parts, made[INDEX], _problems(content)])
+    pieces = {out / page: _between(out / page, generated) for page, generated in made.items()}
+    if files:
+        make_folder(out / "figures")
+    for path, piece in [
+        *((out / "figures" / name, svg) for name, svg in files.items()),
+        *pieces.items(),
+    ]:
+        write_whole(path, piece)
+    return list(pieces)
+
+
+def _verdicts(content: Content) -> str:
+    """The verdicts on the contender: planned ones, and exploratory ones folded below them."""
+    planned, rest = ([v for v in content.verdicts if v.planned == each] for each in (True, False))
+    tables = [markdown(verdicts_of.table(found, content.published)) for found in (planned, rest)]
+    if all(tables):
+        tables[1:] = _folded("Exploratory: what was not planned", tables[1:])
+    return _joined([*tables, bullets(verdicts_of.legend(content.verdicts, content.published))])
+
+
+def shown(section: Section, figure: str | None = None, folded: bool = False) -> str:
+    """A section as Markdown, with its figure if it is named; `folded`: below its heading."""
+    parts = [
+        _figure(figure),
+        markdown(section.table),
+        bullets(section.sentences),
+        markdown(section.more),
+    ]
+    if section.folded.rows:
+        parts += _folded(EVERY, [markdown(section.folded), bullets(section.details)])
+    return _joined(
+        [
+            f"## {escaped(section.title)}",
+            *(_folded("Tables and figures", parts) if folded else parts),
+        ]
+    )
+
+
+def _folded(title: str, parts: list[str]) -> list[str]:
+    return [f"<details><summary>{title}</summary>", *parts, "</details>"]
+
+
+def _problems(content: Content) -> str:
+    """Unread and uncounted runs."""
+    return f"## Not counted\n\n{bullets(map(Strong, content.problems))}" if content.problems else ""
+
+
+def _figure(name: str | None) -> str:
+    return f"![{ALT[Path(name).stem.rpartition('-')[2]]}](figures/{name})" if name else ""
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(filter(None, parts))
+
+
+def _between(page: Path, generated: str) -> bytes:
+    """A page with another text between its marks, or a new page."""
+    check_regular(page)
+    try:
+        text = page.read_bytes().decode() if page.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{page} holds a byte that is not UTF-8, at {error.start}") from None
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ConfigError(f"{page} has no marks {BEGIN} and {END} to write between")
+    return f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}".encode()

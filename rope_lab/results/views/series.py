@@ -1,0 +1,207 @@
+"""Panels, shared by figures and charts: a frame of points each, their means and bands, and the
+axes.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from rope_lab.results.comparisons.stats import LEVEL
+from rope_lab.results.records.frame import curve
+from rope_lab.results.records.measures import (
+    AT,
+    LENGTH,
+    LENGTH_LOSS,
+    LOSS_ATTRIBUTES,
+    POSITION,
+    Metric,
+)
+from rope_lab.results.records.setups import Group
+
+MANY, BINS = 24, 8  # an attribute with more than so many values is plotted in so many bins
+PANEL = 8  # schemes that one panel takes; of more, FEW are shown
+FEW = 6  # schemes: more than these are drawn without intervals
+FEWEST = 3  # seeds of which an interval is plotted
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes.
+
+    points: one row per point, `scheme seed x y ended`; runs that have not ended are shown and count
+            in no mean
+    x, y:   of the axes
+    log:    whether y is logarithmic, as of a loss above its floor
+    most:   the largest possible value, of shares; otherwise infinite
+    """
+
+    points: pd.DataFrame
+    x: str
+    y: str
+    log: bool = False
+    most: float = np.inf
+
+    @property
+    def schemes(self) -> list[str]:
+        return list(self.points.scheme.unique())
+
+    def means(self) -> pd.DataFrame:
+        """By `scheme` and `x` the mean over seeds `y`, their number `n` and its 95% interval, `low`
+        to `high`.
+
+        The interval is clipped to possible values; its ends are nan with fewer seeds than FEWEST.
+        """
+        ended = self.points[self.points.ended].dropna(subset="y")
+        table = (
+            ended.groupby(["scheme", "x"], sort=False)
+            .y.agg(["mean", "count", "sem"])
+            .sort_index(level="x")
+        )
+        half = table["sem"] * stats.t.ppf(
+            (1 + LEVEL) / 2, (table["count"] - 1).where(table["count"] >= FEWEST)
+        )
+        ends = {
+            "low": (table["mean"] - half).clip(0),
+            "high": (table["mean"] + half).clip(upper=self.most),
+        }
+        return (
+            table.assign(**ends)
+            .rename(columns={"mean": "y", "count": "n"})
+            .drop(columns="sem")
+            .reset_index()
+        )
+
+
+def over_training(group: Group, metric: Metric, schemes: Iterable[str] = ()) -> Panel:
+    """A metric against optimizer steps, of `schemes` or the best; a loss with a floor as its
+    excess.
+    """
+    floor = group.optimum if metric.name == group.metric.name else 0.0
+    ended = set(group.finished.run_id)
+    rows = []
+    for run in group.runs[group.runs.scheme.isin(schemes or best(group))].itertuples():
+        values = metric.times * curve(run.run, metric.name) - floor
+        rows += [(run.scheme, run.seed, step, y, run.run_id in ended) for step, y in values.items()]
+    unit = metric.unit + (f" above the Bayes-optimal {floor:.3g}" if floor else "")
+    return Panel(points_frame(rows), "optimizer steps", unit, floor > 0, metric.most)
+
+
+def by_value(group: Group, attribute: str) -> Panel:
+    """Shares of problems right, or losses (above the floor if known), by an attribute or bins of
+    it.
+    """
+    slices, some = (
+        group.slices(attribute),
+        next(run for run in group.finished.run if attribute in run.slices),
+    )
+    is_length, share = attribute in (LENGTH, LENGTH_LOSS), attribute not in LOSS_ATTRIBUTES
+    below = {int(value): nats for value, (_, nats) in some.floor.get(attribute, {}).items()}
+    slices = slices.assign(mean=slices["mean"] - slices.value.map(below).fillna(0))
+    if not is_length:
+        slices = binned(
+            slices,
+            edges({int(value): count for value, (count, _) in some.slices[attribute].items()}),
+        )
+    points = slices[slices.scheme.isin(best(group, attribute if is_length else ""))].assign(
+        ended=True
+    )
+    log = group.generated if attribute == LENGTH_LOSS else not share and any(below.values())
+    unit = (
+        "share of problems right"
+        if share
+        else "nats above the Bayes-optimal loss"
+        if log
+        else group.metric.unit
+    )
+    x = group.report.length["title"] if is_length else title(group, attribute)
+    return Panel(
+        points.rename(columns={"value": "x", "mean": "y"}), x, unit, log, 1 if share else np.inf
+    )
+
+
+def title(group: Group, attribute: str) -> str:
+    """The attribute on an axis: `percent of instructions that are ignored`; of a crossed one with
+    the length.
+    """
+    name, _, length = attribute.partition(AT)
+    title = group.report.attributes.get(name) or group.published.attributes.get(name, name)
+    return f"{title}; {group.report.length['title']}: {length}" if length else title
+
+
+def points_frame(rows: Iterable[tuple]) -> pd.DataFrame:
+    """The points of a panel."""
+    return pd.DataFrame(rows, columns=["scheme", "seed", "x", "y", "ended"]).astype(
+        {"x": float, "ended": bool}
+    )
+
+
+def best(group: Group, length: str = "") -> list[str]:
+    """All schemes, or, if they are too many for one panel, baseline, contender and the best at the
+    end.
+
+    length: LENGTH or LENGTH_LOSS: the best at the greatest length instead; of equal ones at the
+            next
+    """
+    if len(group.schemes) <= PANEL:
+        return group.schemes
+    means, higher = (
+        group.finished.groupby("scheme")[["value"]].mean(),
+        group.metric.higher_is_better,
+    )
+    if length:
+        means, higher = (
+            group.slices(length).groupby(["scheme", "value"])["mean"].mean(),
+            length == LENGTH,
+        )
+        means = means.unstack("value").sort_index(axis="columns", ascending=False)
+    pair = [s for s in group.published.pair if s in group.schemes]
+    others = [
+        s for s in means.sort_values([*means.columns], ascending=not higher).index if s not in pair
+    ]
+    chosen = {*pair, *others[: FEW - len(pair)]}
+    return [scheme for scheme in group.schemes if scheme in chosen]
+
+
+def attributes(group: Group) -> list[str]:
+    """The attributes of the problems to plot, lengths first; answer position only of losses or
+    above a floor.
+    """
+    recorded = next((list(run.slices) for run in group.finished.run if run.slices), [])
+    omitted = {LENGTH, LENGTH_LOSS, *group.report.mirrors, *group.crossed.values()}
+    if group.metric.share and not group.floor:
+        omitted.add(POSITION)
+    longest = [group.crossed[max(group.crossed)]] if group.crossed else []
+    return (
+        group.length_kinds
+        + longest
+        + [attribute for attribute in recorded if attribute not in omitted]
+    )
+
+
+def edges(counts: dict[int, int]) -> np.ndarray:
+    """The lower ends of an attribute's bins: its values, or, if they are many, ranges of about as
+    many problems.
+    """
+    values = np.array(sorted(counts))
+    below = np.cumsum([counts[value] for value in values])  # problems up to each value
+    if len(values) <= MANY:
+        return values
+    return np.unique(
+        values[
+            np.searchsorted(below, np.ceil((below[-1] - 1) * np.arange(BINS) / BINS), side="right")
+        ]
+    )
+
+
+def binned(slices: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
+    """`Group.slices` with the problems of each bin in one row, at the bin's centre."""
+    ends = np.append(edges[1:] - 1, max(slices.value.max(), edges[-1]))
+    bins = np.maximum(
+        np.searchsorted(edges, slices.value, side="right") - 1, 0
+    )  # below the first edge: in its bin
+    sums = slices.assign(value=(edges + ends)[bins] / 2, mean=slices["count"] * slices["mean"])
+    sums = sums.groupby(["scheme", "seed", "value"], sort=False).sum().reset_index()
+    return sums.assign(mean=sums["mean"] / sums["count"])

@@ -1,0 +1,136 @@
+"""Tables as data, and their one rendering as Markdown; the report renders the same tables as
+HTML.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rope_lab.files import make_folder, write_whole
+from rope_lab.results.comparisons.stats import Interval, t_interval
+from rope_lab.text import ConfigError, plain, say
+
+# Markdown's special characters within a line, except HTML's; a bracket is special only at the end
+# of a link's text
+ACTIVE = re.compile(r"[\\`*|~$]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
+NONE = "–"
+
+
+class Strong(str):
+    """Text that every medium emphasizes."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells by the names of their columns, as plain text; `Strong` text is emphasized.
+
+    title: a heading for media that give each table one; note: a sentence that explains it
+    """
+
+    rows: list[dict[str, str]]
+    title: str = ""
+    note: str = ""
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.rows[0]) if self.rows else []
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: a table, sentences, perhaps a second table, then a folded one and
+    details.
+    """
+
+    title: str
+    table: Table
+    sentences: list[str] = field(default_factory=list)
+    more: Table = Table([])
+    folded: Table = Table([])
+    details: list[str] = field(default_factory=list)
+
+
+def escaped(text: str) -> str:
+    """Text as Markdown that shows it unchanged, in one line and one cell."""
+    shown = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    shown = ACTIVE.sub(r"\\\g<0>", shown)
+    return f"**{shown}**" if isinstance(text, Strong) else shown
+
+
+def markdown(table: Table) -> str:
+    """A table whose columns are as wide as their cells, behind its note; empty without rows."""
+    if not table.rows:
+        return ""
+    lines = [
+        [escaped(cell) for cell in line]
+        for line in (table.columns, *(row.values() for row in table.rows))
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
+    text.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n\n".join(filter(None, [escaped(table.note), "\n".join(text)]))
+
+
+def bullets(sentences: Iterable[str]) -> str:
+    return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
+
+
+def check_ours(page: Path, begin: str) -> None:
+    """Raise ConfigError if there is a file of that name that begins otherwise, so that another
+    wrote it.
+    """
+    if page.exists() and not page.read_bytes().startswith(begin.encode()):
+        raise ConfigError(f"{page}: was not written by this command, and stays; move it away")
+
+
+def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = None) -> None:
+    """Write and print a generated page; its figures go into figures/ beside it, by the names of
+    their files.
+
+    Raises ConfigError if another page, with another first line, has its name.
+    """
+    text = "\n\n".join(parts) + "\n"
+    check_ours(page, text.partition("\n")[0])
+    write_whole(page, text.encode())
+    for name, svg in (figures or {}).items():
+        make_folder(page.parent / "figures")
+        write_whole(page.parent / "figures" / name, svg)
+    say(text)
+
+
+def number(value: float, digits: int | None) -> str:
+    """A value with so many digits, or with two significant ones; a dash for nan."""
+    if math.isnan(value):
+        return NONE
+    return f"{value:.2g}" if digits is None else f"{value:.{digits}f}"
+
+
+def signed(d: Interval, digits: int) -> str:
+    """A difference with its sign and its interval."""
+    if math.isnan(d.mean):
+        return NONE
+    return f"{d.mean:+.{digits}f}" + (
+        f" [{d.low:+.{digits}f}, {d.high:+.{digits}f}]" if d.n > 1 else " (one seed)"
+    )
+
+
+def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str:
+    """The mean of a scheme's runs with its 95% interval.
+
+    The range instead, in round brackets, of two runs or if the interval would leave 0 … `most`, the
+    possible values.
+    """
+    found = t_interval(values)
+    if not found.n:
+        return NONE
+    if found.n == 1:
+        return f"{found.mean:.{digits}f} (one seed)"
+    if found.n == 2 or found.low < 0 or found.high > most:
+        return f"{found.mean:.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f}) n={found.n}"
+    return f"{found.mean:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}] n={found.n}"
+
+
+def strong_if(condition: bool, text: str) -> str:
+    return Strong(text) if condition else text

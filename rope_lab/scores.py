@@ -1,0 +1,136 @@
+"""Scores of schemes on tasks: `rope-lab scores`, the page results/scores.md and its heat map.
+
+A score is the share of problems right; on a task that is compared by its loss, e^(−loss), the
+geometric mean of the probabilities that a model gives to the right tokens. Each task's column is
+the recipe under which most schemes were run, of all kept runs; schemes with fewer than three seeds
+are left out. If a scheme was also run at half and at double the recipe's learning rate, each seed
+counts at the one of the three that is best on the other seeds.
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from textwrap import fill
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from rope_lab.places import RESULTS
+from rope_lab.results.comparisons.scores import FEWEST, Column, column, widest
+from rope_lab.results.comparisons.stats import t_interval
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import read_or_warn
+from rope_lab.results.records.kept import KEPT
+from rope_lab.results.records.setups import group, numbers
+from rope_lab.results.views.figures import WIDTH, rendered, styled
+from rope_lab.results.views.tables import NONE, Table, bullets, markdown, write_page
+from rope_lab.text import argument_parser, errors_as_exit
+
+WIDE = 0.1  # half an interval: wider ones are marked
+PAGE, MAP = "scores.md", "scores.svg"
+HEAD = """# Scores of schemes on tasks
+
+Which scheme is good at what, by {} trained models; nothing here is tested. A score is the share of problems right, or
+e^(−loss) where a task is compared by its loss, which is below 1 even for the best possible model. Each cell is the
+mean over seeds ± half of its 95% interval, which may go beyond possible values.
+
+A column is one recipe, that under which most schemes have three seeds; runs under other settings, and schemes with
+fewer seeds, are left out.
+
+**Compare within a column, and cells with † only with cells with †.** Without † the learning rate is the one below the
+table. With † half and twice that rate were tried too: each seed counts at the rate that is best on the other seeds
+(the lowest of equal ones). `rope-lab table scores` makes missing runs.
+
+Intervals are not paired; [planned tests](plan.md) pair runs by seed. In the figure colours run from the worst to the
+best of each column; * marks intervals wider than ±0.1.
+
+![mean scores of schemes on tasks](figures/scores.svg)
+"""
+
+
+def table(shown: list[Column], published: Published) -> Table:
+    """A row a scheme and a column a task."""
+    rows = []
+    for scheme in schemes(shown, published):
+        row = {"scheme": published.title(scheme)}
+        for each in shown:
+            interval = t_interval(each.scores[scheme]) if scheme in each.scores else None
+            mark = " †" if scheme in each.searched else ""
+            row[each.title] = (
+                f"{interval.mean:.3f} ± {interval.high - interval.mean:.3f}{mark}"
+                if interval
+                else NONE
+            )
+        rows.append(row)
+    return Table(rows, "Scores")
+
+
+def heat_map(shown: list[Column], published: Published) -> bytes:
+    """The means as SVG, each column coloured from its worst to its best."""
+    rows = schemes(shown, published)
+    means = pd.DataFrame(
+        {each.title: {s: v.mean() for s, v in each.scores.items()} for each in shown}
+    ).reindex(rows)
+    with styled():
+        figure = Figure(figsize=(WIDTH, 0.2 * len(rows) + 1.7), layout="constrained")
+        ax = figure.subplots()
+        spread = (means.max() - means.min()).where(lambda each: each > 0, 1)
+        ax.imshow((means - means.min()) / spread, cmap="YlGn", vmin=0, vmax=1.4, aspect="auto")
+        for place, each in enumerate(shown):
+            for scheme, values in each.scores.items():
+                if scheme in rows:
+                    cell = t_interval(values)
+                    marks = "*" * (cell.high - cell.mean > WIDE) + "†" * (scheme in each.searched)
+                    text = f"{cell.mean:.3f}{marks}"
+                    ax.text(place, rows.index(scheme), text, ha="center", va="center", fontsize=7)
+        ax.xaxis.tick_top()
+        ax.set_xticks(
+            range(means.shape[1]), [fill(title, 30) for title in means], fontsize=7, rotation=90
+        )
+        ax.set_yticks(range(len(rows)), map(published.title, rows), fontsize=7)
+        ax.spines[:].set_visible(False)
+        ax.tick_params(length=0)
+        return rendered(figure)
+
+
+def schemes(shown: list[Column], published: Published) -> list[str]:
+    """Those with a score in two columns, or in the only one; variants without a title of their own
+    are left out.
+    """
+    count = Counter(scheme for each in shown for scheme in each.scores)
+    enough = [scheme for scheme, columns in count.items() if columns >= min(2, len(shown))]
+    return sorted(
+        (s for s in enough if " " not in s or s in published.schemes), key=published.order
+    )
+
+
+@errors_as_exit()
+def main(arguments: list[str] | None = None) -> None:
+    parser = argument_parser("scores", __doc__)
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=RESULTS, metavar="FOLDER", help="default: results"
+    )
+    folder, published = parser.parse_args(arguments).folder, Published()
+    if not folder.is_dir():
+        sys.exit(f"{folder}: no such folder")
+    runs = [run for path in sorted(folder.glob(f"**/{KEPT}")) for run in read_or_warn(path.parent)]
+    groups = group(runs, published)
+    shown = [column(g, groups) for g in widest(groups)]
+    if not shown:
+        sys.exit(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
+    count = sum(len(scores) for each in shown for scores in each.scores.values())
+    origins = [
+        f"{c.title}: recipe {c.group.recipe_id}, learning rate {c.group.settings['train.lr']:g},"
+        f" seeds {numbers(set(c.group.finished.seed))}"
+        for c in shown
+    ]
+    parts = [
+        HEAD.format(f"{count:,}").rstrip(),
+        markdown(table(shown, published)),
+        bullets(origins),
+    ]
+    write_page(folder / PAGE, parts, {MAP: heat_map(shown, published)})
+
+
+if __name__ == "__main__":
+    main()

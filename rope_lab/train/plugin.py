@@ -1,0 +1,201 @@
+"""A user's own file: its import, once in a process, and the code that it consists of."""
+
+import ast
+import functools
+import importlib.metadata
+import importlib.util
+import logging
+import re
+import sys
+import traceback
+from collections.abc import Iterable
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import NamedTuple
+
+from rope_lab.files import digest
+from rope_lab.identity import NAME
+from rope_lab.text import ConfigError
+from rope_lab.train import torch_state
+
+log = logging.getLogger(__name__)
+
+OURS = ("rope_lab", "tasks")  # packages whose code `NUMERICS` stands for
+# Distributions that a run records by themselves: another version does not make another plug-in.
+RECORDED = ("torch", "numpy")
+INSTALLED = {"site-packages", "dist-packages"}  # folders of installed distributions
+
+
+class Code(NamedTuple):
+    """The code of one top-level module or package.
+
+    lines:   name and digest of each of its files; of an installed one, its version
+    imports: the top-level modules that it imports
+    spec:    of the loaded module, which is another one after a reload; None if it is not loaded
+    """
+
+    lines: list[str]
+    imports: set[str]
+    spec: ModuleSpec | None
+
+
+# As it was when it was loaded: of a file that is edited later, the old code is what runs.
+LOADED: dict[str, Code] = {}
+IMPORTED: set[str] = set()  # top-level modules that a plug-in loaded, and not the calling program
+
+
+def import_file(path: Path) -> str:
+    """Import a file as the module of its name, once in a process; that name. Raises ConfigError."""
+    name, file = path.stem, path.resolve()
+    if not file.is_file():
+        raise ConfigError(f"there is no such file in {file.parent}")
+    if not re.fullmatch(NAME, name, re.ASCII):
+        raise ConfigError(
+            "a name is up to 61 of a to z, digits, _ and -; give the file another name"
+        )
+    there = sys.modules.get(name) or importlib.util.find_spec(name)
+    origin = getattr(there, "__file__", None) or getattr(there, "origin", None) or ""
+    if there and Path(origin).resolve() != file:
+        raise ConfigError(f"there is a module {name} already; give the file another name")
+    if name not in sys.modules:
+        _load(name, path)
+    return name
+
+
+def _load(name: str, path: Path) -> None:
+    """Load a file as a module and note its code. Raises ConfigError."""
+    before, file = set(sys.modules), path.resolve()
+    spec = importlib.util.spec_from_file_location(name, file)
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        with torch_state.restored() as changed:
+            spec.loader.exec_module(sys.modules[name])
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise ConfigError(f"cannot be imported, {error_line(error, str(file))}") from None
+    IMPORTED.update(each for each in _reached(name) if each not in before)
+    if changed:
+        log.warning(
+            "%s: changes torch's %s for the whole process; it was set back, so that other schemes "
+            "keep their numbers",
+            path,
+            " and ".join(changed),
+        )
+
+
+def forget_files() -> None:
+    """Import each file, and what it imports, again at its next use: in a notebook it may have been
+    edited. Modules that the calling program imported itself stay.
+    """
+    for name in IMPORTED:
+        LOADED.pop(name, None)
+        for module in [each for each in sys.modules if each.partition(".")[0] == name]:
+            del sys.modules[module]
+    IMPORTED.clear()
+
+
+def code_digest(modules: Iterable[str]) -> str:
+    """A digest of these modules' code and of all that they import, as it was loaded.
+
+    Imports are read from the source, so it is the same in every process. It covers files that are
+    not installed, and versions of installed distributions. It misses data files, and modules whose
+    name is computed.
+    """
+    names = {name for module in modules for name in _reached(module.partition(".")[0])}
+    lines = sorted(line for name in names for line in LOADED[name].lines)
+    return digest("\n".join(lines).encode())[:12]
+
+
+def _reached(name: str) -> set[str]:
+    """A top-level module and all those that it imports, directly or not."""
+    waiting, seen = [name], set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name in OURS or name in sys.stdlib_module_names:
+            continue
+        seen.add(name)
+        if name not in LOADED or LOADED[name].spec not in (None, _spec(name)):
+            LOADED[name] = _read(name)
+        waiting += LOADED[name].imports
+    return seen
+
+
+def _read(name: str) -> Code:
+    """The code of a top-level module as its files have it now."""
+    places = _places(name)
+    if any(INSTALLED.intersection(place.parts) for place in places):
+        return Code(_versions(name), set(), _spec(name))
+    lines, imports = [], set[str]()
+    for place in places:
+        for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
+            source = path.read_bytes()
+            lines.append(f"{path.relative_to(place.parent)} {digest(source)}")
+            imports |= _imports(source)
+    return Code(lines, imports, _spec(name))
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    return getattr(sys.modules.get(name), "__spec__", None)
+
+
+def _places(name: str) -> list[Path]:
+    """The file of a top-level module, or the folders of a package; none if it is not found."""
+    try:
+        spec = _spec(name) or importlib.util.find_spec(name)
+    except (ImportError, ValueError):  # of __main__
+        return []
+    if spec is None:
+        return []
+    found = list(spec.submodule_search_locations or [])
+    if not found and spec.has_location:
+        found = [spec.origin]
+    return [Path(each).resolve() for each in found]
+
+
+def _versions(name: str) -> list[str]:
+    """`name==version` of the distributions that have installed a top-level module."""
+    if name in RECORDED:
+        return []
+    distributions = sorted({*_distributions().get(name, [])})
+    return [f"{each}=={importlib.metadata.version(each)}" for each in distributions]
+
+
+@functools.cache
+def _distributions() -> dict[str, list[str]]:
+    """The distributions of each top-level module that is installed."""
+    return {name: list(each) for name, each in importlib.metadata.packages_distributions().items()}
+
+
+def _imports(source: bytes) -> set[str]:
+    """The top-level modules that a file imports, anywhere in it, also by
+    `importlib.import_module("name")`.
+    """
+    names: list[str] = []
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names.append(node.module)
+        elif isinstance(node, ast.Call) and _is_import(node.func) and node.args:
+            names += [str(each.value) for each in node.args[:1] if isinstance(each, ast.Constant)]
+    return {name.partition(".")[0] for name in names if not name.startswith(".")}
+
+
+def _is_import(function: ast.expr) -> bool:
+    """Whether an expression is `import_module`, `importlib.import_module` or `__import__`."""
+    name = getattr(function, "attr", None) or getattr(function, "id", None)
+    return name in ("import_module", "__import__")
+
+
+def error_line(error: BaseException, file: str | None = None) -> str:
+    """An error and its place: the last line of `file` in its traceback, or the last of all."""
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    places = [place for place in places if place[0] == file] or places
+    if isinstance(error, SyntaxError):
+        places.append((error.filename, error.lineno))
+    where = f"{Path(places[-1][0]).name}:{places[-1][1]}: " if places else ""
+    return f"{where}{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -1,0 +1,155 @@
+"""Published beside ours: results/checks.md, from checks.yaml and all kept runs."""
+
+import pandas as pd
+import yaml
+from matplotlib.figure import Figure
+from scipy import stats
+
+from rope_lab.places import RESULTS
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import read_or_warn
+from rope_lab.results.records.kept import KEPT
+from rope_lab.results.records.setups import Group, group
+from rope_lab.results.views.figures import WIDTH, rendered, styled
+from rope_lab.results.views.tables import Table, markdown, mean_of, write_page
+from rope_lab.text import errors_as_exit
+
+HEAD = """# Published beside ours
+
+Written by `make figures` from [checks.yaml](checks.yaml) and kept runs. Square brackets: 95% interval over seeds; round
+ones: the range. A row of two schemes uses the seeds that both have.
+"""
+ROTATED = """## Which of q, k, v (queries, keys, values) and o (the output) are rotated
+
+{}: best to worst {}. On Index the best differ by less than a problem of 128.
+
+![our means and seeds over published losses, better is lower](figures/rotations.svg)
+"""
+
+
+def rows(checks: list[dict], groups: dict[str, list[Group]]) -> list[dict[str, str]]:
+    """A row a check."""
+    made = []
+    for check in checks:
+        here = (g for g in groups.get(check["folder"], []) if g.recipe_id == check["recipe"])
+        row = check | {"ours": ours(next(here, None), check["schemes"], check.get("wrong_by", {}))}
+        made.append(
+            {name: row[name] for name in ("check", "source", "published", "ours", "outcome")}
+        )
+    return made
+
+
+def ours(g: Group | None, schemes: list[str], wrong_by: dict[str, list[int]]) -> str:
+    """The mean of each scheme, of the seeds that all have; "not run" without runs.
+
+    wrong_by: if given, the share of problems wrong at these values of an attribute instead
+    """
+    if g and wrong_by:
+        ((attribute, shown),) = wrong_by.items()
+        slices = g.slices(attribute)
+        means = 100 - 100 * slices.pivot_table("mean", "scheme", "value")[shown]
+        counts = slices.groupby("scheme").seed.nunique()
+        cells = (
+            ", ".join(f"{mean:.2f}" for mean in means.loc[s]) + f" (n={counts[s]})" for s in schemes
+        )
+        return (
+            "; ".join(
+                f"{g.published.title(s)} {cell}" for s, cell in zip(schemes, cells, strict=True)
+            )
+            + " % wrong"
+        )
+    values = pd.DataFrame({s: g.of(s).value for s in schemes}).dropna() if g else pd.DataFrame()
+    if values.empty:
+        return "not run"
+    means = (
+        f"{g.published.title(s)} {mean_of(values[s], g.metric.digits, g.metric.most)}"
+        for s in schemes
+    )
+    return f"{'; '.join(means)} {g.metric.unit}"
+
+
+def rotated(groups: list[Group], published: Published) -> dict[Group, pd.DataFrame]:
+    """The groups that have all published ways: the value of each seed, a column a way, the best
+    published first.
+    """
+    found = {}
+    for g in groups:
+        values = g.finished.pivot_table(index="seed", columns="scheme", values="value")
+        ours = values.reindex(columns=list(published.rotations["loss"])).dropna()
+        if len(ours):
+            found[g] = ours.set_axis(list(losses(published)), axis=1)
+    return found
+
+
+def losses(published: Published) -> dict[str, float]:
+    """The published loss of each way, `qk`."""
+    return {
+        row["rotated"].replace(", ", ""): row["loss"]
+        for row in published.rotations["loss"].values()
+    }
+
+
+def orders(found: dict[Group, pd.DataFrame], published: Published) -> list[dict[str, str]]:
+    """A row a group: the rank correlation of our order with the published one."""
+    theirs, made = [*losses(published).values()], []
+    for g, values in found.items():
+        ours = -g.metric.sign * values
+        each = [float(stats.spearmanr(row, theirs).statistic) for row in ours.to_numpy()]
+        mean = float(stats.spearmanr(ours.mean(), theirs).statistic)
+        row = {
+            "task": f"{g.title}, {g.scale}",
+            "rank correlation of the means": f"{mean:.2f}",
+            "rank correlation per seed, mean": mean_of(each, 2, most=1),
+            "best to worst here": ", ".join(ours.mean().sort_values(kind="stable").index),
+        }
+        made.append(row)
+    return made
+
+
+def figure(found: dict[Group, pd.DataFrame], published: Published) -> bytes:
+    """Each seed of each way, and their mean, over its published loss; a panel a group, better is
+    lower.
+    """
+    theirs = losses(published)
+    with styled():
+        drawn = Figure(figsize=(WIDTH, 2.8), layout="constrained")
+        for ax, (g, values) in zip(
+            drawn.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True
+        ):
+            for place, (way, each) in enumerate(values.items()):
+                ax.plot([theirs[way]] * len(each), each, "o", ms=3, mew=0, color="C0", alpha=0.4)
+                ax.plot(theirs[way], each.mean(), "o", ms=5, color="C0")
+                side = (
+                    5,
+                    -9 if place % 2 else 3,
+                )  # ways next to each other in the published order have close losses
+                ax.annotate(
+                    way, (theirs[way], each.mean()), side, textcoords="offset points", fontsize=7
+                )
+            ax.set(title=f"{g.title}, {g.scale}", xlabel="published loss", ylabel=g.metric.unit)
+            ax.yaxis.set_inverted(g.metric.sign > 0)
+        return rendered(drawn)
+
+
+@errors_as_exit()
+def main() -> None:
+    published = Published()
+    checks = yaml.safe_load((RESULTS / "checks.yaml").read_bytes())
+    folders = [path.parent for path in sorted(RESULTS.glob(f"**/{KEPT}"))]
+    groups = {
+        folder.relative_to(RESULTS).as_posix(): group(read_or_warn(folder), published)
+        for folder in folders
+    }
+    found = rotated([g for each in groups.values() for g in each], published)
+    heading = ROTATED.format(published.rotations["source"], ", ".join(losses(published))).rstrip()
+    parts = [
+        HEAD.rstrip(),
+        markdown(Table(rows(checks, groups))),
+        heading,
+        markdown(Table(orders(found, published))),
+    ]
+    write_page(RESULTS / "checks.md", parts, {"rotations.svg": figure(found, published)})
+
+
+if __name__ == "__main__":
+    main()

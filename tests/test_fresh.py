@@ -1,0 +1,122 @@
+"""`fresh=true`: the earlier run's records go once the new run has a checkpoint, and not before."""
+
+import contextlib
+import os
+import types
+
+import pytest
+from conftest import only_folder, tree
+from trained import assert_same_end, load, metrics_of, raising_signal_at, run
+
+from rope_lab.train import loop, provenance
+from rope_lab.train import run as runs
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing is written after it."""
+
+
+def fails(trainer, step):
+    raise NameError("typing error in a hook")
+
+
+def test_a_new_run_that_fails_leaves_the_earlier_one(tiny, folder, monkeypatch, caplog):
+    before = tree(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "update", fails)
+        with pytest.raises(NameError):
+            run([*tiny, "fresh=true"])
+    assert tree(folder) == before
+    assert "the earlier one is back" in caplog.text
+
+
+def test_a_new_run_with_a_checkpoint_replaces_the_earlier_one(tiny, folder, monkeypatch):
+    (folder / "notes.txt").write_text("mine")
+    (folder / "probes.md").write_text("of the earlier run")
+    monkeypatch.setattr(loop, "update", raising_signal_at(4, loop.update))
+    assert run([*tiny, "fresh=true"])["status"] == "interrupted"
+    assert {path.name[:19] for path in folder.glob("*.pt")} == {
+        "checkpoint-00000003",
+        "checkpoint-00000004",
+    }
+    assert (folder / "notes.txt").exists()
+    assert not (folder / "probes.md").exists()
+    assert not (folder / runs.ASIDE).exists()
+
+
+def test_a_new_run_that_diverges_replaces_the_earlier_one(tiny, folder, monkeypatch):
+    def diverges(trainer, step):
+        raise loop.Diverged("the loss is nan")
+
+    monkeypatch.setattr(loop, "update", diverges)
+    assert run([*tiny, "fresh=true"])["status"] == "diverged"
+    assert run(tiny)["status"] == "diverged"
+    assert not (folder / runs.ASIDE).exists()
+
+
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
+)
+def test_a_new_run_killed_between_any_two_writes_loses_nothing(
+    tiny, finished, folder, monkeypatch, first
+):
+    """Before each rename and unlink in turn, until a run completes."""
+    calls = {"left": 0, "dead": False}
+
+    def counted(real):
+        def call(*arguments, **options):
+            calls["left"] -= 1
+            calls["dead"] = calls["dead"] or calls["left"] < 0
+            if calls["dead"]:
+                raise Killed
+            return real(*arguments, **options)
+
+        return call
+
+    def unlocked(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        return types.SimpleNamespace(owner=None, token="", release=lambda: None)
+
+    for survived in range(first, 200, 4):
+        calls.update(left=survived, dead=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "claim", unlocked)
+            patch.setattr(os, "replace", counted(os.replace))
+            patch.setattr(runs.Path, "unlink", counted(runs.Path.unlink))
+            patch.setattr(runs.Path, "rmdir", counted(runs.Path.rmdir))
+            with contextlib.suppress(Killed):
+                run([*tiny, "fresh=true"])
+        content = run(tiny)
+        assert content["metrics"] == runs.read(finished)["metrics"], survived
+        assert_same_end(finished, folder)
+        assert not (folder / runs.ASIDE).exists()
+        assert not (folder / runs.MOVING).exists()
+        if not calls["dead"]:
+            break
+    assert 20 < survived < 199
+
+
+def test_a_job_that_a_queue_starts_again_resumes_whatever_the_clocks_say(
+    tiny, folder, tmp_path, monkeypatch
+):
+    cfg = load(*tiny, "fresh=true")
+    made = []
+
+    def counted(trainer, step, update=loop.update):
+        made.append(step)
+        return update(trainer, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "update", raising_signal_at(4, counted))
+        loop.train(cfg, launch="first")
+    monkeypatch.setattr(loop, "update", counted)
+    monkeypatch.setattr(provenance, "now", lambda: "1999-01-01T00:00:00+00:00")
+    loop.train(cfg, launch="first")
+    assert made == [0, 1, 2, 3, 4, 5]
+    loop.train(cfg, launch="first")
+    assert len(made) == 6
+    monkeypatch.setattr(provenance, "now", lambda: "2999-01-01T00:00:00+00:00")
+    loop.train(cfg, launch="second")
+    assert made == [0, 1, 2, 3, 4, 5] * 2
+    assert metrics_of(folder)[-1]["step"] == 6
+    assert only_folder(tmp_path / "runs") == folder

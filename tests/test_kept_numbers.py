@@ -1,0 +1,226 @@
+"""Every page below results/ and the unrounded number behind every comparison, rebuilt from kept
+runs.
+
+After a change of kept runs, `python tests/test_kept_numbers.py` writes numbers.json anew.
+"""
+
+import functools
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, script
+
+from rope_lab import plan, power, probe, scores
+from rope_lab.results import __main__ as results
+from rope_lab.results.comparisons import grids as sweeps
+from rope_lab.results.comparisons import scores as columns
+from rope_lab.results.comparisons.verdicts import verdicts
+from rope_lab.results.plans import outcomes
+from rope_lab.results.plans import study as studies
+from rope_lab.results.records import kept
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.setups import group
+from rope_lab.results.views import advice, figures, probes
+
+checks = script("published_beside_ours")
+
+RESULTS = ROOT / "results"
+NUMBERS = Path(__file__).with_name("numbers.json")
+FOLDERS = sorted(str(path.parent.relative_to(ROOT)) for path in RESULTS.glob("**/runs.jsonl"))
+REPORTS = sorted((RESULTS / "probes").glob("*.json"))
+DIGITS = 13
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch):
+    """Draw no figure, and check each kept line once per process."""
+    for name in ("_curves", "_lengths", "_sweep", "rendered"):
+        monkeypatch.setattr(figures, name, lambda *drawn: b"")
+    monkeypatch.setattr(figures, "forest", lambda *drawn: b"")
+    monkeypatch.setattr(scores, "heat_map", lambda *drawn: b"")
+    monkeypatch.setattr(checks, "figure", lambda *drawn: b"")
+    monkeypatch.setattr(probes, "overlay", lambda *drawn: b"")
+    monkeypatch.setattr(kept, "_from_line", checked_line)
+
+
+checked_line = functools.cache(kept._from_line)
+
+
+@pytest.fixture
+def copied(tmp_path) -> Path:
+    """A copy of results/ without its figures and run folders."""
+    leave = shutil.ignore_patterns("figures", "runs", "*.html")
+    return shutil.copytree(RESULTS, tmp_path / "results", ignore=leave)
+
+
+def pages(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.md")}
+
+
+def assert_unchanged(copied: Path) -> None:
+    before = pages(RESULTS)
+    assert [name for name, page in pages(copied).items() if page != before[name]] == []
+
+
+def emptied(page: Path) -> None:
+    """Remove what is generated from a page."""
+    head, begin, rest = page.read_text("utf-8").partition("<!-- generated from here -->")
+    _, end, tail = rest.partition("<!-- to here -->")
+    page.write_text(head + begin + end + tail if begin else "", "utf-8")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_pages_of_kept_runs_are_rebuilt_byte_for_byte(folder, copied):
+    here = copied.parent / folder
+    for page in here.glob("*.md"):
+        if b"<!-- generated from here -->" in page.read_bytes():
+            emptied(page)
+    results.main([str(here)])
+    assert_unchanged(copied)
+
+
+def test_the_page_of_the_plan_is_rebuilt_byte_for_byte(copied, monkeypatch):
+    monkeypatch.setattr(plan, "unplanned", lambda path, found: [])  # git does not know the copy
+    (copied / "plan.md").unlink()
+    plan.main([str(copied / "plan.yaml")])
+    assert_unchanged(copied)
+
+
+def test_the_page_of_scores_is_rebuilt_byte_for_byte(copied):
+    (copied / "scores.md").unlink()
+    scores.main([str(copied)])
+    assert_unchanged(copied)
+
+
+def test_the_page_of_published_checks_is_rebuilt_byte_for_byte(copied, monkeypatch):
+    monkeypatch.setattr(checks, "RESULTS", copied)
+    (copied / "checks.md").unlink()
+    checks.main()
+    assert_unchanged(copied)
+
+
+def test_pages_of_probes_are_rebuilt_byte_for_byte(copied):
+    for path in REPORTS:
+        (copied / "probes" / path.name).with_suffix(".md").unlink()
+    probe.main([str(copied / "probes" / path.name) for path in REPORTS])
+    assert_unchanged(copied)
+
+
+# The unrounded numbers
+
+
+def rounded(value):
+    """A number with DIGITS significant digits, as JSON; also of lists and dictionaries."""
+    if isinstance(value, dict):
+        return {key: rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else str(float(value))
+
+
+def interval(found) -> list[float]:
+    return [found.mean, found.low, found.high, found.n]
+
+
+def of_plan() -> dict:
+    """Of each planned test: p, p corrected, difference, means, who is ahead and the verdict."""
+    found = {}
+    for outcome in outcomes.read(studies.PLAN)[0]:
+        for family in ("primary", "secondary"):
+            for result in getattr(outcome, family):
+                name = f"{outcome.study.name}, {family}: {result.comparison.name}"
+                numbers = [result.p, result.p_family, *interval(result.difference)]
+                numbers += [*result.means, result.ahead, result.verdict]
+                found[f"{name}, {' − '.join(result.comparison.schemes)}"] = numbers
+    return found
+
+
+@functools.cache
+def grouped(folder: str) -> list:
+    published = Published().but(compares=not studies.of_rows(ROOT / folder))
+    runs, _ = read(ROOT / folder)
+    planned, _ = studies.with_runs(studies.of_rows(ROOT / folder), runs)
+    return group(runs, published, planned)
+
+
+def of_folder(folder: str) -> dict:
+    """Of each scheme of each recipe: difference from the baseline with p, and steps to thresholds;
+    of each sweep, its cells and the difference of the best ones; of each verdict, all.
+    """
+    found, groups = {}, grouped(folder)
+    for g in groups:
+        for scheme in g.schemes:
+            name = f"{g.task} {g.scale} {g.recipe_id} {g.study} {scheme}"
+            found[f"{name}: values"] = list(g.of(scheme).value)
+            for threshold in g.report.thresholds:
+                found[f"{name}: {threshold.name}"] = list(g.first_steps(scheme, threshold))
+            if scheme in g.others:
+                difference = g.difference(g.pairs(scheme, g.published.baseline))
+                found[f"{name}: difference"] = [*interval(difference), difference.p]
+    for sweep in sweeps.find(groups):
+        for scheme, table in sweep.scores.items():
+            name = f"{sweep.title} {sweep.recipe_id}: {scheme}"
+            found[name] = [table.mean().to_list(), sweep.best(scheme)]
+    published = groups[0].published
+    studied, _ = outcomes.read(ROOT / folder / studies.NAME)
+    for verdict in verdicts(groups, studied, published):
+        name = f"{verdict.task}, {verdict.label}, {verdict.kind}, {verdict.metric.name}"
+        numbers = [*interval(verdict.gain), *verdict.means, verdict.p, verdict.word]
+        found[name] = [*numbers, verdict.published, list(verdict.seeds)]
+    return found
+
+
+def of_scores() -> dict:
+    """Of each cell of the page of scores: the score of each seed, and whether a rate was chosen."""
+    runs = [run for folder in FOLDERS for run in read(ROOT / folder)[0]]
+    groups = group(runs, Published())
+    found = {}
+    for column in (columns.column(g, groups) for g in columns.widest(groups)):
+        for scheme, values in column.scores.items():
+            found[f"{column.title}, {scheme}"] = [list(values), scheme in column.searched]
+    return found
+
+
+def of_questions() -> dict:
+    """The box of advice, and the spreads of the power calculation."""
+    groups, published = grouped("results"), Published()
+    studied, _ = outcomes.read(studies.PLAN)
+    box = advice.section(groups, verdicts(groups, studied, published), studied, published)
+    found = {f"advice: {row['for']}": list(row.values()) for row in box.table.rows}
+    found |= {"advice": [*box.sentences, *box.details]}
+    for g in groups:
+        for scheme, differences in power.differences(g).items():
+            name = f"power: {g.task} {g.scale} {g.recipe_id} {scheme}"
+            found[name] = list(differences)
+    return found
+
+
+def numbers_of(part: str) -> dict:
+    """The numbers of a folder, or of one of the other parts."""
+    other = {"plan": of_plan, "scores": of_scores, "questions": of_questions}
+    return rounded(other[part]() if part in other else of_folder(part))
+
+
+PARTS = [*FOLDERS, "plan", "scores", "questions"]
+
+
+@pytest.mark.slow  # the pages show these numbers, rounded
+@pytest.mark.parametrize("part", PARTS)
+def test_every_unrounded_number_is_unchanged(part):
+    every = json.loads(NUMBERS.read_text("utf-8"))
+    kept_numbers = {k: v for k, v in every.items() if k.startswith(f"{part}; ")}
+    numbers = {f"{part}; {k}": json.loads(json.dumps(v)) for k, v in numbers_of(part).items()}
+    assert {k: v for k, v in numbers.items() if v != kept_numbers.get(k)} == {}
+    assert numbers.keys() == kept_numbers.keys()
+
+
+if __name__ == "__main__":
+    kept_numbers = {f"{part}; {k}": v for part in PARTS for k, v in numbers_of(part).items()}
+    lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in kept_numbers.items()]
+    NUMBERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
