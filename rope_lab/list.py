@@ -99,7 +99,8 @@ def find(folder: Path) -> list[Listed]:
     """The runs below a folder, newest first. A run that is reached by a link counts, once."""
     files = {}
     for path in [*folder.glob("*/run.json"), *folder.rglob("run.json")]:
-        files.setdefault(path.parent.resolve(), path)
+        if not path.parent.name.startswith("."):  # there a run keeps what it is about to replace
+            files.setdefault(path.parent.resolve(), path)
     found = []
     for path in files.values():
         content = None

@@ -181,6 +181,12 @@ def test_a_run_reached_by_a_link_is_listed_once(folder, tmp_path, capsys):
     assert len(read(tmp_path / "chosen")[0]) >= 1  # `results` counts it too
 
 
+def test_records_that_a_run_is_about_to_replace_are_not_listed(folder, capsys):
+    shutil.copytree(folder, folder / ".aside")
+    listed.main([str(folder.parent)])
+    assert capsys.readouterr().out.count("finished") == 1
+
+
 def test_an_empty_name_deletes_nothing(folder, monkeypatch):
     monkeypatch.chdir(folder)
     with pytest.raises(SystemExit, match="empty name"):

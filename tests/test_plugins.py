@@ -14,7 +14,7 @@ from trained import command, raising_signal_at
 
 from rope_lab.results import __main__ as results
 from rope_lab.sample import main as sample
-from rope_lab.train import config, instantiate, loop, provenance
+from rope_lab.train import config, loop, plugin, provenance
 from rope_lab.train.config import ConfigError
 
 SCHEME = """
@@ -72,8 +72,7 @@ def test_a_file_is_a_scheme_that_is_compared_under_its_name(write, tmp_path, lau
 
 def in_a_new_process(words: list[str], folder: Path):
     """A command that imports the user's files anew, as a process of its own would."""
-    instantiate.forget_files()
-    provenance.files_of.cache_clear()
+    plugin.forget_files()
     return command([*words, *TINY, "out=runs"], folder)
 
 

@@ -18,7 +18,7 @@ ENDS = ("finished", "diverged")  # statuses of a run that is not run again
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """A run of a sweep: its settings, its label, and the content of run.json, empty without one."""
 
     cfg: Config
@@ -47,7 +47,7 @@ class Outcome:
         return bool(changed or provenance.edited(recorded))
 
 
-def text(outcomes: Sequence[Outcome], name: str, every: bool, shows_scores: bool) -> str:
+def text(outcomes: Sequence[JobOutcome], name: str, every: bool, shows_scores: bool) -> str:
     """The summary of a sweep, and the next steps.
 
     name:         of the sweep
@@ -72,7 +72,7 @@ def text(outcomes: Sequence[Outcome], name: str, every: bool, shows_scores: bool
     return "\n".join(lines)
 
 
-def _unfinished(outcomes: Sequence[Outcome], every: bool) -> list[str]:
+def _unfinished(outcomes: Sequence[JobOutcome], every: bool) -> list[str]:
     """A line for each status other than finished, with its runs."""
     by_status = defaultdict(list)
     for outcome in outcomes:
@@ -88,7 +88,7 @@ def _unfinished(outcomes: Sequence[Outcome], every: bool) -> list[str]:
     return lines
 
 
-def _unfinished_run(outcome: Outcome) -> str:
+def _unfinished_run(outcome: JobOutcome) -> str:
     described = outcome.label or " ".join(outcome.cfg.overrides)
     if "progress" in outcome.content:
         described += f" at step {outcome.content['progress']['steps']}"
@@ -97,7 +97,7 @@ def _unfinished_run(outcome: Outcome) -> str:
     return described
 
 
-def _means(finished: Sequence[Outcome]) -> list[str]:
+def _means(finished: Sequence[JobOutcome]) -> list[str]:
     """A line for the finished runs that differ only in their seed; each code has its own."""
     rows = defaultdict(list)
     for outcome in finished:
@@ -129,7 +129,7 @@ def _ranges(metrics: Sequence[dict[str, float]]) -> list[str]:
     return parts
 
 
-def _earlier(outcomes: Sequence[Outcome]) -> list[str]:
+def _earlier(outcomes: Sequence[JobOutcome]) -> list[str]:
     """A line that names the runs of earlier versions of the user's own files."""
     folders = []
     for outcome in outcomes:

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from rope_lab.identity import Identity
 from rope_lab.launch import clusters, pool, summary
 from rope_lab.launch.job import EXIT_FAILED
-from rope_lab.launch.summary import Outcome
+from rope_lab.launch.summary import JobOutcome
 from rope_lab.text import ConfigError, first_three, of_system, say, short_path
 from rope_lab.train import config, tracking
 from rope_lab.train import run as runs
@@ -46,12 +46,12 @@ class Job:
     def identity(self) -> Identity:
         return config.identity(self.resolved)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> JobOutcome:
         """What its run folder records now: nothing if its parent was trained again."""
         content = runs.read(runs.out_folder(self.cfg) / self.identity.run_name)
         if content is None or parent_changed(content, self.resolved):
             content = {}
-        return Outcome(self.cfg, self.label, content)
+        return JobOutcome(self.cfg, self.label, content)
 
 
 def launcher_settings(words: Sequence[str]) -> dict[str, Any]:

@@ -102,14 +102,16 @@ def home_of(out: Path) -> Path:
 
 
 def log_again(settings: Wandb, folder: Path, content: dict[str, Any]) -> None:
-    """Log the final metrics of an ended run, if the agent of a W&B sweep asked for it.
+    """Log the records of an ended run, if the agent of a W&B sweep asked for the run.
 
     content: of the run's run.json
     """
-    if os.environ.get("WANDB_SWEEP_ID"):
-        run = WandbRun(settings, folder, content)
-        run.log({"step": content["progress"]["steps"]} | content["metrics"])
-        run.finish(content)
+    if not os.environ.get("WANDB_SWEEP_ID"):
+        return
+    run = WandbRun(settings, folder, content)
+    for line in (folder / "metrics.jsonl").read_bytes().splitlines():
+        run.log(json.loads(line))
+    run.finish(content)
 
 
 def _begin(settings: Wandb, mode: str, folder: Path, content: dict[str, Any]) -> Any:
