@@ -2,15 +2,20 @@
 
 import dataclasses
 import importlib.metadata
+import json
+from pathlib import Path
 
 import pytest
 import torch
+from conftest import SCHEMES, TASKS
 from test_plugins import SCHEME
 from trained import load
 
 from rope_lab.identity import BACKFILLED, NUMERICS, Identity, identify
 from rope_lab.train import config, plugin, provenance
 from rope_lab.train.trainer import resolve
+
+GOLDEN = Path(__file__).with_name("identities.json")
 
 
 def identity(*overrides: str) -> Identity:
@@ -69,6 +74,25 @@ def test_ids_are_those_of_today_for_ever():
         "10bcaa560d79",
         "fd609224560a",
         "c12b42",
+    )
+
+
+def ids_of(overrides: str) -> dict[str, str]:
+    """Ids of a configuration, whatever this machine has: device and precision are fixed."""
+    found = config.identity(load("device=cpu", "train.precision=float32", *overrides.split()))
+    return {"run_id": found.run_id, "recipe_id": found.recipe_id, "scheme_id": found.scheme_id}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [*(f"position={scheme}" for scheme in SCHEMES), *(f"task={task}" for task in TASKS)],
+)
+def test_a_new_setting_does_not_change_the_ids_of_kept_runs(overrides):
+    """A new scheme or task gets its line in identities.json by `python tests/test_identity.py`."""
+    golden = json.loads(GOLDEN.read_text())
+    assert ids_of(overrides) == golden[overrides], (
+        "a setting was added or a default changed: name it in BACKFILLED in rope_lab/identity.py, "
+        "with the value that earlier runs had"
     )
 
 
@@ -208,3 +232,17 @@ def test_torch_is_recorded_under_the_version_that_it_says_itself(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda package: "0")
     found = provenance.provenance(load(), torch.device("cpu"), None)["versions"]["torch"]
     assert (found, type(found)) == (torch.__version__, str)
+
+
+def main() -> None:
+    """Add the ids of new schemes and tasks; those of others stay as they are."""
+    known = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
+    for group, names in (("position", SCHEMES), ("task", TASKS)):
+        for name in names:
+            known.setdefault(f"{group}={name}", ids_of(f"{group}={name}"))
+    lines = [f"{json.dumps(key)}: {json.dumps(ids)}" for key, ids in sorted(known.items())]
+    GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()
