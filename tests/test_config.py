@@ -23,6 +23,12 @@ from rope_lab.train.loop import train
 # overrides: words of the message
 BAD = {
     "train.lr=nan": "train.lr=nan: must be a finite",
+    "train.steps=true": "train.steps=true: must be a valid integer",
+    "model.dropout=false": "model.dropout=false: must be a valid number",
+    "eval.problems_at_end=true": "must be a valid integer",
+    "eval.lengths=[true,5]": "must be a list in rising order",
+    "position.base=true": "position.base=true: must be a valid number",
+    "task.string_length=true": "task.string_length=true: must be a valid integer",
     "train.steps=0": "train.steps=0: must be at least 1; 0 evaluates the run of init_from=",
     "train.decay=exponential": "must be 'none', 'linear'",
     "model.dropout=1.0": "model.dropout=1.0: must be less than 1",
@@ -51,7 +57,7 @@ BAD = {
     "task=substring_by_prefix eval.lengths=[20]": "context=20: must be a whole",
     "eval.lengths=[26,13]": "must be a list in rising order",
     "eval.lengths=[13,abc]": "must be a list in rising order",
-    "threads=4096": "threads=4096: this machine has",
+    "threads=4096": "threads=4096: this process may use",
     "eval.problems_at_end=5": "problems_at_end=5: must be at least eval.problems=",
     "model.attention=linear position=alibi": "model.attention=linear: Alibi needs attention scores",
     "task.loss_on='a\x1b[31m\nb'": "\\x1b[31m",

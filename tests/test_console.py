@@ -36,3 +36,9 @@ def test_a_loss_below_the_bayes_optimal_one_is_said_to_be_a_leak(
     content["metrics"]["eval/loss"], content["floor"]["loss"] = loss, 1.0
     shown = console.summary(load(*tiny), content, tmp_path)
     assert ("does the model see later tokens?" in shown) == leaks
+
+
+@pytest.mark.parametrize(("steps", "said"), [(2, True), (3, False)])
+def test_a_run_that_ends_within_its_warm_up_says_so(tiny, capsys, steps, said):
+    run([*tiny, f"train.steps={steps}", "train.warmup=2"])
+    assert ("all within the warm-up: train.warmup=2" in capsys.readouterr().out) == said

@@ -3,9 +3,12 @@
 import dataclasses
 import importlib
 import importlib.metadata
+import json
+from pathlib import Path
 
 import pytest
 import torch
+from conftest import SCHEMES, TASKS
 from test_plugins import SCHEME
 from trained import load
 
@@ -13,6 +16,8 @@ from rope_lab.identity import BACKFILLED, NUMERICS, Identity, identify
 from rope_lab.model import schemes
 from rope_lab.train import config, plugin, provenance
 from rope_lab.train.trainer import resolve
+
+GOLDEN = Path(__file__).with_name("identities.json")
 
 
 def identity(*overrides: str) -> Identity:
@@ -82,6 +87,25 @@ def test_the_digest_of_a_users_file_is_part_of_the_run_id():
         == 3
     )
     assert (mine.recipe_id, mine.scheme_id) == (plain.recipe_id, plain.scheme_id)
+
+
+def ids_of(overrides: str) -> dict[str, str]:
+    """Ids of a configuration, whatever this machine has: device and precision are fixed."""
+    found = config.identity(load("device=cpu", "train.precision=float32", *overrides.split()))
+    return {"run_id": found.run_id, "recipe_id": found.recipe_id, "scheme_id": found.scheme_id}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [*(f"position={scheme}" for scheme in SCHEMES), *(f"task={task}" for task in TASKS)],
+)
+def test_a_new_setting_does_not_change_the_ids_of_kept_runs(overrides):
+    """A new scheme or task gets its line in identities.json by `python tests/test_identity.py`."""
+    golden = json.loads(GOLDEN.read_text())
+    assert ids_of(overrides) == golden[overrides], (
+        "a setting was added or a default changed: name it in BACKFILLED in rope_lab/identity.py, "
+        "with the value that earlier runs had"
+    )
 
 
 def test_a_setting_that_was_added_later_leaves_earlier_runs_what_they_were():
@@ -231,3 +255,17 @@ def test_former_modules_of_schemes_still_serve(former):
         identity("position=kerple_log", f"position._target_=rope_lab.model.{former}.KerpleLog")
         == now
     )
+
+
+def main() -> None:
+    """Add the ids of new schemes and tasks; those of others stay as they are."""
+    known = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
+    for group, names in (("position", SCHEMES), ("task", TASKS)):
+        for name in names:
+            known.setdefault(f"{group}={name}", ids_of(f"{group}={name}"))
+    lines = [f"{json.dumps(key)}: {json.dumps(ids)}" for key, ids in sorted(known.items())]
+    GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()

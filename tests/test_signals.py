@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 from conftest import ROOT, TINY, only_folder
-from trained import metrics_of
+from trained import command, metrics_of
 
-from rope_lab.train import checkpoint
+from rope_lab.train import checkpoint, loop, stop
 from rope_lab.train import run as runs
 from rope_lab.train.stop import SIGNALS, Stop
 
@@ -192,3 +192,30 @@ def test_ctrl_c_during_imports_is_no_traceback(tmp_path):
         process.send_signal(signal.SIGINT)
         assert process.stderr.read() == ""
     assert process.returncode == 128 + signal.SIGINT
+
+
+def press_ctrl_c(times: int):
+    """An `update` that does not end, in which Ctrl-C is pressed so often."""
+
+    def stuck(trainer, step):
+        for _ in range(times):
+            signal.raise_signal(signal.SIGINT)
+        raise AssertionError
+
+    return stuck
+
+
+def test_the_third_ctrl_c_ends_a_step_that_does_not_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(stop, "AT_ONCE", -1)
+    monkeypatch.setattr(loop, "update", press_ctrl_c(3))
+    done = command([*TINY, "out=runs"], tmp_path)
+    assert done.returncode == 128 + signal.SIGINT
+    assert done.stderr == "stopped within a step: the last checkpoint stays valid\n"
+    assert runs.read(only_folder(tmp_path / "runs"))["status"] == "interrupted"
+
+
+def test_signals_that_come_at_once_are_one_press():
+    with Stop() as stopping:
+        for _ in range(5):
+            signal.raise_signal(signal.SIGINT)
+    assert stopping.caught == signal.SIGINT

@@ -28,6 +28,9 @@ def run(cfg: Config, stopping: Stop, prefix: str = "", launch: str = "") -> int:
     except (ConfigError, RunFailed) as error:
         print(f"{prefix}{error}", file=sys.stderr)
         return EXIT_BAD_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
+    except KeyboardInterrupt:
+        print(f"{prefix}stopped within a step: the last checkpoint stays valid", file=sys.stderr)
+        return 128 + signal.SIGINT
     except (Exception, SystemExit) as error:
         own = [word for word in cfg.overrides if ".py" in word]
         if own:

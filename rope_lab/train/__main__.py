@@ -1,5 +1,6 @@
 """Train one run: `python -m rope_lab.train [overrides]`, or with `-m` a sweep of them."""
 
+import signal
 import sys
 
 from rope_lab.launch import job, sweep
@@ -32,6 +33,8 @@ def command_line() -> None:
     except ConfigError as error:
         print(error, file=sys.stderr)
         status = job.EXIT_BAD_CONFIG
+    except KeyboardInterrupt:  # the third, of a sweep whose runs do not end
+        status = 128 + signal.SIGINT
     if status and not (
         muted and status == job.EXIT_BAD_CONFIG
     ):  # torchrun would end the process that says why

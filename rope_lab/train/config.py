@@ -19,7 +19,7 @@ from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, first_line, flat, nested, show
 from rope_lab.train import instantiate, overrides, provenance
 from rope_lab.train.instantiate import CONF, SWAPPED
-from rope_lab.train.settings import LOCAL, Config
+from rope_lab.train.settings import LOCAL, Config, declared
 from tasks.base import Task
 
 
@@ -82,6 +82,10 @@ def from_record(recorded: dict[str, Any], allowed_packages: Iterable[str] = ()) 
 
 def _checked(settings: dict[str, Any], **more: Any) -> Config:
     """Typed and checked settings, and the other fields of Config. Raises ConfigError."""
+    given = flat(settings)
+    for name, field in declared().items():
+        if isinstance(given.get(name), bool):
+            instantiate.check_type(name, given[name], field.type)
     try:
         config = Config(**settings | more)
     except ValidationError as error:

@@ -66,10 +66,12 @@ def headline(content: dict[str, Any]) -> str:
 def beginning(content: dict[str, Any], prefix: str) -> str:
     """The message when a run begins or resumes."""
     hardware, begun = content["provenance"]["hardware"], content["progress"]["steps"]
-    steps = (
-        f"resumes at step {begun:,} of " * (begun > 0)
-        + f"{content['config']['train']['steps']:,} steps"
-    )
+    settings = content["config"]["train"]
+    steps = f"{settings['steps']:,} steps"
+    if begun > 0:
+        steps = f"resumes at step {begun:,} of {steps}"
+    if 0 < settings["steps"] <= settings["warmup"]:
+        steps += f", all within the warm-up: train.warmup={settings['warmup']}"
     if prefix:
         return prefix + steps
     return f"{headline(content)}\n{steps} · {hardware['name']}, threads={hardware['threads']}"

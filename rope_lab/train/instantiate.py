@@ -165,11 +165,20 @@ def _typed(key: str, value: Any, annotation: Any, allowed: Iterable[str]) -> Any
             f"{key}={show(value)}: must be a {'plain value' if _is_node(value) else 'scheme'}"
         )
     try:
-        return pydantic.TypeAdapter(annotation, config=TYPES).validate_python(value)
-    except pydantic.ValidationError as error:
-        raise ConfigError(refusal(key, value, error.errors())) from None
+        return check_type(key, value, annotation)
     except (pydantic.errors.PydanticUserError, NameError):
         return value
+
+
+def check_type(key: str, value: Any, annotation: Any) -> Any:
+    """`value` as pydantic converts it to a type; true and false are not numbers. Raises
+    ConfigError.
+    """
+    strict = isinstance(value, bool)
+    try:
+        return pydantic.TypeAdapter(annotation, config=TYPES).validate_python(value, strict=strict)
+    except pydantic.ValidationError as error:
+        raise ConfigError(refusal(key, value, error.errors())) from None
 
 
 def _is_node(value: Any) -> bool:

@@ -156,6 +156,9 @@ def train_to_end(
             end("finished", slices=slices, samples=write_samples(trainer))
     except Diverged as error:
         end("diverged", error=str(error))
+    except KeyboardInterrupt:  # of a step that did not end
+        end("interrupted")
+        raise
     except BaseException as error:
         reason = (
             error.strerror if isinstance(error, OSError) else error

@@ -1,6 +1,7 @@
 """The optimizers, which weights decay, and the learning rate of each step."""
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,21 +17,32 @@ def make(model: Transformer, t: Train) -> dict[str, torch.optim.Optimizer]:
     Muon's updates are scaled to the root mean square of AdamW's (Liu et al., 2025, 2502.16982), so
     lr is of the same order.
     """
-    matrices, decays, rest = list[nn.Parameter](), list[nn.Parameter](), list[nn.Parameter]()
-    for name, p in model.named_parameters():
-        matrix = p.dim() >= 2 and (model.position.decays or not name.startswith("position."))
-        if t.optimizer == "muon" and name.startswith("layers.") and p.dim() == 2:
-            matrices.append(p)
+    for_muon: list[nn.Parameter] = []
+    decaying: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if t.optimizer == "muon" and name.startswith("layers.") and parameter.dim() == 2:
+            for_muon.append(parameter)
+        elif t.weight_decay_on == "all" or _is_decaying_matrix(model, name, parameter):
+            decaying.append(parameter)
         else:
-            (decays if matrix or t.weight_decay_on == "all" else rest).append(p)
-    groups = [{"params": decays}, *([{"params": rest, "weight_decay": 0.0}] if rest else [])]
+            others.append(parameter)
+    groups: list[dict[str, Any]] = [{"params": decaying}]
+    if others:
+        groups.append({"params": others, "weight_decay": 0.0})
     adamw = torch.optim.AdamW(
         groups, betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True
     )
     if t.optimizer == "adamw":
         return {"optimizer": adamw}
-    muon = torch.optim.Muon(matrices, weight_decay=t.weight_decay, adjust_lr_fn="match_rms_adamw")
+    muon = torch.optim.Muon(for_muon, weight_decay=t.weight_decay, adjust_lr_fn="match_rms_adamw")
     return {"muon": muon, "optimizer": adamw}
+
+
+def _is_decaying_matrix(model: Transformer, name: str, parameter: nn.Parameter) -> bool:
+    """Whether a parameter is a matrix, and of the model or a scheme whose matrices decay."""
+    is_scheme = name.startswith("position.")
+    return parameter.dim() >= 2 and (model.position.decays or not is_scheme)
 
 
 def learning_rate(t: Train, step: int) -> float:
@@ -39,9 +51,11 @@ def learning_rate(t: Train, step: int) -> float:
     """
     if step < t.warmup:
         return t.lr * (step + 1) / t.warmup
-    done = (step - t.warmup) / (t.steps - t.warmup)
     if t.decay == "none":
         return t.lr
-    return t.min_lr + (t.lr - t.min_lr) * (
-        1 - done if t.decay == "linear" else (1 + math.cos(math.pi * done)) / 2
-    )
+    done = (step - t.warmup) / (t.steps - t.warmup)
+    if t.decay == "linear":
+        remaining = 1 - done
+    else:
+        remaining = (1 + math.cos(math.pi * done)) / 2
+    return t.min_lr + (t.lr - t.min_lr) * remaining

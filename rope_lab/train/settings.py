@@ -34,7 +34,8 @@ def about(meaning: str, **limits: float) -> Any:
 
 def _rising(value: Any) -> Any:
     values = value if isinstance(value, list) else [value]
-    if not all(isinstance(each, int | float) for each in values) or sorted(set(values)) != values:
+    are_numbers = all(isinstance(each, int | float) and each is not True for each in values)
+    if not are_numbers or sorted(set(values)) != values:
         raise ValueError(
             "must be a list in rising order, eval.lengths=[13,26] for example, or [] for none"
         )

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,7 @@ from rope_lab.text import of_system
 from rope_lab.train.config import Config
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+AT_ONCE = 0.4  # seconds within which two SIGINTs are one press of Ctrl-C
 OUT_OF_MEMORY = (
     "out of memory",
     "can't allocate memory",
@@ -29,18 +31,26 @@ class Stop:
     """A context in which SIGNALS do not end the process: the first is noted in `caught`. No-op
     outside the main thread.
 
-    It can be nested in itself.
+    The third Ctrl-C raises KeyboardInterrupt, for a step that does not end. It can be nested in
+    itself.
     """
 
     def __init__(self) -> None:
         self.caught = 0  # the number of the first signal
-        self._before: list[
-            dict[int, Any]
-        ] = []  # the handlers to restore, for each time that it was entered
+        self._presses: list[float] = []  # the times of Ctrl-C
+        # the handlers to restore, for each time that it was entered
+        self._before: list[dict[int, Any]] = []
 
     def note(self, number: int, frame: Any = None) -> None:
         """Handle a signal; may also be called, with its number."""
         self.caught = self.caught or number
+        now = time.monotonic()
+        # A child of a sweep gets one press from the terminal and once more from its parent.
+        is_press = number == signal.SIGINT and frame is not None
+        if is_press and (not self._presses or now - self._presses[-1] > AT_ONCE):
+            self._presses.append(now)
+            if len(self._presses) == 3:
+                raise KeyboardInterrupt
 
     def __enter__(self) -> "Stop":
         ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as under nohup
@@ -62,7 +72,7 @@ class RunFailed(Exception):
 
 def same_command(fresh: bool) -> str:
     """The command to repeat: without `fresh=true`, which would delete the records."""
-    return "the same command" + " without fresh=true" * fresh
+    return "the same command without fresh=true" if fresh else "the same command"
 
 
 @contextmanager

@@ -82,7 +82,10 @@ def standard() -> Iterator[None]:
 
     The number of threads stays; all that is set within is undone at the end.
     """
-    with restored(), torch.inference_mode(False), torch.enable_grad():
+    with restored(), contextlib.ExitStack() as stack:
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
         for setting in SETTINGS.values():
             if setting.read() != setting.default:
                 setting.write(setting.default)

@@ -2,10 +2,12 @@
 one step.
 """
 
+import contextlib
 import dataclasses
 import math
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from torch import Tensor, nn
 
 from rope_lab.model.device import ahead, keep_freed_memory
 from rope_lab.model.transformer import Transformer
-from rope_lab.text import ConfigError, show
+from rope_lab.text import ConfigError, first_line, show
 from rope_lab.train import config, data, distributed, optimizer
 from rope_lab.train.config import Config
 from rope_lab.train.evaluate import Diverged, Evaluation, as_evaluated, autocast, evaluate, samples
@@ -22,7 +24,35 @@ from rope_lab.train.instantiate import config_errors
 from rope_lab.train.load import build_model, load_parent, with_parent
 from tasks.base import Problem, Task
 
-CORES = os.cpu_count() or 1
+QUOTAS = Path("/sys/fs/cgroup/cpu.max"), Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may use: those of its affinity mask, as `taskset` sets
+    it, and no more than a container's quota of CPU time.
+    """
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    return min(cores, _quota(cores))
+
+
+def _quota(otherwise: int) -> int:
+    """The cores' worth of time that the container has, rounded up; `otherwise` without a limit.
+
+    Control groups of version 2 say `max 100000`, or quota and period; of version 1 a file each.
+    """
+    for path in QUOTAS:
+        with contextlib.suppress(OSError, ValueError):
+            words = path.read_text().split()
+            if len(words) == 1:
+                words.append(path.with_name("cpu.cfs_period_us").read_text())
+            quota, period = int(words[0]), int(words[1])
+            return math.ceil(quota / period) if quota > 0 else otherwise
+    return otherwise
+
+
+CORES = usable_cores()
 EXAMPLES = 8  # problems whose completions are kept with the record
 
 
@@ -60,9 +90,7 @@ def resolve(cfg: Config) -> Config:
     """
     cfg = with_parent(cfg)
     t, device = cfg.train, cfg.device
-    there = (
-        ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available() + ["cpu"]
-    )
+    there = _devices()
     device = there[0] if device == "auto" else device
     if device not in there:
         raise ConfigError(
@@ -81,18 +109,30 @@ def resolve(cfg: Config) -> Config:
     if t.min_lr > t.lr:
         raise ConfigError(f"train.min_lr={t.min_lr}: must be at most train.lr={t.lr}")
     if t.batch_size % (processes * t.accumulate):
-        by = f"{processes} processes × " * (processes > 1) + f"train.accumulate={t.accumulate}"
+        by = f"train.accumulate={t.accumulate}"
+        if processes > 1:
+            by = f"{processes} processes × {by}"
         raise ConfigError(f"train.batch_size={t.batch_size}: must be divisible by {by}")
     if (
         t.accumulate > 1 and t.compile == "reduce-overhead"
     ):  # pytorch/pytorch#169545: CUDA graphs overwrite gradients
         raise ConfigError(
-            "train.compile=reduce-overhead: takes train.accumulate=1 alone; train.compile=true takes any"
+            "train.compile=reduce-overhead: requires train.accumulate=1; train.compile=true does not"
         )
     train = dataclasses.replace(
         t, precision=precision, processes=processes, weight_decay_on=decay_on
     )
     return dataclasses.replace(cfg, device=device, train=train, task=config.resolve_task(cfg))
+
+
+def _devices() -> list[str]:
+    """The devices that torch finds, the fastest first."""
+    found = []
+    if torch.cuda.is_available():
+        found.append("cuda")
+    if torch.backends.mps.is_available():
+        found.append("mps")
+    return [*found, "cpu"]
 
 
 def computes_bfloat16(device: str) -> bool:
@@ -109,7 +149,7 @@ def build(cfg: Config) -> Trainer:
     device, t = torch.device(cfg.device), cfg.train
     if cfg.threads:
         if cfg.threads > CORES:
-            raise ConfigError(f"threads={cfg.threads}: this machine has {CORES} cores")
+            raise ConfigError(f"threads={cfg.threads}: this process may use {CORES} cores")
         torch.set_num_threads(cfg.threads)
     task = config.build_task(cfg)
     text, problems, longer = _held_out(cfg, task, device)
@@ -120,9 +160,10 @@ def build(cfg: Config) -> Trainer:
     model = model.to(device)
     with config_errors(f"eval.lengths={show(cfg.eval.lengths)}, position={cfg.names.position}: "):
         model.position.draw(0, max(longer.tokens, t.seq_len))
-    forward = (
-        torch.compile(model, mode=None if t.compile is True else t.compile) if t.compile else model
-    )
+    forward: Callable[[Tensor], Tensor] = model
+    if t.compile:
+        check_compiler(device, t.compile)
+        forward = torch.compile(model, mode=None if t.compile is True else t.compile)
 
     def batch(k: int) -> data.Batch:
         return data.training_batch(task, cfg.seed, k, t.batch_size, t.seq_len).pinned(device)
@@ -133,6 +174,21 @@ def build(cfg: Config) -> Trainer:
     return Trainer(
         cfg, device, task, text, problems, longer, model, batches, forward, optimizer.make(model, t)
     )
+
+
+def check_compiler(device: torch.device, setting: bool | str) -> None:
+    """Compile one sum. Raises ConfigError if torch cannot, or has been told not to."""
+
+    def compiled(x: Tensor) -> Tensor:
+        return x + torch.compiler.is_compiling()
+
+    key, remedy = f"train.compile={show(setting)}", "train.compile=false trains without"
+    try:
+        result = torch.compile(compiled)(torch.zeros(1, device=device))
+    except Exception as error:  # of dynamo, of inductor, of a missing compiler
+        raise ConfigError(f"{key}: torch cannot compile, {first_line(error)}; {remedy}") from None
+    if result.item() == 0:
+        raise ConfigError(f"{key}: the environment turns it off, TORCHDYNAMO_DISABLE=1; {remedy}")
 
 
 def _held_out(
