@@ -7,8 +7,8 @@ from conftest import ROOT, SCHEMES, TASKS
 from test_readme import block
 from trained import command, load
 
-from rope_lab import check as checks
 from rope_lab.check import check, main
+from rope_lab.checking import tasks
 from rope_lab.train import config, trainer
 
 
@@ -16,7 +16,7 @@ def found_of(group: str, value: str) -> dict[str, tuple[str, str]]:
     """For each check of a scheme or a task: ok, note or WRONG, and its message."""
     compose, words = config.load if value.endswith(".py") else load, [f"{group}={value}"]
     words += [f"task.path={ROOT / 'rope_lab' / 'model'}"] if value == "text" else []
-    words += ["train.seq_len=64"] if group == "position" else []
+    words += ["train.seq_len=64", "train.batch_size=8"] if group == "position" else []
     cfg = trainer.resolve(compose(*words, "device=cpu", "train.precision=float32"))
     return {name: (kind, told) for kind, name, told in check(cfg, group)}
 
@@ -25,9 +25,9 @@ def found_of(group: str, value: str) -> dict[str, tuple[str, str]]:
     ("group", "name"), [*(("position", s) for s in SCHEMES), *(("task", t) for t in TASKS)]
 )
 def test_all_of_ours_hold_what_is_asked_of_any(group, name, monkeypatch):
-    monkeypatch.setattr(checks, "BATCHES", 40)
+    monkeypatch.setattr(tasks, "BATCHES", 40)
     found = found_of(group, name)
-    assert len(found) == {"position": 7, "task": 4}[group]
+    assert len(found) == {"position": 10, "task": 5}[group]
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
@@ -62,6 +62,48 @@ HEADS, EMBED = (
 BIAS = "    def bias(self, at_T, at_S):\n        return "
 READ = "    def read(self, x, at, layer, cache):\n        return "
 ZERO = INIT + "        self.w = nn.Parameter(torch.zeros(1))\n"
+NEXT = "x + x.roll(-1, 1) if %s else x"
+NEW_MISTAKES = [  # later tokens, other rows, caches and gradients in one condition alone
+    (
+        INIT + "        self.max_len = dims.max_len\n" + EMBED + NEXT % "x.shape[1] > 16",
+        "training batch",
+        "8 rows of 64 tokens in float32 with gradients: the logits at position",
+    ),
+    (EMBED + NEXT % "x.shape[1] > 64", "training batch", "2 rows of 128 tokens"),
+    (
+        EMBED + NEXT % "x.shape[1] > 16 and not torch.is_grad_enabled()",
+        "training batch",
+        "in float32 without gradients",
+    ),
+    (EMBED + NEXT % "self.training and x.shape[1] > 16", "training batch", "with gradients"),
+    (
+        EMBED + NEXT % "torch.is_autocast_enabled('cpu')",
+        "training batch",
+        "in bfloat16 with gradients",
+    ),
+    (
+        EMBED + "x + x.mean(0) if len(x) >= 8 else x",
+        "training batch",
+        "depend on another row of the batch",
+    ),
+    (
+        EMBED + "x * (2 if x.dtype == torch.float32 and x.shape[1] == 1 else 1)",
+        "float32 cache",
+        "(float32) from those of a full pass",
+    ),
+    (HEADS + "qkv.detach()", "derivatives", "the gradient of embedding.weight"),
+    (HEADS + "torch.cat([qkv[:, :, :2], qkv[:, :, 2:].detach()], 2)", "derivatives", "detach"),
+    (
+        HEADS + "qkv.register_hook(lambda g: g.mul_(0.5)) and qkv if qkv.requires_grad else qkv",
+        "derivatives",
+        "changed in place",
+    ),
+    (
+        "    def heads(self, qkv, at):\n        qkv.data.mul_(1.5)\n        return qkv",
+        "derivatives",
+        "changed in place",
+    ),
+]
 MISTAKES = [  # a user's code, the check that fails, words of its message
     (
         "    def biases(self, at_T, at_S):\n        return None",
@@ -72,7 +114,12 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
     (HEADS + "qkv[:, :, 0]", "shapes", "must be [2, 5, 3, 4, 16]"),
     (HEADS + "(*qkv.unbind(2)[:2], qkv[:, :, 2].double())", "shapes", "must have one dtype"),
     (HEADS + "qkv.half()", "KV cache", "the logits at position"),
-    (BIAS + "torch.zeros(2, 4, len(at_T), len(at_S))", "shapes", "must be [4, 5, 5]"),
+    *NEW_MISTAKES,
+    (
+        BIAS + "torch.zeros(2, 4, len(at_T), len(at_S))",
+        "shapes",
+        "must be broadcastable to [4, 5, 5]",
+    ),
     (EMBED + "x + missing", "shapes", "own.py:8: NameError: name 'missing' is not defined"),
     (
         "    def embed(self, x, at):\n        assert x is None\n        return x",
@@ -84,7 +131,7 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
         "causality",
         "the logits are not finite",
     ),
-    (EMBED + "x + torch.rand_like(x)", "KV cache", "the logits at position 0 differ"),
+    (EMBED + "x + torch.rand_like(x)", "training batch", "two passes over the same tokens"),
     (EMBED + "x + x.mean(1, keepdim=True)", "causality", "position 0 depend on a later token"),
     (ZERO + EMBED + "x + self.w * x.mean(1, True)", "causality", "depend on a later token"),
     (HEADS + "qkv - qkv.mean(0)", "causality", "rows of a batch depend on one another"),
@@ -118,7 +165,7 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
     (
         READ + "at, x.new_zeros(4, 1, 1, 1)",
         "shapes",
-        "read returns [4, 1, 1, 1], must be [2, 4, 5, 5]",
+        "read returns [4, 1, 1, 1], must be broadcastable to",
     ),
     (READ + "at", "shapes", "read must return two"),
     (READ + "at, -x.mean(1)[:, None, None, :1] * at", "causality", "depend on a later token"),
@@ -135,13 +182,13 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
     (READ + "at, -x[..., 0].mean(0)[None, None, None]", "causality", "rows of a batch depend"),
     (
         INIT + "        self.t = nn.Embedding(dims.max_len, 64)\n" + EMBED + "x + self.t(at)",
-        "length",
+        "training batch",
         "index out of",
     ),
     (
         EMBED + "x + (x.roll(-1, 1) if x.shape[1] > 20 else 0)",
-        "length",
-        "the logits of 128 tokens differ by",
+        "training batch",
+        "depend on a later token",
     ),
     (
         HEADS + "qkv * (1 + (qkv.shape[1] > 64))",
@@ -153,7 +200,8 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
 
 def test_what_is_allowed_is_said(write):
     """A window, a hook as a static method, a helper named almost like another hook, and float64."""
-    far = "(at_T[:, None] - at_S > 3).double().mul(-torch.inf).nan_to_num(0.0, neginf=-torch.inf)[None]"
+    far = "(at_T[:, None] - at_S > 3).double().mul(-torch.inf)"
+    far += ".nan_to_num(0.0, neginf=-torch.inf)[None]"
     static = f"    @staticmethod\n    def bias(at_T, at_S):\n        return {far}\n"
     write("own.py", START + static + "    def head(self):\n        return 0\n")
     found = found_of("position", "own.py")
@@ -197,7 +245,8 @@ class Own(PackedTask):
 """
 DRAW, WRITE, BOTH = "    def draw", "    def write", 'join("?", letters, "="), join(letters, "#")'
 GRADE = "    def grade(self, problem, completion):\n        return {'accuracy': %s}\n\n"
-TEXT = "    def text(self, rng, rows, length, held_out=False):\n        return super().text(rng, rows, length, %s)\n\n"
+TEXT = "    def text(self, rng, rows, length, held_out=False):\n"
+TEXT += "        return super().text(rng, rows, length, %s)\n\n"
 KEY = "    def split_key(self, drawn):\n        return np.arange(len(drawn))[:, None]\n\n"
 WRONG_TASKS = [  # old code, new code, the check that fails, words of its message
     ("abcd", "abca", "format", "alphabet has a character twice"),
@@ -217,6 +266,13 @@ WRONG_TASKS = [  # old code, new code, the check that fails, words of its messag
         "is graded right, as is",
     ),
     (DRAW, GRADE % False + DRAW, "problems", "is graded wrong"),
+    ("rng.integers(4", "np.random.default_rng(0).integers(4", "variety", "of 80 rows"),
+    (
+        DRAW,
+        TEXT.replace("(rng,", "(np.random.default_rng(0),") % "held_out" + DRAW,
+        "variety",
+        "of 80 rows of training text 2 differ",
+    ),
     (WRITE, KEY + WRITE, "split", "training text has held-out problems"),
     (DRAW, TEXT % "True" + DRAW, "split", "training text has"),  # trains on held-out problems only
     (
@@ -242,6 +298,15 @@ def test_a_planted_mistake_is_named(write, group, source, name, words):
     assert (last, kind) == (name, "WRONG"), told
     assert words in told
     assert "WRONG" not in {kind for _, (kind, _) in before}
+
+
+def test_an_answer_in_the_prompt_is_noted(write):
+    write("own.py", TASK.replace(BOTH, 'join("?", letters, "="), join(letters[:, ::-1], "#")'))
+    assert found_of("task", "own.py")["problems"] == ("ok", "")
+    reverse = 'join("?", letters, letters[:, ::-1], "="), join(letters[:, ::-1], "#")'
+    write("leak.py", TASK.replace(BOTH, reverse))
+    kind, told = found_of("task", "leak.py")["problems"]
+    assert (kind, "contains its answer" in told) == ("note", True)
 
 
 def test_the_command_ends_as_it_finds(write, tmp_path):

@@ -24,7 +24,7 @@ from sums import (
 )
 from trained import make_scheme
 
-from rope_lab.check import cached
+from rope_lab.checking.schemes import cached
 from rope_lab.model import cpu_linear
 from rope_lab.model.hooks import Dims
 from rope_lab.model.schemes import content

@@ -20,7 +20,7 @@ PACKAGES = {
 }
 # The packages and commands that may import each heavy library.
 USERS = {
-    "torch": "model train check probe bench",
+    "torch": "model train checking probe bench",
     "scipy": "results",
     "pandas": "results report notebook power scores",
     "matplotlib": "results report scores",

@@ -1,0 +1,11 @@
+"""Checks of a scheme or a task: each function raises Wrong, or returns a note or None."""
+
+
+class Wrong(Exception):
+    """A check failed; the message says how."""
+
+
+def demand(holds: object, message: str) -> None:
+    """Raise Wrong with this message unless `holds`."""
+    if not holds:
+        raise Wrong(message)

@@ -1,0 +1,136 @@
+"""Checks of a task."""
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from rope_lab.checking import demand
+from rope_lab.train import config, data
+from rope_lab.train.config import Config
+from tasks.base import PackedTask, Task
+
+PROBLEMS, DRAWN, BATCHES, FEW_BATCHES = 128, 2000, 400, 40
+
+
+def task_checks(cfg: Config) -> dict[str, Callable[[], str | None]]:
+    """The checks of a task by name, in their order; cfg: resolved."""
+    T = cfg.train.seq_len
+    task = functools.cache(lambda: config.build_task(cfg))
+    return {
+        "format": lambda: written(task(), T + 1),
+        "reproducibility": lambda: reproducible(task(), config.build_task(cfg), T),
+        "problems": lambda: problems(task(), T),
+        "split": lambda: split(task(), T),
+        "variety": lambda: variety(task(), T),
+    }
+
+
+def written(task: Task, length: int) -> None:
+    """Problems are written in the alphabet, each prompt with one right completion; a stop stands at
+    its end alone.
+    """
+    demand(len({*task.alphabet}) == len(task.alphabet), "alphabet has a character twice")
+    demand(task.stop is None or task.stop in task.alphabet, f"alphabet lacks stop, {task.stop!r}")
+    demand(
+        task.text(np.random.default_rng(0), 4, length).tokens.max() < len(task.alphabet),
+        "text has unknown tokens",
+    )
+    if not isinstance(task, PackedTask):
+        return
+    drawn = task.draw(np.random.default_rng(0), DRAWN)
+    right = drawn.ndim == 2 and len(drawn) == DRAWN and np.issubdtype(drawn.dtype, np.integer)
+    returned = f"draw(rng, {DRAWN}) returns {drawn.dtype} {drawn.shape}"
+    demand(right, f"{returned}, must be integers [{DRAWN}, columns]")
+    parts, answers = (
+        [["".join(map(chr, row[row != 0])) for row in part] for part in task.write(drawn)],
+        {},
+    )
+    for prompt, completion in zip(*parts, strict=True):
+        lacks = "".join(sorted({*prompt, *completion} - {*task.alphabet}))
+        demand(not lacks, f"write uses {lacks!r}, which alphabet lacks")
+        demand(
+            answers.setdefault(prompt, completion) == completion,
+            f"{prompt!r} has more than one right completion",
+        )
+        stops = [i for i, character in enumerate(completion, start=1) if character == task.stop]
+        whole = stops == [len(completion)] if task.stop else completion
+        demand(whole, f"a completion must hold stop, {task.stop!r}, once, at its end")
+
+
+def reproducible(first: Task, second: Task, T: int) -> None:
+    """Batch k depends on (seed, k) alone: not on earlier batches or global random numbers."""
+    texts = [data.training_batch(first, 0, k, 4, T).inputs_BT for k in range(4)]
+    for k in (3, 0, 2):
+        np.random.seed(k)  # noqa: NPY002  no task may use these
+        again = data.training_batch(second, 0, k, 4, T).inputs_BT
+        demand(
+            again.equal(texts[k]),
+            f"batch {k} differs when drawn again: all random numbers must come from rng",
+        )
+
+
+def problems(task: Task, seq_len: int) -> str | None:
+    """Held-out problems differ and fit; a longer list begins as a shorter one; the right completion
+    is graded right.
+    """
+    held_out = data.evaluation_problems(task, PROBLEMS)
+    demand(
+        max(p.length for p in held_out) <= task.max_length <= seq_len,
+        f"a problem exceeds {task.max_length=}",
+    )
+    if not task.grades:
+        return "grades nothing: its problems are only continued"
+    prompts, first = (
+        [problem.prompt for problem in some]
+        for some in (held_out, data.evaluation_problems(task, 8))
+    )
+    demand(len({*prompts}) == len(prompts), "two problems have one prompt")
+    demand(prompts[:8] == first, "a longer list of problems must begin as a shorter one")
+    for problem in held_out:
+        demand(
+            all(task.grade(problem, problem.completion).values()),
+            f"{problem.completion!r} is graded wrong",
+        )
+        right = problem.completion
+        for i in {0, len(right.removesuffix(task.stop or "")) - 1}:
+            other = (
+                right[:i]
+                + next(c for c in task.alphabet if c not in (right[i], task.stop))
+                + right[i + 1 :]
+            )
+            demand(
+                not task.grade(problem, other)["accuracy"],
+                f"{other!r} is graded right, as is {right!r}",
+            )
+    answers = [(p.prompt, p.completion.removesuffix(task.stop or "")) for p in held_out]
+    if all(len(answer) > 1 and answer in prompt for prompt, answer in answers):
+        return "every prompt contains its answer: right if the task is to copy"
+    return None
+
+
+def split(task: Task, seq_len: int) -> str | None:
+    """No prompt of an evaluation problem stands in training text."""
+    if not task.grades:
+        return "grades nothing: equal passages may stand on both sides"
+    prompts = {problem.prompt for problem in data.evaluation_problems(task, PROBLEMS)}
+    for k in range(BATCHES):
+        for tokens in task.text(data.generator(0, data.TRAINING_TEXT, k), 2, seq_len + 1).tokens:
+            text = task.decode(tokens)
+            held_out = [prompt for prompt in prompts if prompt in text]
+            demand(
+                not held_out, f"training text has held-out problems, {held_out[:1]} in batch {k}"
+            )
+    return None
+
+
+def variety(task: Task, seq_len: int) -> None:
+    """Training text does not repeat: most rows of some batches differ."""
+    rows = [
+        row.tobytes()
+        for k in range(FEW_BATCHES)
+        for row in task.text(data.generator(0, data.TRAINING_TEXT, k), 2, seq_len + 1).tokens
+    ]
+    different = len({*rows})
+    said = f"of {len(rows)} rows of training text {different} differ"
+    demand(2 * different > len(rows), f"{said}: every batch must draw anew from its rng")
