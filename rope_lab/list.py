@@ -25,7 +25,7 @@ def line(folder: Path, written: str, published: Published) -> str:
     if content is None or "progress" not in content:
         return COLUMNS("unreadable", "", "", written, short_path(folder))
     metrics, value = content["metrics"], ""
-    name = published.report(content["task"], {*metrics}, {}).metric.name
+    name = published.report(content["task"], {*metrics}, {}).measure.metric
     if name in metrics:
         value = f"{name.removeprefix('eval/')} {metrics[name]:.{declared(name).digits}f}"
     done = content["progress"]["steps"]
