@@ -70,7 +70,7 @@ class Listed:
 
     def _metric(self, published: Published) -> str:
         metrics = self.content["metrics"]
-        name = published.report(self.content["task"], {*metrics}, {}).metric.name
+        name = published.report(self.content["task"], {*metrics}, {}).measure.metric
         if name not in metrics:
             return ""
         return f"{name.removeprefix('eval/')} {metrics[name]:.{declared(name).digits}f}"

@@ -9,12 +9,14 @@ FOLDER: the runs kept in results/.
 import math
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons import against
+from rope_lab.results.comparisons.families import between
+from rope_lab.results.comparisons.results import answered, samples
 from rope_lab.results.comparisons.stats import (
     ALPHA,
     detectable,
@@ -25,29 +27,30 @@ from rope_lab.results.comparisons.stats import (
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import folders_of_runs, read_or_warn
-from rope_lab.results.records.setups import Group, group
+from rope_lab.results.records.setups import Setup, setups_of
+from rope_lab.results.views import against
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
 from rope_lab.text import argument_parser, errors_as_exit, nearest, say
 
 FEW = 5  # pairs: of fewer the spread is hardly known
 
 
-def differences(group: Group) -> dict[str, pd.Series]:
+def differences(setup: Setup) -> dict[str, pd.Series]:
     """Paired differences of schemes from the baseline that have a spread; in the unit of the
     tables.
     """
-    pairs = {scheme: group.pairs(scheme, group.published.baseline) for scheme in group.others}
-    found = {scheme: each.value - each.value_other for scheme, each in pairs.items()}
-    return {scheme: each for scheme, each in found.items() if spread_interval(each)[0] > 0}
+    baseline = setup.published.baseline
+    compared = {s: answered(between(setup, s, baseline)).differences for s in setup.others}
+    return {scheme: each for scheme, each in compared.items() if spread_interval(each)[0] > 0}
 
 
-def table(group: Group, found: dict[str, pd.Series], given: Namespace) -> Table:
+def table(setup: Setup, found: dict[str, pd.Series], given: Namespace) -> Table:
     """A row a scheme."""
-    rows, digits = [], group.metric.digits
+    rows, digits = [], setup.measure.digits
     for scheme, values in found.items():
         spread, low, high = spread_interval(values)
         row = {
-            f"against {group.published.titles[1]}": group.published.title(scheme),
+            f"against {setup.published.titles[1]}": setup.published.title(scheme),
             "pairs": str(len(values)),
             "spread [95%]": f"{spread:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]",
         }
@@ -63,29 +66,28 @@ def table(group: Group, found: dict[str, pd.Series], given: Namespace) -> Table:
     return Table(rows, "Power")
 
 
-def notes(group: Group, found: dict[str, pd.Series], given: Namespace) -> list[str]:
+def notes(setup: Setup, found: dict[str, pd.Series], given: Namespace) -> list[str]:
     """The table's assumptions, and cases in which they fail."""
-    title = group.published.title
+    title = setup.published.title
     chance = (
         f"; in brackets, the power of so many pairs to see {given.difference:g}"
         if given.difference
         else ""
     )
     lines = [
-        f"In {group.metric.unit}. n pairs detect: the least true difference that they find with power "
+        f"In {setup.measure.unit}. n pairs detect: the least true difference that they find with power "
         f"{given.power:g} at {ALPHA:.0%}, two-sided{chance}.",
         "Assumes normal paired differences with the spread of the kept pairs; the brackets are its 95% interval (χ²).",
     ]
-    for threshold in group.report.thresholds[:1]:
-        reached = {
-            s: group.first_steps(s, threshold) < math.inf
-            for s in (group.published.baseline, *found)
-        }
-        split = [
-            f"{title(s)} {r.sum()} of {len(r)}" for s, r in reached.items() if 0 < r.sum() < len(r)
-        ]
+    for name, threshold in list(setup.report.thresholds.items())[:1]:
+        measure = replace(threshold, at="ever reached")
+        split = []
+        for scheme in (setup.published.baseline, *found):
+            reached = samples(setup.arm(scheme), measure).value
+            if 0 < reached.sum() < len(reached):
+                split.append(f"{title(scheme)} {reached.sum():.0f} of {len(reached)}")
         if split:
-            warning = f"Runs are bimodal: {threshold.name} by {', '.join(split)}. The t test is then only a rough guide"
+            warning = f"Runs are bimodal: {name} by {', '.join(split)}. The t test is then only a rough guide"
             lines.append(Strong(f"{warning}; plan for how many seeds reach it (McNemar's test)."))
     if few := [title(scheme) for scheme, values in found.items() if len(values) < FEW]:
         lines.append(
@@ -122,9 +124,9 @@ def main(arguments: list[str] | None = None) -> None:
     if planned := [folder for folder in folders if studies.of_rows(folder)]:
         sys.exit(f"{planned[0]}: planned comparisons, which are tested as planned and nowhere else")
     runs = [run for folder in folders for run in read_or_warn(folder)]
-    groups = [g for g in group(runs, Published()) if not g.variant]
+    groups = [g for g in setups_of(runs, Published()) if not g.variant]
     published = against.question(Published(), groups, None, given.against)
-    groups = [g for g in group(runs, published) if not g.variant]
+    groups = [g for g in setups_of(runs, published) if not g.variant]
     for option in ("task", "scale"):
         there = sorted({getattr(g, option) for g in groups})
         if (wanted := getattr(given, option)) and wanted not in there:

@@ -21,7 +21,7 @@ from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn
 from rope_lab.results.records.kept import KEPT
-from rope_lab.results.records.setups import group, numbers
+from rope_lab.results.records.setups import numbers, setups_of
 from rope_lab.results.views.figures import WIDTH, rendered, styled
 from rope_lab.results.views.tables import NONE, Table, bullets, markdown, write_page
 from rope_lab.text import argument_parser, errors_as_exit
@@ -114,14 +114,14 @@ def main(arguments: list[str] | None = None) -> None:
     if not folder.is_dir():
         sys.exit(f"{folder}: no such folder")
     runs = [run for path in sorted(folder.glob(f"**/{KEPT}")) for run in read_or_warn(path.parent)]
-    groups = group(runs, published)
-    shown = [column(g, groups) for g in widest(groups)]
+    setups = setups_of(runs, published)
+    shown = [column(setup, setups) for setup in widest(setups)]
     if not shown:
         sys.exit(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
     count = sum(len(scores) for each in shown for scores in each.scores.values())
     origins = [
-        f"{c.title}: recipe {c.group.recipe_id}, learning rate {c.group.settings['train.lr']:g},"
-        f" seeds {numbers(set(c.group.finished.seed))}"
+        f"{c.title}: recipe {c.setup.recipe_id}, learning rate {c.setup.settings['train.lr']:g},"
+        f" seeds {numbers(set(c.setup.finished.seed))}"
         for c in shown
     ]
     parts = [

@@ -9,7 +9,7 @@ from rope_lab.places import RESULTS
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn
 from rope_lab.results.records.kept import KEPT
-from rope_lab.results.records.setups import Group, group
+from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views.figures import WIDTH, rendered, styled
 from rope_lab.results.views.tables import Table, markdown, mean_of, write_page
 from rope_lab.text import errors_as_exit
@@ -27,7 +27,7 @@ ROTATED = """## Which of q, k, v (queries, keys, values) and o (the output) are 
 """
 
 
-def rows(checks: list[dict], groups: dict[str, list[Group]]) -> list[dict[str, str]]:
+def rows(checks: list[dict], groups: dict[str, list[Setup]]) -> list[dict[str, str]]:
     """A row a check."""
     made = []
     for check in checks:
@@ -39,7 +39,7 @@ def rows(checks: list[dict], groups: dict[str, list[Group]]) -> list[dict[str, s
     return made
 
 
-def ours(g: Group | None, schemes: list[str], wrong_by: dict[str, list[int]]) -> str:
+def ours(g: Setup | None, schemes: list[str], wrong_by: dict[str, list[int]]) -> str:
     """The mean of each scheme, of the seeds that all have; "not run" without runs.
 
     wrong_by: if given, the share of problems wrong at these values of an attribute instead
@@ -62,13 +62,13 @@ def ours(g: Group | None, schemes: list[str], wrong_by: dict[str, list[int]]) ->
     if values.empty:
         return "not run"
     means = (
-        f"{g.published.title(s)} {mean_of(values[s], g.metric.digits, g.metric.most)}"
+        f"{g.published.title(s)} {mean_of(values[s], g.measure.digits, g.measure.most)}"
         for s in schemes
     )
-    return f"{'; '.join(means)} {g.metric.unit}"
+    return f"{'; '.join(means)} {g.measure.unit}"
 
 
-def rotated(groups: list[Group], published: Published) -> dict[Group, pd.DataFrame]:
+def rotated(groups: list[Setup], published: Published) -> dict[Setup, pd.DataFrame]:
     """The groups that have all published ways: the value of each seed, a column a way, the best
     published first.
     """
@@ -89,11 +89,11 @@ def losses(published: Published) -> dict[str, float]:
     }
 
 
-def orders(found: dict[Group, pd.DataFrame], published: Published) -> list[dict[str, str]]:
+def orders(found: dict[Setup, pd.DataFrame], published: Published) -> list[dict[str, str]]:
     """A row a group: the rank correlation of our order with the published one."""
     theirs, made = [*losses(published).values()], []
     for g, values in found.items():
-        ours = -g.metric.sign * values
+        ours = -g.measure.sign * values
         each = [float(stats.spearmanr(row, theirs).statistic) for row in ours.to_numpy()]
         mean = float(stats.spearmanr(ours.mean(), theirs).statistic)
         row = {
@@ -106,7 +106,7 @@ def orders(found: dict[Group, pd.DataFrame], published: Published) -> list[dict[
     return made
 
 
-def figure(found: dict[Group, pd.DataFrame], published: Published) -> bytes:
+def figure(found: dict[Setup, pd.DataFrame], published: Published) -> bytes:
     """Each seed of each way, and their mean, over its published loss; a panel a group, better is
     lower.
     """
@@ -126,8 +126,8 @@ def figure(found: dict[Group, pd.DataFrame], published: Published) -> bytes:
                 ax.annotate(
                     way, (theirs[way], each.mean()), side, textcoords="offset points", fontsize=7
                 )
-            ax.set(title=f"{g.title}, {g.scale}", xlabel="published loss", ylabel=g.metric.unit)
-            ax.yaxis.set_inverted(g.metric.sign > 0)
+            ax.set(title=f"{g.title}, {g.scale}", xlabel="published loss", ylabel=g.measure.unit)
+            ax.yaxis.set_inverted(g.measure.sign > 0)
         return rendered(drawn)
 
 
@@ -137,7 +137,7 @@ def main() -> None:
     checks = yaml.safe_load((RESULTS / "checks.yaml").read_bytes())
     folders = [path.parent for path in sorted(RESULTS.glob(f"**/{KEPT}"))]
     groups = {
-        folder.relative_to(RESULTS).as_posix(): group(read_or_warn(folder), published)
+        folder.relative_to(RESULTS).as_posix(): setups_of(read_or_warn(folder), published)
         for folder in folders
     }
     found = rotated([g for each in groups.values() for g in each], published)

@@ -8,23 +8,23 @@ import pytest
 from builders import PUBLISHED, make_rows
 from conftest import ROOT
 
-from rope_lab.results.comparisons.verdicts import verdicts
-from rope_lab.results.plans import outcomes
+from rope_lab.results.plans import families
 from rope_lab.results.records.folders import read
-from rope_lab.results.records.setups import group
+from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import advice
+from rope_lab.results.views.verdicts import verdicts
 
 KEPT = ROOT / "results"
 
 
 @pytest.fixture(scope="module")
 def planned():
-    return outcomes.read(KEPT / "plan.yaml")[0]
+    return families.read(KEPT / "plan.yaml", PUBLISHED)[0]
 
 
 @pytest.fixture(scope="module")
 def box(planned):
-    groups = group(read(KEPT)[0], PUBLISHED)
+    groups = setups_of(read(KEPT)[0], PUBLISHED)
     return advice.section(groups, verdicts(groups, planned, PUBLISHED), planned, PUBLISHED)
 
 
@@ -53,7 +53,7 @@ def test_a_scheme_that_its_seeds_do_not_tell_from_the_best_is_named_beside_it(sh
         [0.62, 0.58, 0.6],
     )  # differences near 0 with a standard deviation of 0.03
     runs = make_rows({"rope": [value - shift for value in other], "roper": best})
-    (said,) = advice.best(group(runs, PUBLISHED), PUBLISHED)
+    (said,) = advice.best(setups_of(runs, PUBLISHED), PUBLISHED)
     assert "Best mean of 2 schemes on Substring by Index, reduced: RoPER, 78.1 problems" in said
     assert ("not distinguishable from it: RoPE" in said) == alike
 
@@ -61,7 +61,7 @@ def test_a_scheme_that_its_seeds_do_not_tell_from_the_best_is_named_beside_it(sh
 def test_a_scheme_without_seeds_of_the_best_is_not_compared_with_it():
     other = [replace(run, seed=run.seed + 3) for run in make_rows({"rope": [0.6, 0.6, 0.6]})]
     (said,) = advice.best(
-        group(make_rows({"roper": [0.60, 0.62, 0.61]}) + other, PUBLISHED), PUBLISHED
+        setups_of(make_rows({"roper": [0.60, 0.62, 0.61]}) + other, PUBLISHED), PUBLISHED
     )
     assert "Best mean of 2 schemes" in said
     assert "not distinguishable" not in said
@@ -71,7 +71,7 @@ def test_the_best_scheme_is_of_the_runs_of_all_folders():
     runs = read(KEPT)[0] + read(KEPT / "fast_pairs")[0]
     (said,) = (
         line
-        for line in advice.best(group(runs, PUBLISHED), PUBLISHED)
+        for line in advice.best(setups_of(runs, PUBLISHED), PUBLISHED)
         if "Substring by Prefix" in line
     )
     assert "quick: RoPER in the fast pairs, " in said
@@ -84,13 +84,13 @@ def test_the_gains_of_the_box_on_the_page_are_those_of_the_planned_tests(planned
         re.findall(r"([\d.]+)[^(;|]*\(([−\d.]+) to ([\d.]+)\)", page.partition("- **Cost**")[0])
     )
     gains = set()
-    for result in (result for outcome in planned for result in outcome.primary):
+    for result in (result for results in planned for result in results):
         d = result.difference
         for ends in ((d.mean, d.low, d.high), (-d.mean, -d.high, -d.low)):
             gains |= {
                 tuple(f"{end:.{digits}f}".replace("-", "−") for end in ends) for digits in (0, 3)
             }
-        if result.comparison.value == "log_steps":
+        if result.measure.at == "log steps":
             gains.add(tuple(f"{math.exp(end):.2f}" for end in (d.mean, d.low, d.high)))
     assert len(said) >= 5
     assert said <= gains

@@ -6,7 +6,7 @@ import pytest
 from builders import PUBLISHED, make_row
 from conftest import script
 
-from rope_lab.results.records.setups import group
+from rope_lab.results.records.setups import setups_of
 from rope_lab.shipped import shipped
 
 checks = script("published_beside_ours")
@@ -29,7 +29,7 @@ def run_of(scheme: str, seed: int, end: float):
 )
 def test_our_order_of_accuracies_is_ranked_against_that_of_published_losses(gain, rho):
     made = [run_of(s, seed, gain(loss) / 3) for s, loss in LOSSES.items() for seed in range(2)]
-    found = checks.rotated(group(made, PUBLISHED), PUBLISHED)
+    found = checks.rotated(setups_of(made, PUBLISHED), PUBLISHED)
     (row,) = checks.orders(found, PUBLISHED)
     assert (row["rank correlation of the means"], row["rank correlation per seed, mean"][-3:]) == (
         f"{rho:.2f}",
@@ -37,9 +37,9 @@ def test_our_order_of_accuracies_is_ranked_against_that_of_published_losses(gain
     )
     assert row["best to worst here"].split(", ")[0 if rho > 0 else -1] == "qk"
     assert b"vo" in checks.figure(found, PUBLISHED)
-    assert checks.rotated(group(made[2:], PUBLISHED), PUBLISHED) == {}  # RoPE is missing
+    assert checks.rotated(setups_of(made[2:], PUBLISHED), PUBLISHED) == {}  # RoPE is missing
     apart = [run for run in made if (run.position == "none") == (run.seed == 0)]
-    assert checks.rotated(group(apart, PUBLISHED), PUBLISHED) == {}  # no seed has all schemes
+    assert checks.rotated(setups_of(apart, PUBLISHED), PUBLISHED) == {}  # no seed has all schemes
     assert "not run" in checks.ours(None, ["rope"], {})
 
 
@@ -49,7 +49,7 @@ def test_errors_are_shown_by_an_attribute_in_the_order_that_is_asked_for():
         make_row("rope", seed, [0.0, 0.8], task="flip_flop", slices=each)
         for seed, each in enumerate(slices)
     ]
-    (found,) = group(made, PUBLISHED)
+    (found,) = setups_of(made, PUBLISHED)
     assert checks.ours(found, ["rope"], {"ignored": [80, 10]}) == "RoPE 25.00, 25.00 (n=2) % wrong"
 
 

@@ -14,11 +14,26 @@ from matplotlib.axes import Axes
 from scipy import stats as scipy_stats
 
 from rope_lab.results.comparisons.stats import Interval
-from rope_lab.results.comparisons.verdicts import verdicts
+from rope_lab.results.comparisons.words import word
+from rope_lab.results.plans.families import PlannedFamily
+from rope_lab.results.plans.study import PlannedTest, Study
 from rope_lab.results.records.run import Run
-from rope_lab.results.records.setups import Group, group
+from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import figures, series
+from rope_lab.results.views.verdicts import label, verdicts
 
+STUDY = Study(
+    "a",
+    "b",
+    "c",
+    "substring_by_index",
+    "reduced",
+    {},
+    {"rope": [0], "roper": [0]},
+    True,
+    0.0,
+    primary=[PlannedTest("last", ("roper", "rope"), "t", "eval/accuracy")],
+)
 PREFIX = {
     "task": "substring_by_prefix",
     "metric": "eval/loss",
@@ -50,8 +65,8 @@ def runs(ends: dict[str, list[float]], **changes) -> list[Run]:
     ]
 
 
-def only(made: list[Run]) -> Group:
-    (found,) = group(made, PUBLISHED)
+def only(made: list[Run]) -> Setup:
+    (found,) = setups_of(made, PUBLISHED)
     return found
 
 
@@ -135,32 +150,39 @@ def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(monk
         figures, "rendered", lambda figure: plotted.append(figure) or rendered(figure)
     )
     made = runs({"rope": ROPE, "roper": ROPER}) + runs({"rope": [0.5], "roper": [0.3]}, **PREFIX)
-    index, prefix = verdicts(group(made, PUBLISHED), [], PUBLISHED)
+    index, prefix = verdicts(setups_of(made, PUBLISHED), [], PUBLISHED)
     planned = replace(
-        index, planned=True, word="yes", gain=Interval(20.0, 10.0, 30.0, 24), runs=(48, 48)
+        index,
+        family=PlannedFamily(
+            comparisons=[], study=STUDY, tests=[], found=dict.fromkeys(STUDY.cells)
+        ),
+        difference=Interval(20.0, 10.0, 30.0, 24),
+        p_family=0.01,
     )
-    figures.forest([planned, index, prefix], "RoPER")
+    figures.forest([planned, index, prefix], PUBLISHED)
     panels = plotted[0].axes
     assert [ax.get_title(loc="left") for ax in panels] == [
         "Substring by Index",
         "Substring by Prefix",
     ]
-    assert [label.get_text() for label in panels[0].get_yticklabels()] == [
+    assert [text.get_text() for text in panels[0].get_yticklabels()] == [
         "published",
-        planned.label,
-        index.label,
+        label(planned),
+        label(index),
     ]
-    assert [text.get_text() for text in panels[0].texts] == ["yes", index.word]
+    assert [text.get_text() for text in panels[0].texts] == ["yes", word(index)]
     assert at_row(panels[0], 0) == [pytest.approx([34.11])]
     assert at_row(panels[0], 1) == [[10.0, 30.0], [20.0]]
     assert at_row(panels[0], 2) == [[index.gain.low, index.gain.high], [index.gain.mean]]
     diamonds = [list(line.get_xdata()) for line in panels[1].lines if line.get_marker() == "D"]
     assert diamonds == [pytest.approx([0.0124]), pytest.approx([0.0078])]
+    report = index.comparison.report
     odd = [
-        replace(index, title=text) for text in ("位置 🜁", r"$\frac{1}{$", "a\nb" * 500, "<b>&amp;")
+        replace(index, comparison=replace(index.comparison, report=replace(report, title=text)))
+        for text in ("位置 🜁", r"$\frac{1}{$", "a\nb" * 500, "<b>&amp;")
     ]
-    odd.append(replace(index, gain=Interval(1e99, -1e100, 1e100, 3)))
-    assert figures.forest(odd, "RoPER") == figures.forest(odd, "RoPER")
+    odd.append(replace(index, difference=Interval(1e99, -1e100, 1e100, 3)))
+    assert figures.forest(odd, PUBLISHED) == figures.forest(odd, PUBLISHED)
 
 
 @pytest.mark.fuzz
@@ -186,7 +208,7 @@ def test_any_numbers_can_be_plotted(seed):
     (drawn,) = figures.draw([only(made)])[1].values()
     assert drawn.endswith(b"</svg>\n")
     found = verdicts([only(made)], [], PUBLISHED)
-    assert not found or figures.forest(found, "RoPER").endswith(b"</svg>\n")
+    assert not found or figures.forest(found, PUBLISHED).endswith(b"</svg>\n")
 
 
 def test_heat_maps_show_a_crossed_attribute_by_length_one_a_scheme():

@@ -18,6 +18,7 @@ PACKAGES = {
     "results": set(),
     "report": {"results"},
 }
+LAYERS = ("records", "comparisons", "plans", "views")  # of results, each above those before it
 # The packages and commands that may import each heavy library.
 USERS = {
     "torch": "model train checking probe bench",
@@ -78,6 +79,18 @@ def test_imports_run_one_way(module):
         assert ours <= PACKAGES[home] | BASE | {home}
     for library in {name.partition(".")[0] for name in names} & set(USERS):
         assert home in USERS[library].split(), library
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if m.startswith("rope_lab.results.")])
+def test_the_layers_of_results_import_one_way(module):
+    """rope_lab.results itself, and its command, may import all of them."""
+    layer = module.split(".")[2]
+    if layer in LAYERS:
+        above = LAYERS[LAYERS.index(layer) + 1 :]
+        imports = imported(modules()[module])
+        assert not [
+            name for name in imports if name.split(".")[2:3] and name.split(".")[2] in above
+        ]
 
 
 def test_each_name_is_of_one_class():

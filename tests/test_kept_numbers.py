@@ -17,14 +17,17 @@ from rope_lab import plan, power, probe, scores
 from rope_lab.results import __main__ as results
 from rope_lab.results.comparisons import grids as sweeps
 from rope_lab.results.comparisons import scores as columns
-from rope_lab.results.comparisons.verdicts import verdicts
-from rope_lab.results.plans import outcomes
+from rope_lab.results.comparisons.families import between
+from rope_lab.results.comparisons.results import answered, samples
+from rope_lab.results.comparisons.words import plan_word, word
+from rope_lab.results.plans import families, find
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records import kept
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
-from rope_lab.results.records.setups import group
+from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import advice, figures, probes
+from rope_lab.results.views.verdicts import kind, label, published_gains, verdicts
 
 checks = script("published_beside_ours")
 
@@ -129,15 +132,18 @@ def interval(found) -> list[float]:
 
 
 def of_plan() -> dict:
-    """Of each planned test: p, p corrected, difference, means, who is ahead and the verdict."""
+    """Of each planned test: p, p corrected, difference, means, who is ahead and the word."""
     found = {}
-    for outcome in outcomes.read(studies.PLAN)[0]:
-        for family in ("primary", "secondary"):
-            for result in getattr(outcome, family):
-                name = f"{outcome.study.name}, {family}: {result.comparison.name}"
-                numbers = [result.p, result.p_family, *interval(result.difference)]
-                numbers += [*result.means, result.ahead, result.verdict]
-                found[f"{name}, {' − '.join(result.comparison.schemes)}"] = numbers
+    for of_study in families.read(studies.PLAN, Published())[0]:
+        for result in of_study:
+            if result.family.untested:
+                continue
+            primary, asked = result.family.corrected, result.comparison
+            name = f"{result.family.study.name}, {'primary' if primary else 'secondary'}"
+            arms = f"{asked.ours.scheme} − {asked.theirs.scheme}"
+            numbers = [result.p, result.p_family, *interval(result.difference), *result.means]
+            numbers += [result.ahead, plan_word(result) if primary else ""]
+            found[f"{name}: {asked.name}, {arms}"] = numbers
     return found
 
 
@@ -145,43 +151,43 @@ def of_plan() -> dict:
 def grouped(folder: str) -> list:
     published = Published().but(compares=not studies.of_rows(ROOT / folder))
     runs, _ = read(ROOT / folder)
-    planned, _ = studies.with_runs(studies.of_rows(ROOT / folder), runs)
-    return group(runs, published, planned)
+    planned, _ = find.with_runs(studies.of_rows(ROOT / folder), runs)
+    return find.setups_with_studies(runs, published, planned)
 
 
 def of_folder(folder: str) -> dict:
     """Of each scheme of each recipe: difference from the baseline with p, and steps to thresholds;
     of each sweep, its cells and the difference of the best ones; of each verdict, all.
     """
-    found, groups = {}, grouped(folder)
-    for g in groups:
-        for scheme in g.schemes:
-            name = f"{g.task} {g.scale} {g.recipe_id} {g.study} {scheme}"
-            found[f"{name}: values"] = list(g.of(scheme).value)
-            for threshold in g.report.thresholds:
-                found[f"{name}: {threshold.name}"] = list(g.first_steps(scheme, threshold))
-            if scheme in g.others:
-                difference = g.difference(g.pairs(scheme, g.published.baseline))
-                found[f"{name}: difference"] = [*interval(difference), difference.p]
-    for sweep in sweeps.find(groups):
+    found, setups = {}, grouped(folder)
+    for setup in setups:
+        for scheme in setup.schemes:
+            name = f"{setup.task} {setup.scale} {setup.recipe_id} {setup.study} {scheme}"
+            found[f"{name}: values"] = list(setup.of(scheme).value)
+            for threshold, measure in setup.report.thresholds.items():
+                found[f"{name}: {threshold}"] = list(samples(setup.arm(scheme), measure).value)
+            if scheme in setup.others:
+                result = answered(between(setup, scheme, setup.published.baseline))
+                found[f"{name}: difference"] = [*interval(result.difference), result.p]
+    for sweep in sweeps.find(setups):
         for scheme, table in sweep.scores.items():
             name = f"{sweep.title} {sweep.recipe_id}: {scheme}"
             found[name] = [table.mean().to_list(), sweep.best(scheme)]
-    published = groups[0].published
-    studied, _ = outcomes.read(ROOT / folder / studies.NAME)
-    for verdict in verdicts(groups, studied, published):
-        name = f"{verdict.task}, {verdict.label}, {verdict.kind}, {verdict.metric.name}"
-        numbers = [*interval(verdict.gain), *verdict.means, verdict.p, verdict.word]
-        found[name] = [*numbers, verdict.published, list(verdict.seeds)]
+    published = setups[0].published
+    studied, _ = families.read(ROOT / folder / studies.NAME, published)
+    for result in verdicts(setups, studied, published):
+        name = f"{result.comparison.task}, {label(result)}, {kind(result)}, {result.measure.metric}"
+        numbers = [*interval(result.gain), *result.means, result.p_family, word(result)]
+        found[name] = [*numbers, published_gains(result, published), result.seeds]
     return found
 
 
 def of_scores() -> dict:
     """Of each cell of the page of scores: the score of each seed, and whether a rate was chosen."""
     runs = [run for folder in FOLDERS for run in read(ROOT / folder)[0]]
-    groups = group(runs, Published())
+    setups = setups_of(runs, Published())
     found = {}
-    for column in (columns.column(g, groups) for g in columns.widest(groups)):
+    for column in (columns.column(setup, setups) for setup in columns.widest(setups)):
         for scheme, values in column.scores.items():
             found[f"{column.title}, {scheme}"] = [list(values), scheme in column.searched]
     return found
@@ -189,14 +195,14 @@ def of_scores() -> dict:
 
 def of_questions() -> dict:
     """The box of advice, and the spreads of the power calculation."""
-    groups, published = grouped("results"), Published()
-    studied, _ = outcomes.read(studies.PLAN)
-    box = advice.section(groups, verdicts(groups, studied, published), studied, published)
+    setups, published = grouped("results"), Published()
+    studied, _ = families.read(studies.PLAN, published)
+    box = advice.section(setups, verdicts(setups, studied, published), studied, published)
     found = {f"advice: {row['for']}": list(row.values()) for row in box.table.rows}
     found |= {"advice": [*box.sentences, *box.details]}
-    for g in groups:
-        for scheme, differences in power.differences(g).items():
-            name = f"power: {g.task} {g.scale} {g.recipe_id} {scheme}"
+    for setup in setups:
+        for scheme, differences in power.differences(setup).items():
+            name = f"power: {setup.task} {setup.scale} {setup.recipe_id} {scheme}"
             found[name] = list(differences)
     return found
 

@@ -12,11 +12,11 @@ from conftest import TINY, flip, only_folder
 from trained import assert_same_end, command, load, metrics_of, run, stopped_run
 
 from rope_lab import files
-from rope_lab.results.comparisons import against
 from rope_lab.results.records import frame
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
-from rope_lab.results.records.setups import group
+from rope_lab.results.records.setups import setups_of
+from rope_lab.results.views import against
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, loop
 from rope_lab.train.config import identity
@@ -151,7 +151,7 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
     keep(read(tmp_path / "runs")[0], kept)
     parents = read(parent)[0]
     for folder in (tmp_path / "runs", kept):
-        usual, children = group([*read(folder)[0], *parents], PUBLISHED)
+        usual, children = setups_of([*read(folder)[0], *parents], PUBLISHED)
         assert usual.variant == ""
         assert children.variant.startswith("parent.recipe_id=")
         names = [
@@ -160,7 +160,7 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
         ]
         found = sorted({*frame.load(folder).scheme})
         assert found == [*names, "rope", f"rope from roper-{scheme_id}", "roper"]
-    groups = group([*read(kept)[0], *parents, *read(roper)[0]], PUBLISHED)
+    groups = setups_of([*read(kept)[0], *parents, *read(roper)[0]], PUBLISHED)
     table = against.parents(groups).table
     assert {(row["scheme"], row["pairs"]) for row in table.rows} == {
         (PUBLISHED.title(name), "1") for name in found
@@ -179,7 +179,7 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
             f"out={tmp_path / 'third'}",
         ]
     )
-    third = group(
+    third = setups_of(
         [*read(kept)[0], *read(tmp_path / "third")[0]], PUBLISHED
     )  # its parent has a parent
     assert [row["scheme"] for row in against.parents(third).table.rows if row["pairs"] == "1"] == [

@@ -9,18 +9,19 @@ from random import Random
 
 import numpy as np
 import pytest
-from builders import headings, make_pairs, make_row, make_run, table_rows
+from builders import PUBLISHED, headings, make_pairs, make_row, make_run, table_rows
 from conftest import one_line
 from scipy import stats as scipy_stats
 
 from rope_lab import plan
 from rope_lab.results import __main__ as results
+from rope_lab.results.comparisons.results import Result
 from rope_lab.results.comparisons.stats import Interval
-from rope_lab.results.plans import outcomes
+from rope_lab.results.comparisons.words import plan_word
+from rope_lab.results.plans import evidence, families, find
 from rope_lab.results.plans import study as studies
-from rope_lab.results.plans.outcomes import Result
-from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
+from rope_lab.results.views import plan_page
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError
 
@@ -67,8 +68,12 @@ def runs():
     return made
 
 
+def answers(study: studies.Study, runs: list[Run]) -> list[Result]:
+    return families.of_study(study, runs, PUBLISHED)
+
+
 def outcome(study: studies.Study, runs: list[Run]) -> str:
-    return plan.section(outcomes.of(study, runs), Published())
+    return plan_page.section(answers(study, runs), PUBLISHED)
 
 
 def differences(runs, of) -> list[float]:
@@ -122,9 +127,9 @@ def test_verdicts(study, higher, published, ends, p, word):
         study.primary[0], metric="eval/accuracy" if higher else "eval/loss", published=published
     )
     asked = replace(study, primary=[planned], secondary=[], higher_is_better=higher)
-    ahead = (sum(ends) > 0) == higher
-    result = Result(planned, p, "", Interval(sum(ends) / 2, *ends, 24), (), ahead)
-    assert outcomes.verdict(asked, result, p) == word
+    (result,) = answers(asked, [])
+    difference = Interval(sum(ends) / 2, *ends, 24)
+    assert plan_word(replace(result, difference=difference, p_family=p)) == word
 
 
 def test_logarithms_of_steps_are_compared_and_fewer_are_better(study, runs):
@@ -142,19 +147,14 @@ def test_logarithms_of_steps_are_compared_and_fewer_are_better(study, runs):
     never_counts = made[0].settings["train.steps"] + 100
     sooner = [np.log(middle / (never_counts if seed == never else last)) for seed in ends]
     planned = replace(study.primary[0], test="sign_flip", value="log_steps", reaches=0.5)
-    (result,) = outcomes.of(replace(study, primary=[planned], secondary=[]), made).primary
+    (result,) = answers(replace(study, primary=[planned], secondary=[]), made)
     assert result.difference.mean == pytest.approx(np.mean(sooner))
-    assert f"{np.exp(np.mean(sooner)):.2f} times the steps" in result.text
-    assert (result.ahead, result.verdict) == (True, "confirmed")
+    assert f"{np.exp(np.mean(sooner)):.2f} times the steps" in plan_page.text(result)
+    assert (result.ahead, plan_word(result)) == (True, "confirmed")
     with pytest.raises(ValueError, match="needs reaches"):
         replace(planned, reaches=None)
     at_once = replace(planned, reaches=0)
-    assert (
-        outcomes.of(replace(study, primary=[at_once], secondary=[]), made)
-        .primary[0]
-        .difference.mean
-        == 0
-    )
+    assert answers(replace(study, primary=[at_once], secondary=[]), made)[0].difference.mean == 0
 
 
 def test_problems_of_one_length_are_compared(study, runs):
@@ -167,11 +167,11 @@ def test_problems_of_one_length_are_compared(study, runs):
     ]
     planned = replace(study.primary[0], metric="length/24", times=100, published=None)
     asked = replace(study, primary=[planned], secondary=[])
-    (result,) = outcomes.of(asked, graded).primary
+    (result,) = answers(asked, graded)
     assert result.difference.mean == pytest.approx(np.mean(SEEDS))
-    assert "length/24 of" in outcomes.of(asked, runs).untested
+    assert "length/24 of" in answers(asked, runs)[0].family.untested
     one = replace(asked, seeds={"rope": [8], "roper": [8]})
-    assert outcomes.of(one, graded).primary[0].text == "+8, 1 pair"  # without an interval
+    assert plan_page.text(answers(one, graded)[0]) == "+8, 1 pair"  # without an interval
 
 
 @pytest.mark.parametrize("higher", [True, False])
@@ -194,7 +194,7 @@ def test_a_margin_is_measured_against_the_unfavourable_end_of_the_interval(
     ]
     planned = replace(study.primary[0], test="t", metric=metric, times=1.0, margin=0.01)
     asked = replace(study, primary=[], secondary=[planned], higher_is_better=higher)
-    assert f": {said}" in outcomes.of(asked, made).secondary[0].text
+    assert f": {said}" in plan_page.text(answers(asked, made)[0])
 
 
 @pytest.mark.parametrize("change", [{"status": "interrupted"}, {"settings": {"train.lr": 2e-4}}])
@@ -290,9 +290,9 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
         None: make_row("rope", 12, [0.0, 1.0], position_settings=yaml | {"base": 50.0}),
         "": make_row("mine", 13, [0.0, 1.0], position_settings={"k": 3}),
     }
-    found = studies.find(study, list(kinds.values()))
+    found = find.find(study, list(kinds.values()))
     assert found == {(scheme, run.seed): run for scheme, run in kinds.items() if scheme}
-    assert "position.other=3 of mine (k=2)" in outcomes.unnamed(study, found)
+    assert "position.other=3 of mine (k=2)" in find.unnamed(study, found)
     assert (
         studies.called("./mine.py:Steep position.k=2") == "mine-Steep (k=2)"
     )  # as runs of one of several classes
@@ -361,7 +361,7 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 
     def problems(commit: str) -> list[str]:
         made = [replace(run, commit=commit) for run in runs]
-        return plan.unplanned(path, [outcomes.of(study, made)])
+        return evidence.unplanned(path, [(study, find.find(study, made))])
 
     path = tmp_path / "plan.yaml"
     git("init")
@@ -385,8 +385,10 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 
 def test_the_kept_runs_of_our_own_plan_were_planned():
     """Each run's commit contains its study; commits missing from a shallow clone are skipped."""
-    ours, _ = outcomes.read(studies.PLAN)
-    assert [p for p in plan.unplanned(studies.PLAN, ours) if "git cannot show" not in p] == []
+    ours, _ = families.read(studies.PLAN, PUBLISHED)
+    runs = [(results[0].family.study, results[0].family.found) for results in ours]
+    problems = evidence.unplanned(studies.PLAN, runs)
+    assert [problem for problem in problems if "git cannot show" not in problem] == []
 
 
 def test_kept_rows_of_a_plan_are_shown_without_tests_of_their_own(tmp_path, capsys):
@@ -417,7 +419,7 @@ def test_a_scheme_of_ones_own_is_found_by_the_name_of_its_file(runs):
         studies.Plan, PLAN.replace("roper", "./own.py"), "plan.yaml"
     ).studies.values()
     made = [replace(run, position="own") if run.position == "roper" else run for run in runs]
-    assert len(studies.find(own, made)) == len(runs)
+    assert len(find.find(own, made)) == len(runs)
 
 
 RATES = """

@@ -12,7 +12,7 @@ from conftest import ROOT
 from rope_lab import power
 from rope_lab.results.comparisons import stats
 from rope_lab.results.records.folders import read
-from rope_lab.results.records.setups import group
+from rope_lab.results.records.setups import setups_of
 
 
 def asked(capsys, *arguments) -> list[dict[str, str]]:
@@ -62,7 +62,7 @@ def test_any_scheme_is_the_baseline_and_pairs_need_the_same_code(out, capsys):
 
 
 def test_runs_that_reach_a_threshold_or_not_are_called_bimodal(out):
-    (found,) = group(read(out)[0], PUBLISHED)
+    (found,) = setups_of(read(out)[0], PUBLISHED)
     said = power.notes(found, power.differences(found), Namespace(difference=1.0, power=0.8))
     assert any("bimodal" in line and "RoPE 3 of 4" in line for line in said)
 

@@ -8,10 +8,11 @@ import tomllib
 import pytest
 from conftest import ROOT, SCHEMES, TASKS
 
-from rope_lab.results.comparisons.verdicts import verdicts
-from rope_lab.results.plans import outcomes
+from rope_lab.results.comparisons.words import plan_word, word
+from rope_lab.results.plans import families
 from rope_lab.results.plans.study import Plan, from_yaml
 from rope_lab.results.records.catalogue import Published
+from rope_lab.results.views.verdicts import verdicts
 
 PAGES = [
     ROOT / "README.md",
@@ -49,18 +50,18 @@ def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
     said = re.findall(
         r"([\d.]+)[^(;|]*\(([−\d.]+) to ([\d.]+)\)[^;|]*[;,] (\d+) seeds", " ".join(rows)
     )
-    found = verdicts([], outcomes.read(ROOT / "results" / "plan.yaml")[0], Published())
+    found = verdicts([], families.read(ROOT / "results" / "plan.yaml", Published())[0], Published())
     gains = {}
     for v in found:
-        if v.word in ("yes", "no", "unsure"):
-            digits = 0 if v.metric.share else 3
+        if word(v) in ("yes", "no", "unsure"):
+            digits = 0 if v.measure.share else 3
             ends = [
                 f"{end:.{digits}f}".replace("-", "−")
                 for end in (v.gain.mean, v.gain.low, v.gain.high)
             ]
-            if v.logarithm:  # of steps: their ratio
+            if v.measure.at == "log steps":  # of steps: their ratio
                 ends = [f"{math.exp(-end):.2f}" for end in (v.gain.mean, v.gain.high, v.gain.low)]
-            gains[(*ends, str(v.gain.n))] = v.word
+            gains[(*ends, str(v.gain.n))] = word(v)
     assert len(rows) == 5
     assert len(said) == 8
     assert [gains[each] for each in said] == [
@@ -83,10 +84,11 @@ def test_what_the_readme_says_of_keys_as_values_is_planned():
     )
     said = re.findall(r"(0\.\d{3})\D+?\((0\.\d{3}) to (0\.\d{3})\)", row)
     studies = {
-        outcome.study.name: outcome for outcome in outcomes.read(ROOT / "results" / "plan.yaml")[0]
+        results[0].family.study.name: results
+        for results in families.read(ROOT / "results" / "plan.yaml", Published())[0]
     }
     on_text, with_muon, on_python = (
-        [r.difference for r in studies[f"kv_{name}"].primary]
+        [r.difference for r in studies[f"kv_{name}"] if r.family.corrected]
         for name in ("searched", "muon", "python")
     )
     shown = (on_text[0], with_muon[0], on_python[0], on_text[2], with_muon[2])
@@ -106,8 +108,9 @@ def test_the_planned_outcomes_of_the_results_page_are_those_of_the_plan():
     rows = re.findall(r"\*\*(\w+)\*\*: ([\d.]+)[^(|]*\(([−\d.]+) to ([\d.]+), p = ([\d.]+)", page)
     results = [
         result
-        for outcome in outcomes.read(ROOT / "results" / "plan.yaml")[0]
-        for result in outcome.primary
+        for of_study in families.read(ROOT / "results" / "plan.yaml", Published())[0]
+        for result in of_study
+        if result.family.corrected and not result.family.untested
     ]
     assert len(rows) == len(results)
     for verdict, *printed in rows:
@@ -117,12 +120,12 @@ def test_the_planned_outcomes_of_the_results_page_are_those_of_the_plan():
         def same(result, numbers=numbers, digits=digits) -> bool:
             d = result.difference
             exact = (d.mean, d.low, d.high) if d.mean > 0 else (-d.mean, -d.high, -d.low)
-            if result.comparison.value == "log_steps":
+            if result.measure.at == "log steps":
                 exact = [math.exp(end) for end in (d.mean, d.low, d.high)]
             pairs = zip(numbers, (*exact, result.p_family), digits, strict=True)
             return all(abs(a - b) <= 0.5001 * 10**-n for a, b, n in pairs)
 
-        assert [result.verdict for result in results if same(result)] == [verdict], printed
+        assert [plan_word(result) for result in results if same(result)] == [verdict], printed
 
 
 @pytest.mark.parametrize("page", ["README.md", "results/benchmark.md"])

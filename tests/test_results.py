@@ -10,9 +10,11 @@ from conftest import tree
 
 from rope_lab.results import __main__ as results
 from rope_lab.results import load
+from rope_lab.results.comparisons.families import difference_since
+from rope_lab.results.comparisons.results import samples
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
-from rope_lab.results.records.setups import group
+from rope_lab.results.records.setups import setups_of
 
 INDEX = "Substring by Index"
 
@@ -183,11 +185,11 @@ def test_what_is_left_of_a_difference_as_long_after_a_threshold(tmp_path, capsys
             (folder / "metrics.jsonl").write_text(
                 "".join(json.dumps(line) + "\n" for line in lines)
             )
-    (prefix,) = group(read(tmp_path)[0], PUBLISHED)
-    (threshold,) = prefix.report.thresholds
-    assert prefix.first_steps("rope", threshold).to_dict() == dict.fromkeys(range(3), 60)
-    assert prefix.first_steps("roper", threshold).to_dict() == dict.fromkeys(range(3), 40)
-    difference = prefix.difference_since(threshold)
+    (prefix,) = setups_of(read(tmp_path)[0], PUBLISHED)
+    (threshold,) = prefix.report.thresholds.values()
+    assert samples(prefix.arm("rope"), threshold).value.to_dict() == dict.fromkeys(range(3), 60)
+    assert samples(prefix.arm("roper"), threshold).value.to_dict() == dict.fromkeys(range(3), 40)
+    difference = difference_since(prefix, threshold)
     assert (difference.mean, difference.n) == (pytest.approx(0), 3)
     assert (difference.low, difference.high) == pytest.approx(
         (0, 0), abs=1e-9

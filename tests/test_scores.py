@@ -9,7 +9,7 @@ from builders import PUBLISHED, make_row, make_rows, table_rows
 from rope_lab import scores
 from rope_lab.results.comparisons import scores as columns
 from rope_lab.results.records.kept import keep
-from rope_lab.results.records.setups import group
+from rope_lab.results.records.setups import setups_of
 
 
 def test_a_score_is_the_share_right_or_e_to_the_minus_loss_of_three_seeds(tmp_path, capsys):
@@ -33,7 +33,7 @@ def test_of_two_recipes_the_one_of_most_schemes_is_shown():
     more = make_rows(
         dict.fromkeys(("rope", "roper", "none"), [0.7] * 3), settings={"train.lr": 2e-4}
     )
-    (shown,) = columns.widest(group([*made, *more], PUBLISHED))
+    (shown,) = columns.widest(setups_of([*made, *more], PUBLISHED))
     assert columns.scores(shown).keys() == {"rope", "roper", "none"}
 
 
@@ -43,7 +43,7 @@ def test_of_two_recipes_of_as_many_schemes_the_one_at_the_usual_rate_is_shown():
     usual = make_rows({"none": [0.5] * 3}, settings={"train.lr": 1e-4})
     unusual = ({"train.lr": 2e-4}, {"train.lr": 1e-4, "train.warmup": 7})
     made = [run for settings in unusual for run in make_rows(ends, settings=settings)]
-    (shown,) = columns.widest(group([*usual, *made], PUBLISHED))
+    (shown,) = columns.widest(setups_of([*usual, *made], PUBLISHED))
     assert shown.settings["train.lr"] == 1e-4
 
 
@@ -58,13 +58,13 @@ def test_each_seed_counts_at_the_rate_that_is_best_on_the_others():
     elsewhere = [
         replace(run, recipe_id="other", settings=run.settings | {"train.steps": 9}) for run in made
     ]
-    groups = group([*made, *usual, *elsewhere], PUBLISHED)
+    groups = setups_of([*made, *usual, *elsewhere], PUBLISHED)
     shown = columns.column(*columns.widest(groups), groups)
     assert shown.searched == {"rope"}
     # best rate: the first without seed 0 or without seed 1, the second without seed 2
     assert list(shown.scores["rope"]) == [0.1, 0.1, 0.2]
     assert list(shown.scores["none"]) == [0.2] * 3
-    groups = group([*made[:6], *usual], PUBLISHED)
+    groups = setups_of([*made[:6], *usual], PUBLISHED)
     assert columns.column(*columns.widest(groups), groups).searched == set()
 
 
@@ -75,7 +75,9 @@ def test_of_rates_that_are_best_alike_the_lowest_counts():
         for lr, ends in at.items()
         for run in make_rows({"rope": ends}, settings={"train.lr": lr})
     ]
-    groups = group([*made, *make_rows({"none": [0.2] * 3}, settings={"train.lr": 1e-4})], PUBLISHED)
+    groups = setups_of(
+        [*made, *make_rows({"none": [0.2] * 3}, settings={"train.lr": 1e-4})], PUBLISHED
+    )
     assert list(columns.column(*columns.widest(groups), groups).scores["rope"]) == [0.9, 1.0, 1.0]
 
 

@@ -10,7 +10,8 @@ from builders import PUBLISHED, make_row, make_run, table_rows
 from rope_lab.results import __main__ as results
 from rope_lab.results.comparisons import grids as sweeps
 from rope_lab.results.records.run import Run
-from rope_lab.results.records.setups import group
+from rope_lab.results.records.setups import setups_of
+from rope_lab.results.views import sweeps as views
 from rope_lab.results.views.tables import Strong
 
 RATES = (0.001, 0.002, 0.004)
@@ -37,13 +38,13 @@ ENDS = {
 
 
 def only(runs: list[Run]) -> sweeps.Sweep:
-    (found,) = sweeps.find(group(runs, PUBLISHED))
+    (found,) = sweeps.find(setups_of(runs, PUBLISHED))
     return found
 
 
 def held(runs: list[Run]) -> list[tuple]:
     """Setting and number of recipes of each sweep."""
-    return [(sweep.setting, len(sweep.groups)) for sweep in sweeps.find(group(runs, PUBLISHED))]
+    return [(sweep.setting, len(sweep.groups)) for sweep in sweeps.find(setups_of(runs, PUBLISHED))]
 
 
 def of(*settings: dict) -> list[Run]:
@@ -90,14 +91,14 @@ def test_the_best_value_and_what_it_gains_are_paired_by_seed():
     found = only(rates(ENDS))
     assert found.schemes == ["rope", "roper"]
     assert [found.values[found.best(scheme)] for scheme in found.schemes] == [0.004, 0.002]
-    versus = sweeps.scores(found).rows[-1]
-    assert versus[sweeps.BEST].startswith(f"{128 * np.mean([0.4, 0.0, 0.0]):+.1f} [")
+    versus = views.scores(found).rows[-1]
+    assert versus[views.BEST].startswith(f"{128 * np.mean([0.4, 0.0, 0.0]):+.1f} [")
 
 
 def test_where_all_values_are_alike_none_is_best():
     found = only(rates({"rope": [[0.5], [0.5], [0.5]], "roper": [[0.5], [0.6], [0.5]]}))
     assert [found.best(scheme) for scheme in found.schemes] == [None, 1]
-    assert not [cell for cell in sweeps.scores(found).rows[0].values() if isinstance(cell, Strong)]
+    assert not [cell for cell in views.scores(found).rows[0].values() if isinstance(cell, Strong)]
 
 
 def test_of_a_loss_the_best_is_the_least():
@@ -113,7 +114,7 @@ def test_a_run_that_diverged_counts_with_the_worst_value_and_is_named():
     runs = [*rates(ENDS), cell("rope", 3, 0.9, {"train.lr": 0.004}, status="diverged")]
     found = only(runs)
     assert found.scores["rope"].loc[3].iloc[0, 2] == pytest.approx(12.8)
-    assert list(sweeps.scores(found).rows[0].values())[3].endswith(", 1 diverged")
+    assert list(views.scores(found).rows[0].values())[3].endswith(", 1 diverged")
 
 
 def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
@@ -122,7 +123,7 @@ def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
     runs += [cell("roper", 0, 0.5, {"train.lr": 0.002}, torch="1 → 2")]
     runs += [cell("roper", 0, 0.5, {"train.lr": 0.004})]
     found = only(runs)
-    assert list(sweeps.scores(found).rows[-1].values())[1:4] == ["–", "–", "+25.6 (one seed)"]
+    assert list(views.scores(found).rows[-1].values())[1:4] == ["–", "–", "+25.6 (one seed)"]
 
 
 @pytest.mark.parametrize(
@@ -170,4 +171,4 @@ def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path):
     assert list(scores) == ["RoPE", "RoPER", "RoPER − RoPE"]
     assert scores["RoPE"]["0.004"].startswith("**85.3 (64.0–102.4) n=3")
     assert "0.002 (recipe)" in scores["RoPE"]
-    assert scores["RoPER − RoPE"][sweeps.BEST].startswith("+")
+    assert scores["RoPER − RoPE"][views.BEST].startswith("+")

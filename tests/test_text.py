@@ -20,7 +20,7 @@ from rope_lab import probe, sample
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.run import from_record, to_record
-from rope_lab.results.records.setups import group
+from rope_lab.results.records.setups import setups_of
 from rope_lab.text import ConfigError
 from rope_lab.train import config
 from rope_lab.train.evaluate import evaluate
@@ -249,7 +249,7 @@ def test_a_run_from_the_command_line_learns_resumes_samples_and_tells_no_path(
     assert content["slices"]["length_loss"].keys() == {"64", "128"}
     assert content["slices"]["answer_position"].keys() == {str(i) for i in range(1, 65)}
     assert all(row.keys() == {"prompt", "completion", "written"} for row in content["samples"])
-    (shown,) = group(read(tmp_path / "runs")[0], Published())
+    (shown,) = setups_of(read(tmp_path / "runs")[0], Published())
     assert shown.title == f"Text ({written.name}, characters)"
     kept = shown.runs.run.iloc[0]
     assert from_record(to_record(kept)).data == kept.data == written.name

@@ -3,16 +3,25 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_rows, make_run, row, shown, table_rows
 
 from rope_lab.results.comparisons import stats
-from rope_lab.results.comparisons.verdicts import Verdict, legend, sentences, table, verdicts
-from rope_lab.results.plans import outcomes
-from rope_lab.results.plans.outcomes import Outcome
-from rope_lab.results.plans.study import Comparison, Study
+from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.words import word as word_of
+from rope_lab.results.plans import families
+from rope_lab.results.plans.study import PlannedTest, Study
 from rope_lab.results.records.run import Run
-from rope_lab.results.records.setups import group
+from rope_lab.results.records.setups import setups_of
+from rope_lab.results.views.verdicts import (
+    label,
+    legend,
+    published_gains,
+    sentences,
+    table,
+    verdicts,
+)
 
 INDEX, PREFIX = (
     "substring_by_index",
@@ -33,25 +42,27 @@ def gaining(gain: float, task: str = INDEX, spread: float = 1.0, **changes) -> l
     return runs([0.5] * 8, [0.5 + gain + spread * s for s in SPREAD], task, **changes)
 
 
-def found(*made: Run, studies: tuple[Outcome, ...] = ()) -> list[Verdict]:
-    return verdicts(group(list(made), PUBLISHED), list(studies), PUBLISHED)
+def found(*made: Run, studies: tuple[list[Result], ...] = ()) -> list[Result]:
+    return verdicts(setups_of(list(made), PUBLISHED), list(studies), PUBLISHED)
 
 
 def planned(
     made: list[Run], higher: bool = True, settings: dict | None = None, **changes
-) -> Outcome:
-    """Outcome of a study of eight seeds with one comparison: RoPER and RoPE after the last step."""
+) -> list[Result]:
+    """The results of a study of eight seeds with one comparison: RoPER and RoPE after the last step."""
     last = {
         "name": "last",
         "schemes": ("roper", "rope"),
         "test": "sign_flip",
         "metric": "eval/accuracy",
     }
-    primary = [Comparison(**last | {"times": 128.0, "reaches": 0.5} | changes)]
+    primary = [PlannedTest(**last | {"times": 128.0, "reaches": 0.5} | changes)]
     seeds = {scheme: list(range(8)) for scheme in ("rope", "roper")}
     given = settings or {}
-    return outcomes.of(
-        Study("a", "b", "c", INDEX, "reduced", given, seeds, higher, 0.0, primary=primary), made
+    return families.of_study(
+        Study("a", "b", "c", INDEX, "reduced", given, seeds, higher, 0.0, primary=primary),
+        made,
+        PUBLISHED,
     )
 
 
@@ -77,7 +88,7 @@ def planned(
 )
 def test_what_was_not_planned_is_never_a_yes(made, word):
     (verdict,) = found(*made)
-    assert (verdict.word, verdict.planned) == (word, False)
+    assert (word_of(verdict), verdict.family.planned) == (word, False)
 
 
 @pytest.mark.parametrize("test", ["sign_flip", "mcnemar", "sign"])
@@ -86,7 +97,8 @@ def test_what_was_not_planned_is_never_a_yes(made, word):
 def test_a_planned_test_says_yes_or_no_whichever_scheme_it_names_first(test, gain, word, schemes):
     made = runs([0.45 - gain / 2] * 8, [0.45 + gain / 2 + s for s in SPREAD])
     (verdict,) = found(studies=(planned(made, test=test, schemes=schemes),))
-    assert (verdict.word, verdict.planned, verdict.p) == (word, True, 2 / 2**8)
+    assert (word_of(verdict), verdict.family.planned) == (word, True)
+    assert verdict.p_family == 2 / 2**8
     (row,) = table([verdict], PUBLISHED).rows
     assert (row["seeds"], row["scale"] == "reduced") == (
         "8",
@@ -102,9 +114,9 @@ def test_a_planned_test_that_says_neither_is_unsure_unless_the_published_gain_is
     spread, published, word
 ):
     (verdict,) = found(studies=(planned(gaining(0.01, spread=spread), published=published),))
-    assert verdict.p > 0.05
-    assert verdict.word == word
-    assert verdict.published == pytest.approx(
+    assert verdict.p_family > 0.05
+    assert word_of(verdict) == word
+    assert published_gains(verdict, PUBLISHED) == pytest.approx(
         [34.11] if published else []
     )  # the write-up's value; a plan may round it
 
@@ -113,10 +125,10 @@ def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
     made = gaining(0.3)
     open_, mixed = planned(made[:-1]), planned([replace(made[0], numerics=2), *made[1:]])
     verdict, untested = found(studies=(open_, mixed))
-    assert (verdict.word, verdict.runs) == ("open", (15, 16))
-    assert untested.word == "unsure"  # all have ended, but cannot be paired
+    assert word_of(verdict) == "open"
+    assert word_of(untested) == "unsure"  # all have ended, but cannot be paired
     for each in (verdict, untested):
-        assert all(map(math.isnan, (each.p, each.gain.mean, *each.means)))
+        assert all(map(math.isnan, (each.p_family, each.gain.mean, *each.means)))
     (row,) = table([verdict, untested], PUBLISHED).rows  # no row for the open one
     assert (row["seeds"], row["p (corrected for)"], row["measured gain [95% interval]"]) == (
         "0",
@@ -141,7 +153,7 @@ def test_a_rate_and_an_optimizer_that_are_not_the_recipes_are_named(settings, tr
     (verdict,) = found(studies=(planned(made, settings=settings),))
     (row,) = table([verdict], PUBLISHED).rows
     assert row["scale"] == ", ".join(filter(None, ["reduced", training]))
-    assert training in verdict.label
+    assert training in label(verdict)
 
 
 # Gains
@@ -179,8 +191,10 @@ def test_a_gain_is_positive_where_the_contender_is_ahead(task, times, sign):
         assert sign * (verdict.means[0] - verdict.means[1]) == pytest.approx(
             gain.mean
         )  # contender, then baseline
-        assert verdict.published[0] > 0
-    assert found(*ahead)[0].published == pytest.approx([34.11] if sign > 0 else [0.0124, 0.0078])
+        assert published_gains(verdict, PUBLISHED)[0] > 0
+    assert published_gains(found(*ahead)[0], PUBLISHED) == pytest.approx(
+        [34.11] if sign > 0 else [0.0124, 0.0078]
+    )
 
 
 # One p value
@@ -189,15 +203,15 @@ def test_a_gain_is_positive_where_the_contender_is_ahead(task, times, sign):
 def test_tasks_at_a_scale_are_corrected_together_and_not_with_planned_tests():
     index, prefix = gaining(0.3, spread=100), gaining(-0.3, PREFIX, spread=100)
     alone = [found(*made)[0] for made in (index, prefix)]
-    assert [v.family for v in alone] == ["this task alone"] * 2
+    assert [v.corrected_for for v in alone] == ["this task alone"] * 2
     together = found(*index, *prefix)
-    assert [v.p for v in together] == pytest.approx(stats.holm([v.p for v in alone]))
-    assert {v.family for v in together} == {"2 tasks at this scale"}
+    assert [v.p_family for v in together] == pytest.approx(stats.holm([v.p for v in alone]))
+    assert {v.corrected_for for v in together} == {"2 tasks at this scale"}
     other_scale = found(*index, *(replace(run, scale="paper") for run in prefix))
-    assert [v.p for v in other_scale] == pytest.approx([v.p for v in alone])
+    assert [v.p_family for v in other_scale] == pytest.approx([v.p for v in alone])
     one_seed = found(*index, *runs([0.5], [0.5], PREFIX))
-    assert (one_seed[0].p, one_seed[0].family) == (alone[0].p, "this task alone")
-    assert found(*index, studies=(planned(index),))[1] == alone[0]
+    assert (one_seed[0].p_family, one_seed[0].corrected_for) == (alone[0].p, "this task alone")
+    assert found(*index, studies=(planned(index),))[1].p_family == alone[0].p_family
 
 
 def test_planned_tests_are_corrected_among_themselves_and_then_judged():
@@ -205,14 +219,18 @@ def test_planned_tests_are_corrected_among_themselves_and_then_judged():
     two.
     """
     made = runs([0.5] * 8, [0.5 + d / 100 for d in (8, 7, 6, 5, 4, 3, -2, -1)])
-    one = planned(made).study
+    one = planned(made)[0].family.study
     two = replace(one, primary=[*one.primary, replace(one.primary[0], value="mean")])
     for study, family, p, word in (
         (one, "one planned test", 10, "yes"),
         (two, "2 planned tests", 20, "unsure"),
     ):
-        (first, *_) = found(studies=(outcomes.of(study, made),))
-        assert (first.family, first.p, first.word) == (family, pytest.approx(p / 2**8), word)
+        (first, *_) = found(studies=(families.of_study(study, made, PUBLISHED),))
+        assert (first.corrected_for, first.p_family, word_of(first)) == (
+            family,
+            pytest.approx(p / 2**8),
+            word,
+        )
 
 
 def test_a_comparison_has_one_p_wherever_it_is_shown(tmp_path, capsys):
@@ -226,7 +244,7 @@ def test_a_comparison_has_one_p_wherever_it_is_shown(tmp_path, capsys):
             make_run(tmp_path, scheme, seed, last)
     make_run(tmp_path, "sinusoidal", 0, 0.1)  # one pair, no p
     text = shown(capsys, tmp_path)
-    both = stats.holm([stats.paired_difference(*pair).p for pair in ((ROPE, ROPER), prefix)])
+    both = stats.holm([stats.paired_t_p(*map(np.array, pair)) for pair in ((ROPE, ROPER), prefix)])
     for task, p in zip(("Substring by Index", "Substring by Prefix"), both, strict=True):
         verdict = row(text, task)["p (corrected for)"]
         assert verdict == f"{p:.2g} (2 tasks at this scale)"
@@ -237,7 +255,9 @@ def test_a_comparison_has_one_p_wherever_it_is_shown(tmp_path, capsys):
         "corrected (Holm, 1979) for 2 tasks at this scale (RoPER) and 2 schemes here (others)"
         in index
     )
-    p_others = stats.holm([stats.paired_difference(ends, ROPE).p for ends in others.values()])
+    p_others = stats.holm(
+        [stats.paired_t_p(np.array(ends), np.array(ROPE)) for ends in others.values()]
+    )
     assert [row(index, scheme)["p"] for scheme in others] == [f"{p:.2g}" for p in p_others]
     assert row(index, "sinusoidal")["p"] == row(index, "RoPE")["p"] == "–"
 

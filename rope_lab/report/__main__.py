@@ -13,14 +13,13 @@ import sys
 from pathlib import Path
 
 from rope_lab.files import check_regular, write_whole
-from rope_lab.results.comparisons import against
-from rope_lab.results.plans import outcomes
+from rope_lab.results.plans import families, find
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import folders_of_runs, is_kept, read
 from rope_lab.results.records.run import DAMAGE, one_line
-from rope_lab.results.records.setups import group
-from rope_lab.results.views import probes
+from rope_lab.results.records.setups import setups_of
+from rope_lab.results.views import against, probes
 from rope_lab.results.views.pages import Content
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
@@ -87,22 +86,22 @@ def main(arguments: list[str] | None = None) -> None:
     published, shown, probed = Published(), [], []
     asks = given.contender or given.against
     own = [folder for folder in folders if not is_kept(folder)]
-    every = group([run for runs, _ in recorded.values() for run in runs], published)
+    every = setups_of([run for runs, _ in recorded.values() for run in runs], published)
     if asks or own:
         published = against.question(published, every, given.contender, given.against)
     # of two runs of one scheme and seed the last counts: the user's own
     ordered = [
         folder for folder in folders if folder not in own and not studies.of_rows(folder)
     ] + own[::-1]
-    pooled = group([run for folder in ordered for run in recorded[folder][0]], published)
+    pooled = setups_of([run for folder in ordered for run in recorded[folder][0]], published)
     for folder, (runs, problems) in recorded.items():
-        studied, wrong = outcomes.read(folder / studies.NAME)
+        studied, wrong = families.read(folder / studies.NAME, published)
         found, unread = read_probes(folder)
         probed += found
         of_plan = studies.of_rows(folder)
-        planned, twice = studies.with_runs(of_plan, runs)
+        planned, twice = find.with_runs(of_plan, runs)
         here = published.but(compares=not of_plan)
-        groups = group(runs, here, planned)
+        groups = find.setups_with_studies(runs, here, planned)
         if folder in own:
             ids = {run.run_id for run in runs}
             groups = [each for each in pooled if ids & {*each.runs.run_id}]

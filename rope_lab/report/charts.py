@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.comparisons import grids as sweeps
-from rope_lab.results.comparisons.grids import Sweep
+from rope_lab.results.comparisons.grids import Sweep, is_number
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.measures import declared
 from rope_lab.results.records.run import one_line
-from rope_lab.results.records.setups import Group
-from rope_lab.results.views import series
+from rope_lab.results.records.setups import Setup
+from rope_lab.results.views import series, sweeps
 from rope_lab.results.views.series import Panel
 
 POINTS = 60  # of a curve; longer ones are thinned
@@ -29,7 +28,7 @@ BESIDE = (
 Chart = dict[str, Any]
 
 
-def curves(group: Group) -> list[Chart]:
+def curves(group: Setup) -> list[Chart]:
     """A chart over training for each metric.
 
     `runs` are of all schemes, `means` and `colors` of those to show. `rates`: by scheme the tokens
@@ -37,8 +36,8 @@ def curves(group: Group) -> list[Chart]:
     """
     recorded = {name for run in group.runs.run for name in run.curves}
     metrics = [
-        group.metric,
-        *(declared(name) for name in BESIDE if name != group.metric.name and name in recorded),
+        group.measure,
+        *(declared(name) for name in BESIDE if name != group.measure.metric and name in recorded),
     ]
     a_step = (
         group.runs[["tokens", "seconds"]]
@@ -53,18 +52,18 @@ def curves(group: Group) -> list[Chart]:
         if len(panel.points):
             every = series.over_training(group, metric, group.schemes).points
             charts.append(
-                chart(panel, group.published, panel.y, metric.name, every) | {"rates": rates}
+                chart(panel, group.published, panel.y, metric.metric, every) | {"rates": rates}
             )
     return charts
 
 
-def others(shown: Group | Sweep) -> list[Chart]:
+def others(shown: Setup | Sweep) -> list[Chart]:
     """Scores by length and kind of problem; of a sweep, by the setting."""
     if not isinstance(shown, Sweep):
         panels = [series.by_value(shown, attribute) for attribute in series.attributes(shown)]
         return [chart(panel, shown.published, f"By {panel.x}", panel.y) for panel in panels]
     panel, values = sweeps.panel(shown), shown.values
-    log = all(map(sweeps.is_number, values)) and 0 < 3 * values[0] <= values[-1]
+    log = all(map(is_number, values)) and 0 < 3 * values[0] <= values[-1]
     return [chart(panel, shown.published, panel.y, f"by {panel.x}") | {"log": log}]
 
 

@@ -16,12 +16,12 @@ from matplotlib.ticker import MaxNLocator
 
 from rope_lab.places import ROOT
 from rope_lab.report import charts
-from rope_lab.results.comparisons import against, verdicts
 from rope_lab.results.comparisons.grids import Sweep
-from rope_lab.results.comparisons.verdicts import Verdict
+from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.words import word
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.setups import Group, seeds
-from rope_lab.results.views import advice, probes
+from rope_lab.results.records.setups import Setup, seeds
+from rope_lab.results.views import advice, against, probes, verdicts
 from rope_lab.results.views.pages import Content
 from rope_lab.results.views.probes import Probed
 from rope_lab.results.views.tables import Strong, number
@@ -51,14 +51,14 @@ class Folder:
 
 
 def render(
-    folders: list[Folder], every: list[Group], probed: list[Probed], published: Published
+    folders: list[Folder], every: list[Setup], probed: list[Probed], published: Published
 ) -> str:
     """The page, the same for the same records; every: the groups of all runs on it."""
     contender, baseline = published.titles
     found = [
         verdict for folder in folders if not folder.below for verdict in folder.content.verdicts
     ]
-    outcomes = [outcome for folder in folders for outcome in folder.content.outcomes]
+    studied = [results for folder in folders for results in folder.content.studied]
     planned = any(not folder.content.published.compares for folder in folders)
     sections = [
         (folder, [_section(folder, each, planned) for each in folder.content.sections])
@@ -75,17 +75,18 @@ def render(
     context = {
         "contender": contender,
         "baseline": baseline,
-        "box": advice.section(every, found, outcomes, published),
+        "box": advice.section(every, found, studied, published),
         "about": f"{len(sizes):,} runs of models of {' to '.join(dict.fromkeys([sizes[0], sizes[-1]]))} parameters",
         "picture": base64.b64encode(picture.read_bytes()).decode() if picture.is_file() else "",
         "answers": [
-            (v.word, f"{v.title}, {v.scale}: {v.gain_text} {v.metric.unit}") for v in found[:3]
+            (word(v), f"{v.title}, {v.comparison.scale}: {verdicts.gain_text(v)} {v.measure.unit}")
+            for v in found[:3]
         ],
         "planned": planned,
         "hint": against.hint(
             published, [each for folder in folders for each in folder.content.groups]
         ),
-        "strips": _strips(found),
+        "strips": _strips(found, published),
         "verdicts": verdicts.table(found, published),
         "legend": verdicts.legend(found, published),
         "folders": sections,
@@ -107,15 +108,15 @@ def render(
     return environment.get_template("page.html").render(context)
 
 
-def _strips(found: list[Verdict]) -> list[dict[str, Any]]:
+def _strips(found: list[Result], known: Published) -> list[dict[str, Any]]:
     """The gains on each task in each unit, on one axis; places on it are percent of its width."""
-    strips: dict[tuple[str, str], list[Verdict]] = {}
+    strips: dict[tuple[str, str], list[Result]] = {}
     for v in found:
         if v.gain.n:
-            strips.setdefault((v.title, v.metric.unit), []).append(v)
+            strips.setdefault((v.title, v.measure.unit), []).append(v)
     made = []
     for (title, unit), here in strips.items():
-        published = max((v.published for v in here), key=len)
+        published = max((verdicts.published_gains(v, known) for v in here), key=len)
         ends = [
             0.0,
             *published,
@@ -127,7 +128,7 @@ def _strips(found: list[Verdict]) -> list[dict[str, Any]]:
             "unit": unit,
             "ticks": ticks,
             "published": published,
-            "verdicts": here,
+            "verdicts": [_mark(v) for v in here],
         }
         made.append(
             strip | {"place": functools.partial(np.interp, xp=[ticks[0], ticks[-1]], fp=[0, 100])}
@@ -135,12 +136,23 @@ def _strips(found: list[Verdict]) -> list[dict[str, Any]]:
     return made
 
 
+def _mark(v: Result) -> dict[str, Any]:
+    """A verdict on a strip."""
+    return {
+        "label": verdicts.label(v),
+        "word": word(v),
+        "kind": verdicts.kind(v),
+        "gain": v.gain,
+        "gain_text": verdicts.gain_text(v),
+    }
+
+
 def _packed(text: str) -> str:
     """Compressed for the page, in letters without meaning in HTML."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def _section(folder: Folder, shown: Group | Sweep, planned: bool) -> dict[str, Any]:
+def _section(folder: Folder, shown: Setup | Sweep, planned: bool) -> dict[str, Any]:
     """A recipe or sweep: tables, charts, settings, every run; `planned`: beside planned ones others
     are exploratory.
     """
@@ -158,11 +170,11 @@ def _section(folder: Folder, shown: Group | Sweep, planned: bool) -> dict[str, A
     }
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: Setup) -> dict[str, Any]:
     """Every run with its value and origin, the settings of each scheme, and curves."""
-    metric, title, rows = group.metric, group.published.title, []
+    metric, title, rows = group.measure, group.published.title, []
     for run in group.runs.itertuples():
-        value = number(metric.times * run.run.metrics.get(metric.name, math.nan), metric.digits)
+        value = number(metric.times * run.run.metrics.get(metric.metric, math.nan), metric.digits)
         rows.append(
             [title(run.scheme), str(run.seed), value, *(str(getattr(run, name)) for name in ORIGIN)]
         )

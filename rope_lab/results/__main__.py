@@ -21,26 +21,24 @@ from pathlib import Path
 
 from rope_lab.files import write_whole
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons import against
-from rope_lab.results.comparisons.verdicts import sentences
-from rope_lab.results.plans import outcomes
+from rope_lab.results.plans import families, find
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import folders_of_runs, is_kept, read
 from rope_lab.results.records.frame import tidy
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.run import Run, differing
-from rope_lab.results.records.setups import group
+from rope_lab.results.records.setups import setups_of
+from rope_lab.results.views import against
 from rope_lab.results.views.pages import Content, publish, shown, text
+from rope_lab.results.views.verdicts import sentences
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_three, say, short_path
 
 
 def worth_keeping(run: Run, published: Published) -> Run:
     """The run with the curves to keep: those of evaluations, and of metrics with thresholds."""
-    read = {
-        threshold.metric
-        for threshold in published.report(run.task, set(run.metrics), run.settings).thresholds
-    }
+    thresholds = published.report(run.task, set(run.metrics), run.settings).thresholds
+    read = {threshold.metric for threshold in thresholds.values()}
     return replace(
         run, curves={k: v for k, v in run.curves.items() if k.startswith("eval/") or k in read}
     )
@@ -112,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(
             "planned comparisons are among these runs, and are tested as planned and nowhere else"
         )
-    studied, problems = outcomes.read(out / studies.NAME)
+    studied, problems = families.read(out / studies.NAME, published)
 
     found = [read(folder) for folder in folders]
     runs, unlike = one_each([run for part, _ in found for run in part])
@@ -130,17 +128,16 @@ def main(arguments: list[str] | None = None) -> None:
         write_csv(given.csv, tidy(runs).to_csv(index=False))
     planned = []
     for folder, (part, _) in zip(folders, found, strict=True):
-        of_plan, wrong = studies.with_runs(studies.of_rows(folder), part)
+        of_plan, wrong = find.with_runs(studies.of_rows(folder), part)
         planned += of_plan
         problems += wrong
-    groups = group(runs, published, planned)
+    groups = find.setups_with_studies(runs, published, planned)
     if given.against == against.PARENT:
         say(shown(against.parents(groups)))
         return
     if asks or (published.compares and not is_kept(out)):
-        groups = group(
-            runs, published := against.question(published, groups, given.contender, given.against)
-        )
+        published = against.question(published, groups, given.contender, given.against)
+        groups = setups_of(runs, published)
     content = Content(groups, published, problems, studied)
     say("\n".join([text(content), *sentences(content.verdicts, published)]))
     if hint := against.hint(published, groups):

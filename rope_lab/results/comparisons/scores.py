@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rope_lab.results.records.catalogue import rank
-from rope_lab.results.records.setups import Group
+from rope_lab.results.records.setups import Setup
 from rope_lab.shipped import recipe
 
 FEWEST = 3  # seeds
@@ -19,61 +19,63 @@ class Column:
     was searched.
     """
 
-    group: Group
+    setup: Setup
     scores: dict[str, pd.Series]
     searched: set[str]
 
     @property
     def title(self) -> str:
-        return f"{self.group.report.title}, {self.group.scale}"
+        return f"{self.setup.report.title}, {self.setup.scale}"
 
 
-def widest(groups: list[Group]) -> list[Group]:
+def widest(setups: list[Setup]) -> list[Setup]:
     """Of each task, the group in which most schemes have FEWEST seeds; then one at the recipe's
     rate.
     """
-    found: dict[str, list[Group]] = {}
-    for g in groups:
-        if len(scores(g)) > 1:
-            found.setdefault(g.report.title, []).append(g)
+    found: dict[str, list[Setup]] = {}
+    for setup in setups:
+        if len(scores(setup)) > 1:
+            found.setdefault(setup.report.title, []).append(setup)
 
-    def preference(g: Group) -> tuple[int, bool]:
-        return len(scores(g)), g.settings["train.lr"] == recipe(g.task, g.scale)["train.lr"]
+    def preference(setup: Setup) -> tuple[int, bool]:
+        return len(scores(setup)), setup.settings["train.lr"] == recipe(setup.task, setup.scale)[
+            "train.lr"
+        ]
 
     chosen = [max(each, key=preference) for each in found.values()]
-    return sorted(chosen, key=lambda g: (rank(g.published.tasks, g.task), g.scale))
+    return sorted(chosen, key=lambda setup: (rank(setup.published.tasks, setup.task), setup.scale))
 
 
-def column(g: Group, groups: list[Group]) -> Column:
+def column(setup: Setup, setups: list[Setup]) -> Column:
     """The scores under a recipe; of schemes that were run at RATES too, at the best."""
-    own, found, at_rate = g.settings["train.lr"], scores(g), {}
-    for each in groups:
+    own, found = setup.settings["train.lr"], scores(setup)
+    at_rate = {}
+    for each in setups:
         rate = each.settings["train.lr"]
-        same = (each.task, each.scale, each.settings | {"train.lr": own}) == (
-            g.task,
-            g.scale,
-            g.settings,
-        )
-        if same and rate / own in RATES:
+        same = each.settings | {"train.lr": own} == setup.settings
+        if same and (each.task, each.scale) == (setup.task, setup.scale) and rate / own in RATES:
             at_rate[rate] = scores(each)
     searched = {}
     for scheme in found:
         rates = [at_rate[rate][scheme] for rate in sorted(at_rate) if scheme in at_rate[rate]]
-        table = pd.concat(
-            rates, axis=1
-        ).dropna()  # one row per seed that has every rate, one column per rate
+        # one row per seed that has every rate, one column per rate
+        table = pd.concat(rates, axis=1).dropna()
         if len(rates) == len(RATES) and len(table) >= FEWEST:
-            best = {
-                seed: table.drop(seed).mean().argmax() for seed in table.index
-            }  # the rate, on the other seeds
-            searched[scheme] = pd.Series(
-                {seed: table.loc[seed].iloc[at] for seed, at in best.items()}
-            )
-    return Column(g, found | searched, {*searched})
+            searched[scheme] = _at_best_rate(table)
+    return Column(setup, found | searched, {*searched})
 
 
-def scores(g: Group) -> dict[str, pd.Series]:
+def _at_best_rate(table: pd.DataFrame) -> pd.Series:
+    """The score of each seed at the rate that is best on the other seeds."""
+    best = {seed: table.drop(seed).mean().argmax() for seed in table.index}
+    return pd.Series({seed: table.loc[seed].iloc[at] for seed, at in best.items()})
+
+
+def scores(setup: Setup) -> dict[str, pd.Series]:
     """The score of each seed, of each scheme with at least FEWEST."""
-    by_scheme = {scheme: g.of(scheme).value / g.metric.times for scheme in g.schemes}
-    kept = {scheme: each for scheme, each in by_scheme.items() if len(each) >= FEWEST}
-    return kept if g.metric.share else {scheme: np.exp(-each) for scheme, each in kept.items()}
+    found = {}
+    for scheme in setup.schemes:
+        values = setup.of(scheme).value / setup.measure.times
+        if len(values) >= FEWEST:
+            found[scheme] = values if setup.measure.share else np.exp(-values)
+    return found

@@ -7,7 +7,7 @@ schemes are compared seed by seed.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -24,17 +24,15 @@ ROUNDED = 4e-6
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its 95% interval: its ends are nan with one value, all is nan with none.
-
-    p: of paired differences, that of the paired t test; nan of one pair, untested, or if all are
-       alike but not 0
-    """
+    """A mean and its 95% interval: its ends are nan with one value, all is nan with none."""
 
     mean: float
     low: float
     high: float
     n: int
-    p: float = np.nan
+
+    def __neg__(self) -> "Interval":
+        return Interval(-self.mean, -self.high, -self.low, self.n)
 
 
 NOTHING = Interval(np.nan, np.nan, np.nan, 0)
@@ -51,20 +49,17 @@ def t_interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half, n)
 
 
-def paired_difference(
-    scheme: Sequence[float], other: Sequence[float], tested: bool = True
-) -> Interval:
-    """Scheme − other, seed by seed, with Student's t interval: `scheme[i]` and `other[i]` are of
-    the same seed.
+def paired_t_p(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The two-sided p value of the paired t test: `ours[i]` and `theirs[i]` are of the same seed.
+
+    nan of one pair, or if all differences are alike but not 0.
     """
-    differences = np.asarray(scheme, dtype=float) - np.asarray(other, dtype=float)
-    p = np.nan
-    if len(differences) > 1 and tested:
-        if np.ptp(differences) > ROUNDED * np.abs([scheme, other]).max():
-            p = float(stats.ttest_1samp(differences, 0.0).pvalue)
-        elif not differences.any():
-            p = 1.0
-    return replace(t_interval(differences), p=p)
+    differences = ours - theirs
+    if len(differences) < 2:
+        return np.nan
+    if np.ptp(differences) > ROUNDED * np.abs([ours, theirs]).max():
+        return float(stats.ttest_1samp(differences, 0.0).pvalue)
+    return np.nan if differences.any() else 1.0
 
 
 def sign_flip_p(
@@ -77,13 +72,10 @@ def sign_flip_p(
     and never 0 (Phipson and Smyth, 2010).
     """
     d = np.asarray(differences, dtype=float)
-    n, least = (
-        len(d),
-        abs(d.sum()) - SAME * np.abs(d).sum(),
-    )  # sums that differ by rounding are as far
-    if (
-        n <= exact
-    ):  # a choice for the first half of the pairs meets one for the second (Horowitz and Sahni, 1974)
+    n = len(d)
+    least = abs(d.sum()) - SAME * np.abs(d).sum()  # sums that differ by rounding are as far
+    if n <= exact:
+        # a choice for the first half of the pairs meets one for the second (Horowitz and Sahni, 1974)
         first, second = _signed_sums(d[: n // 2]), np.sort(_signed_sums(d[n // 2 :]))
         below = np.searchsorted(second, np.sort(-least - first), side="right").sum()
         above = (

@@ -1,6 +1,7 @@
-"""Planned studies: plan.yaml, checked, and the runs of each study."""
+"""Planned studies: plan.yaml, checked."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,12 +11,13 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError
 from pydantic.dataclasses import dataclass
 
-from rope_lab.identity import BACKFILLED, GROUPS
+from rope_lab.identity import GROUPS
 from rope_lab.places import ROOT
-from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, declared
-from rope_lab.results.records.run import Name, Run, reason
-from rope_lab.shipped import recipe, shipped
-from rope_lab.text import ConfigError, first_line, flat, short_path, show
+from rope_lab.results.records.catalogue import TaskReport
+from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, At, Measure, declared
+from rope_lab.results.records.run import Name, reason
+from rope_lab.shipped import recipe
+from rope_lab.text import ConfigError, first_line, short_path, show
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
@@ -26,6 +28,9 @@ OF_LENGTHS = {
     LENGTH: True,
     LENGTH_LOSS: False,
 }  # metrics `length/24`, `length_loss/256`, and whether higher is better
+
+
+COUNTED: dict[str, At] = {"sign": "first step", "mcnemar": "reached"}  # tests of counts of pairs
 
 
 def seeds(given: Any) -> Any:
@@ -42,10 +47,10 @@ Seeds = Annotated[list[int], BeforeValidator(seeds)]
 
 
 @dataclass(frozen=True, config=STRICT)
-class Comparison:
+class PlannedTest:
     """One planned comparison of two schemes over the same seeds, schemes[0] − schemes[1].
 
-    test:    see plan.TESTS
+    test:    see plan_page.TESTS
     metric:  of the run records, or of problems of one kind after the last step, such as `length/24`
              of eval.lengths; values are multiplied by `times` and then in `unit`
     value:   of t and sign_flip: `last`, after the last step; `mean`, over all evaluations after
@@ -70,11 +75,11 @@ class Comparison:
     published: FiniteFloat | None = None
 
     def __post_init__(self):
-        if self.compares not in ("last", "mean") and self.reaches is None:
+        if self.at not in ("last", "mean") and self.reaches is None:
             raise ValueError(
                 f"test={self.test}, value={self.value}: needs reaches, the value that counts as reached"
             )
-        if self.compares in ("step", "reached") and self.margin is not None:
+        if self.at in ("first step", "reached") and self.margin is not None:
             raise ValueError(f"test={self.test} takes no margin, which is one of values")
         if self.of_curves and self.metric.partition("/")[0] in OF_LENGTHS:
             raise ValueError(
@@ -82,16 +87,16 @@ class Comparison:
             )
 
     @property
-    def compares(self) -> str:
-        """Of a run: `value`; of sign `step`, the first at `reaches`; of mcnemar `reached`, 1 if it
-        solves it.
-        """
-        return {"sign": "step", "mcnemar": "reached"}.get(self.test, self.value)
+    def at(self) -> At:
+        """Which number of a run is compared, see Measure."""
+        if self.test in COUNTED:
+            return COUNTED[self.test]
+        return "log steps" if self.value == "log_steps" else self.value
 
     @property
     def of_curves(self) -> bool:
         """Whether evaluations during training count."""
-        return self.compares in ("mean", "log_steps", "step")
+        return self.at in ("mean", "log steps", "first step")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -120,8 +125,8 @@ class Study:
     higher_is_better: bool
     diverged: FiniteFloat
     reason: str = ""
-    primary: list[Comparison] = Field(default_factory=list)
-    secondary: list[Comparison] = Field(default_factory=list)
+    primary: list[PlannedTest] = Field(default_factory=list)
+    secondary: list[PlannedTest] = Field(default_factory=list)
 
     def __post_init__(self):
         for scheme in self.seeds:
@@ -165,7 +170,7 @@ class Study:
                 raise ValueError(f"{c.name}: a {better} {c.metric} is better, but {given}")
 
     @property
-    def comparisons(self) -> list[Comparison]:
+    def comparisons(self) -> list[PlannedTest]:
         return self.primary + self.secondary
 
     @property
@@ -195,15 +200,24 @@ class Study:
         }
         return ", ".join(f"{key}={show(value)}" for key, value in sorted(unlike.items()))
 
-    def prefers_high(self, comparison: Comparison) -> bool:
-        return self.higher_is_better and comparison.value != "log_steps"
-
-    def reaches(self, value: float, comparison: Comparison) -> bool:
-        """Whether a value is at least as good as the one that the comparison asks for."""
-        return value >= comparison.reaches if self.higher_is_better else value <= comparison.reaches
-
-
-Runs = dict[tuple[str, int], Run]  # scheme and seed → the run
+    def measure(self, test: PlannedTest, report: TaskReport) -> Measure:
+        """The number of a run that a test compares, shown as in the report of its task if it is
+        that one.
+        """
+        fixed = {
+            "metric": test.metric,
+            "times": test.times,
+            "at": test.at,
+            "reaches": test.reaches,
+            "diverged": self.diverged,
+            "higher_is_better": self.higher_is_better,
+        }
+        if test.at == "log steps":
+            return Measure(unit=test.unit or "logarithm of steps", digits=2, **fixed)
+        if (test.metric, test.times) == (report.measure.metric, report.measure.times):
+            return replace(report.measure, **fixed)
+        shown = declared(test.metric) or report.measure
+        return replace(shown, unit=test.unit or test.metric, **fixed)
 
 
 def _named(studies: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -254,33 +268,6 @@ def of_rows(folder: Path) -> list[Study]:
     return [study for study in studies if (path.parent / study.rows).resolve() == folder.resolve()]
 
 
-def with_runs(studies: list[Study], runs: list[Run]) -> tuple[list[tuple[Study, Runs]], list[str]]:
-    """Each study of a folder with those of its `runs` that are its own; none, and the problem, if
-    `find` refuses.
-    """
-    try:
-        return [(study, find(study, runs)) for study in studies], []
-    except ConfigError as error:
-        return [], [str(error)]
-
-
-def find(study: Study, runs: list[Run]) -> Runs:
-    """The runs of a study that have ended. Raises ConfigError for two of one cell, which differ in
-    another setting.
-    """
-    found: Runs = {}
-    for run in runs:
-        of = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
-        scheme = max(of, key=lambda scheme: len(scheme.split()), default="")
-        if not scheme or run.seed not in study.seeds[scheme] or not run.ended:
-            continue
-        if (other := found.setdefault((scheme, run.seed), run)) is not run:
-            raise ConfigError(
-                f"{study.name}: two runs are {scheme} seed {run.seed}: {other.run_id}, {run.run_id}"
-            )
-    return found
-
-
 def called(scheme: str) -> str:
     """The name in tables of a plan's scheme: `rope (base=100)` for `rope position.base=100`."""
     name, *settings = scheme.split()
@@ -292,27 +279,3 @@ def run_name(position: str) -> str:
     """The name of a run's scheme: `mine` of `./mine.py`, `mine-Steep` of `./mine.py:Steep`."""
     file, _, cls = position.partition(".py:")
     return "-".join(filter(None, [Path(file).stem, cls]))
-
-
-def _fits(scheme: str, study: Study, run: Run) -> bool:
-    """Whether a run belongs to a study's scheme: it has its settings, and else those of the
-    scheme's yaml.
-    """
-    name, *settings = scheme.split()
-    name = run_name(name)
-    given = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
-    own = {key: value for key, value in run.settings.items() if key.startswith("position.")}
-    usual = (
-        BACKFILLED
-        | {f"position.{key}": value for key, value in shipped(f"position/{name}").items()}
-        | given
-    )
-    has = run.settings | {"threads": run.threads}
-    return (
-        (run.task, run.scale, run.position) == (study.task, study.scale, name)
-        and all(has.get(key) == value for key, value in given.items())
-        and (
-            not shipped(f"position/{name}")
-            or all(usual.get(key) == value for key, value in own.items())
-        )
-    )

@@ -3,8 +3,6 @@ beside ours.
 """
 
 import copy
-import math
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,44 +10,28 @@ from typing import Any
 import yaml
 
 from rope_lab.places import ROOT
-from rope_lab.results.records.measures import METRICS, Metric, declared
-from rope_lab.results.records.run import Run, one_line
+from rope_lab.results.records.measures import ACCURACY, MEASURES, Measure, declared
+from rope_lab.results.records.run import one_line
 
 SPARE_COLORS = ("#E7298A", "#6A3D9A", "#1B9E77", "#A6761D", "#66C2A5", "#FB9A99")
 LONGEST = 160  # characters of a title
 
 
 @dataclass(frozen=True)
-class Threshold:
-    """A value of a metric that a run may reach; `since`: schemes are also compared at equal steps
-    after it.
+class TaskReport:
+    """How a task is shown, and its published results; results/published.yaml explains each key.
+
+    measure:    by which schemes are compared
+    thresholds: by name, the first step at a value
+    since:      names of thresholds after which schemes are compared at equal steps too
     """
 
-    name: str
-    metric: str
-    value: float
-    since: bool = False
-
-    def first_step(self, run: Run) -> float:
-        """The first evaluated step at which a run reaches it; infinite if never, nan without a
-        curve.
-        """
-        if self.metric not in run.curves:
-            return math.nan
-        reached = operator.ge if declared(self.metric).higher_is_better else operator.le
-        curve = zip(*run.curves[self.metric], strict=True)
-        return next((float(step) for step, value in curve if reached(value, self.value)), math.inf)
-
-
-@dataclass(frozen=True)
-class TaskReport:
-    """How a task is shown, and its published results; results/published.yaml explains each key."""
-
     title: str
-    metric: Metric
+    measure: Measure
     length: dict[str, Any] = field(default_factory=lambda: {"title": "length", "longest": None})
-    thresholds: list[Threshold] = field(default_factory=list)
-    beside: dict[str, Metric] = field(default_factory=dict)
+    thresholds: dict[str, Measure] = field(default_factory=dict)
+    since: tuple[str, ...] = ()
+    beside: dict[str, Measure] = field(default_factory=dict)
     published: dict[str, list[str]] = field(default_factory=dict)
     setup: dict[str, Any] = field(default_factory=dict)
     elsewhere: str = ""
@@ -64,7 +46,7 @@ class TaskReport:
         """
         versions = zip(*(self.published.get(each, []) for each in (scheme, other)), strict=False)
         return [
-            self.metric.sign * (float(ours.split()[0]) - float(theirs.split()[0]))
+            self.measure.sign * (float(ours.split()[0]) - float(theirs.split()[0]))
             for ours, theirs in versions
         ]
 
@@ -120,12 +102,12 @@ class Published:
 
         data: the file of a corpus, as its name if `named` has none
 
-        Without a report, the first of `METRICS` that the runs recorded is compared.
+        Without a report, the first of `MEASURES` that the runs recorded is compared.
         """
         if task not in self.tasks:
-            metric = next((m for m in METRICS if m.name in metrics), METRICS[0])
-            thresholds = [Threshold("95% right", metric.name, 0.95)] if metric.share else []
-            return TaskReport(task, metric, thresholds=thresholds)
+            measure = next((MEASURES[name] for name in MEASURES if name in metrics), ACCURACY)
+            almost = {"95% right": replace(measure, at="first step", reaches=0.95)}
+            return TaskReport(task, measure, thresholds=almost if measure.share else {})
         report = dict(self.tasks[task])
         name, shown, named = report.pop("metric"), report.pop("shown"), report.pop("named", {})
         values = {key: settings[key] for key in named if settings.get(key) is not None}
@@ -133,18 +115,28 @@ class Published:
         report["title"] += (
             f" ({', '.join(one_line(str(each), LONGEST) for each in names)})" if names else ""
         )
-        beside = {
-            title: replace(declared(each), name=each, **(shown if declared(each).share else {}))
-            for title, each in report.pop("beside", {}).items()
-        }
-        thresholds = [Threshold(**threshold) for threshold in report.pop("thresholds", [])]
+        beside = {}
+        for title, each in report.pop("beside", {}).items():
+            measure = declared(each)
+            beside[title] = replace(measure, **shown) if measure.share else measure
+        thresholds, since = {}, []
+        for each in report.pop("thresholds", []):
+            first = replace(declared(each["metric"]), at="first step", reaches=each["value"])
+            thresholds[each["name"]] = first
+            if each.get("since"):
+                since.append(each["name"])
         if not _agree(settings, report.pop("elsewhere_of", {})):
             report["elsewhere"] = ""
         for each in report.pop("guesses", []):
             if _agree(settings, each["of"]):
                 report["guess"] = each["share"]
-        metric = replace(declared(name), name=name, **shown)
-        return TaskReport(metric=metric, thresholds=thresholds, beside=beside, **report)
+        return TaskReport(
+            measure=replace(declared(name), **shown),
+            thresholds=thresholds,
+            since=tuple(since),
+            beside=beside,
+            **report,
+        )
 
     def title(self, scheme: str) -> str:
         """The name of a scheme in tables and figures."""

@@ -43,16 +43,12 @@ def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
 
 
 def runs_frame(runs: list[Run]) -> pd.DataFrame:
-    """A row a run: `COLUMNS`, `scheme` (see `scheme_names`), `run`, and `pair_as`.
-
-    Runs of one seed may be paired if `pair_as` is equal: the numerics or, of a run of mixed origin,
-    its own id.
-    """
+    """A row a run: `COLUMNS`, `scheme` (see `scheme_names`), `run`, and its `pair_as`."""
     table = pd.DataFrame(
         [[getattr(run, name) for name in COLUMNS] for run in runs], columns=list(COLUMNS)
     )
     table["plugin"] = [" ".join(run.plugin.values()) for run in runs]
-    pair_as = [run.run_id if run.mixed else run.numbers for run in runs]
+    pair_as = [run.pair_as for run in runs]
     return table.assign(scheme=scheme_names(runs), pair_as=pair_as, run=runs)
 
 

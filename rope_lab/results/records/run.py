@@ -85,6 +85,11 @@ class Run:
         return "+".join(filter(None, [str(self.numerics), self.plugin.get("task")]))
 
     @property
+    def pair_as(self) -> str:
+        """Equal for runs of one seed that may be paired; of a run of mixed origin, its own id."""
+        return self.run_id if self.mixed else self.numbers
+
+    @property
     def all_settings(self) -> dict[str, Any]:
         """`settings`, and of settings added since, the values that hold for earlier runs."""
         return BACKFILLED | self.settings

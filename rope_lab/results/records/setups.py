@@ -1,26 +1,30 @@
-"""Runs that may be compared: one task and recipe, or one planned study, its schemes, and the seeds
-of each scheme.
-"""
+"""Setups: runs that may be compared, of one task and recipe or of one planned study."""
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.comparisons.stats import NOTHING, Interval, paired_difference
-from rope_lab.results.plans.study import Runs, Study, called
-from rope_lab.results.records.catalogue import LONGEST, Published, TaskReport, Threshold, rank
-from rope_lab.results.records.frame import curve, runs_frame
-from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS, Metric
+from rope_lab.results.records.catalogue import LONGEST, Published, TaskReport, rank
+from rope_lab.results.records.frame import runs_frame
+from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS, Measure
 from rope_lab.results.records.run import Run, one_line
 from rope_lab.shipped import recipe
-from rope_lab.text import LEAKS, show
+from rope_lab.text import show
 
 
-class Group:
+@dataclass(frozen=True, eq=False)
+class Arm:
+    """One side of a comparison: a scheme, as tables call it, and its runs."""
+
+    scheme: str
+    runs: tuple[Run, ...]
+
+
+class Setup:
     """The runs of one task and recipe, or of one planned study.
 
     runs:     one row per run (see `runs_frame`), by scheme in the order of published.yaml, then by
@@ -35,7 +39,7 @@ class Group:
     floor:    the Bayes-optimal loss on the held-out text, in nats per counted token; 0 without a
               record of it
     generated: whether the task writes its text, so that LENGTH_LOSS is above the Bayes-optimal loss
-    optimum:  the Bayes-optimal value of the metric, in the unit of the tables; 0 without one
+    optimum:  the Bayes-optimal value of the measure, in the unit of the tables; 0 without one
     length_kinds: LENGTH if problems of given lengths were graded, LENGTH_LOSS if losses up to given
                   lengths were taken
     crossed:  by each length, the slice of another attribute at that length; empty if the task
@@ -63,7 +67,7 @@ class Group:
         )
         self.runs, self.published, self.variant, self.study = runs, published, variant, study
         self.report: TaskReport = published.report(self.task, recorded, first.settings, data)
-        self.metric: Metric = self.report.metric  # by which schemes are compared
+        self.measure: Measure = self.report.measure
         self.title = ", ".join(filter(None, [self.report.title, study, variant]))
         self.file = study or f"{self.scale}-{self.task}"  # the beginning of its figure's name
         self.schemes = list(runs.scheme.unique())
@@ -74,16 +78,13 @@ class Group:
         self.versions = (
             self.report.published if {*self.schemes} & self.report.published.keys() else {}
         )
-        values = np.array(
-            [run.metrics.get(self.metric.name, np.nan) for run in runs.run], dtype=float
-        )
-        self.finished = runs.assign(value=self.metric.times * values)[
-            (runs.status == "finished") & ~np.isnan(values)
-        ]
+        self.finished = runs.assign(value=runs.run.map(self.measure.of)).dropna(subset="value")
         self._by_seed = self.finished.set_index("seed")
         self.floor = next((run.floor["loss"] for run in runs.run if run.floor), 0.0)
-        self.generated = self.metric.share or self.floor > 0
-        self.optimum = self.metric.times * self.floor if self.metric.name == "eval/loss" else 0.0
+        self.generated = self.measure.share or self.floor > 0
+        self.optimum = (
+            self.measure.times * self.floor if self.measure.metric == "eval/loss" else 0.0
+        )
         self.length_kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(self.slices(kind))]
         parts = {name: name.rpartition(AT) for run in self.finished.run for name in run.slices}
         self.crossed = {
@@ -120,46 +121,9 @@ class Group:
             (shortest, longest) if isinstance(shortest, int) and isinstance(longest, int) else None
         )
 
-    def pairs(self, scheme: str, other: str, there: "Group | None" = None) -> pd.DataFrame:
-        """The finished runs of two schemes that may be compared, by seed: of one numerics, from
-        first step to last.
-
-        there: the group of the other scheme, if not this one. Columns: `value run`, and of the
-               other `value_other …`.
-        """
-        columns = ["pair_as", "value", "run"]
-        ours, theirs = self.of(scheme)[columns], (there or self).of(other)[columns]
-        return ours.merge(theirs, on=["seed", "pair_as"], suffixes=("", "_other")).sort_index()
-
-    def difference(self, pairs: pd.DataFrame) -> Interval:
-        """The difference of `pairs`, seed by seed."""
-        tested = self.published.tests(self.scale, len(pairs))
-        return paired_difference(pairs.value.to_numpy(), pairs.value_other.to_numpy(), tested)
-
-    def first_steps(self, scheme: str, threshold: Threshold) -> pd.Series:
-        """By seed, the first step at which a run reached the threshold, infinite if never; of runs
-        with a curve.
-        """
-        return self.of(scheme).run.map(threshold.first_step).astype(float).dropna()
-
-    def difference_since(self, threshold: Threshold) -> Interval:
-        """Contender − baseline after as many steps beyond the threshold as both runs of a pair
-        still have.
-
-        Interpolated between evaluations; over the pairs of which both runs reached the threshold.
-        """
-        values = []
-        for runs in self.pairs(*self.published.pair)[["run", "run_other"]].itertuples(index=False):
-            curves = [curve(run, self.metric.name) for run in runs]
-            reached = [threshold.first_step(run) for run in runs]
-            if all(map(math.isfinite, reached)) and not any(each.empty for each in curves):
-                left = self.settings["train.steps"] - max(reached)
-                ends = [
-                    np.interp(left + step, c.index, c)
-                    for step, c in zip(reached, curves, strict=True)
-                ]
-                values.append(self.metric.times * np.array(ends))
-        return paired_difference(*np.transpose(values)) if values else NOTHING
+    def arm(self, scheme: str) -> Arm:
+        """The runs of a scheme, to be compared."""
+        return Arm(scheme, tuple(self.runs[self.runs.scheme == scheme].run))
 
     def deviations(self) -> list[str]:
         """Each setting that differs from the write-up's."""
@@ -168,79 +132,8 @@ class Group:
             f"{k} {ours(k)} (write-up: {v})" for k, v in self.report.setup.items() if ours(k) != v
         ]
 
-    def warnings(self) -> Iterator[str]:
-        """Missing, uncounted and incomparable runs, and their effect on the result: a line each."""
-        lacks: dict[str, list[str]] = {}  # missing seeds → the schemes without them
-        baseline, title, finished = (
-            self.published.baseline,
-            self.published.title,
-            set(self.finished.run_id),
-        )
-        for run in self.runs.run:
-            if run.run_id not in finished:
-                yield f"{run} is {run.status} at step {run.steps:,}: it has no final value"
-            if run.mixed:
-                how = "; ".join(run.mixed)
-                yield f"{run} is of mixed origin ({how}): counted in means, and not paired"
-        for scheme in self.others:
-            ours, theirs, pairs = (
-                self.of(scheme),
-                self.of(baseline),
-                len(self.pairs(scheme, baseline)),
-            )
-            over = (
-                f"compared over the {pairs} that both have"
-                if pairs
-                else "there is no pair to compare"
-            )
-            for name, other in ((scheme, baseline), (baseline, scheme)):
-                if missing := set(self.of(other).index) - set(self.of(name).index):
-                    lacks.setdefault(
-                        f"{seeds(missing)} that {title(other)} has: {over}", []
-                    ).append(title(name))
-            both = ours.index.intersection(theirs.index)
-            if unlike := [
-                seed for seed in both if ours.run[seed].numbers != theirs.run[seed].numbers
-            ]:
-                different = (
-                    f"were run by different numerics or task code at {seeds(unlike)}: not compared"
-                )
-                yield f"{title(scheme)} and {title(baseline)} {different}; run one of the two again"
-        for what, names in lacks.items():
-            yield f"{'; '.join(names)} {'lacks' if len(names) == 1 else 'lack'} {what}"
-        for scheme in self.finished.scheme[self.finished.value < LEAKS * self.optimum].unique():
-            hint = "so it must see later tokens: rope-lab check says whether it sees them"
-            yield f"{title(scheme)} is below the Bayes-optimal loss, {hint}"
-        named = [
-            f"{run.hardware}, {run.threads} thread{'' if run.threads == 1 else 's'}"
-            for run in self.runs.run
-        ]
-        on = self.runs.assign(hardware=named)
-        for name in ("numerics", "hardware", "torch"):
-            counts = Counter(on[name]).most_common()
-            if len(counts) > 1:
-                each = "; ".join(f"{value} ({n} run{'s' if n > 1 else ''})" for value, n in counts)
-                yield f"the runs differ in {name}: {each}"
 
-
-def group(
-    runs: list[Run], published: Published, planned: Iterable[tuple[Study, Runs]] = ()
-) -> list[Group]:
-    """The `planned` runs by study, in the given order; then all others by recipe."""
-    groups = []
-    for study, found in planned:
-        if found:  # its schemes have their settings in their names
-            table = runs_frame(list(found.values())).assign(
-                scheme=[called(scheme) for scheme, _ in found]
-            )
-            groups.append(
-                Group(table, published, table.run.iloc[0].data, study.unusual, study.name)
-            )
-    ids = {run_id for each in groups for run_id in each.runs.run_id}
-    return groups + _by_recipe([run for run in runs if run.run_id not in ids], published)
-
-
-def _by_recipe(runs: list[Run], published: Published) -> list[Group]:
+def setups_of(runs: list[Run], published: Published) -> list[Setup]:
     """The runs by task and recipe, in the order of published.yaml; runs of different recipes never
     meet.
 
@@ -254,22 +147,22 @@ def _by_recipe(runs: list[Run], published: Published) -> list[Group]:
     corpora = Counter(
         data for data, _ in {(run.data, run.settings.get("task.corpus")) for run in table.run}
     )
-    groups = []
+    setups = []
     for _, rows in table.groupby(key):
         data = rows.run.iloc[0].data
-        groups.append(
-            Group(rows, published, data if corpora[data] == 1 else "", _variant(rows, table))
+        setups.append(
+            Setup(rows, published, data if corpora[data] == 1 else "", _variant(rows, table))
         )
     scales, tasks = published.scales, published.tasks
     return sorted(
-        groups,
-        key=lambda g: (
-            rank(scales, g.scale),
-            rank(tasks, g.task),
-            g.scale,
-            g.task,
-            g.variant,
-            g.recipe_id,
+        setups,
+        key=lambda setup: (
+            rank(scales, setup.scale),
+            rank(tasks, setup.task),
+            setup.scale,
+            setup.task,
+            setup.variant,
+            setup.recipe_id,
         ),
     )
 

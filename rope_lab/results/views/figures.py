@@ -22,15 +22,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from rope_lab.results.comparisons import grids as sweeps
 from rope_lab.results.comparisons.grids import Sweep, is_number
-from rope_lab.results.comparisons.verdicts import AHEAD, BEHIND, NO, YES, Verdict
+from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.words import AHEAD, BEHIND, NO, YES, word
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.measures import AT
 from rope_lab.results.records.run import one_line
-from rope_lab.results.records.setups import Group
-from rope_lab.results.views import series
+from rope_lab.results.records.setups import Setup
+from rope_lab.results.views import series, sweeps
 from rope_lab.results.views.series import Panel
+from rope_lab.results.views.verdicts import kind, label, published_gains
 from rope_lab.text import show
 
 STYLE = Path(__file__).with_name("figures.mplstyle")
@@ -51,13 +52,13 @@ TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and is left
 FOREST = "verdicts.svg"
 
 
-def draw(shown: Collection[Group | Sweep]) -> tuple[dict[Group | Sweep, str], dict[str, bytes]]:
+def draw(shown: Collection[Setup | Sweep]) -> tuple[dict[Setup | Sweep, str], dict[str, bytes]]:
     """The figures of sweeps and groups: the names of their files, and by name SVG.
 
     Not drawn are sweeps of two values or one seed, and a group of one scheme if it is in a sweep or
     of another recipe.
     """
-    names: dict[Group | Sweep, str] = {}
+    names: dict[Setup | Sweep, str] = {}
     files: dict[str, bytes] = {}
     drawable = [
         s
@@ -69,17 +70,17 @@ def draw(shown: Collection[Group | Sweep]) -> tuple[dict[Group | Sweep, str], di
     ]
     for each in shown:
         if isinstance(each, Sweep):
-            kind, plot, is_drawn = "sweep", _sweep, each in drawable
+            ending, plot, is_drawn = "sweep", _sweep, each in drawable
         else:
-            kind, plot = ("lengths", _lengths) if each.lengths else ("curves", _curves)
+            ending, plot = ("lengths", _lengths) if each.lengths else ("curves", _curves)
             is_drawn = not (
                 each.finished.empty or each in swept or (each.variant and len(each.schemes) == 1)
             )
         if not is_drawn:
             continue
-        name = f"{each.file}-{kind}.svg"
+        name = f"{each.file}-{ending}.svg"
         if name in files:
-            name = f"{each.file}-{each.recipe_id}-{kind}.svg"
+            name = f"{each.file}-{each.recipe_id}-{ending}.svg"
         with styled():
             names[each], files[name] = name, rendered(plot(each))
     return names, files
@@ -120,9 +121,9 @@ def rendered(figure: Figure) -> bytes:
     return content.getvalue()
 
 
-def _curves(group: Group) -> Figure:
+def _curves(group: Setup) -> Figure:
     """The metric against steps; of many schemes, of the best."""
-    panel = series.over_training(group, group.metric)
+    panel = series.over_training(group, group.measure)
     panel = replace(panel, points=panel.points[panel.points.ended])
     figure, (ax,) = _panels(1)
     _plot(ax, group.published, panel, marker="")
@@ -147,14 +148,14 @@ def _curves(group: Group) -> Figure:
     return _finished(figure, panel, group)
 
 
-def _lengths(group: Group) -> Figure:
+def _lengths(group: Setup) -> Figure:
     """Problems right, and losses, by length; training lengths are shaded. Below: heat maps of a
     crossed attribute.
     """
     kinds = group.length_kinds
     figure, axes = _heat_maps(group) if group.crossed and len(kinds) == 1 else _panels(len(kinds))
-    for ax, kind in zip(axes, kinds, strict=True):
-        panel = series.by_value(group, kind)
+    for ax, slices in zip(axes, kinds, strict=True):
+        panel = series.by_value(group, slices)
         _plot(ax, group.published, panel, marker="o")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         if group.trained_lengths:
@@ -171,7 +172,7 @@ def _lengths(group: Group) -> Figure:
     return _finished(figure, panel, group)
 
 
-def _heat_maps(group: Group) -> tuple[Figure, list[Axes]]:
+def _heat_maps(group: Setup) -> tuple[Figure, list[Axes]]:
     """Shares of problems right by length and the crossed attribute, a map a scheme; the axes above
     them are empty.
 
@@ -234,42 +235,45 @@ def _sweep(sweep: Sweep) -> Figure:
     return _finished(figure, panel, sweep.group, sweep.title)
 
 
-def forest(verdicts: list[Verdict], contender: str) -> bytes:
+def forest(verdicts: list[Result], published: Published) -> bytes:
     """Published and measured gains of the contender, coloured by verdict: an axis for each title
     and unit.
     """
-    panels: dict[tuple[str, str], list[Verdict]] = {}
+    panels: dict[tuple[str, str], list[Result]] = {}
     for v in verdicts:
-        panels.setdefault((v.title, v.metric.unit), []).append(v)
-    published = {key: max((v.published for v in found), key=len) for key, found in panels.items()}
-    heights = [len(found) + bool(published[key]) + 1.8 for key, found in panels.items()]
+        panels.setdefault((v.title, v.measure.unit), []).append(v)
+    gains = {
+        key: max((published_gains(v, published) for v in found), key=len)
+        for key, found in panels.items()
+    }
+    heights = [len(found) + bool(gains[key]) + 1.8 for key, found in panels.items()]
     with styled():
         figure = Figure(figsize=(WIDTH, 0.27 * sum(heights) + 0.3), layout="constrained")
         axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
-        looks = {"published": PUBLISHED} if any(published.values()) else {}
+        looks = {"published": PUBLISHED} if any(gains.values()) else {}
         looks |= {name: {"marker": MARKERS[name], "color": "black"} for name in MARKERS}
         handles = [
             axes[0].plot([], [], label=name, **{"ls": ""} | look)[0] for name, look in looks.items()
         ]
         figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
         for ax, (key, found) in zip(axes, panels.items(), strict=True):
-            labels = ["published"] * bool(published[key]) + [
-                fill(one_line(v.label, 2 * LABEL), LABEL) for v in found
+            labels = ["published"] * bool(gains[key]) + [
+                fill(one_line(label(v), 2 * LABEL), LABEL) for v in found
             ]
             ax.axvline(0, color="black", lw=0.8)
-            for gain in published[key]:
+            for gain in gains[key]:
                 ax.plot(gain, 0, **PUBLISHED)
-            for row, v in enumerate(found, start=bool(published[key])):
-                color = COLORS.get(v.word, "#777777")
+            for row, v in enumerate(found, start=bool(gains[key])):
+                color = COLORS.get(word(v), "#777777")
                 ax.plot(
                     [v.gain.low, v.gain.high], [row, row], lw=2, color=color, solid_capstyle="butt"
                 )
-                ax.plot(v.gain.mean, row, marker=MARKERS[v.kind], ms=6, color=color)
+                ax.plot(v.gain.mean, row, marker=MARKERS[kind(v)], ms=6, color=color)
                 place = {"xycoords": ("axes fraction", "data"), "va": "center", "color": color}
-                ax.annotate(v.word, (1.01, row), **place)
+                ax.annotate(word(v), (1.01, row), **place)
             ax.set(yticks=range(len(labels)), yticklabels=labels, ylim=(len(labels) - 0.4, -0.6))
             ax.set_title(one_line(key[0], LABEL), loc="left", fontweight="bold")
-            ax.set_xlabel(f"gain of {contender}, {one_line(key[1], LABEL)}")
+            ax.set_xlabel(f"gain of {published.titles[0]}, {one_line(key[1], LABEL)}")
             ax.xaxis.set_major_locator(MaxNLocator(6))
             ax.tick_params(axis="y", length=0)
             ax.margins(x=0.08)
@@ -335,7 +339,7 @@ def _panels(n: int) -> tuple[Figure, list[Axes]]:
     return figure, list(figure.subplots(1, n, squeeze=False)[0])
 
 
-def _finished(figure: Figure, panel: Panel, group: Group, title: str = "") -> Figure:
+def _finished(figure: Figure, panel: Panel, group: Setup, title: str = "") -> Figure:
     """With a title, which says how many of all schemes are shown, and a legend below the panels."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     columns = min(

@@ -8,14 +8,13 @@ from functools import cached_property
 from pathlib import Path
 
 from rope_lab.files import check_regular, make_folder, write_whole
-from rope_lab.results.comparisons import grids as sweeps
-from rope_lab.results.comparisons import verdicts as verdicts_of
+from rope_lab.results.comparisons import grids
 from rope_lab.results.comparisons.grids import Sweep
-from rope_lab.results.comparisons.verdicts import Verdict
-from rope_lab.results.plans.outcomes import Outcome
+from rope_lab.results.comparisons.results import Result
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.setups import Group
-from rope_lab.results.views import figures, sections
+from rope_lab.results.records.setups import Setup
+from rope_lab.results.views import figures, sections, sweeps
+from rope_lab.results.views import verdicts as verdicts_of
 from rope_lab.results.views.tables import Section, Strong, bullets, escaped, markdown
 from rope_lab.text import ConfigError
 
@@ -35,31 +34,33 @@ ALT = {
 class Content:
     """The runs of a folder, and how to show them.
 
-    outcomes: of the plan in the folder
+    studied: the results of each study of the plan in the folder
     problems: lines on runs that could not be read or counted
     """
 
-    groups: list[Group]
+    groups: list[Setup]
     published: Published
     problems: list[str]
-    outcomes: list[Outcome]
+    studied: list[list[Result]]
 
     @cached_property
-    def verdicts(self) -> list[Verdict]:
-        return verdicts_of.verdicts(self.groups, self.outcomes, self.published)
+    def verdicts(self) -> list[Result]:
+        return verdicts_of.verdicts(self.groups, self.studied, self.published)
 
     @cached_property
-    def sections(self) -> dict[Group | Sweep, Section]:
+    def sections(self) -> dict[Setup | Sweep, Section]:
         """Of each group and sweep, in the order of the groups; a sweep stands in the place of its
         first group.
         """
         within = {
             group: sweep
-            for sweep in reversed(sweeps.find(self.groups))
+            for sweep in reversed(grids.find(self.groups))
             for group in sweep.others.values()
         }
-        exploratory = {(v.title, v.scale): v for v in self.verdicts if not v.planned}
-        made: dict[Group | Sweep, Section] = {}
+        exploratory = {
+            (v.title, v.comparison.scale): v for v in self.verdicts if not v.family.planned
+        }
+        made: dict[Setup | Sweep, Section] = {}
         for each in dict.fromkeys(within.get(group, group) for group in self.groups):
             if isinstance(each, Sweep):
                 made[each] = sweeps.section(each)
@@ -81,7 +82,7 @@ def publish(out: Path, content: Content) -> list[Path]:
     A task's groups are on the page that published.yaml names if `out` has it, else in README.md.
     Text around the marks stays. Raises OSError, and ConfigError for a page without such marks.
     """
-    pages: dict[str, list[Group | Sweep]] = {INDEX: []}
+    pages: dict[str, list[Setup | Sweep]] = {INDEX: []}
     for each in content.sections:
         page = each.report.page
         pages.setdefault(page if page and (out / page).exists() else INDEX, []).append(each)
@@ -94,7 +95,7 @@ def publish(out: Path, content: Content) -> list[Path]:
     }
     parts = []
     if len(measured := [verdict for verdict in content.verdicts if verdict.gain.n]) > 2:
-        files[figures.FOREST] = figures.forest(measured, content.published.titles[0])
+        files[figures.FOREST] = figures.forest(measured, content.published)
         parts.append(_figure(figures.FOREST))
     parts.append(_verdicts(content) if content.published.compares else PLANNED)
     parts.append(
@@ -116,7 +117,9 @@ def publish(out: Path, content: Content) -> list[Path]:
 
 def _verdicts(content: Content) -> str:
     """The verdicts on the contender: planned ones, and exploratory ones folded below them."""
-    planned, rest = ([v for v in content.verdicts if v.planned == each] for each in (True, False))
+    planned, rest = (
+        [v for v in content.verdicts if v.family.planned == each] for each in (True, False)
+    )
     tables = [markdown(verdicts_of.table(found, content.published)) for found in (planned, rest)]
     if all(tables):
         tables[1:] = _folded("Exploratory: what was not planned", tables[1:])

@@ -17,9 +17,9 @@ from rope_lab.results.records.measures import (
     LENGTH_LOSS,
     LOSS_ATTRIBUTES,
     POSITION,
-    Metric,
+    Measure,
 )
-from rope_lab.results.records.setups import Group
+from rope_lab.results.records.setups import Setup
 
 MANY, BINS = 24, 8  # an attribute with more than so many values is plotted in so many bins
 PANEL = 8  # schemes that one panel takes; of more, FEW are shown
@@ -75,21 +75,21 @@ class Panel:
         )
 
 
-def over_training(group: Group, metric: Metric, schemes: Iterable[str] = ()) -> Panel:
+def over_training(group: Setup, metric: Measure, schemes: Iterable[str] = ()) -> Panel:
     """A metric against optimizer steps, of `schemes` or the best; a loss with a floor as its
     excess.
     """
-    floor = group.optimum if metric.name == group.metric.name else 0.0
+    floor = group.optimum if metric.metric == group.measure.metric else 0.0
     ended = set(group.finished.run_id)
     rows = []
     for run in group.runs[group.runs.scheme.isin(schemes or best(group))].itertuples():
-        values = metric.times * curve(run.run, metric.name) - floor
+        values = metric.times * curve(run.run, metric.metric) - floor
         rows += [(run.scheme, run.seed, step, y, run.run_id in ended) for step, y in values.items()]
     unit = metric.unit + (f" above the Bayes-optimal {floor:.3g}" if floor else "")
     return Panel(points_frame(rows), "optimizer steps", unit, floor > 0, metric.most)
 
 
-def by_value(group: Group, attribute: str) -> Panel:
+def by_value(group: Setup, attribute: str) -> Panel:
     """Shares of problems right, or losses (above the floor if known), by an attribute or bins of
     it.
     """
@@ -114,7 +114,7 @@ def by_value(group: Group, attribute: str) -> Panel:
         if share
         else "nats above the Bayes-optimal loss"
         if log
-        else group.metric.unit
+        else group.measure.unit
     )
     x = group.report.length["title"] if is_length else title(group, attribute)
     return Panel(
@@ -122,7 +122,7 @@ def by_value(group: Group, attribute: str) -> Panel:
     )
 
 
-def title(group: Group, attribute: str) -> str:
+def title(group: Setup, attribute: str) -> str:
     """The attribute on an axis: `percent of instructions that are ignored`; of a crossed one with
     the length.
     """
@@ -138,7 +138,7 @@ def points_frame(rows: Iterable[tuple]) -> pd.DataFrame:
     )
 
 
-def best(group: Group, length: str = "") -> list[str]:
+def best(group: Setup, length: str = "") -> list[str]:
     """All schemes, or, if they are too many for one panel, baseline, contender and the best at the
     end.
 
@@ -149,7 +149,7 @@ def best(group: Group, length: str = "") -> list[str]:
         return group.schemes
     means, higher = (
         group.finished.groupby("scheme")[["value"]].mean(),
-        group.metric.higher_is_better,
+        group.measure.higher_is_better,
     )
     if length:
         means, higher = (
@@ -165,13 +165,13 @@ def best(group: Group, length: str = "") -> list[str]:
     return [scheme for scheme in group.schemes if scheme in chosen]
 
 
-def attributes(group: Group) -> list[str]:
+def attributes(group: Setup) -> list[str]:
     """The attributes of the problems to plot, lengths first; answer position only of losses or
     above a floor.
     """
     recorded = next((list(run.slices) for run in group.finished.run if run.slices), [])
     omitted = {LENGTH, LENGTH_LOSS, *group.report.mirrors, *group.crossed.values()}
-    if group.metric.share and not group.floor:
+    if group.measure.share and not group.floor:
         omitted.add(POSITION)
     longest = [group.crossed[max(group.crossed)]] if group.crossed else []
     return (
@@ -197,7 +197,7 @@ def edges(counts: dict[int, int]) -> np.ndarray:
 
 
 def binned(slices: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
-    """`Group.slices` with the problems of each bin in one row, at the bin's centre."""
+    """`Setup.slices` with the problems of each bin in one row, at the bin's centre."""
     ends = np.append(edges[1:] - 1, max(slices.value.max(), edges[-1]))
     bins = np.maximum(
         np.searchsorted(edges, slices.value, side="right") - 1, 0

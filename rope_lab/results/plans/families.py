@@ -1,0 +1,93 @@
+"""The families of planned tests, and their results from kept runs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rope_lab.results.comparisons.results import Comparison, Family, Result, answer
+from rope_lab.results.plans.find import Runs, find, untested
+from rope_lab.results.plans.study import PlannedTest, Study, called, load
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.kept import read_kept
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import Arm
+
+TESTS = {"t": "t_or_sign_flip"}  # of a plan, where its name is another
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PlannedFamily(Family):
+    """The primary or the secondary tests of a study.
+
+    tests: as planned, in the order of the comparisons; found: the runs of the study that have ended
+    """
+
+    study: Study
+    tests: list[PlannedTest]
+    found: Runs
+    planned = True
+
+    @property
+    def open(self) -> bool:
+        """Whether runs are to come."""
+        return len(self.found) < len(self.study.cells)
+
+
+def of_study(study: Study, runs: list[Run], published: Published) -> list[Result]:
+    """The results of a study's primary, then of its secondary tests; none has a number before the
+    last run has ended. Raises ConfigError for two runs of one cell.
+
+    runs: those kept in its folder
+    """
+    found = find(study, runs)
+    results = []
+    for tests, corrected in ((study.primary, True), (study.secondary, False)):
+        family = PlannedFamily(
+            comparisons=[_comparison(study, test, found, published) for test in tests],
+            several="planned tests",
+            one="one planned test",
+            corrected=corrected,
+            untested=untested(study, found),
+            study=study,
+            tests=tests,
+            found=found,
+        )
+        results += answer(family)
+    return results
+
+
+def read(plan: Path, published: Published) -> tuple[list[list[Result]], list[str]]:
+    """The results of each study of a plan, none without such a file, and problems with kept runs.
+    Raises ConfigError, OSError.
+    """
+    studies = load(plan).studies.values() if plan.exists() else []
+    kept: dict[str, list[Run]] = {}
+    problems = []
+    for folder in dict.fromkeys(study.rows for study in studies):
+        kept[folder], wrong = [], []
+        if (plan.parent / folder).is_dir():
+            kept[folder], wrong = read_kept(plan.parent / folder)
+        problems += wrong
+    return [of_study(study, kept[study.rows], published) for study in studies], problems
+
+
+def _comparison(study: Study, test: PlannedTest, found: Runs, published: Published) -> Comparison:
+    report = published.report(study.task, {test.metric}, study.settings)
+    measure = study.measure(test, report)
+    ours, theirs = (_arm(scheme, found) for scheme in test.schemes)
+    gains = () if test.published is None else (measure.sign * test.published,)
+    return Comparison(
+        name=test.name,
+        task=study.task,
+        scale=study.scale,
+        report=report,
+        measure=measure,
+        ours=ours,
+        theirs=theirs,
+        test=TESTS.get(test.test, test.test),
+        published=gains,
+        margin=test.margin,
+    )
+
+
+def _arm(scheme: str, found: Runs) -> Arm:
+    return Arm(called(scheme), tuple(run for (of, _), run in found.items() if of == scheme))

@@ -1,0 +1,171 @@
+"""The runs of a study, and why it cannot be tested yet."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from omegaconf import OmegaConf
+
+from rope_lab.identity import BACKFILLED, general
+from rope_lab.results.plans.study import Study, called, run_name
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.frame import runs_frame
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import Setup, setups_of
+from rope_lab.shipped import recipe, shipped
+from rope_lab.text import ConfigError, flat, show
+
+Runs = dict[tuple[str, int], Run]  # scheme and seed → the run
+
+
+def with_runs(studies: list[Study], runs: list[Run]) -> tuple[list[tuple[Study, Runs]], list[str]]:
+    """Each study of a folder with those of its `runs` that are its own; none, and the problem, if
+    `find` refuses.
+    """
+    try:
+        return [(study, find(study, runs)) for study in studies], []
+    except ConfigError as error:
+        return [], [str(error)]
+
+
+def find(study: Study, runs: list[Run]) -> Runs:
+    """The runs of a study that have ended. Raises ConfigError for two of one cell, which differ in
+    another setting.
+    """
+    found: Runs = {}
+    for run in runs:
+        of = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
+        scheme = max(of, key=lambda scheme: len(scheme.split()), default="")
+        if not scheme or run.seed not in study.seeds[scheme] or not run.ended:
+            continue
+        if (other := found.setdefault((scheme, run.seed), run)) is not run:
+            raise ConfigError(
+                f"{study.name}: two runs are {scheme} seed {run.seed}: {other.run_id}, {run.run_id}"
+            )
+    return found
+
+
+def _fits(scheme: str, study: Study, run: Run) -> bool:
+    """Whether a run belongs to a study's scheme: it has its settings, and else those of the
+    scheme's yaml.
+    """
+    name, *settings = scheme.split()
+    name = run_name(name)
+    given = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
+    own = {key: value for key, value in run.settings.items() if key.startswith("position.")}
+    usual = (
+        BACKFILLED
+        | {f"position.{key}": value for key, value in shipped(f"position/{name}").items()}
+        | given
+    )
+    has = run.settings | {"threads": run.threads}
+    return (
+        (run.task, run.scale, run.position) == (study.task, study.scale, name)
+        and all(has.get(key) == value for key, value in given.items())
+        and (
+            not shipped(f"position/{name}")
+            or all(usual.get(key) == value for key, value in own.items())
+        )
+    )
+
+
+def setups_with_studies(
+    runs: list[Run], published: Published, planned: Iterable[tuple[Study, Runs]]
+) -> list[Setup]:
+    """The `planned` runs by study, in the given order; then all other runs by recipe."""
+    setups, taken = [], set()
+    for study, found in planned:
+        if found:  # its schemes have their settings in their names
+            table = runs_frame(list(found.values()))
+            table = table.assign(scheme=[called(scheme) for scheme, _ in found])
+            data = table.run.iloc[0].data
+            setups.append(Setup(table, published, data, study.unusual, study.name))
+            taken |= {*table.run_id}
+    return setups + setups_of([run for run in runs if run.run_id not in taken], published)
+
+
+def named(cells: list[tuple[str, int]]) -> str:
+    """`rope seed 8, roper seed 9`."""
+    return ", ".join(f"{scheme} seed {seed}" for scheme, seed in cells)
+
+
+def unnamed(study: Study, found: Runs) -> list[str]:
+    """Settings that are neither the plan's nor today's recipe's, and all other ones of a scheme
+    without a yaml file.
+    """
+    usual, others = recipe(study.task, study.scale), set()
+    for (scheme, _), run in found.items():
+        named = study.settings.keys() | {
+            setting.partition("=")[0] for setting in scheme.split()[1:]
+        }
+        other = {
+            k: v
+            for k, v in run.recipe.items()
+            if k not in named and usual.get(k, v) not in (v, "auto")
+        }
+        if not run.settings.get("train.weight_decay"):  # it then decides nothing
+            other.pop("train.weight_decay_on", None)
+        others |= {f"{key}={show(value)}" for key, value in other.items()}
+        if not shipped(f"position/{run.position}"):
+            own = {
+                k: v
+                for k, v in run.settings.items()
+                if k.startswith("position.") and k not in named
+            }
+            others |= {
+                f"{k}={show(v)} of {called(scheme)}"
+                for k, v in own.items()
+                if not k.endswith("_target_")
+            }
+    return sorted(others)
+
+
+def untested(study: Study, found: Runs) -> str:
+    """Why nothing is tested yet; empty if it is."""
+    if len(found) < len(study.cells):
+        return f"{len(found)} of {len(study.cells)} runs have ended. Nothing is tested before the last one has."
+    if len(codes := {run.numbers for run in found.values()}) > 1:
+        return f"The runs are of {len(codes)} codes and cannot be paired."
+    if edited := _several((run.position, run.plugin.get("position", "")) for run in found.values()):
+        return f"The runs of {' and of '.join(edited)} differ in the code of that scheme."
+    if differing := _several(_settings(study, found)):
+        return f"The runs differ in settings that the plan does not name: {', '.join(differing)}."
+    if impure := [cell for cell, run in found.items() if run.mixed]:
+        return f"Of mixed origin, so not to be paired: {named(impure)}."
+    if lacking := {
+        cell: names for cell, run in found.items() if (names := _lacking(study, cell[0], run))
+    }:
+        names = ", ".join(sorted(set.union(*lacking.values())))
+        return f"Not recorded, so nothing can be tested: {names} of {named(list(lacking))}."
+    return ""
+
+
+def _settings(study: Study, found: Runs) -> Iterator[tuple[str, str]]:
+    """Each setting of the runs with its values; a setting in which schemes may differ, per
+    scheme.
+    """
+    given = {setting.partition("=")[0] for scheme in study.seeds for setting in scheme.split()[1:]}
+    settings = {cell: run.all_settings for cell, run in found.items()}
+    for key in {key for each in settings.values() for key in each}:
+        for (scheme, _), each in settings.items():
+            name = f"{key} of {scheme}" if key in given or key.startswith("position.") else key
+            yield name, json.dumps(each.get(key, BACKFILLED.get(general(key))))
+
+
+def _several(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """The names that have more than one value."""
+    return sorted(
+        name for name, count in Counter(name for name, _ in set(pairs)).items() if count > 1
+    )
+
+
+def _lacking(study: Study, scheme: str, run: Run) -> set[str]:
+    """The metrics and curves that comparisons use and a run has no record of, unless it
+    diverged.
+    """
+    if run.status == "diverged":
+        return set()
+    curves = {f"the curve of {name}" for name, (steps, _) in run.curves.items() if steps[-1] > 0}
+    used = [c for c in study.comparisons if scheme in c.schemes]
+    lacking = {c.metric for c in used if not c.of_curves and run.final(c.metric) is None}
+    return lacking | ({f"the curve of {c.metric}" for c in used if c.of_curves} - curves)
