@@ -33,7 +33,7 @@ def test_linear_attention_is_causal_and_a_cache_gives_the_logits_of_a_full_pass(
     """Every past token has an effect; tokens are read as a block, one by one, and after dropping a
     batch row.
     """
-    assert causality(make_model(name, attention="linear")) is None
+    assert causality(make_model(name, attention="linear"), TOKENS) is None
     cached(make_model(name, attention="linear"))
 
 
@@ -132,7 +132,7 @@ def test_the_content_hook_is_served_by_layer_and_row_with_a_cache_of_its_own():
     scheme = ByLayer(DIMS)
     model = make_model(scheme)
     cached(model)
-    causality(model)
+    causality(model, TOKENS)
     tokens, x = torch.arange(12).view(2, 6) % V, model.embedding(torch.arange(12).view(2, 6) % V)
     for layer, weight in zip(model.layers, scheme.weights, strict=True):
         y = layer.norm1(x)
@@ -269,5 +269,5 @@ def test_grouped_queries_are_heads_of_equal_keys_and_values(name):
             other.data = torch.cat([mine[:D], others])
     tokens = torch.arange(22).view(2, 11) % V
     torch.testing.assert_close(grouped(tokens), whole(tokens), rtol=0, atol=1e-12)
-    assert causality(grouped) is None
+    assert causality(grouped, TOKENS) is None
     cached(grouped)
