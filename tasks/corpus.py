@@ -22,6 +22,8 @@ from typing import Literal
 import numpy as np
 from filelock import FileLock
 
+from rope_lab.text import ConfigError
+
 log = logging.getLogger(__name__)
 
 Kind = Literal["bytes", "characters", "bpe"]
@@ -81,7 +83,7 @@ class Characters(Coder):
         tokens = self.token_of[codes]
         if (tokens < 0).any():
             unknown = "".join(map(chr, np.unique(codes[tokens < 0])[:20]))
-            raise ValueError(
+            raise ConfigError(
                 f"tokens=characters: {unknown!r} not in the training part; tokens=bytes reads any text"
             )
         return tokens.astype(self.dtype)
@@ -99,7 +101,7 @@ class Pairs(Coder):
     def learn(blocks: Iterable[bytes], vocabulary: int) -> Iterator[bytes]:
         t = _tokenizers()
         if vocabulary < 257:
-            raise ValueError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
+            raise ConfigError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
         log.warning("learning %d byte pairs of the corpus, once", vocabulary)
         pairs, in_bytes = (
             t.Tokenizer(t.models.BPE()),
@@ -133,7 +135,7 @@ def _tokenizers() -> ModuleType:
     try:
         import tokenizers
     except ImportError:
-        raise ValueError(
+        raise ConfigError(
             "tokens=bpe: needs the package tokenizers: pip install -e '.[text]'"
         ) from None
     return tokenizers
@@ -150,7 +152,7 @@ def locate(path: str) -> list[Path]:
     """The files of a corpus, each once: a file, all in a folder but hidden ones and runs, or those
     of a pattern.
 
-    Raises ValueError if there are none, or empty ones.
+    Raises ConfigError if there are none, or empty ones.
     """
     given = Path(path).expanduser()
     found = [given, *map(Path, glob.glob(str(given), recursive=True))]
@@ -169,12 +171,12 @@ def locate(path: str) -> list[Path]:
         hint = (
             "name a file, a folder or a pattern; the files of conf/corpus say where texts are from"
         )
-        raise ValueError(f"path={path}: there is no text; {hint}")
+        raise ConfigError(f"path={path}: there is no text; {hint}")
     return files
 
 
 def register(path: str | None) -> str:
-    """The digest of a corpus, 16 hexadecimal digits; copies it into the cache. Raises ValueError if
+    """The digest of a corpus, 16 hexadecimal digits; copies it into the cache. Raises ConfigError if
     that fails.
 
     path: None: the sources of Python's standard library
@@ -198,7 +200,7 @@ def register(path: str | None) -> str:
             name = os.path.basename(os.path.abspath(path)) if path else "Python's standard library"
             (folder / "name").write_text(name, "utf-8")
     except (OSError, RuntimeError) as error:
-        raise ValueError(f"path={path}: {error}") from None
+        raise ConfigError(f"path={path}: {error}") from None
     return folder.name
 
 
@@ -215,7 +217,7 @@ def read(
     """The tokens of the training and of the held-out part, uint8, uint16 or uint32 [N], and their
     coder.
 
-    Raises ValueError if the corpus is not known here, too small for windows of `context` tokens, or
+    Raises ConfigError if the corpus is not known here, too small for windows of `context` tokens, or
     of other text.
     """
     folder, stem = cache() / corpus, f"bpe-{vocabulary}" if kind == "bpe" else kind
@@ -224,7 +226,7 @@ def read(
         hint = (
             f"run its training command again with task.path=…/{name}" if name else "set task.path"
         )
-        raise ValueError(f"corpus={corpus}: there is no copy of its text in {cache()}; {hint}")
+        raise ConfigError(f"corpus={corpus}: there is no copy of its text in {cache()}; {hint}")
     text = np.memmap(source, np.uint8, "r")
     split = _character(text, len(text) - min(len(text) // HELD_OUT_SHARE, MOST_HELD_OUT))
     learned_from = _character(text, min(split, LEARNED)) if kind == "bpe" else split
@@ -243,15 +245,15 @@ def read(
                 part = np.memmap(_once(folder / f"{stem}-{side}", tokens), coder.dtype, "r")
             if len(part) < least:
                 has = f"its {side} part has no more than {len(part):,} tokens, context={context} needs {least:,}"
-                raise ValueError(f"path={name}: the corpus is too small: {has}")
+                raise ConfigError(f"path={name}: the corpus is too small: {has}")
             parts.append(part)
     except UnicodeDecodeError as error:
         at = error.object[error.start :][:20]
-        raise ValueError(
+        raise ConfigError(
             f"tokens={kind}: {name} is not UTF-8, at {at!r}; use task.tokens=bytes"
         ) from None
     except (OSError, RuntimeError) as error:
-        raise ValueError(f"corpus={corpus}: {error}") from None
+        raise ConfigError(f"corpus={corpus}: {error}") from None
     return *parts, coder
 
 

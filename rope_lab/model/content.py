@@ -18,6 +18,7 @@ from rope_lab.model.biases import Alibi
 from rope_lab.model.cache import KVCache, LayerCache, running_sum, so_far, with_before
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.rotation import frequencies, rotate, unit, wide
+from rope_lab.text import ConfigError
 
 
 class FoX(PositionScheme):
@@ -69,7 +70,7 @@ class SelectiveRoPE(PositionScheme):
         super().__init__(dims)
         if dims.d_head % 2 or rank < 1 or taps < 1:
             told = f"{dims.d_head} features of a head, position.rank={rank}, position.taps={taps}"
-            raise ValueError(f"{told}: must be an even number and numbers of at least 1")
+            raise ConfigError(f"{told}: must be an even number and numbers of at least 1")
         D, H, C = dims.d_model, dims.n_heads, dims.d_head // 2
         self.project = nn.ModuleList(
             nn.Sequential(nn.Linear(D, rank, bias=False), nn.Linear(rank, H * C, bias=False))
@@ -153,7 +154,7 @@ class CoPE(PositionScheme):
     def __init__(self, dims: Dims, positions: int = 64):
         super().__init__(dims)
         if positions < 1:
-            raise ValueError(f"position.positions={positions}: must be at least 1")
+            raise ConfigError(f"position.positions={positions}: must be at least 1")
         self.tables = nn.ParameterList(
             torch.zeros(dims.d_head, positions) for _ in range(dims.n_layers)
         )
@@ -193,7 +194,7 @@ class PaTH(PositionScheme):
     def __init__(self, dims: Dims, rank: int = 32, taps: int = 3):
         super().__init__(dims)
         if rank < 1 or taps < 1:
-            raise ValueError(f"position.rank={rank}, position.taps={taps}: must be at least 1")
+            raise ConfigError(f"position.rank={rank}, position.taps={taps}: must be at least 1")
         D, layers, bound = dims.d_model, range(dims.n_layers), taps**-0.5
         self.project = nn.ModuleList(
             nn.Sequential(nn.Linear(D, rank, bias=False), nn.Linear(rank, D, bias=False))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.positions import Rotary
 from rope_lab.model.rotation import Pairs, angles, frequencies, precise, unit, wide
+from rope_lab.text import ConfigError
 
 
 class KerpleLog(PositionScheme):
@@ -156,12 +157,12 @@ class RNoPE(Rotary):
     ):
         super().__init__(dims, q=1, k=1, base=base, pairs=pairs)
         if every < 2:
-            raise ValueError(f"position.every={every}: must be at least 2")
+            raise ConfigError(f"position.every={every}: must be at least 2")
         given = f"position.window={'null' if window is None else f'{window:g}'}, position.temperature={temperature}"
         if window is not None and 0 < window < 1:
             window = math.ceil(window * (dims.keys or dims.max_len))
         if (window is not None and (window < 1 or window % 1)) or (temperature and not window):
-            raise ValueError(
+            raise ConfigError(
                 f"{given}: must be a window of at least 1 token, in whole tokens, or no temperature"
             )
         self.every, self.none, self.temperature = every, Tempered(dims), temperature

@@ -33,6 +33,7 @@ from rope_lab.model.rotation import (
     unit,
     wide,
 )
+from rope_lab.text import ConfigError
 
 
 class Sinusoidal(PositionScheme):
@@ -44,7 +45,7 @@ class Sinusoidal(PositionScheme):
     def __init__(self, dims: Dims, base: float = 10_000.0):
         super().__init__(dims)
         if dims.d_model % 2:
-            raise ValueError(
+            raise ConfigError(
                 f"model.d_model={dims.d_model}: sinusoidal encodings need an even width"
             )
         self.theta_C = frequencies(dims.d_model, base)
@@ -113,7 +114,7 @@ class Rotary(PositionScheme):
               factor + 1)²; of
         linear attention the numerator
 
-    Raises ValueError if a share is not a whole number of pairs above 0, or a base not finite and
+    Raises ConfigError if a share is not a whole number of pairs above 0, or a base not finite and
     above 1.
     """
 
@@ -136,14 +137,14 @@ class Rotary(PositionScheme):
         super().__init__(dims)
         if not (v or o) and (value_fraction, value_base) != (1, None):
             given = f"position.value_fraction={value_fraction}, position.value_base={value_base or 'null'}"
-            raise ValueError(f"{given}: must be 1.0 and null if position.v and position.o are 0")
+            raise ConfigError(f"{given}: must be 1.0 and null if position.v and position.o are 0")
         if dims.d_head % 2:
             sizes = f"model.d_model={dims.d_model}, model.n_heads={dims.n_heads}"
-            raise ValueError(f"{sizes}: a head has {dims.d_head} features: must be an even number")
+            raise ConfigError(f"{sizes}: a head has {dims.d_head} features: must be an even number")
         r = 2 * count("fraction", fraction, dims.d_head // 2)
         if scaling == "none" and (factor, original) != (1, None):
             given = f"position.factor={factor}, position.original={original or 'null'}"
-            raise ValueError(f"{given}: do nothing without position.scaling=linear, ntk or yarn")
+            raise ConfigError(f"{given}: do nothing without position.scaling=linear, ntk or yarn")
         length = dims.max_len if original is None else original
         scores_C = scaled(r, base, scaling, factor, length)
         values_C = scaled(
@@ -221,7 +222,7 @@ class XPos(Rotary):
     ):
         super().__init__(dims, q=1, k=1, base=base, pairs=pairs)
         if not 0 < scale_base < 1e9:
-            raise ValueError(
+            raise ConfigError(
                 f"position.scale_base={scale_base}: must be a number of positions above 0 and below 10⁹"
             )
         self.zeta_C = (
@@ -257,7 +258,7 @@ class PoPE(Rotary):
     delta_init: δ is drawn from [−delta_init, 0] at first; its authors take 2π for indirect
                 indexing, 0 for text
 
-    Raises ValueError if a head's width is odd, `base` is not finite and above 1, or `delta_init`
+    Raises ConfigError if a head's width is odd, `base` is not finite and above 1, or `delta_init`
     not 0 to 2π.
     """
 
@@ -266,7 +267,7 @@ class PoPE(Rotary):
     ):
         super().__init__(dims, v=v, o=o, base=base)
         if not 0 <= delta_init <= 6.2832:
-            raise ValueError(f"position.delta_init={delta_init}: must be from 0 to 2π, 6.2832")
+            raise ConfigError(f"position.delta_init={delta_init}: must be from 0 to 2π, 6.2832")
         self.delta = nn.Parameter(torch.empty(dims.n_heads, dims.d_head).uniform_(-delta_init, 0))
         self.theta = {part: frequencies(2 * dims.d_head, base) for part in "qk"} | self.theta
 
@@ -313,7 +314,7 @@ class Randomized(Wrapper):
         floats: bool = False,
     ):
         if not dims.max_len <= longest <= 10**7:
-            raise ValueError(
+            raise ConfigError(
                 f"position.longest={longest}: must be from train.seq_len={dims.max_len} to 10,000,000"
             )
         super().__init__(scheme(replace(dims, max_len=longest, keys=dims.max_len)))

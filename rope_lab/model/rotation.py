@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rope_lab.model.device import has_float64
+from rope_lab.text import ConfigError
 
 Pairs = Literal["neighbours", "halves"]  # which features of a head make a pair
 Scaling = Literal["none", "linear", "ntk", "yarn"]  # how frequencies are made for longer texts
@@ -44,7 +45,7 @@ def unit(angle: Tensor) -> Tensor:
 def frequencies(width: int, base: float, name: str = "base") -> Tensor:
     """θᵢ = base^(−2i/width) for i = 0 … width/2 − 1, in radians a position: float64 [width/2]."""
     if not 1 < base < float("inf"):
-        raise ValueError(f"position.{name}={base}: must be a finite number above 1")
+        raise ConfigError(f"position.{name}={base}: must be a finite number above 1")
     return base ** (-2 * torch.arange(width // 2, dtype=torch.float64) / width)
 
 
@@ -61,7 +62,7 @@ def scaled(
       it makes 1 or less, and in between a mean that goes linearly with the number of the pair.
     """
     if not 1 <= factor < float("inf") or length < 1:
-        raise ValueError(
+        raise ConfigError(
             f"position.factor={factor}, position.original={length}: must be numbers of at least 1"
         )
     if scaling == "ntk" and width > 2:
@@ -100,12 +101,12 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def count(name: str, share: float, pairs: int) -> int:
-    """How many of a head's pairs a share is. Raises ValueError unless that is a whole number of at
+    """How many of a head's pairs a share is. Raises ConfigError unless that is a whole number of at
     least 1.
     """
     rotated = round(share * pairs, 6)
     if rotated % 1 or not 1 <= rotated <= pairs:
-        raise ValueError(
+        raise ConfigError(
             f"position.{name}={share}: {rotated:g} of the {pairs} pairs of a head would be rotated: must be a whole "
             f"number from 1 to {pairs}"
         )

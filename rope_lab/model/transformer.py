@@ -14,6 +14,7 @@ from rope_lab.model.cache import KVCache, LayerCache, LinearAttentionState
 from rope_lab.model.cpu_linear import Linear
 from rope_lab.model.hooks import PositionScheme, TooLong, overridden
 from rope_lab.model.rotation import wide
+from rope_lab.text import ConfigError
 
 Cache = list[LayerCache]  # one a layer; all batch rows have read equally many tokens
 
@@ -74,7 +75,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def _try_hooks(self, d_model: int, n_heads: int, attention: str) -> list[tuple[int, int]]:
-        """The widths of a head's keys and values in each layer. Raises ValueError if linear
+        """The widths of a head's keys and values in each layer. Raises ConfigError if linear
         attention cannot be.
         """
         at, widths, lacks = self.position.prepare(torch.arange(2), torch.float32), [], ""
@@ -89,7 +90,7 @@ class Transformer(nn.Module):
             scheme = self.position.in_layer(number)
             own_at, own_bias = scheme.read(torch.zeros(1, 2, d_model), at_queries, number, None)
             if scheme.window is not None and scheme.window < 1:
-                raise ValueError(
+                raise ConfigError(
                     f"{type(scheme).__name__}: window={scheme.window}: must be at least 1 token, or None"
                 )
             _, k, v = unpacked(scheme.heads(qkv, own_at))
@@ -105,7 +106,7 @@ class Transformer(nn.Module):
                 lacks = "needs attention scores, which linear attention does not have"
         if lacks and attention == "linear":
             remedy = "take model.attention=softmax or another position scheme"
-            raise ValueError(
+            raise ConfigError(
                 f"model.attention=linear: {type(self.position).__name__} {lacks}: {remedy}"
             )
         return widths
