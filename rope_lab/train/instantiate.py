@@ -129,7 +129,8 @@ def check_arguments(group: str, node: dict[str, Any], allowed: Iterable[str]) ->
     if SWAPPED[group.partition(".")[0]] is PositionScheme:
         if next(iter(parameters), "") != "dims":
             raise ConfigError(
-                f"{group}: __init__ of {cls.__name__} must take dims first (rope_lab.model.hooks.Dims)"
+                f"{group}: __init__ of {cls.__name__} must take dims first "
+                "(rope_lab.model.hooks.Dims)"
             )
         del parameters["dims"]
     checked = {"_target_": node["_target_"]}

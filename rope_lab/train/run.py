@@ -170,7 +170,8 @@ class RunFolder:
         owner = self.lock.owner
         if owner is not None and owner.token != self.lock.token:
             raise RunFailed(
-                f"{self.folder}: another process trains this run, after {PATIENCE:g} s without life here"
+                f"{self.folder}: another process trains this run, after {PATIENCE:g} s without a "
+                "sign of life here"
             )
         files.write_whole(self.folder / name, content)
 
@@ -199,7 +200,8 @@ def check_files(folder: Path, content: dict[str, Any]) -> None:
     digests = content.get("digests", {}) if content["status"] in OUTCOMES else {}
     if names := files.damaged(folder, digests):
         raise ConfigError(
-            f"{folder / names[0]}: was changed or damaged after the run ended: restore it, or {OVER}"
+            f"{folder / names[0]}: was changed or damaged after the run ended: "
+            f"restore it, or {OVER}"
         )
 
 
@@ -254,7 +256,8 @@ def last(
             )
     if other := code and provenance.differences(saved["provenance"], code):
         raise ConfigError(
-            f"{folder} was begun by other code, {other}: {OVER}, other_code=true resumes all the same"
+            f"{folder} was started with different code, {other}: {OVER}, "
+            "other_code=true resumes all the same"
         )
     if other := provenance.edited(saved["provenance"]):
         log.warning("it resumes with other code than it began with, %s: %s", other, OVER)
