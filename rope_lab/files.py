@@ -103,5 +103,6 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError, AttributeError):
         return None
     raise ConfigError(
-        f"{path}: has format {content[FORMAT]}, not {VERSION}: read it with the version that wrote it"
+        f"{path}: has format {content[FORMAT]}, not {VERSION}: "
+        "read it with the version that wrote it"
     )

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from rope_lab.text import ConfigError
 from tasks.split import HELD_OUT_SHARE, draw_side
 
 LossOn = Literal["all", "answer"]
@@ -117,7 +118,7 @@ class Task(ABC):
 
     @abstractmethod
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
-        """`n` different held-out problems; a larger `n` extends the same list. Raises ValueError if
+        """`n` different held-out problems; a larger `n` extends the same list. Raises ConfigError if
         there are fewer.
         """
 
@@ -126,10 +127,10 @@ class Task(ABC):
         (letters, digits).
 
         Problems that are also problems of this task stay on their side of the train/held-out split.
-        Raises ValueError if there are none of that length.
+        Raises ConfigError if there are none of that length.
         """
         name = type(self).__name__
-        raise ValueError(f"{name} has problems of one length: call set_lengths or write of_length")
+        raise ConfigError(f"{name} has problems of one length: call set_lengths or write of_length")
 
     def floor(self, tokens: np.ndarray) -> np.ndarray:
         """The Bayes-optimal loss of each answer token in rows of text, in nats: float64 [rows,
@@ -142,11 +143,11 @@ class Task(ABC):
         return {"accuracy": completion.startswith(problem.completion)} if self.grades else {}
 
     def encode(self, text: str) -> np.ndarray:
-        """Characters to tokens, uint16 [len(text)]. Raises ValueError on a character outside the
+        """Characters to tokens, uint16 [len(text)]. Raises ConfigError on a character outside the
         alphabet.
         """
         if unknown := sorted(set(text) - set(self.alphabet)):
-            raise ValueError(
+            raise ConfigError(
                 f"characters {''.join(unknown)!r} are not in the task's alphabet {self.alphabet!r}"
             )
         return np.array([self.alphabet.index(c) for c in text], dtype=np.uint16)
@@ -282,7 +283,7 @@ class PackedTask(Task):
         """
         prompts, completions = self.write(drawn)
         if completions.shape[1] >= 2**15:
-            raise ValueError(
+            raise ConfigError(
                 f"an answer takes up to {completions.shape[1]:,} tokens, {2**15 - 1:,} is the most"
             )
         codes = np.concatenate([prompts, completions], axis=1)
@@ -334,24 +335,24 @@ def decimal(numbers: np.ndarray, width: int) -> np.ndarray:
 
 
 def check_letters(letters: str, reserved: str, least: int) -> None:
-    """Raise ValueError unless `letters` are `least` or more different printable ASCII characters,
+    """Raise ConfigError unless `letters` are `least` or more different printable ASCII characters,
     none reserved.
     """
     allowed = {chr(code) for code in range(ord(" "), 127)} - set(reserved)
     if not set(letters) <= allowed or not least <= len(letters) == len(set(letters)):
         need = f"must be at least {least} different printable ASCII characters, none of {reserved}"
-        raise ValueError(f"letters={letters}: {need}")
+        raise ConfigError(f"letters={letters}: {need}")
 
 
 def check_between(least: int, most: int, **sizes: int) -> None:
-    """Raise ValueError naming the first of `sizes` that is not a whole number in that range."""
+    """Raise ConfigError naming the first of `sizes` that is not a whole number in that range."""
     for name, size in sizes.items():
         if type(size) is not int or not least <= size <= most:
-            raise ValueError(f"{name}={size}: must be a whole number from {least} to {most:,}")
+            raise ConfigError(f"{name}={size}: must be a whole number from {least} to {most:,}")
 
 
 def different(batch: Callable[[], Iterable[Problem]], n: int) -> list[Problem]:
-    """The first `n` problems with different prompts. Raises ValueError if 50 batches in a row bring
+    """The first `n` problems with different prompts. Raises ConfigError if 50 batches in a row bring
     no new one.
     """
     found, repeats = dict[bytes, Problem](), 0  # by prompt
@@ -361,7 +362,7 @@ def different(batch: Callable[[], Iterable[Problem]], n: int) -> list[Problem]:
             found.setdefault(problem.tokens[: problem.prompt_length].tobytes(), problem)
         repeats = repeats + 1 if len(found) == before else 0
         if repeats == 50:
-            raise ValueError(
+            raise ConfigError(
                 f"{n:,} different evaluation problems are more than the task has: about {before:,}"
             )
     return list(found.values())[:n]

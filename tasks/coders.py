@@ -8,6 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from rope_lab.text import ConfigError
+
 log = logging.getLogger(__name__)
 
 Kind = Literal["bytes", "characters", "bpe"]
@@ -71,7 +73,7 @@ class Characters(Coder):
         if (tokens < 0).any():
             unknown = "".join(map(chr, np.unique(codes[tokens < 0])[:20]))
             remedy = "train with task.tokens=bytes for any text"
-            raise ValueError(f"tokens=characters: {unknown!r} not in the corpus; {remedy}")
+            raise ConfigError(f"tokens=characters: {unknown!r} not in the corpus; {remedy}")
         return tokens.astype(self.dtype)
 
 
@@ -87,7 +89,7 @@ class Pairs(Coder):
     def learn(blocks: Iterable[bytes], vocabulary: int) -> Iterator[bytes]:
         t = _tokenizers()
         if vocabulary < 257:
-            raise ValueError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
+            raise ConfigError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
         log.warning("learning %d byte pairs of the corpus, once", vocabulary)
         pairs, in_bytes = (
             t.Tokenizer(t.models.BPE()),
@@ -121,7 +123,7 @@ def _tokenizers() -> ModuleType:
     try:
         import tokenizers
     except ImportError:
-        raise ValueError(
+        raise ConfigError(
             "tokens=bpe: needs the package tokenizers: pip install -e '.[text]'"
         ) from None
     return tokenizers

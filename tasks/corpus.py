@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
+from rope_lab.text import ConfigError
 from tasks.coders import CODERS, Coder, Kind
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ def locate(path: str) -> list[Path]:
     """The files of a corpus: one file, those in a folder except hidden ones and runs, or those of a
     pattern.
 
-    A file with several names (links) counts once. Raises ValueError if there is no text.
+    A file with several names (links) counts once. Raises ConfigError if there is no text.
     """
     given = Path(path).expanduser()
     if path and given.is_dir():
@@ -58,7 +59,7 @@ def locate(path: str) -> list[Path]:
         hint = (
             "name a file, a folder or a pattern; the files of conf/corpus say where texts are from"
         )
-        raise ValueError(f"path={path}: there is no text; {hint}")
+        raise ConfigError(f"path={path}: there is no text; {hint}")
     return files
 
 
@@ -77,7 +78,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def register(path: str | None) -> str:
-    """The digest of a corpus, 16 hexadecimal digits; copies it into the cache. Raises ValueError if
+    """The digest of a corpus, 16 hexadecimal digits; copies it into the cache. Raises ConfigError if
     that fails.
 
     path: None: the sources of Python's standard library
@@ -98,7 +99,7 @@ def register(path: str | None) -> str:
             name = os.path.basename(os.path.abspath(path)) if path else "Python's standard library"
             (folder / "name").write_text(name, "utf-8")
     except (OSError, RuntimeError) as error:
-        raise ValueError(f"path={path}: {error}") from None
+        raise ConfigError(f"path={path}: {error}") from None
     return folder.name
 
 
@@ -170,7 +171,7 @@ def read(
     """The tokens of the training and of the held-out part, uint8, uint16 or uint32 [N], and their
     coder.
 
-    Raises ValueError if the corpus is not known here, too small for windows of `context` tokens, or
+    Raises ConfigError if the corpus is not known here, too small for windows of `context` tokens, or
     of other text.
     """
     folder = cache() / corpus
@@ -180,7 +181,7 @@ def read(
         hint = (
             f"run its training command again with task.path=…/{name}" if name else "set task.path"
         )
-        raise ValueError(f"corpus={corpus}: there is no copy of its text in {cache()}; {hint}")
+        raise ConfigError(f"corpus={corpus}: there is no copy of its text in {cache()}; {hint}")
     text = np.memmap(source, np.uint8, "r")
     split = _character(text, len(text) - min(len(text) // HELD_OUT_SHARE, MOST_HELD_OUT))
     learned_from = _character(text, min(split, LEARNED)) if kind == "bpe" else len(text)
@@ -200,15 +201,15 @@ def read(
             if len(part) < least:
                 has = f"its {side} part has at most {len(part):,} tokens"
                 needs = f"context={context} needs {least:,}"
-                raise ValueError(f"path={name}: the corpus is too small: {has}, {needs}")
+                raise ConfigError(f"path={name}: the corpus is too small: {has}, {needs}")
             parts.append(part)
     except UnicodeDecodeError as error:
         at = error.object[error.start :][:20]
-        raise ValueError(
+        raise ConfigError(
             f"tokens={kind}: {name} is not UTF-8, at {at!r}; use task.tokens=bytes"
         ) from None
     except (OSError, RuntimeError) as error:
-        raise ValueError(f"corpus={corpus}: {error}") from None
+        raise ConfigError(f"corpus={corpus}: {error}") from None
     return *parts, coder
 
 

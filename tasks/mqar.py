@@ -12,6 +12,7 @@ import copy
 
 import numpy as np
 
+from rope_lab.text import ConfigError
 from tasks.base import BLANK, MOST, LossOn, PackedTask, Problem, check_between
 
 FIRST = 0x4E00  # the first of 20,000 letters in Unicode: CJK ideographs
@@ -42,7 +43,7 @@ class AssociativeRecall(PackedTask):
         check_between(4, 20_000, vocabulary=vocabulary)
         check_between(4, MOST, tokens=tokens)
         if vocabulary % 2 or tokens % 2:
-            raise ValueError(f"vocabulary={vocabulary}, tokens={tokens}: must be even numbers")
+            raise ConfigError(f"vocabulary={vocabulary}, tokens={tokens}: must be even numbers")
         check_between(1, min(tokens // 4, vocabulary // 2), pairs=pairs)  # a pair is written twice
         self.fewest = pairs if fewest is None else fewest
         check_between(1, pairs, fewest=self.fewest)
@@ -55,7 +56,7 @@ class AssociativeRecall(PackedTask):
 
     def of_length(self, n: int) -> PackedTask:
         if n % 2:
-            raise ValueError(f"length={n}: must be an even number")
+            raise ConfigError(f"length={n}: must be an even number")
         return super().of_length(n)
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:

@@ -5,6 +5,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
+from rope_lab.text import ConfigError
 from tasks.base import LossOn, PackedTask, check_letters, join, spell
 
 ORDERS: dict[
@@ -41,7 +42,7 @@ class Rewriting(PackedTask):
     ):
         super().__init__(loss_on)
         if order not in ORDERS:
-            raise ValueError(f"order={order}: must be one of {', '.join(ORDERS)}")
+            raise ConfigError(f"order={order}: must be one of {', '.join(ORDERS)}")
         self.set_lengths(shortest, string_length=string_length)
         check_letters(letters, reserved="?=#", least=2)
         self.order, self.letters, self.alphabet = order, letters, "?=#" + letters

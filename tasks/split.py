@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rope_lab.text import ConfigError
+
 HASH_CLASSES = 16  # a problem is held out if its hash falls into the first of these classes
 HELD_OUT_SHARE = 1 / HASH_CLASSES
 
@@ -29,7 +31,7 @@ def draw_side(
     draw: Callable[[int], np.ndarray],
     key: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """At least `n` rows, all held out or none. Raises ValueError if hardly any are such.
+    """At least `n` rows, all held out or none. Raises ConfigError if hardly any are such.
 
     draw: rows [m, columns], given how many are missing; key: the columns of rows that are hashed
     """
@@ -41,6 +43,6 @@ def draw_side(
         if total >= n:
             return np.concatenate(kept)
     side = "evaluation" if held_out else "training"
-    raise ValueError(
+    raise ConfigError(
         f"the task is too small, hardly any problems belong to {side}: make its problems larger"
     )

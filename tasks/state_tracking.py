@@ -10,6 +10,7 @@ from string import ascii_letters, digits
 
 import numpy as np
 
+from rope_lab.text import ConfigError
 from tasks.base import LossOn, PackedTask, join, spell
 
 SIZES = {"S2": 2, "S3": 3, "A5": 5}
@@ -39,7 +40,7 @@ class StateTracking(PackedTask):
     ):
         super().__init__(loss_on)
         if group not in SIZES:
-            raise ValueError(f"group={group}: must be one of {', '.join(SIZES)}")
+            raise ConfigError(f"group={group}: must be one of {', '.join(SIZES)}")
         self.set_lengths(shortest, word_length=word_length)
         every = list(permutations(range(SIZES[group])))
         if group[0] == "A":  # the even ones, whose matrices have the determinant 1

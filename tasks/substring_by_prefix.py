@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rope_lab.text import ConfigError
 from tasks.base import MOST, LossOn, Problem, Task, Text, check_between, check_letters, different
 from tasks.split import draw_side
 
@@ -48,7 +49,7 @@ class SubstringByPrefix(Task):
         check_between(gap_min, MOST, gap_max=gap_max)
         if first_length + gap_min < copy_length:
             most = f"first_length + gap_min = {first_length + gap_min}"
-            raise ValueError(
+            raise ConfigError(
                 f"copy_length={copy_length}: must be at most {most}, the text before the first copy"
             )
         check_between(first_length + gap_max + 1 + copy_length, MOST, context=context)

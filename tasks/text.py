@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rope_lab.text import ConfigError
 from tasks import corpus as corpora
 from tasks.base import MOST, Problem, Task, Text, check_between
 from tasks.coders import CODERS, Coder, Kind
@@ -57,7 +58,7 @@ class RealText(Task):
 
     @functools.cached_property
     def parts(self) -> tuple[np.ndarray, np.ndarray, Coder]:
-        """Training and held-out tokens, and their coder. Raises ValueError if they cannot be
+        """Training and held-out tokens, and their coder. Raises ConfigError if they cannot be
         read.
         """
         return corpora.read(self.corpus, self.kind, self.vocabulary, self.context, self.name)
@@ -97,7 +98,7 @@ class RealText(Task):
         if held_out:
             there = (len(part) - 1) // (length - 1)
             if there < 1:
-                raise ValueError(
+                raise ConfigError(
                     f"{length} tokens in a row are more than the {len(part)} of the held-out part"
                 )
             begins = (length - 1) * np.unique(

@@ -181,6 +181,10 @@ UNUSABLE = {
         ),
         r"own_g\.py:10: ValueError: too many values to unpack",
     ),
+    "own_r.py": (
+        SCHEME.replace("        self.slope", "        raised, other = [1]\n        self.slope"),
+        r"own_r\.py:7: ValueError: not enough values to unpack",
+    ),
 }
 
 

@@ -285,7 +285,7 @@ def test_other_code_is_warned_of_when_finished_and_refused_when_not(
     stopped_run(tiny, tmp_path / "runs", monkeypatch)
     monkeypatch.setattr(provenance, "code", lambda cfg: {"numerics": 99, "plugin": {}})
     with pytest.raises(
-        ConfigError, match=r"begun by other code.*fresh=true starts over, other_code=true"
+        ConfigError, match=r"started with different code.*fresh=true starts over, other_code=true"
     ):
         run(tiny)
     assert run([*tiny, "other_code=true"])["status"] == "finished"
@@ -435,7 +435,7 @@ def test_a_full_disk_through_the_command_line(tmp_path):
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert re.search(
-        r"the run stopped: .*runs/.*\.pt: File too large; its checkpoints stay good", done.stderr
+        r"the run stopped: .*runs/.*\.pt: File too large; its checkpoints stay valid", done.stderr
     )
     folder = only_folder(tmp_path / "runs")
     assert sorted(path.name for path in folder.iterdir()) == ["metrics.jsonl", "run.json"]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from rope_lab.model.attention import Heads, softmax_attention
 from rope_lab.model.cache import KVCache, LayerCache
 from rope_lab.model.device import has_float64
+from rope_lab.text import ConfigError
 
 HOOKS = ("embed", "heads", "output", "bias", "read", "attention", "in_layer", "with_keys")
 
@@ -36,7 +37,7 @@ class Dims:
         return self.d_model // self.n_heads
 
 
-class TooLong(ValueError):
+class TooLong(ConfigError):
     """The text is longer than the scheme can serve."""
 
 

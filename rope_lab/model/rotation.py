@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rope_lab.model.device import has_float64
+from rope_lab.text import ConfigError
 
 # Which features of a head make a pair: `neighbours` is interleaved (2j, 2j + 1), `halves` is
 # rotate-half (j, j + C).
@@ -46,7 +47,7 @@ def unit(angle: Tensor) -> Tensor:
 def frequencies(width: int, base: float, name: str = "base") -> Tensor:
     """θᵢ = base^(−2i/width) for i = 0 … width/2 − 1, in radians a position: float64 [width/2]."""
     if not 1 < base < float("inf"):
-        raise ValueError(f"position.{name}={base}: must be a finite number above 1")
+        raise ConfigError(f"position.{name}={base}: must be a finite number above 1")
     return base ** (-2 * torch.arange(width // 2, dtype=torch.float64) / width)
 
 
@@ -63,7 +64,7 @@ def scaled(
       for pairs with 1 or fewer, and a mean that is linear in the pair's number in between.
     """
     if not 1 <= factor < float("inf") or length < 1:
-        raise ValueError(
+        raise ConfigError(
             f"position.factor={factor}, position.original={length}: must be numbers of at least 1"
         )
     if scaling == "ntk" and width > 2:
@@ -104,11 +105,11 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 def count(name: str, share: float, pairs: int) -> int:
     """The number of pairs in a share of a head's pairs.
 
-    Raises ValueError unless it is a whole number of at least 1.
+    Raises ConfigError unless it is a whole number of at least 1.
     """
     rotated = round(share * pairs, 6)
     if rotated % 1 or not 1 <= rotated <= pairs:
-        raise ValueError(
+        raise ConfigError(
             f"position.{name}={share}: {rotated:g} of the {pairs} pairs of a head are rotated: "
             f"must be a whole number from 1 to {pairs}"
         )

@@ -14,6 +14,7 @@ from rope_lab.model.cache import KVCache, LayerCache, LinearAttentionState
 from rope_lab.model.cpu_linear import Linear
 from rope_lab.model.hooks import PositionScheme, TooLong, overridden
 from rope_lab.model.rotation import wide
+from rope_lab.text import ConfigError
 
 Cache = list[LayerCache]  # one per layer; all batch rows have the same number of tokens
 
@@ -75,7 +76,7 @@ class Transformer(nn.Module):
     def _try_hooks(self, d_model: int, n_heads: int, attention: str) -> list[tuple[int, int]]:
         """The widths of a head's keys and values in each layer.
 
-        Raises ValueError if linear attention does not support the scheme.
+        Raises ConfigError if linear attention does not support the scheme.
         """
         at, widths, lacks = self.position.prepare(torch.arange(2), torch.float32), [], ""
         bias, at_queries = (
@@ -90,7 +91,7 @@ class Transformer(nn.Module):
             own_at, own_bias = scheme.read(torch.zeros(1, 2, d_model), at_queries, number, None)
             if scheme.window is not None and scheme.window < 1:
                 given = f"{type(scheme).__name__}: window={scheme.window}"
-                raise ValueError(f"{given}: must be at least 1 token, or None")
+                raise ConfigError(f"{given}: must be at least 1 token, or None")
             _, k, v = unpacked(scheme.heads(qkv, own_at))
             widths.append((k.shape[-1], v.shape[-1]))
             if widths[-1] != (d_model // n_heads,) * 2:
@@ -107,7 +108,7 @@ class Transformer(nn.Module):
                 lacks = "needs attention scores, which linear attention does not have"
         if lacks and attention == "linear":
             remedy = "take model.attention=softmax or another position scheme"
-            raise ValueError(
+            raise ConfigError(
                 f"model.attention=linear: {type(self.position).__name__} {lacks}: {remedy}"
             )
         return widths

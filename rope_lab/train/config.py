@@ -137,8 +137,9 @@ def build_task(config: Config, kept: str | None = None) -> Task:
         len(task.alphabet)  # reads a corpus
     if task.max_length > config.train.seq_len:
         raise ConfigError(
-            f"train.seq_len={config.train.seq_len}: too short, one problem may take {task.max_length} tokens; "
-            f"set train.seq_len to that or more, or make the problems of task={config.names.task} smaller"
+            f"train.seq_len={config.train.seq_len}: too short, one problem may take "
+            f"{task.max_length} tokens; set train.seq_len to that or more, or make the problems of "
+            f"task={config.names.task} smaller"
         )
     return task
 

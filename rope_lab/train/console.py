@@ -91,42 +91,60 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
     """The results of a run; unless it is one of several, also the folder of its records and how to
     try it.
     """
-    status, steps = content["status"], content["progress"]["steps"]
-    seconds = timedelta(seconds=round(content["progress"]["seconds"]))
-    head = f"{status} after {steps:,} steps, {seconds}"
+    status, finished = content["status"], content["status"] == "finished"
+    steps, seconds = content["progress"]["steps"], round(content["progress"]["seconds"])
+    head = f"{status} after {steps:,} steps, {timedelta(seconds=seconds)}"
     lines = _scores(cfg, content) if cfg.shows_scores else []
     lines.append(plain(content.get("error", "")))
     if status == "interrupted":
         lines.append(f"{same_command(cfg.fresh)} resumes it")
     if not prefix:
         lines.append(f"records: {short_path(folder)}")
-        if content["checkpoint"] or status == "finished":  # a run of no steps has the one of step 0
-            own = "".join(
-                f" --allow {shlex.quote(short_path(Path(each)))}" for each in cfg.allowed_packages
-            )
-            lines.append(f"try it: rope-lab sample {shlex.quote(short_path(folder))}{own}")
+        if content["checkpoint"] or finished:  # a run of no steps has the one of step 0
+            lines.append(f"try it: {_sample_command(cfg, folder)}")
     return "\n".join([prefix + head, *(f"{prefix}  {line}" for line in lines if line)])
 
 
 def _scores(cfg: Config, content: dict[str, Any]) -> list[str]:
     """The lines with the metrics of a run."""
-    metrics, floor = content["metrics"], content["floor"]["loss"]
-    finished = content["status"] == "finished"
-    line = values(metrics)
-    if "eval/accuracy" in metrics:
-        line += f" of {(finished and cfg.eval.problems_at_end) or cfg.eval.problems:,} held-out problems"
-    if "eval/score" in metrics:
-        line += f" · score {metrics['eval/score']:g} of the first 128"
-    lines = [line if finished or not line else f"{line}, at its last evaluation"]
-    loss = "loss above Bayes-optimal" if floor else "loss"
-    for key, name, form in (("length", "accuracy", ".1%"), ("length_loss", loss, ".3f")):
-        if parts := [
-            f"{n}: {value:{form}}"
-            for n, (_, value) in content.get("slices", {}).get(key, {}).items()
-        ]:
-            lines.append(f"{name} at {' · '.join(parts)}")
-    if finished and metrics["eval/loss"] < LEAKS * floor:
+    lines = [_last_evaluation(cfg, content), *_at_lengths(content)]
+    finished, floor = content["status"] == "finished", content["floor"]["loss"]
+    if finished and content["metrics"]["eval/loss"] < LEAKS * floor:
         lines.append(
-            f"below the Bayes-optimal loss of {floor:.4f}: does the model see later tokens? Try rope-lab check"
+            f"below the Bayes-optimal loss of {floor:.4f}: does the model see later tokens? "
+            "Try rope-lab check"
         )
     return lines
+
+
+def _last_evaluation(cfg: Config, content: dict[str, Any]) -> str:
+    """The metrics of a run's last evaluation in one line; empty before the first."""
+    metrics, finished = content["metrics"], content["status"] == "finished"
+    line = values(metrics)
+    if "eval/accuracy" in metrics:
+        problems = cfg.eval.problems
+        if finished and cfg.eval.problems_at_end:
+            problems = cfg.eval.problems_at_end
+        line += f" of {problems:,} held-out problems"
+    if "eval/score" in metrics:
+        line += f" · score {metrics['eval/score']:g} of the first 128"
+    return line if finished or not line else f"{line}, at its last evaluation"
+
+
+def _at_lengths(content: dict[str, Any]) -> list[str]:
+    """A line of accuracies at eval.lengths and one of losses, if a run has them."""
+    loss = "loss above Bayes-optimal" if content["floor"]["loss"] else "loss"
+    lines = []
+    for key, name, form in (("length", "accuracy", ".1%"), ("length_loss", loss, ".3f")):
+        means = content.get("slices", {}).get(key, {})
+        if means:
+            parts = [f"{n}: {value:{form}}" for n, (_, value) in means.items()]
+            lines.append(f"{name} at {' · '.join(parts)}")
+    return lines
+
+
+def _sample_command(cfg: Config, folder: Path) -> str:
+    words = ["rope-lab", "sample", short_path(folder)]
+    for each in cfg.allowed_packages:
+        words += ["--allow", short_path(Path(each))]
+    return shlex.join(words)

@@ -71,7 +71,10 @@ def _together(collective: Callable[..., Any], *arguments: Any) -> None:
     try:
         collective(*arguments)
     except RuntimeError as error:
-        said = "another process of this run has ended: its last checkpoint stays good; run the same command again"
+        said = (
+            "another process of this run has ended: its last checkpoint stays valid; "
+            "run the same command again"
+        )
         raise Lost(said) from error
 
 

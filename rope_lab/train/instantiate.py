@@ -11,7 +11,6 @@ import inspect
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -136,7 +135,8 @@ def check_arguments(group: str, node: dict[str, Any], allowed: Iterable[str]) ->
     if SWAPPED[group.partition(".")[0]] is PositionScheme:
         if next(iter(parameters), "") != "dims":
             raise ConfigError(
-                f"{group}: __init__ of {cls.__name__} must take dims first (rope_lab.model.hooks.Dims)"
+                f"{group}: __init__ of {cls.__name__} must take dims first "
+                "(rope_lab.model.hooks.Dims)"
             )
         del parameters["dims"]
     checked = {"_target_": node["_target_"]}
@@ -210,17 +210,16 @@ def build(node: dict[str, Any], *arguments: Any) -> Any:
 
 @contextmanager
 def config_errors(prefix: str = "") -> Iterator[None]:
-    """Turn a ValueError about a setting into a ConfigError; with its line if no `raise` made it, as
-    in `a, b = [1]`.
+    """Put `prefix` before a ConfigError about a setting. Any other ValueError, such as that of
+    `a, b = [1]` in a user's file, becomes one with its place.
     """
     try:
         yield
+    except ConfigError as error:
+        raise ConfigError(f"{prefix}{error}") from None
     except ValueError as error:
-        if (traceback.extract_tb(error.__traceback__)[-1].line or "raise").startswith("raise"):
-            raise ConfigError(f"{prefix}{error}") from None
-        raise ConfigError(
-            f"{prefix}{error_line(error)}; of your own, rope-lab check says more"
-        ) from None
+        place = error_line(error)
+        raise ConfigError(f"{prefix}{place}; of your own, rope-lab check says more") from None
 
 
 def refusal(key: str, value: Any, errors: list[ErrorDetails]) -> str:

@@ -185,34 +185,16 @@ def loop(
         progress = state.progress(cfg)
         run.log({"step": progress.pop("steps")} | progress | metrics)
 
-    def save() -> None:
-        state.seconds = time.monotonic() - began
-        kept = {
-            "seconds": state.seconds,
-            "losses": state.losses,
-            "task_version": trainer.task.version,
-        }
-        run.save(state.step, **trainer.states(), **kept)
-
     stopped = has_to_stop(stopping)
     if not run.metrics and not stopped:
         evaluation = evaluate_now(trainer, at_end=cfg.train.steps == 0)
         report(evaluation.metrics)
         shown.show(0, evaluation.metrics)
         if cfg.train.steps == 0:
-            save()
+            save(trainer, state, run)
     while state.step < cfg.train.steps and not stopped:
-        loss, norm, lr = update(trainer, state.step)
-        state.step += 1
-        state.losses.append(loss)
-        last, metrics = state.step == cfg.train.steps, {}
-        if state.step % cfg.train.log_every == 0 or last:
-            metrics |= {
-                "train/loss": sum(state.losses) / len(state.losses),
-                "train/lr": lr,
-                "train/grad_norm": norm,
-            }
-            state.losses = []
+        metrics = take_step(trainer, state)
+        last = state.step == cfg.train.steps
         due = state.step % cfg.eval.every == 0 or last
         if due:
             evaluation = evaluate_now(trainer, at_end=last)
@@ -222,9 +204,34 @@ def loop(
         shown.show(state.step, metrics)
         stopped = has_to_stop(stopping)
         if due or stopped or time.monotonic() - saved > SAVE_SECONDS:
-            save()
             saved = time.monotonic()
+            state.seconds = saved - began
+            save(trainer, state, run)
     return evaluation
+
+
+def save(trainer: Trainer, state: State, run: RunFolder) -> None:
+    """Write a checkpoint. Raises OSError."""
+    run.save(
+        state.step,
+        **trainer.states(),
+        seconds=state.seconds,
+        losses=state.losses,
+        task_version=trainer.task.version,
+    )
+
+
+def take_step(trainer: Trainer, state: State) -> dict[str, float]:
+    """Take the next step. Returns its `train/…` metrics if they are due, else nothing."""
+    t = trainer.cfg.train
+    loss, norm, lr = update(trainer, state.step)
+    state.step += 1
+    state.losses.append(loss)
+    if state.step % t.log_every != 0 and state.step != t.steps:
+        return {}
+    mean = sum(state.losses) / len(state.losses)
+    state.losses = []
+    return {"train/loss": mean, "train/lr": lr, "train/grad_norm": norm}
 
 
 def has_to_stop(stopping: Stop) -> bool:

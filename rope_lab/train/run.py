@@ -9,73 +9,41 @@ a resume.
 import json
 import logging
 import os
-import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
-from filelock import SoftFileLease, Timeout
 
 from rope_lab import files
 from rope_lab.files import digest
 from rope_lab.places import RESULTS
 from rope_lab.text import ConfigError
-from rope_lab.train import checkpoint, provenance
+from rope_lab.train import checkpoint, provenance, run_files
 from rope_lab.train.checkpoint import OVER
+from rope_lab.train.run_files import (
+    ASIDE,
+    CODER,
+    METRICS,
+    MOVING,
+    PATIENCE,
+    WEIGHTS,
+    claim,
+)
 from rope_lab.train.settings import Config, Wandb
 from rope_lab.train.stop import RunFailed
 from rope_lab.train.tracking import WandbRun
 
 log = logging.getLogger(__name__)
 
-METRICS, WEIGHTS, CODER = "metrics.jsonl", "weights.safetensors", "coder.txt"
-PROBES = ("probes.json", "probes.md", "probes.svg")
-OURS = ("run.json", METRICS, WEIGHTS, CODER, *PROBES)  # in a run's folder, beside checkpoints
-# Within a run's folder: the records of the run that `fresh=true` replaces, and the same while they
-# are moved there or back.
-ASIDE, MOVING = ".aside", ".moving"
-OUTCOMES = ("finished", "diverged")  # the status of a run that is not trained any further
 FORMAT = 4  # of checkpoints
-BEAT, PATIENCE = (
-    10.0,
-    60.0,
-)  # seconds between two signs of life of a run; seconds without one until others take over
+OUTCOMES = ("finished", "diverged")  # the status of a run that is not trained any further
 
 
 def out_folder(cfg: Config) -> Path:
     """The folder that holds run folders."""
     return Path(os.path.expanduser(cfg.out or RESULTS / "runs")).resolve()
-
-
-def claim(folder: Path) -> SoftFileLease:
-    """Make a run folder and lock it for this process. Raises ConfigError if it cannot be written,
-    or is in use.
-    """
-    lock = SoftFileLease(
-        folder / ".lock", lease_duration=PATIENCE, heartbeat_interval=BEAT, thread_local=False
-    )
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        files.make_folder(folder)
-        owner = lock.owner
-        elsewhere = Path(lock.lock_file).exists() and (
-            owner is None or owner.hostname != socket.gethostname()
-        )
-        if elsewhere:
-            log.warning(
-                "%s: another machine has this run, or died with it; wait %g s to see",
-                folder,
-                PATIENCE,
-            )
-        return lock.acquire(timeout=PATIENCE + BEAT if elsewhere else 0).lock
-    except Timeout:
-        raise ConfigError(f"{folder} is in use: another process is training this run") from None
-    except OSError as error:
-        raise ConfigError(
-            f"out={folder.parent}: cannot be written ({error.strerror}); set out=FOLDER"
-        ) from None
 
 
 class RunFolder:
@@ -95,7 +63,8 @@ class RunFolder:
         self.content: dict[str, Any] = {}
         self.metrics: list[dict[str, Any]] = []
         self.digests: dict[str, str] = {}  # of files that are written once
-        self.settle()
+        if self.lock:
+            run_files.settle(self.folder)
 
     def __enter__(self) -> "RunFolder":
         return self
@@ -103,45 +72,21 @@ class RunFolder:
     def __exit__(self, *_: object) -> None:
         if self.lock:
             with suppress(OSError):
-                self.settle()
+                run_files.settle(self.folder)
             with suppress(OSError):
                 self.lock.release()
 
     def clear(self) -> None:
         """Delete all records of the run, run.json first; other files stay. Raises OSError."""
         if self.lock:
-            _delete_records(self.folder)
-            _delete_aside(self.folder)
+            run_files.delete_records(self.folder)
+            run_files.delete_aside(self.folder)
             files.remove_temporary(self.folder)
 
     def set_aside(self) -> None:
         """Move all records of the run to ASIDE; other files stay. Raises OSError."""
-        paths = _records(self.folder)
-        if not self.lock or not paths:
-            return
-        moving = self.folder / MOVING
-        files.make_folder(moving)
-        for path in paths:
-            os.replace(path, moving / path.name)
-        os.replace(moving, self.folder / ASIDE)
-
-    def settle(self) -> None:
-        """Bring back what is in ASIDE, or delete it if the new run has a checkpoint. Raises
-        OSError.
-        """
-        if not self.lock:
-            return
-        aside, moving = self.folder / ASIDE, self.folder / MOVING
-        if checkpoint.checkpoints(self.folder):
-            _delete_aside(self.folder)
-        if _is_ours(aside):
-            _delete_records(self.folder)
-            os.replace(aside, moving)
-            log.warning("%s: the new run had no checkpoint; the earlier one is back", self.folder)
-        if _is_ours(moving):
-            for path in _records(moving):
-                os.replace(path, self.folder / path.name)
-            moving.rmdir()
+        if self.lock:
+            run_files.set_aside(self.folder)
 
     def begin(
         self, metrics: list[dict[str, Any]], wandb: Wandb, kept: str | None, **content: Any
@@ -182,7 +127,7 @@ class RunFolder:
         about |= {name: self.content[name] for name in ("run_id", "provenance")}
         if self.lock:
             checkpoint.save(self.folder, step, about | state)
-            _delete_aside(self.folder)
+            run_files.delete_aside(self.folder)
         self.content["checkpoint"] = step
 
     def export(self, weights: dict[str, torch.Tensor], alphabet: str | list[str]) -> None:
@@ -205,7 +150,7 @@ class RunFolder:
         self.content["digests"] = {METRICS: digest(self._lines())} | self.digests
         self._write_content()
         if self.lock and status in OUTCOMES:
-            _delete_aside(self.folder)
+            run_files.delete_aside(self.folder)
         self.wandb.finish(self.content)
 
     def _lines(self) -> bytes:
@@ -225,32 +170,10 @@ class RunFolder:
         owner = self.lock.owner
         if owner is not None and owner.token != self.lock.token:
             raise RunFailed(
-                f"{self.folder}: another process trains this run, after {PATIENCE:g} s without life here"
+                f"{self.folder}: another process trains this run, after {PATIENCE:g} s without a "
+                "sign of life here"
             )
         files.write_whole(self.folder / name, content)
-
-
-def _records(folder: Path) -> list[Path]:
-    """The files in a folder that a run has written, run.json first."""
-    named = [folder / name for name in OURS if os.path.lexists(folder / name)]
-    return [*named[:1], *checkpoint.checkpoints(folder), *named[1:]]
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether it is a folder and not a link to one, which only somebody else can have made."""
-    return folder.is_dir() and not folder.is_symlink()
-
-
-def _delete_records(folder: Path) -> None:
-    for path in _records(folder):
-        path.unlink(missing_ok=True)
-
-
-def _delete_aside(folder: Path) -> None:
-    aside = folder / ASIDE
-    if _is_ours(aside):
-        _delete_records(aside)
-        aside.rmdir()
 
 
 def as_text(alphabet: str | list[str]) -> str:
@@ -277,7 +200,8 @@ def check_files(folder: Path, content: dict[str, Any]) -> None:
     digests = content.get("digests", {}) if content["status"] in OUTCOMES else {}
     if names := files.damaged(folder, digests):
         raise ConfigError(
-            f"{folder / names[0]}: was changed or damaged after the run ended: restore it, or {OVER}"
+            f"{folder / names[0]}: was changed or damaged after the run ended: "
+            f"restore it, or {OVER}"
         )
 
 
@@ -306,7 +230,7 @@ def launched_by(folder: Path, launch: str) -> bool:
 
 def bring_back(folder: Path) -> None:
     """Settle a folder that a killed run has left with records set aside. Raises ConfigError."""
-    if any(_is_ours(folder / name) for name in (ASIDE, MOVING)):
+    if any(run_files.is_folder(folder / name) for name in (ASIDE, MOVING)):
         with RunFolder(folder):
             pass
 
@@ -332,7 +256,8 @@ def last(
             )
     if other := code and provenance.differences(saved["provenance"], code):
         raise ConfigError(
-            f"{folder} was begun by other code, {other}: {OVER}, other_code=true resumes all the same"
+            f"{folder} was started with different code, {other}: {OVER}, "
+            "other_code=true resumes all the same"
         )
     if other := provenance.edited(saved["provenance"]):
         log.warning("it resumes with other code than it began with, %s: %s", other, OVER)

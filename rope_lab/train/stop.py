@@ -81,7 +81,9 @@ def in_one_line(cfg: Config) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = f"its checkpoints stay good; fix the cause and run {same_command(cfg.fresh)} again"
+        remedy = (
+            f"its checkpoints stay valid; fix the cause and run {same_command(cfg.fresh)} again"
+        )
         raise RunFailed(f"the run stopped: {of_system(error)}; {remedy}") from error
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(
@@ -90,6 +92,7 @@ def in_one_line(cfg: Config) -> Iterator[None]:
             raise
         m, t = cfg.model, cfg.train
         raise RunFailed(
-            f"out of memory on {cfg.device}: lower train.batch_size={t.batch_size}, train.seq_len={t.seq_len}, "
-            f"model.d_model={m.d_model}, model.n_layers={m.n_layers} or eval.lengths, or raise train.accumulate"
+            f"out of memory on {cfg.device}: lower train.batch_size={t.batch_size}, "
+            f"train.seq_len={t.seq_len}, model.d_model={m.d_model}, model.n_layers={m.n_layers} or "
+            "eval.lengths, or raise train.accumulate"
         ) from None

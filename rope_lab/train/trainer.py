@@ -117,7 +117,8 @@ def resolve(cfg: Config) -> Config:
         t.accumulate > 1 and t.compile == "reduce-overhead"
     ):  # pytorch/pytorch#169545: CUDA graphs overwrite gradients
         raise ConfigError(
-            "train.compile=reduce-overhead: requires train.accumulate=1; train.compile=true does not"
+            "train.compile=reduce-overhead: requires train.accumulate=1; "
+            "train.compile=true takes any"
         )
     train = dataclasses.replace(
         t, precision=precision, processes=processes, weight_decay_on=decay_on
@@ -153,7 +154,8 @@ def build(cfg: Config) -> Trainer:
         torch.set_num_threads(cfg.threads)
     task = config.build_task(cfg)
     text, problems, longer = _held_out(cfg, task, device)
-    keep_freed_memory()  # not earlier: making the tokens of a large corpus frees memory that no step needs
+    # Not earlier: making the tokens of a large corpus frees memory that no step needs.
+    keep_freed_memory()
     model = build_model(cfg, len(task.alphabet))
     if cfg.init_from:
         load_parent(cfg, model, task)
@@ -232,8 +234,8 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
     lr = optimizer.learning_rate(t, step)
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise Diverged(
-            f"step {step} was not taken: loss {loss:g}, gradient norm {norm:g}, learning rate {lr:g}, "
-            f"batch {k} of seed {trainer.cfg.seed}"
+            f"step {step} was not taken: loss {loss:g}, gradient norm {norm:g}, "
+            f"learning rate {lr:g}, batch {k} of seed {trainer.cfg.seed}"
         )
     for part in trainer.optimizers.values():
         for group in part.param_groups:

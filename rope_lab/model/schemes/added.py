@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.rotation import angles, frequencies, wide
+from rope_lab.text import ConfigError
 
 
 class Sinusoidal(PositionScheme):
@@ -19,7 +20,7 @@ class Sinusoidal(PositionScheme):
     def __init__(self, dims: Dims, base: float = 10_000.0):
         super().__init__(dims)
         if dims.d_model % 2:
-            raise ValueError(
+            raise ConfigError(
                 f"model.d_model={dims.d_model}: sinusoidal encodings need an even width"
             )
         self.theta_C = frequencies(dims.d_model, base)

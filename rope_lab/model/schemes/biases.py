@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.text import ConfigError
 
 
 class Alibi(PositionScheme):
@@ -58,7 +59,7 @@ class T5Bias(PositionScheme):
         super().__init__(dims)
         if not 2 <= buckets < 2 * max_distance:
             half = f"position.max_distance={max_distance} above half"
-            raise ValueError(f"position.buckets={buckets}: must be 2 or more, and {half}")
+            raise ConfigError(f"position.buckets={buckets}: must be 2 or more, and {half}")
         self.buckets, self.max_distance = buckets, max_distance
         self.table = nn.Embedding(buckets, dims.n_heads)
         nn.init.normal_(self.table.weight, std=dims.d_model**-0.5)
@@ -87,7 +88,7 @@ class Fire(PositionScheme):
         super().__init__(dims)
         threshold = float(dims.max_len) if threshold is None else threshold
         if not (0 < c < float("inf") and 0 < threshold < float("inf") and hidden >= 1):
-            raise ValueError(
+            raise ConfigError(
                 f"position.{c=}, position.{threshold=}, position.{hidden=}: must be numbers above 0"
             )
         self.network = nn.Sequential(

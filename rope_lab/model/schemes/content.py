@@ -18,6 +18,7 @@ from rope_lab.model.device import has_float64
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.rotation import frequencies, rotate, unit, wide
 from rope_lab.model.schemes.biases import Alibi
+from rope_lab.text import ConfigError
 
 FLOAT32_TOKENS = 1024  # longer running sums are taken in float64
 
@@ -72,7 +73,7 @@ class SelectiveRoPE(PositionScheme):
         super().__init__(dims)
         if dims.d_head % 2 or rank < 1 or taps < 1:
             given = f"{dims.d_head} features per head, position.rank={rank}, position.taps={taps}"
-            raise ValueError(f"{given}: must be an even number, and rank and taps at least 1")
+            raise ConfigError(f"{given}: must be an even number, and rank and taps at least 1")
         D, H, C = dims.d_model, dims.n_heads, dims.d_head // 2
         self.project = nn.ModuleList(
             nn.Sequential(nn.Linear(D, rank, bias=False), nn.Linear(rank, H * C, bias=False))
@@ -156,7 +157,7 @@ class CoPE(PositionScheme):
     def __init__(self, dims: Dims, positions: int = 64):
         super().__init__(dims)
         if positions < 1:
-            raise ValueError(f"position.positions={positions}: must be at least 1")
+            raise ConfigError(f"position.positions={positions}: must be at least 1")
         self.tables = nn.ParameterList(
             torch.zeros(dims.d_head, positions) for _ in range(dims.n_layers)
         )
@@ -196,7 +197,7 @@ class PaTH(PositionScheme):
     def __init__(self, dims: Dims, rank: int = 32, taps: int = 3):
         super().__init__(dims)
         if rank < 1 or taps < 1:
-            raise ValueError(f"position.rank={rank}, position.taps={taps}: must be at least 1")
+            raise ConfigError(f"position.rank={rank}, position.taps={taps}: must be at least 1")
         D, layers, bound = dims.d_model, range(dims.n_layers), taps**-0.5
         self.project = nn.ModuleList(
             nn.Sequential(nn.Linear(D, rank, bias=False), nn.Linear(rank, D, bias=False))

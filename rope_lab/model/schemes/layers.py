@@ -12,6 +12,7 @@ from torch import Tensor
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.rotation import Pairs, precise, wide
 from rope_lab.model.schemes.rotary import Rotary
+from rope_lab.text import ConfigError
 
 
 class RNoPE(Rotary):
@@ -37,13 +38,13 @@ class RNoPE(Rotary):
     ):
         super().__init__(dims, q=1, k=1, base=base, pairs=pairs)
         if every < 2:
-            raise ValueError(f"position.every={every}: must be at least 2")
+            raise ConfigError(f"position.every={every}: must be at least 2")
         window_text = "null" if window is None else f"{window:g}"
         given = f"position.window={window_text}, position.temperature={temperature}"
         if window is not None and 0 < window < 1:
             window = math.ceil(window * (dims.keys or dims.max_len))
         if (window is not None and (window < 1 or window % 1)) or (temperature and not window):
-            raise ValueError(
+            raise ConfigError(
                 f"{given}: must be a window of at least 1 token, in whole tokens, or no temperature"
             )
         self.every, self.none, self.temperature = every, Tempered(dims), temperature

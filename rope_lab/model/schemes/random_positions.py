@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rope_lab.model.device import send
 from rope_lab.model.hooks import Dims, PositionScheme, TooLong, Wrapper
+from rope_lab.text import ConfigError
 
 
 class Randomized(Wrapper):
@@ -36,7 +37,7 @@ class Randomized(Wrapper):
     ):
         if not dims.max_len <= longest <= 10**7:
             allowed = f"from train.seq_len={dims.max_len} to 10,000,000"
-            raise ValueError(f"position.longest={longest}: must be {allowed}")
+            raise ConfigError(f"position.longest={longest}: must be {allowed}")
         super().__init__(scheme(replace(dims, max_len=longest, keys=dims.max_len)))
         self.longest, self.floats = longest, floats
         self.drawn = torch.empty(0, dtype=torch.float64 if floats else torch.int64)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.rotation import Pairs, Scaling, angles, count, rotate, scaled, unit, wide
+from rope_lab.text import ConfigError
 
 
 class Rotary(PositionScheme):
@@ -45,7 +46,7 @@ class Rotary(PositionScheme):
     factor: texts are `factor` times as long as in training
     original: the number of tokens trained on; None: the training length
 
-    Raises ValueError if a share is not a positive whole number of pairs, or a base is not finite
+    Raises ConfigError if a share is not a positive whole number of pairs, or a base is not finite
     and above 1.
     """
 
@@ -69,14 +70,14 @@ class Rotary(PositionScheme):
         if not (v or o) and (value_fraction, value_base) != (1, None):
             base_text = value_base or "null"
             given = f"position.value_fraction={value_fraction}, position.value_base={base_text}"
-            raise ValueError(f"{given}: must be 1.0 and null if position.v and position.o are 0")
+            raise ConfigError(f"{given}: must be 1.0 and null if position.v and position.o are 0")
         if dims.d_head % 2:
             sizes = f"model.d_model={dims.d_model}, model.n_heads={dims.n_heads}"
-            raise ValueError(f"{sizes}: a head has {dims.d_head} features: must be an even number")
+            raise ConfigError(f"{sizes}: a head has {dims.d_head} features: must be an even number")
         r = 2 * count("fraction", fraction, dims.d_head // 2)
         if scaling == "none" and (factor, original) != (1, None):
             given = f"position.factor={factor}, position.original={original or 'null'}"
-            raise ValueError(f"{given}: do nothing without position.scaling=linear, ntk or yarn")
+            raise ConfigError(f"{given}: do nothing without position.scaling=linear, ntk or yarn")
         length = dims.max_len if original is None else original
         scores_C = scaled(r, base, scaling, factor, length)
         values_C = scaled(

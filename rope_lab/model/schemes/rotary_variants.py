@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rope_lab.model.hooks import Dims
 from rope_lab.model.rotation import Pairs, angles, count, frequencies, precise, rotate, unit, wide
 from rope_lab.model.schemes.rotary import Rotary
+from rope_lab.text import ConfigError
 
 
 class PRope(Rotary):
@@ -49,7 +50,7 @@ class XPos(Rotary):
     ):
         super().__init__(dims, q=1, k=1, base=base, pairs=pairs)
         if not 0 < scale_base < 1e9:
-            raise ValueError(
+            raise ConfigError(
                 f"position.scale_base={scale_base}: must be above 0 and below 10⁹ positions"
             )
         self.zeta_C = (
@@ -197,7 +198,7 @@ class PoPE(Rotary):
     delta_init: δ is initialised uniformly in [−delta_init, 0]; its authors take 2π for indirect
         indexing, 0 for text
 
-    Raises ValueError if a head's width is odd, `base` is not finite and above 1, or `delta_init`
+    Raises ConfigError if a head's width is odd, `base` is not finite and above 1, or `delta_init`
     not 0 to 2π.
     """
 
@@ -206,7 +207,7 @@ class PoPE(Rotary):
     ):
         super().__init__(dims, v=v, o=o, base=base)
         if not 0 <= delta_init <= 6.2832:
-            raise ValueError(f"position.delta_init={delta_init}: must be from 0 to 2π, 6.2832")
+            raise ConfigError(f"position.delta_init={delta_init}: must be from 0 to 2π, 6.2832")
         self.delta = nn.Parameter(torch.empty(dims.n_heads, dims.d_head).uniform_(-delta_init, 0))
         self.theta = {part: frequencies(2 * dims.d_head, base) for part in "qk"} | self.theta
 
