@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rope_lab import command
 from rope_lab.model.attention import unpacked
 from rope_lab.model.hooks import HOOKS, Dims, PositionScheme, overridden
 from rope_lab.model.transformer import Transformer
+from rope_lab.tasks.base import PackedTask, Task
 from rope_lab.text import ConfigError, argument_parser, plain, say
 from rope_lab.train import config, data, instantiate, trainer
 from rope_lab.train.config import Config
-from tasks.base import PackedTask, Task
 
 VOCABULARY, LENGTH = 11, 16
 TOKENS = torch.randint(VOCABULARY, (3, LENGTH), generator=torch.Generator().manual_seed(3))
@@ -406,4 +407,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

@@ -56,7 +56,3 @@ def main(arguments: list[str] | None = None) -> None:
                 line(path, time.strftime("%Y-%m-%d %H:%M", time.localtime(changed)), published)
             )
     say("\n".join(map(plain, lines)) if paths else f"{short_path(folder)}: there are no runs")
-
-
-if __name__ == "__main__":
-    main()

@@ -44,7 +44,3 @@ def main(arguments: list[str] | None = None) -> None:
             say(
                 f"{short_path(folder)}: {'files that are not ours stay' if folder.exists() else 'deleted'}"
             )
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from rope_lab import command
 from rope_lab.model.transformer import Transformer
+from rope_lab.tasks.base import Task
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, plain, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import samples
@@ -18,7 +20,6 @@ from rope_lab.train.generate import Choose, generate, likeliest, sampled
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.load import load_run
 from rope_lab.train.trainer import Diverged, as_evaluated
-from tasks.base import Task
 
 
 def complete(
@@ -138,4 +139,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

@@ -135,7 +135,15 @@ def runs_of(name: str) -> list[list[str]]:
     return every
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; at the end signals are ignored, so that none changes its status."""
+    try:
+        run(arguments)
+    finally:
+        ignore()
+
+
+def run(arguments: list[str] | None) -> None:
     about = [
         __doc__ or "",
         "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of",
@@ -150,7 +158,7 @@ def main() -> None:
     parser.add_argument(
         "overrides", nargs="*", default=[], help="settings of all runs: wandb.mode=disabled"
     )
-    given = parser.parse_intermixed_args()
+    given = parser.parse_intermixed_args(arguments)
     try:
         table = runs_of(given.table)
         hydra = [word for word in given.overrides if is_hydra(word)]
@@ -167,10 +175,3 @@ def main() -> None:
         parser.exit(sweep.launch(jobs, settings, Path(given.table).stem, begin=not given.list))
     except ConfigError as error:
         parser.exit(EXIT_BAD_CONFIG, f"{error}\n")
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    finally:
-        ignore()

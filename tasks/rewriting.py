@@ -5,7 +5,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import LossOn, PackedTask, check_letters, join, spell
+from .base import LossOn, PackedTask, check_letters, join, spell
 
 ORDERS: dict[
     str, Callable[[np.ndarray], np.ndarray]

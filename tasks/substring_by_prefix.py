@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tasks.base import MOST, LossOn, Problem, Task, Text, check_between, check_letters, different
-from tasks.split import draw_side
+from .base import MOST, LossOn, Problem, Task, Text, check_between, check_letters, different
+from .split import draw_side
 
 
 class SubstringByPrefix(Task):

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tasks import corpus as corpora
-from tasks.base import MOST, Problem, Task, Text, check_between
+from . import corpus as corpora
+from .base import MOST, Problem, Task, Text, check_between
 
 
 class RealText(Task):

@@ -12,6 +12,7 @@ otherwise `--contender SCHEME --against SCHEME`.
 import sys
 from pathlib import Path
 
+from rope_lab import command
 from rope_lab.files import check_regular, write_whole
 from rope_lab.results import against, outcomes, probes, studies
 from rope_lab.results.folders import folders_of_runs, is_kept, read
@@ -128,4 +129,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

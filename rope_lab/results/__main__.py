@@ -19,6 +19,7 @@ from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
+from rope_lab import command
 from rope_lab.files import write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results import against, outcomes, studies
@@ -147,4 +148,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from rope_lab.model.device import ahead, keep_freed_memory
 from rope_lab.model.transformer import Transformer
+from rope_lab.tasks.base import Problem, Task
 from rope_lab.text import ConfigError, show
 from rope_lab.train import config, data, distributed, optimizer
 from rope_lab.train.config import Config
 from rope_lab.train.evaluate import Diverged, Evaluation, as_evaluated, autocast, evaluate, samples
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.load import build_model, load_parent, with_parent
-from tasks.base import Problem, Task
 
 CORES = os.cpu_count() or 1
 EXAMPLES = 8  # problems whose completions are kept with the record
