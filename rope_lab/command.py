@@ -12,12 +12,18 @@ from types import TracebackType
 
 from rope_lab.places import SETUP
 
-_begun = False
+_ours = False
 
 
 def process_is_ours() -> bool:
     """Whether this process runs one of our commands: then its settings are ours to change."""
-    return _begun
+    return _ours
+
+
+def take_process() -> None:
+    """Note that this process is ours."""
+    global _ours
+    _ours = True
 
 
 class Screen(io.FileIO):
@@ -33,8 +39,7 @@ class Screen(io.FileIO):
 
 def begin() -> None:
     """Make stdout and stderr survive a closed pipe, and Ctrl-C end with exit status 130."""
-    global _begun
-    _begun = True
+    take_process()
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if stream is None:  # it was closed

@@ -40,6 +40,13 @@ def complete(
     return task.decode(written)
 
 
+def chooser(task: Task, temperature: float | None, top_k: int, seed: int) -> Choose:
+    """How to choose tokens: sampled with a temperature, and always for text; else the likeliest."""
+    if temperature is None and task.grades:
+        return likeliest
+    return sampled(temperature or 0.8, top_k, seed)
+
+
 def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) -> str:
     """Completions of the first `n` held-out problems, marked right or wrong, the right answer below
     a wrong one.
@@ -128,12 +135,7 @@ def main(arguments: list[str] | None = None) -> None:
                 say(show_problems(cfg, task, model, given.n))
             else:
                 (prompt,) = given.prompt
-                random = given.temperature is not None or not task.grades
-                choose = (
-                    sampled(given.temperature or 0.8, given.top_k, given.seed)
-                    if random
-                    else likeliest
-                )
+                choose = chooser(task, given.temperature, given.top_k, given.seed)
                 completion = complete(cfg, task, model, prompt, choose)
                 say(prompt + " → " + "\n".join(map(plain, completion.split("\n"))))
 

@@ -69,14 +69,27 @@ def test_wandbs_variables_count_unless_a_setting_is_given(
 
 
 def test_wandb_reports_nothing_of_the_machine_unless_the_user_wants_it(begin, monkeypatch):
-    """Its telemetry looks up an address, even offline, unless a variable is set before its
-    import.
-    """
     monkeypatch.delenv("WANDB_ERROR_REPORTING", raising=False)
     ((begun,), _) = begin()
-    assert os.environ["WANDB_ERROR_REPORTING"] == "false"
+    assert begun["reinit"] == "create_new"  # theirs stays open
     assert begun["settings"]["x_disable_machine_info"]
     assert begun["settings"]["disable_git"]
+
+
+def test_wandb_leaves_the_process_as_it_was(begin, monkeypatch):
+    """Its telemetry looks up an address, even offline, unless a variable is set."""
+    monkeypatch.delenv("WANDB_ERROR_REPORTING", raising=False)
+    seen = []
+
+    def init(**settings):
+        seen.append(os.environ["WANDB_ERROR_REPORTING"])
+        sys.exit = sys.excepthook = None
+        return SimpleNamespace(log=nothing, finish=nothing, summary={})
+
+    before = dict(os.environ), sys.exit, sys.excepthook
+    begin(init=init)
+    assert seen == ["false"]
+    assert (dict(os.environ), sys.exit, sys.excepthook) == before
 
 
 def test_a_run_is_one_offline_run_of_wandb_however_often_it_is_made(begin, tmp_path):

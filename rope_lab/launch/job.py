@@ -5,6 +5,7 @@ import socket
 import sys
 import traceback
 
+from rope_lab.command import take_process
 from rope_lab.text import ConfigError
 from rope_lab.train import distributed
 from rope_lab.train import run as runs
@@ -46,6 +47,7 @@ def run_elsewhere(cfg: Config, prefix: str, since: str) -> None:
             f"out={cfg.out}: {socket.gethostname()} does not see it; set out=FOLDER to a shared one"
         )
         return
+    take_process()
     stopping, requeue = Stop(), signal.getsignal(signal.SIGUSR2)
     if callable(requeue):  # submitit's: the run is saved first
         signal.signal(signal.SIGUSR2, stopping.note)

@@ -260,7 +260,7 @@ def refusal(key: str, value: Any, errors: list[ErrorDetails]) -> str:
     ]
     reasons = " or ".join(dict.fromkeys(messages)).replace(" or be ", " or ")
     sweep = (
-        f"; for a sweep: -m {key}={','.join(map(show, value))}"
+        f"; for a sweep: rope-lab sweep {key}={','.join(map(show, value))}"
         if value and isinstance(value, list)
         else ""
     )

@@ -31,9 +31,9 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
         cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=cfg.model.n_layers
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
+        torch.default_generator.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
         position = config.build_position(cfg, dims)
-        torch.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
+        torch.default_generator.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
         with config_errors():
             return Transformer(vocabulary, **asdict(cfg.model), position=position)
 

@@ -45,7 +45,7 @@ def parse(words: Sequence[str]) -> list[Override]:
         key, _, value = word.partition("=")
         if key in (*GROUPS, "seed") and key in seen:  # as a shell reads seed={0..4}
             raise ConfigError(
-                f"{key} is given twice; several values are a sweep, write -m {key}=A,B"
+                f"{key} is given twice; several values are a sweep: rope-lab sweep {key}=A,B"
             )
         seen.add(key)
         file = FILE.fullmatch(value) if key in SWAPPED else None
@@ -98,7 +98,7 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
         ):
             as_list = f"; a list is written {key}=[{typed}]" if "." in key else ""
             raise ConfigError(
-                f"{text}: several values are a sweep, write -m {key}={typed.strip('[]')}{as_list}"
+                f"{text}: several values are a sweep: rope-lab sweep {key}={typed.strip('[]')}{as_list}"
             )
         if key in SWAPPED and value and (file := FILE.fullmatch(str(value))):
             text = f"{key}='{register(key, file['path'], file['name'])}'"  # nan.py is not a number

@@ -3,9 +3,11 @@
 import logging
 import os
 import shutil
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,8 @@ class WandbRun:
             settings.mode or os.environ.get("WANDB_MODE") or "offline" if settings else "disabled"
         )
         if mode != "disabled":
-            self.run = self._call(lambda: _begin(settings, mode, folder, content))
+            with _as_guest():
+                self.run = self._call(lambda: _begin(settings, mode, folder, content))
 
     def log(self, record: dict[str, Any]) -> None:
         if self.run is not None:
@@ -73,6 +76,22 @@ class WandbRun:
             )
 
 
+@contextmanager
+def _as_guest() -> Iterator[None]:
+    """Within it W&B begins: without telemetry, which looks an address up even offline, and without
+    replacing `sys.exit` and `sys.excepthook` of the calling program.
+    """
+    name, exit_before, hook_before = "WANDB_ERROR_REPORTING", sys.exit, sys.excepthook
+    was_set = name in os.environ
+    os.environ.setdefault(name, "false")
+    try:
+        yield
+    finally:
+        sys.exit, sys.excepthook = exit_before, hook_before
+        if not was_set:
+            del os.environ[name]
+
+
 def _begin(settings: Wandb, mode: str, folder: Path, content: dict[str, Any]) -> Any:
     """Begin the W&B run; groups let W&B average the seeds of a scheme and overlay the schemes of a
     task.
@@ -83,10 +102,6 @@ def _begin(settings: Wandb, mode: str, folder: Path, content: dict[str, Any]) ->
     home = Path(os.environ.get("WANDB_DIR") or folder.parent)
     for old in home.glob(f"wandb/offline-run-*-{content['run_id']}"):
         shutil.rmtree(old)
-    os.environ.setdefault("WANDB_SILENT", "true")
-    os.environ.setdefault(
-        "WANDB_ERROR_REPORTING", "false"
-    )  # its telemetry looks an address up, offline too
     import wandb
 
     private = {"disable_git": True, "disable_code": True, "host": "", "x_disable_meta": True}
@@ -105,6 +120,6 @@ def _begin(settings: Wandb, mode: str, folder: Path, content: dict[str, Any]) ->
         job_type="train",
         tags=[name[:64] for name in (task, position, content["scale"])],  # W&B takes no more
         config=content["config"] | {"run_id": content["run_id"], "recipe_id": content["recipe_id"]},
-        settings=wandb.Settings(init_timeout=8, console="off", **private),
-        reinit="finish_previous",
+        settings=wandb.Settings(init_timeout=8, console="off", silent=True, **private),
+        reinit="create_new",  # the program that called us may have a run of its own
     )

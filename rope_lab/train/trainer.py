@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rope_lab.command import process_is_ours
 from rope_lab.model.device import ahead, keep_freed_memory
 from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.base import Problem, Task
@@ -113,7 +114,8 @@ def build(cfg: Config) -> Trainer:
         torch.set_num_threads(cfg.threads)
     task = config.build_task(cfg)
     text, problems, longer = _held_out(cfg, task, device)
-    keep_freed_memory()  # not earlier: making the tokens of a large corpus frees memory that no step needs
+    if process_is_ours():
+        keep_freed_memory()  # not earlier: making the tokens of a large corpus frees memory that no step needs
     model = build_model(cfg, len(task.alphabet))
     if cfg.init_from:
         load_parent(cfg, model, task)
