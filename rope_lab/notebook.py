@@ -6,7 +6,6 @@ The process belongs to that program: whatever a run sets in it is restored.
 import functools
 import json
 import os
-import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from hydra.core.override_parser.types import Quote, QuotedString
 
 from rope_lab import sample
 from rope_lab.model.hooks import Dims, PositionScheme
@@ -28,11 +26,11 @@ from rope_lab.train import config, instantiate, provenance
 from rope_lab.train.evaluate import as_evaluated
 from rope_lab.train.load import load_run
 from rope_lab.train.loop import train
+from rope_lab.train.overrides import typed
 from rope_lab.train.run import out_folder
 from rope_lab.train.stop import Stop
 from rope_lab.train.trainer import resolve
 
-PLAIN = re.compile(r"[\w./~:+-]+")  # text that Hydra reads as it is
 _one_at_a_time = threading.RLock()
 _processes: set[int] = set()  # that have called `fit`: this one, or one that it was forked from
 
@@ -156,19 +154,8 @@ def _as_overrides(settings: dict[str, Any]) -> list[str]:
             raise ConfigError(
                 f"{key}={values}: fit trains one run; call it for each, or rope-lab sweep {key}=…"
             )
-        overrides.append(f"{key}={_typed(list(value) if several else value)}")
+        overrides.append(f"{key}={typed(list(value) if several else value)}")
     return overrides
-
-
-def _typed(value: Any) -> str:
-    """A value as one types it on the command line."""
-    if not isinstance(value, str | os.PathLike):
-        return json.dumps(value)
-    text = os.fspath(value)
-    is_file = text.endswith(".py") or ".py:" in text  # quoted where it is read
-    if is_file or PLAIN.fullmatch(text):
-        return text
-    return QuotedString(text, Quote.single).with_quotes()
 
 
 @contextmanager

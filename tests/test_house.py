@@ -20,7 +20,7 @@ PACKAGES = {
 }
 # The packages and commands that may import each heavy library.
 USERS = {
-    "torch": "model train check probe bench",
+    "torch": "model train check probe bench notebook",
     "scipy": "results",
     "pandas": "results report notebook",
     "matplotlib": "results report",

@@ -86,10 +86,11 @@ def test_wandb_leaves_the_process_as_it_was(begin, monkeypatch):
         sys.exit = sys.excepthook = None
         return SimpleNamespace(log=nothing, finish=nothing, summary={})
 
-    before = dict(os.environ), sys.exit, sys.excepthook
+    before = sys.exit, sys.excepthook
     begin(init=init)
     assert seen == ["false"]
-    assert (dict(os.environ), sys.exit, sys.excepthook) == before
+    assert "WANDB_ERROR_REPORTING" not in os.environ
+    assert (sys.exit, sys.excepthook) == before
 
 
 def test_a_run_is_one_offline_run_of_wandb_however_often_it_is_made(begin, tmp_path):

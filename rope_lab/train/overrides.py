@@ -1,8 +1,11 @@
 """The overrides of a command line, parsed once, and hints for mistyped ones."""
 
+import json
 import os
+import re
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString
@@ -58,6 +61,16 @@ def parse(words: Sequence[str]) -> list[Override]:
             raise ConfigError(f"{show(word)}: cannot be read; {how}; {HELP}") from None
         parsed[-1].input_line = word
     return parsed
+
+
+def typed(value: Any) -> str:
+    """A Python value as one types it behind NAME=."""
+    if not isinstance(value, str | os.PathLike):
+        return json.dumps(value)
+    text = os.fspath(value)
+    if FILE.fullmatch(text) or re.fullmatch(r"[\w./~:+-]+", text):  # `parse` quotes a file
+        return text
+    return QuotedString(text, Quote.single).with_quotes()
 
 
 def expand(words: Sequence[str]) -> list[list[str]]:
