@@ -109,10 +109,10 @@ def test_a_mistyped_command_is_answered_with_the_nearest(capsys):
 )
 def test_bash_completes_commands_options_and_values(typed, offered, tmp_path):
     """Bash splits words at `=`, and replaces what stands behind it."""
-    (tmp_path / "script").write_text(completion.bash())
+    (tmp_path / "rope-lab.sh").write_text(completion.bash())
     words = re.sub("=", " = ", typed)
     call = (
-        f"source script; COMP_LINE='{typed}'; COMP_POINT={len(typed)}; COMP_WORDS=({words}); "
+        f"source ./rope-lab.sh; COMP_LINE='{typed}'; COMP_POINT={len(typed)}; COMP_WORDS=({words}); "
         f"COMP_CWORD={len(words.split()) - 1}; _rope_lab 2>/dev/null; echo ${{COMPREPLY[*]}}"
     )
     assert in_shell(call, tmp_path).stdout.split() == [offered]
