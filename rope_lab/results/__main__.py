@@ -30,6 +30,7 @@ from rope_lab.results.kept import keep
 from rope_lab.results.pages import Content, publish, shown, text
 from rope_lab.results.published import Published
 from rope_lab.results.runs import Run, differing
+from rope_lab.results.terminal import say_markdown
 from rope_lab.results.verdicts import sentences
 from rope_lab.text import argument_parser, errors_as_exit, first_three, say, short_path
 
@@ -124,14 +125,14 @@ def main(arguments: list[str] | None = None) -> None:
         problems += wrong
     groups = group(runs, published, planned)
     if given.against == against.PARENT:
-        say(shown(against.parents(groups)))
+        say_markdown(shown(against.parents(groups)))
         return
     if asks or (published.compares and not is_kept(out)):
         groups = group(
             runs, published := against.question(published, groups, given.contender, given.against)
         )
     content = Content(groups, published, problems, studied)
-    say("\n".join([text(content), *sentences(content.verdicts, published)]))
+    say_markdown("\n".join([text(content), *sentences(content.verdicts, published)]))
     if hint := against.hint(published, groups):
         say(hint)
     if given.print or not content.groups:

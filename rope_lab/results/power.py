@@ -20,7 +20,8 @@ from rope_lab.results.groups import Group, group
 from rope_lab.results.published import Published
 from rope_lab.results.stats import ALPHA, detectable, paired_power, pairs_needed, spread_interval
 from rope_lab.results.tables import Strong, Table, bullets, escaped, markdown
-from rope_lab.text import argument_parser, errors_as_exit, nearest, say
+from rope_lab.results.terminal import say_markdown
+from rope_lab.text import argument_parser, errors_as_exit, nearest
 
 FEW = 5  # pairs: of fewer the spread is hardly known
 
@@ -135,7 +136,7 @@ def main(arguments: list[str] | None = None) -> None:
             )
     if not parts:
         sys.exit(f"no scheme has two pairs of runs with {published.titles[1]} that differ")
-    say("\n\n".join(parts))
+    say_markdown("\n\n".join(parts))
 
 
 if __name__ == "__main__":
