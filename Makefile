@@ -35,10 +35,10 @@ train: $(READY) ## train a run, a minute or two on a laptop; other settings: mak
 	$(RUN) rope_lab.train $(strip $(ARGS) $(TYPED))
 
 quick-table: $(READY) ## run the quick comparison (108 runs, 40 minutes on 2 cores; resumes when run again), then its table
-	$(RUN) rope_lab.table quick wandb.mode=disabled $(ARGS); status=$$?; $(RUN) rope_lab.results && exit $$status
+	$(RUN) rope_lab table quick wandb.mode=disabled $(ARGS); status=$$?; $(RUN) rope_lab.results && exit $$status
 
 paper-table: $(READY) ## run the comparison at the write-up's own scale, for a GPU; in slices with timeout 9m make …
-	$(RUN) rope_lab.table paper wandb.mode=disabled $(ARGS); status=$$?; $(RUN) rope_lab.results && exit $$status
+	$(RUN) rope_lab table paper wandb.mode=disabled $(ARGS); status=$$?; $(RUN) rope_lab.results && exit $$status
 
 figures: $(READY) ## rebuild the tables and figures in results/ from the rows kept there
 	for kept in results/runs.jsonl results/*/runs.jsonl; do $(RUN) rope_lab.results "$$(dirname "$$kept")" || exit; done

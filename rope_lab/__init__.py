@@ -1,37 +1,34 @@
-"""A lab bench for comparing position encodings of transformers. From Python:
-`rope_lab.fit("position=rope")`.
+"""A lab bench for comparing position encodings of transformers.
+
+    run = rope_lab.fit("position=rope", seed=1)                train a run, or get it back
+    frame = rope_lab.results.load("results/runs")              runs as a pandas frame
+    position = rope_lab.scheme("pope", d_model=64, n_heads=4)  a position scheme as a torch module
+
+Importing it changes nothing else in the process, and loads neither torch nor pandas.
 """
 
-import importlib
-import os
-import sys
-from typing import Any
+import importlib as _importlib
+import sys as _sys
+from typing import Any as _Any
 
-from rope_lab.places import IN_CHECKOUT, ROOT
+__version__ = "0.1.0"
+__all__ = ["__version__", "fit", "results", "scheme", "tasks"]
+_HOME = {"fit": "rope_lab.notebook", "scheme": "rope_lab.notebook"}
 
-SETUP = (
-    f"in {ROOT}: `make setup` once, then `source .venv/bin/activate`"
-    if IN_CHECKOUT
-    else "install it with pip"
-)
-_is_command = (
-    sys.argv[:1] == ["-m"] or os.path.basename(sys.argv[0] if sys.argv else "") == "rope-lab"
-)
-if _is_command and sys.version_info < (3, 11):
-    sys.exit(
-        f"rope_lab needs Python 3.11 or newer; this is {sys.version.split()[0]}, {sys.executable}\n{SETUP}"
-    )
+if _sys.version_info < (3, 11):  # noqa: UP036  pip checks it, a checkout does not
+    from rope_lab.places import SETUP as _SETUP
 
-# `tasks` stands beside this package and must come before a folder of that name in the working
-# directory. If the package is installed, and imported by a program of others, it comes last: a
-# package `tasks` of theirs stays theirs.
-sys.path.insert(0 if IN_CHECKOUT or _is_command else len(sys.path), str(ROOT))
-
-if _is_command:  # before anything is imported that takes long
-    importlib.import_module("rope_lab.command").begin(SETUP)
+    _found = f"{_sys.version.split()[0]}, {_sys.executable}"
+    raise ImportError(f"rope_lab needs Python 3.11 or newer; this is {_found}; {_SETUP}")
 
 
-def __getattr__(name: str) -> Any:
-    if name == "fit":  # it imports torch
-        return importlib.import_module("rope_lab.notebook").fit
+def __getattr__(name: str) -> _Any:
+    if name in _HOME:
+        return getattr(_importlib.import_module(_HOME[name]), name)
+    if name in __all__:
+        return _importlib.import_module(f"rope_lab.{name}")
     raise AttributeError(f"module 'rope_lab' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

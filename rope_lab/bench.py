@@ -335,7 +335,3 @@ def main(arguments: list[str] | None = None) -> None:
         for name, shape in shapes.items():
             print(compare(name, shape, subjects, given.repeats), flush=True)
     sys.exit(not works)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ something is wrong.
 import inspect
 from collections.abc import Iterator
 
+from rope_lab import command
 from rope_lab.checking import Wrong
 from rope_lab.checking.schemes import scheme_checks
 from rope_lab.checking.tasks import task_checks
@@ -65,4 +66,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

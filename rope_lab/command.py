@@ -1,5 +1,7 @@
 """The start of every command: output survives a closed pipe; Ctrl-C or a missing package gives no
 traceback.
+
+Only a process that runs a command calls `begin`: it belongs to us, others do not.
 """
 
 import io
@@ -9,7 +11,20 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-from rope_lab.places import HERE
+from rope_lab.places import HERE, SETUP
+
+_ours = False
+
+
+def process_is_ours() -> bool:
+    """Whether this process runs one of our commands: then its settings are ours to change."""
+    return _ours
+
+
+def take_process() -> None:
+    """Note that this process is ours."""
+    global _ours
+    _ours = True
 
 
 class Screen(io.FileIO):
@@ -23,11 +38,9 @@ class Screen(io.FileIO):
             return len(data)
 
 
-def begin(setup: str = "") -> None:
-    """Make stdout and stderr survive a closed pipe, and Ctrl-C end with exit status 130.
-
-    setup: the remedy if a package is not installed
-    """
+def begin() -> None:
+    """Make stdout and stderr survive a closed pipe, and Ctrl-C end with exit status 130."""
+    take_process()
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if stream is None:  # it was closed
@@ -39,15 +52,16 @@ def begin(setup: str = "") -> None:
         setattr(sys, name, io.TextIOWrapper(raw, encoding, errors="replace", line_buffering=lines))
     os.environ.pop("MPLBACKEND", None)  # of a notebook, say; no command opens a window
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
+    sys.excepthook = _show
 
-    def show(kind: type, error: BaseException, trace: TracebackType | None) -> None:
-        package = str(getattr(error, "name", None)) if kind is ModuleNotFoundError else "rope_lab"
-        if package.partition(".")[0] in ("rope_lab", "tasks"):
-            sys.__excepthook__(kind, error, trace)
-        else:
-            print(f"{package} is not installed for {sys.executable}\n{setup}", file=sys.stderr)
 
-    sys.excepthook = show
+def _show(kind: type, error: BaseException, trace: TracebackType | None) -> None:
+    """Show a missing package in two lines, other errors as Python does."""
+    package = str(getattr(error, "name", None)).partition(".")[0]
+    if kind is ModuleNotFoundError and package != "rope_lab":
+        print(f"{package} is not installed for {sys.executable}\n{SETUP}", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
 
 
 def check_directory() -> None:

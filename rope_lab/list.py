@@ -182,7 +182,3 @@ def main(arguments: list[str] | None = None) -> None:
         runs = find(folder)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     say(table(runs, width) if runs else f"{short_path(folder)}: there are no runs")
-
-
-if __name__ == "__main__":
-    main()

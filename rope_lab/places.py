@@ -3,9 +3,13 @@
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BUNDLE = (
-    HERE / "bundle"
-)  # in a wheel: conf/, tasks/ and the files of results/ that the program reads
+BUNDLE = HERE / "bundle"  # in a wheel: conf/ and the files of results/ that the program reads
 IN_CHECKOUT = not BUNDLE.is_dir()
 ROOT = HERE.parent if IN_CHECKOUT else BUNDLE
+TASKS = (ROOT if IN_CHECKOUT else HERE) / "tasks"
 RESULTS = (ROOT if IN_CHECKOUT else Path()) / "results"
+SETUP = (
+    f"in {ROOT}: `make setup` once, then `source .venv/bin/activate`"
+    if IN_CHECKOUT
+    else "install it with pip"
+)

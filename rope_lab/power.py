@@ -30,7 +30,8 @@ from rope_lab.results.records.folders import folders_of_runs, read_or_warn
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import against
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
-from rope_lab.text import argument_parser, errors_as_exit, nearest, say
+from rope_lab.results.views.terminal import say_markdown
+from rope_lab.text import argument_parser, errors_as_exit, nearest
 
 FEW = 5  # pairs: of fewer the spread is hardly known
 
@@ -144,7 +145,7 @@ def main(arguments: list[str] | None = None) -> None:
             )
     if not parts:
         sys.exit(f"no scheme has two pairs of runs with {published.titles[1]} that differ")
-    say("\n\n".join(parts))
+    say_markdown("\n\n".join(parts))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
+from rope_lab import command
 from rope_lab.model.attention import Heads, unpacked
 from rope_lab.model.hooks import PositionScheme, TooLong, Wrapper
 from rope_lab.model.schemes import Randomized
@@ -275,4 +276,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

@@ -67,7 +67,3 @@ def delete(folder: Path) -> None:
     say(f"{short_path(folder)}: {stays}")
     for record in removed:
         say(f"{short_path(record)}: deleted")
-
-
-if __name__ == "__main__":
-    main()

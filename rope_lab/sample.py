@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from rope_lab import command
 from rope_lab.model.transformer import Transformer
+from rope_lab.tasks.base import Task
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, plain, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import samples
@@ -19,7 +21,6 @@ from rope_lab.train.generate import Choose, generate, likeliest, sampled
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.load import load_run
 from rope_lab.train.trainer import Diverged, as_evaluated
-from tasks.base import Task
 
 
 def complete(
@@ -36,6 +37,13 @@ def complete(
         longest = max(problem.length - problem.prompt_length for problem in problems)
     (written,) = generate(model, task, [tokens], longest, cfg.train.seq_len, choose)
     return task.decode(written)
+
+
+def chooser(task: Task, temperature: float | None, top_k: int, seed: int) -> Choose:
+    """How to choose tokens: sampled with a temperature, and always for text; else the likeliest."""
+    if temperature is None and task.grades:
+        return likeliest
+    return sampled(temperature or 0.8, top_k, seed)
 
 
 def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) -> str:
@@ -127,12 +135,11 @@ def main(arguments: list[str] | None = None) -> None:
                 say(show_problems(cfg, task, model, given.n))
                 return
             (prompt,) = given.prompt
-            choose = likeliest
-            if given.temperature is not None or not task.grades:
-                choose = sampled(given.temperature or 0.8, given.top_k, given.seed)
+            choose = chooser(task, given.temperature, given.top_k, given.seed)
             completion = complete(cfg, task, model, prompt, choose)
             say(prompt + " → " + "\n".join(map(plain, completion.split("\n"))))
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from rope_lab.places import HERE, ROOT
+from rope_lab.places import HERE, ROOT, TASKS
 from rope_lab.text import flat
 
 
@@ -48,7 +48,7 @@ def _filled(node: Any) -> Any:
 def _defaults(target: str) -> dict[str, Any]:
     """The default of each argument of a class, as its source says."""
     module, _, name = target.rpartition(".")
-    root = HERE.parent if module.startswith("rope_lab.") else ROOT
+    root = HERE.parent if module.startswith("rope_lab.") else TASKS.parent
     source = (root / f"{module.replace('.', '/')}.py").read_text("utf-8")
     classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
     while name in classes:

@@ -131,7 +131,15 @@ def runs_of(found: RunTable | list[Study]) -> list[list[str]]:
     return runs
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; at the end signals are ignored, so that none changes its status."""
+    try:
+        run(arguments)
+    finally:
+        ignore()
+
+
+def run(arguments: list[str] | None) -> None:
     about = [
         __doc__ or "",
         "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of",
@@ -146,7 +154,7 @@ def main() -> None:
     parser.add_argument(
         "overrides", nargs="*", default=[], help="settings of all runs: wandb.mode=disabled"
     )
-    given = parser.parse_intermixed_args()
+    given = parser.parse_intermixed_args(arguments)
     try:
         found = find(given.table)
         table = runs_of(found)
@@ -172,10 +180,3 @@ def main() -> None:
         parser.exit(status)
     except ConfigError as error:
         parser.exit(EXIT_BAD_CONFIG, f"{error}\n")
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    finally:
-        ignore()

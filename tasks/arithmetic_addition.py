@@ -7,7 +7,7 @@ number or the carry has something left.
 
 import numpy as np
 
-from tasks.base import BLANK, LossOn, PackedTask, Problem, decimal, join
+from .base import BLANK, LossOn, PackedTask, Problem, decimal, join
 
 
 class ArithmeticAddition(PackedTask):

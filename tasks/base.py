@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rope_lab.text import ConfigError
-from tasks.split import HELD_OUT_SHARE, draw_side
+
+from .split import HELD_OUT_SHARE, draw_side
 
 LossOn = Literal["all", "answer"]
 BLANK = 0  # an empty place in an array of characters

@@ -22,7 +22,8 @@ import numpy as np
 from filelock import FileLock
 
 from rope_lab.text import ConfigError
-from tasks.coders import CODERS, Coder, Kind
+
+from .coders import CODERS, Coder, Kind
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import copy
 
 import numpy as np
 
-from tasks.base import LossOn, PackedTask, Problem, check_between
+from .base import LossOn, PackedTask, Problem, check_between
 
 WRITE, IGNORE, READ = (ord(letter) for letter in "wir")
 

@@ -10,7 +10,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import MOST, LossOn, PackedTask, check_between, check_letters, decimal, join, spell
+from .base import MOST, LossOn, PackedTask, check_between, check_letters, decimal, join, spell
 
 
 class IndirectIndexing(PackedTask):

@@ -13,7 +13,8 @@ import copy
 import numpy as np
 
 from rope_lab.text import ConfigError
-from tasks.base import BLANK, MOST, LossOn, PackedTask, Problem, check_between
+
+from .base import BLANK, MOST, LossOn, PackedTask, Problem, check_between
 
 FIRST = 0x4E00  # the first of 20,000 letters in Unicode: CJK ideographs
 

@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import MOST, LossOn, PackedTask, check_between, check_letters, join, spell
+from .base import MOST, LossOn, PackedTask, check_between, check_letters, join, spell
 
 
 class Needle(PackedTask):

@@ -6,7 +6,8 @@ from string import ascii_lowercase
 import numpy as np
 
 from rope_lab.text import ConfigError
-from tasks.base import LossOn, PackedTask, check_letters, join, spell
+
+from .base import LossOn, PackedTask, check_letters, join, spell
 
 ORDERS: dict[
     str, Callable[[np.ndarray], np.ndarray]

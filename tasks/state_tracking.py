@@ -11,7 +11,8 @@ from string import ascii_letters, digits
 import numpy as np
 
 from rope_lab.text import ConfigError
-from tasks.base import LossOn, PackedTask, join, spell
+
+from .base import LossOn, PackedTask, join, spell
 
 SIZES = {"S2": 2, "S3": 3, "A5": 5}
 

@@ -4,7 +4,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from tasks.base import BLANK, LossOn, PackedTask, check_letters, decimal, join, spell
+from .base import BLANK, LossOn, PackedTask, check_letters, decimal, join, spell
 
 
 class SubstringByIndex(PackedTask):

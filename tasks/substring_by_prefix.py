@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from rope_lab.text import ConfigError
-from tasks.base import MOST, LossOn, Problem, Task, Text, check_between, check_letters, different
-from tasks.split import draw_side
+
+from .base import MOST, LossOn, Problem, Task, Text, check_between, check_letters, different
+from .split import draw_side
 
 
 class SubstringByPrefix(Task):

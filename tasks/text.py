@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from rope_lab.text import ConfigError
-from tasks import corpus as corpora
-from tasks.base import MOST, Problem, Task, Text, check_between
-from tasks.coders import CODERS, Coder, Kind
+
+from . import corpus as corpora
+from .base import MOST, Problem, Task, Text, check_between
+from .coders import CODERS, Coder, Kind
 
 
 class RealText(Task):

@@ -53,7 +53,7 @@ def environment(request, launcher) -> dict[str, str]:
 def started(folder: Path, environment: dict[str, str], *words: str) -> subprocess.Popen:
     """Start the table of three runs in its own session."""
     (folder / "three.yaml").write_text(TABLE)
-    command = [sys.executable, "-m", "rope_lab.table", "three.yaml", *RUNS, *words]
+    command = [sys.executable, "-m", "rope_lab", "table", "three.yaml", *RUNS, *words]
     with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
         return subprocess.Popen(
             command, cwd=folder, env=environment, stdout=out, stderr=err, start_new_session=True

@@ -1,22 +1,23 @@
-"""Commands: output that survives a closed pipe, the list of commands, `list`, `rm`, and an
-unsuitable Python.
+"""Commands: output that survives a closed pipe, the list of commands and its completion, `list`,
+`rm`, and an unsuitable Python.
 """
 
-import importlib.util
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from contextlib import suppress
 
 import pytest
-from conftest import ROOT, TINY, only_folder
-from trained import run
+from conftest import ROOT, SCHEMES, TINY, only_folder
+from trained import run, same_process
 
+import rope_lab
 from rope_lab import __main__ as commands
-from rope_lab import files, rm
+from rope_lab import completion, files, rm
 from rope_lab import list as listed
 from rope_lab.results.records.folders import read
 from rope_lab.train.run import RunFolder
@@ -30,8 +31,9 @@ SCREENS = {  # shell lines; {} is the command
     "ASCII": ASCII + " {}",
 }
 SHOWING = """
-import sys; sys.argv = ["-m"]  # as Python has it when it begins a module's command
-import rope_lab, logging, time, tqdm, warnings
+import logging, time, tqdm, warnings
+from rope_lab import command
+command.begin()
 for _ in range(3):
     print("rotate 1 · −2 → \\udcff", flush=True)
     logging.warning("a warning · −2 → \\udcff")
@@ -74,21 +76,62 @@ def test_a_run_goes_on_where_nobody_reads(tmp_path):
     assert content["metrics"] == run([*TINY, f"out={tmp_path / 'again'}"])["metrics"]
 
 
-def test_the_commands_are_listed_and_each_can_be_called(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["rope-lab"])
-    commands.main()
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_each_command_is_listed_and_completed_as_its_help_says(name, capsys):
+    assert f"rope-lab {name} " in commands.usage()
+    with same_process(), suppress(SystemExit):
+        commands.run([name, "--help"])
     shown = capsys.readouterr().out
-    assert "rope-lab rm " in shown
-    for name in commands.COMMANDS:
-        module = f"rope_lab.{commands.MODULES.get(name, name)}"
-        source = importlib.util.find_spec(module).origin
-        main = Path(source.replace("__init__", "__main__"))
-        assert 'if __name__ == "__main__":' in main.read_text()
-    monkeypatch.setattr(sys, "argv", ["rope-lab", "trian"])
+    assert len(shown.splitlines()) > 2
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", shown)) | {"--help"}
+    completed = {word for word in completion.words(commands.COMMANDS[name]) if word[0] == "-"}
+    assert options == completed
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest(capsys):
     with pytest.raises(SystemExit) as ended:
-        commands.main()
+        commands.run(["trian"])
     assert ended.value.code == 2
     assert "did you mean train?" in capsys.readouterr().err
+    commands.run(["--version"])
+    assert capsys.readouterr().out == f"rope-lab {rope_lab.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("rope-lab tra", "train"),
+        ("rope-lab train pos", "position="),
+        ("rope-lab train position=roper_f", "roper_fast"),
+        ("rope-lab sweep position=rope,ali", "rope,alibi"),
+        ("rope-lab sweep scale=quick task=need", "needle"),
+        ("rope-lab table sch", "schemes"),
+        ("rope-lab results --into", "--into"),
+    ],
+)
+def test_bash_completes_commands_options_and_values(typed, offered, tmp_path):
+    """Bash splits words at `=`, and replaces what stands behind it."""
+    (tmp_path / "rope-lab.sh").write_text(completion.bash())
+    words = re.sub("=", " = ", typed)
+    call = (
+        f"source ./rope-lab.sh; COMP_LINE='{typed}'; COMP_POINT={len(typed)}; COMP_WORDS=({words}); "
+        f"COMP_CWORD={len(words.split()) - 1}; _rope_lab 2>/dev/null; echo ${{COMPREPLY[*]}}"
+    )
+    assert in_shell(call, tmp_path).stdout.split() == [offered]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_know_every_command_and_scheme(shell):
+    script = completion.SHELLS[shell]()
+    assert [name for name in [*commands.COMMANDS, *SCHEMES] if name not in script] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["train", "results", "sample", "probe", "report", "check"])
+def test_a_command_is_a_module_too(name, tmp_path):
+    done = in_shell(f"{sys.executable} -m rope_lab.{name} --help", tmp_path)
+    assert done.returncode == 0
+    assert f"rope-lab {name}" in done.stdout
 
 
 def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
@@ -216,23 +259,12 @@ def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, ca
     assert capsys.readouterr().out.count("files that are not ours stay") == 1
 
 
-WITHOUT = "import sys; sys.argv = ['-m']; {before}; import rope_lab; import {module}"
-
-
-@pytest.mark.parametrize(
-    ("before", "module", "said"),
-    [
-        ("sys.modules['hydra'] = None", "rope_lab.train.config", "hydra is not installed for"),
-        ("sys.version_info = (3, 10)", "rope_lab.train", "needs Python 3.11 or newer"),
-    ],
-)
-def test_another_python_than_that_of_the_checkout_is_two_lines(before, module, said, tmp_path):
-    done = in_shell(
-        shlex.join([sys.executable, "-c", WITHOUT.format(before=before, module=module)]), tmp_path
-    )
+def test_a_missing_package_is_two_lines(tmp_path):
+    code = "sys.modules['hydra'] = None; from rope_lab.__main__ import main; main(['train'])"
+    done = in_shell(shlex.join([sys.executable, "-c", f"import sys; {code}"]), tmp_path)
     assert done.returncode == 1
     first, second = done.stderr.splitlines()
-    assert said in first
+    assert first.startswith("hydra is not installed for")
     assert "make setup" in second
 
 
@@ -256,3 +288,10 @@ def test_a_checkout_whose_code_does_not_run_is_told(tmp_path):
         assert f"{tmp_path}/rope_lab" in warning
         assert f"{ROOT}/rope_lab" in warning
     assert in_shell(f"{PROGRAM} --help", ROOT / "docs").stderr == ""
+
+
+def test_an_old_python_is_named_with_the_remedy(tmp_path):
+    code = "import sys; sys.version_info = (3, 10); import rope_lab"
+    done = in_shell(shlex.join([sys.executable, "-c", code]), tmp_path)
+    assert "needs Python 3.11 or newer" in done.stderr.splitlines()[-1]
+    assert "make setup" in done.stderr.splitlines()[-1]

@@ -10,7 +10,7 @@ STUB = """#!/bin/sh
 if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; exit; fi
 [ "$1" = -c ] && exit
 pwd >> calls; for word; do echo "$word" >> calls; done
-[ "$2" != rope_lab.table ]
+[ "$2 $3" != "rope_lab table" ]
 """
 NAMES = ["My Projects", """it's "R&D"; $HOME (1)"""]
 

@@ -50,9 +50,9 @@ MISTAKES = {
     "help": "--help",
     "'out=a=b'": "in quotes, \"NAME='VALUE'\"",
     # several values
-    "position=rope,roper": "several values are a sweep, write -m ",
-    "seed=0 seed=1 seed=2": "write -m seed=A,B",
-    "seed=[0,1]": "-m seed=0,1",
+    "position=rope,roper": "several values are a sweep: rope-lab sweep ",
+    "seed=0 seed=1 seed=2": "rope-lab sweep seed=A,B",
+    "seed=[0,1]": "rope-lab sweep seed=0,1",
     "eval.lengths=6,8": "a list is written eval.lengths=[6,8]",
     "-m 'train.lr=interval(0,1)'": "Can only enumerate",
     "-m 'position=glob(x*z)'": "names no values; write a list",

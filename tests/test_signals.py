@@ -20,7 +20,8 @@ from rope_lab.train.stop import SIGNALS, Stop
 LONG = [*TINY, "out=runs", "train.steps=1000000", "eval.every=500000"]
 SWEEP = ["rope_lab.train", "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *LONG]
 TABLE = [
-    "rope_lab.table",
+    "rope_lab",
+    "table",
     "quick",
     "--jobs",
     "2",

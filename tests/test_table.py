@@ -36,7 +36,7 @@ studies:
 
 @pytest.fixture
 def run(tmp_path):
-    """Run `python -m rope_lab.table` in this process."""
+    """Run `rope-lab table` in this process."""
     (tmp_path / "mine.yaml").write_text(MINE)
     return lambda *arguments: command(
         [arguments[0], *TINY, "out=runs", *arguments[1:]], tmp_path, table.main

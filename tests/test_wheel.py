@@ -15,7 +15,11 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, TINY
+from test_guest import call as call_program
+from test_guest import check_program, write_program
 from test_readme import block
+
+import rope_lab
 
 INSTALL = ["--quiet", "--no-deps", "--no-index"]
 
@@ -27,7 +31,8 @@ def test_every_package_goes_into_the_wheel():
         for path in (ROOT / "rope_lab").rglob("__init__.py")
     }
     assert {name for name in listed["packages"] if ".bundle." not in name} == there
-    assert set(listed["package-dir"]) == {name for name in listed["packages"] if ".bundle." in name}
+    bundled = {name for name in listed["packages"] if ".bundle." in name}
+    assert set(listed["package-dir"]) == bundled | {"rope_lab.tasks"}
     for package in there:
         folder = ROOT / package.replace(".", "/")
         data = {
@@ -91,6 +96,21 @@ def call(folder: Path, *words: str | Path) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+@pytest.mark.slow
+def test_a_program_of_others_works_with_the_wheel(installed, tmp_path):
+    """With a package `tasks` and a W&B run of its own, and no kept runs."""
+    write_program(tmp_path)
+    python = installed / "python"
+    check_program(call_program(tmp_path, "-m", "theirs.train", python=python, path=""))
+    fitting = ["fitting.py", *TINY[:-3], "wandb.mode=offline", "threads=2"]
+    done = call_program(tmp_path, *fitting, python=python, path="")
+    assert done.returncode == 0, done.stderr
+    code = "import rope_lab; print(rope_lab.__version__); rope_lab.results.load_kept()"
+    done = call_program(tmp_path, "-c", code, python=python, path="")
+    assert done.stdout.strip() == rope_lab.__version__
+    assert "ConfigError: load_kept: an installed rope_lab holds no kept runs" in done.stderr
 
 
 @pytest.mark.slow

@@ -18,16 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 import torch
 import yaml
 from conftest import SCHEMES, only_folder
 from torch.utils._pytree import tree_leaves
 
+from rope_lab.launch.__main__ import main as train_command
 from rope_lab.model.schemes import Dims, PositionScheme
 from rope_lab.train import checkpoint, config, instantiate, stop
 from rope_lab.train import loop as train
-from rope_lab.train.__main__ import command_line
 
 composed = functools.cache(config.load)
 
@@ -108,7 +107,7 @@ def stopped_run(overrides: list[str], out: Path, monkeypatch, stop_at: int = 4) 
 
 
 def command(
-    overrides: list[str], folder: Path, main: Callable[[], None] = command_line
+    overrides: list[str], folder: Path, main: Callable[[list[str]], None] = train_command
 ) -> SimpleNamespace:
     """Call `python -m rope_lab.train` in `folder` and in this process; returns its exit status and
     output.
@@ -117,13 +116,12 @@ def command(
     main:      the entry point, for another command
     """
     stdout, stderr, status = io.StringIO(), io.StringIO(), 0
-    with pytest.MonkeyPatch.context() as patch, same_process(), contextlib.chdir(folder):
-        patch.setattr(sys, "argv", ["rope_lab.train", *overrides])
-        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-            try:
-                main()
-            except SystemExit as end:
-                status = end.code or 0
+    out, err = contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr)
+    with same_process(), contextlib.chdir(folder), out, err:
+        try:
+            main(overrides)
+        except SystemExit as end:
+            status = end.code or 0
     return SimpleNamespace(returncode=status, stdout=stdout.getvalue(), stderr=stderr.getvalue())
 
 

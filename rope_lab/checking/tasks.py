@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 
 from rope_lab.checking import demand
+from rope_lab.tasks.base import PackedTask, Task
 from rope_lab.train import config, data
 from rope_lab.train.config import Config
-from tasks.base import PackedTask, Task
 
 PROBLEMS, DRAWN, BATCHES, FEW_BATCHES = 128, 2000, 400, 40
 

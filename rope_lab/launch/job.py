@@ -5,6 +5,7 @@ import socket
 import sys
 import traceback
 
+from rope_lab.command import take_process
 from rope_lab.launch.summary import of_earlier_code
 from rope_lab.text import ConfigError, say, short_path
 from rope_lab.train import distributed
@@ -54,6 +55,7 @@ def run_elsewhere(cfg: Config, prefix: str, launch: str) -> None:
             f"out={cfg.out}: {socket.gethostname()} does not see it; set out=FOLDER to a shared one"
         )
         return
+    take_process()
     stopping, requeue = Stop(), signal.getsignal(signal.SIGUSR2)
     if callable(requeue):  # submitit's: the run is saved first
         signal.signal(signal.SIGUSR2, stopping.note)

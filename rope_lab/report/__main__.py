@@ -12,6 +12,7 @@ otherwise `--contender SCHEME --against SCHEME`.
 import sys
 from pathlib import Path
 
+from rope_lab import command
 from rope_lab.files import check_regular, write_whole
 from rope_lab.results.plans import families, find
 from rope_lab.results.plans import study as studies
@@ -130,4 +131,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

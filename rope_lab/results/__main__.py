@@ -19,6 +19,7 @@ from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
+from rope_lab import command
 from rope_lab.files import write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results.plans import families, find
@@ -31,6 +32,7 @@ from rope_lab.results.records.run import Run, differing
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import against
 from rope_lab.results.views.pages import Content, publish, shown, text
+from rope_lab.results.views.terminal import say_markdown
 from rope_lab.results.views.verdicts import sentences
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_three, say, short_path
 
@@ -133,13 +135,13 @@ def main(arguments: list[str] | None = None) -> None:
         problems += wrong
     groups = find.setups_with_studies(runs, published, planned)
     if given.against == against.PARENT:
-        say(shown(against.parents(groups)))
+        say_markdown(shown(against.parents(groups)))
         return
     if asks or (published.compares and not is_kept(out)):
         published = against.question(published, groups, given.contender, given.against)
         groups = setups_of(runs, published)
     content = Content(groups, published, problems, studied)
-    say("\n".join([text(content), *sentences(content.verdicts, published)]))
+    say_markdown("\n".join([text(content), *sentences(content.verdicts, published)]))
     if hint := against.hint(published, groups):
         say(hint)
     if given.print or not content.groups:
@@ -156,4 +158,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

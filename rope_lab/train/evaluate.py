@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from rope_lab.model.device import MOST, NEAR, room
 from rope_lab.model.transformer import Transformer
+from rope_lab.tasks.base import Problem, Task
 from rope_lab.text import show
 from rope_lab.train import data
 from rope_lab.train.config import Config
 from rope_lab.train.data import HeldOutText
 from rope_lab.train.generate import generate, likeliest, sampled
-from tasks.base import Problem, Task
 
 SCORED = 128  # problems, of which the write-up counts the right ones
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from rope_lab.model.device import room
 from rope_lab.model.transformer import Transformer
+from rope_lab.tasks.base import Task
 from rope_lab.train.data import batches_by_length, pad
-from tasks.base import Task
 
 CACHED = (
     2**30

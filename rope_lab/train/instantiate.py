@@ -23,9 +23,9 @@ from pydantic_core import ErrorDetails
 
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.places import ROOT
+from rope_lab.tasks.base import Task
 from rope_lab.text import ConfigError, nearest, show
 from rope_lab.train.plugin import OURS, error_line, import_file
-from tasks.base import Task
 
 CONF = ROOT / "conf"
 SWAPPED: dict[str, type] = {
@@ -33,6 +33,7 @@ SWAPPED: dict[str, type] = {
     "position": PositionScheme,
 }  # groups of conf/ whose files name a class
 PACKAGES = OURS  # where such a class may come from unless the user allows more
+TOP = "tasks."  # conf/ and records name modules of rope_lab.tasks so
 SCHEME = Callable[[Dims], PositionScheme]  # the annotation of an argument that is another scheme
 FILE = re.compile(
     r"(?P<path>.+\.py)(?::(?P<name>\w+))?"
@@ -120,6 +121,8 @@ def find_class(group: str, node: dict[str, Any], allowed: Iterable[str]) -> type
 
 def _import_class(target: str) -> Any:
     module, _, name = target.rpartition(".")
+    if module.startswith(TOP):
+        module = f"rope_lab.{module}"
     return getattr(importlib.import_module(module), name)
 
 
@@ -194,9 +197,8 @@ def classes(node: dict[str, Any]) -> Iterator[type]:
 
 def own_modules(node: dict[str, Any]) -> set[str]:
     """The modules of the user's own classes in a checked `node`; empty if all are ours."""
-    return {
-        cls.__module__ for cls in classes(node) if cls.__module__.partition(".")[0] not in PACKAGES
-    }
+    modules = {cls.__module__ for cls in classes(node)}
+    return {name for name in modules if name.partition(".")[0] != "rope_lab"}
 
 
 def build(node: dict[str, Any], *arguments: Any) -> Any:
@@ -229,7 +231,7 @@ def refusal(key: str, value: Any, errors: list[ErrorDetails]) -> str:
     ]
     reasons = " or ".join(dict.fromkeys(messages)).replace(" or be ", " or ")
     sweep = (
-        f"; for a sweep: -m {key}={','.join(map(show, value))}"
+        f"; for a sweep: rope-lab sweep {key}={','.join(map(show, value))}"
         if value and isinstance(value, list)
         else ""
     )

@@ -14,12 +14,12 @@ from rope_lab.identity import BACKFILLED
 from rope_lab.model.hooks import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.shipped import with_class_names
+from rope_lab.tasks.base import Task
 from rope_lab.text import FIND_RUNS, ConfigError, first_line, flat, show
 from rope_lab.train import checkpoint, config, data, provenance, torch_state
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.run import CODER, WEIGHTS, as_text, check_files, read
-from tasks.base import Task
 
 log = logging.getLogger(__name__)
 

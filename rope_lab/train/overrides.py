@@ -1,8 +1,11 @@
 """The overrides of a command line, parsed once, and hints for mistyped ones."""
 
+import json
 import os
+import re
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString
@@ -45,7 +48,7 @@ def parse(words: Sequence[str]) -> list[Override]:
         key, _, value = word.partition("=")
         if key in (*GROUPS, "seed") and key in seen:  # as a shell reads seed={0..4}
             raise ConfigError(
-                f"{key} is given twice; several values are a sweep, write -m {key}=A,B"
+                f"{key} is given twice; several values are a sweep: rope-lab sweep {key}=A,B"
             )
         seen.add(key)
         file = FILE.fullmatch(value) if key in SWAPPED else None
@@ -58,6 +61,16 @@ def parse(words: Sequence[str]) -> list[Override]:
             raise ConfigError(f"{show(word)}: cannot be read; {how}; {HELP}") from None
         parsed[-1].input_line = word
     return parsed
+
+
+def typed(value: Any) -> str:
+    """A Python value as one types it behind NAME=."""
+    if not isinstance(value, str | os.PathLike):
+        return json.dumps(value)
+    text = os.fspath(value)
+    if FILE.fullmatch(text) or re.fullmatch(r"[\w./~:+-]+", text):  # `parse` quotes a file
+        return text
+    return QuotedString(text, Quote.single).with_quotes()
 
 
 def expand(words: Sequence[str]) -> list[list[str]]:
@@ -99,7 +112,7 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
         if override.is_sweep_override() or (key in GROUPS and isinstance(value, list)):
             as_list = f"; a list is written {key}=[{typed}]" if "." in key else ""
             raise ConfigError(
-                f"{text}: several values are a sweep, write -m {key}={typed.strip('[]')}{as_list}"
+                f"{text}: several values are a sweep: rope-lab sweep {key}={typed.strip('[]')}{as_list}"
             )
         if key in SWAPPED and value and (file := FILE.fullmatch(str(value))):
             text = f"{key}='{register(key, file['path'], file['name'])}'"  # nan.py is not a number

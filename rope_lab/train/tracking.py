@@ -37,7 +37,8 @@ class WandbRun:
         self.folder = folder
         mode = mode_of(settings) if settings else "disabled"
         if mode != "disabled":
-            self.run = self._call(lambda: _begin(settings, mode, folder, content))
+            with _as_guest():
+                self.run = self._call(lambda: _begin(settings, mode, folder, content))
 
     @property
     def place(self) -> str:
@@ -114,33 +115,48 @@ def log_again(settings: Wandb, folder: Path, content: dict[str, Any]) -> None:
     run.finish(content)
 
 
+@contextmanager
+def _as_guest() -> Iterator[None]:
+    """A context in which W&B begins: with QUIET in the environment, unless the calling program uses
+    W&B itself. Environment, `sys.exit` and `sys.excepthook` are restored after it.
+    """
+    exit_before, hook_before = sys.exit, sys.excepthook
+    added = [] if "wandb" in sys.modules else [name for name in QUIET if name not in os.environ]
+    os.environ.update({name: QUIET[name] for name in added})
+    try:
+        yield
+    finally:
+        sys.exit, sys.excepthook = exit_before, hook_before
+        for name in added:
+            os.environ.pop(name, None)
+
+
 def _begin(settings: Wandb, mode: str, folder: Path, content: dict[str, Any]) -> Any:
     """Begin a W&B run beside those of the calling program, and note its offline record."""
-    with _quiet():
-        import wandb
+    import wandb
 
-        private = wandb.Settings(
-            init_timeout=8,
-            console="off",
-            silent=True,
-            disable_git=True,
-            disable_code=True,
-            host="",
-            x_disable_meta=True,
-            x_disable_machine_info=True,
-            x_disable_stats=True,
-            x_save_requirements=False,
-        )
-        config = content["config"] | {name: content[name] for name in ("run_id", "recipe_id")}
-        run = wandb.init(
-            mode=mode,
-            project=settings.project or os.environ.get("WANDB_PROJECT") or "rope_lab",
-            dir=home_of(folder.parent),
-            config=config,
-            settings=private,
-            reinit="create_new",
-            **_names(content),
-        )
+    private = wandb.Settings(
+        init_timeout=8,
+        console="off",
+        silent=True,
+        disable_git=True,
+        disable_code=True,
+        host="",
+        x_disable_meta=True,
+        x_disable_machine_info=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+    )
+    config = content["config"] | {name: content[name] for name in ("run_id", "recipe_id")}
+    run = wandb.init(
+        mode=mode,
+        project=settings.project or os.environ.get("WANDB_PROJECT") or "rope_lab",
+        dir=home_of(folder.parent),
+        config=config,
+        settings=private,
+        reinit="create_new",
+        **_names(content),
+    )
     if os.environ.get("WANDB_SWEEP_ID"):
         # The sweep fixes config.position to the name of the scheme; elsewhere it has its settings.
         run.config.update_locked(config, _allow_val_change=True)
@@ -187,18 +203,6 @@ def _summary(content: dict[str, Any]) -> dict[str, Any]:
     about["commit"] = provenance["git"]["commit"]
     about["version"] = provenance["versions"].get("rope_lab")
     return content["metrics"] | content["progress"] | about
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """A context with QUIET in the environment, unless the calling program uses W&B itself."""
-    added = [] if "wandb" in sys.modules else [name for name in QUIET if name not in os.environ]
-    os.environ.update({name: QUIET[name] for name in added})
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)
 
 
 def _offline(folder: Path) -> list[str]:

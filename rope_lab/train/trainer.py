@@ -14,15 +14,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rope_lab.command import process_is_ours
 from rope_lab.model.device import ahead, keep_freed_memory
 from rope_lab.model.transformer import Transformer
+from rope_lab.tasks.base import Problem, Task
 from rope_lab.text import ConfigError, first_line, show
 from rope_lab.train import config, data, distributed, optimizer
 from rope_lab.train.config import Config
 from rope_lab.train.evaluate import Diverged, Evaluation, as_evaluated, autocast, evaluate, samples
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.load import build_model, load_parent, with_parent
-from tasks.base import Problem, Task
 
 QUOTAS = Path("/sys/fs/cgroup/cpu.max"), Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
 
@@ -154,8 +155,9 @@ def build(cfg: Config) -> Trainer:
         torch.set_num_threads(cfg.threads)
     task = config.build_task(cfg)
     text, problems, longer = _held_out(cfg, task, device)
-    # Not earlier: making the tokens of a large corpus frees memory that no step needs.
-    keep_freed_memory()
+    if process_is_ours():
+        # Not earlier: making the tokens of a large corpus frees memory that no step needs.
+        keep_freed_memory()
     model = build_model(cfg, len(task.alphabet))
     if cfg.init_from:
         load_parent(cfg, model, task)

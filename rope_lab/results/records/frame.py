@@ -9,10 +9,12 @@ from pathlib import Path
 import pandas as pd
 
 from rope_lab.identity import BACKFILLED, general
+from rope_lab.places import IN_CHECKOUT, RESULTS
 from rope_lab.results.records.folders import read_or_warn
+from rope_lab.results.records.kept import KEPT
 from rope_lab.results.records.run import COLUMNS, Run
 from rope_lab.shipped import shipped
-from rope_lab.text import show
+from rope_lab.text import ConfigError, show
 
 
 def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
@@ -26,6 +28,20 @@ def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
     The columns are in docs/questions.md.
     """
     return tidy(read_or_warn(Path(folder)), settings)
+
+
+def load_kept(settings: Iterable[str] = ()) -> pd.DataFrame:
+    """The runs that are kept in this repository, of all folders below results/, each once; as
+    `load`.
+
+    Raises ConfigError if the package was installed from a wheel, which holds none.
+    """
+    if not IN_CHECKOUT:
+        remedy = 'clone the repository, or rope_lab.results.load("FOLDER") reads runs of yours'
+        raise ConfigError(f"load_kept: an installed rope_lab holds no kept runs; {remedy}")
+    folders = [path.parent for path in sorted(RESULTS.glob(f"**/{KEPT}"))]
+    runs = {run.run_id: run for folder in folders for run in read_or_warn(folder)}
+    return tidy(list(runs.values()), settings)
 
 
 def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:

@@ -1,0 +1,204 @@
+"""Other programs that import rope_lab: their process, their names and their W&B run stay theirs."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT, TINY
+from test_readme import block
+from trained import command, raising_signal_at
+
+import rope_lab
+from rope_lab.tasks.base import Task
+from rope_lab.text import ConfigError
+from rope_lab.train import loop
+
+PROGRAM = {
+    "tasks/__init__.py": "WHOSE = 'theirs'",
+    "theirs/__init__.py": """
+import os, signal, sys
+def state():
+    streams = sys.stdout, sys.stderr, sys.excepthook
+    return *streams, signal.getsignal(signal.SIGINT), dict(os.environ), list(sys.path)
+before = state()
+import rope_lab
+assert state() == before
+""",
+    "theirs/train.py": """
+import os, signal, tasks, time
+from rope_lab.tasks.substring_by_index import SubstringByIndex
+from theirs import before, state
+assert tasks.WHOSE == "theirs"
+assert state() == before
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(9)
+except KeyboardInterrupt:
+    print("stopped")
+finally:
+    print("saved")
+import theirs.missing
+""",
+}
+FITTING = """
+import multiprocessing, sys, rope_lab, tasks, wandb
+assert tasks.WHOSE == "theirs"
+settings = sys.argv[1:]
+def fit(seed):
+    return rope_lab.fit(*settings, seed=seed, out="runs").record["status"]
+run = wandb.init(mode="offline", settings=wandb.Settings(silent=True))
+hooks = sys.exit, sys.excepthook
+print(fit(0))
+assert (sys.exit, sys.excepthook) == hooks
+assert wandb.run is run
+wandb.log({"loss": 1})
+run.finish()
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    try:
+        pool.apply_async(fit, [1]).get(60)
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+def write_program(folder: Path) -> None:
+    for name, source in {**PROGRAM, "fitting.py": FITTING}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(source)
+
+
+def call(folder: Path, *words: str, python: str | Path = sys.executable, path: str = str(ROOT)):
+    environment = os.environ | {"PYTHONPATH": path, "MPLBACKEND": "agg"}
+    return subprocess.run(
+        [python, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def check_program(done: subprocess.CompletedProcess) -> None:
+    assert done.stdout.split() == ["stopped", "saved"], done.stderr
+    assert "Traceback" in done.stderr
+    assert "No module named 'theirs.missing'" in done.stderr
+
+
+def test_a_program_that_imports_us_keeps_its_process(tmp_path):
+    write_program(tmp_path)
+    check_program(call(tmp_path, "-m", "theirs.train"))
+
+
+@pytest.mark.slow
+def test_a_program_that_fits_keeps_its_wandb_run(tmp_path):
+    """And a process that it forks afterwards is refused: torch would wait forever."""
+    write_program(tmp_path)
+    done = call(tmp_path, "fitting.py", *TINY[:-3], "wandb.mode=offline", "threads=2")
+    assert done.returncode == 0, done.stderr
+    assert "do not survive a fork" in done.stdout
+
+
+def test_a_clone_is_the_package_in_the_folder_around_it(tmp_path):
+    (tmp_path / "rope_lab").symlink_to(ROOT)
+    code = "import rope_lab; from rope_lab.tasks.base import Task; print(Task.__module__)"
+    done = call(tmp_path, "-c", code, path="")
+    assert done.stdout.strip() == "rope_lab.tasks.base", done.stderr
+
+
+def test_tasks_are_one_module_under_both_names():
+    import tasks
+    from tasks import needle
+    from tasks.base import Task as Same
+
+    assert Same is Task
+    assert needle is tasks.needle
+    assert needle is sys.modules["rope_lab.tasks.needle"]
+    assert issubclass(needle.Needle, Task)
+
+
+@pytest.mark.parametrize("name", ["tasks", "rope_lab.tasks"])
+def test_a_task_of_ones_own_is_based_on_either_name(name, write):
+    source = block("Your own task", "python")
+    assert "from rope_lab.tasks.base import" in source
+    folder = write("backwards.py", source.replace("rope_lab.tasks", name)).parent
+    done = command(["task=./backwards.py", *TINY, "out=runs"], folder)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def fit(tmp_path):
+    return lambda **settings: rope_lab.fit(*TINY, out=tmp_path / "my runs", **settings)
+
+
+def test_fit_restores_random_state_and_threads(fit):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    run = fit(train={"steps": 3, "lr": 1e-3}, seed=2, position="roper")
+    assert torch.equal(torch.rand(2), expected)
+    assert torch.get_num_threads() == threads + 1
+    torch.set_num_threads(threads)
+    assert run.config.train.lr == 1e-3
+    assert repr(run).startswith("<substring_by_index-roper-s2-")
+    assert len(repr(run)) < 100
+    assert run.folder.parent.name == "my runs"
+    assert isinstance(run.sample(run.record["samples"][0]["prompt"]), str)
+    with pytest.raises(ConfigError, match="alphabet"):
+        run.sample("é")
+
+
+def test_fits_in_threads_give_the_numbers_of_fits_in_turn(fit, tmp_path):
+    found = {}
+
+    def train(seed: int, out: str) -> None:
+        run = rope_lab.fit(*TINY, seed=seed, out=tmp_path / out, **{"model.dropout": 0.5})
+        found[out, seed] = run.metrics
+
+    threads = [threading.Thread(target=train, args=(seed, "at once")) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed in range(3):
+        train(seed, "in turn")
+        assert found["at once", seed] == found["in turn", seed]
+
+
+def test_fit_calls_the_callers_handler_once_the_run_is_saved(fit, monkeypatch):
+    monkeypatch.setattr(loop, "update", raising_signal_at(2, loop.update, signal.SIGUSR1))
+    calls, before = [], signal.getsignal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, lambda number, frame: calls.append(number))
+    with pytest.raises(KeyboardInterrupt):
+        fit()
+    assert calls == [signal.SIGUSR1]
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_several_runs_at_once_are_answered_with_the_command(fit):
+    for seeds in ([0, 1], range(2)):
+        with pytest.raises(ConfigError, match="rope-lab sweep seed="):
+            fit(seed=seeds)
+
+
+def test_the_package_shows_its_interface(tmp_path):
+    code = """
+import rope_lab, sys
+print(dir(rope_lab), {"torch", "pandas"} & {*sys.modules})
+assert len(rope_lab.results.load_kept()) > 1000
+"""
+    done = call(tmp_path, "-c", code)
+    names = ["__version__", "fit", "results", "scheme", "tasks"]
+    assert done.stdout.strip() == f"{names} set()", done.stderr
+    assert (ROOT / "rope_lab" / "py.typed").exists()
+
+
+def test_a_scheme_by_name_is_a_module_with_its_settings():
+    pope = rope_lab.scheme("pope", d_model=64, n_heads=4)
+    assert isinstance(pope, torch.nn.Module)
+    with pytest.raises(ConfigError, match="scale_base=-1"):
+        rope_lab.scheme("xpos", d_model=64, n_heads=4, scale_base=-1)
+    with pytest.raises(ConfigError, match="did you mean rope"):
+        rope_lab.scheme("roppe", d_model=64, n_heads=4)
