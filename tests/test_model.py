@@ -13,7 +13,7 @@ from trained import load, make_scheme
 
 from rope_lab import identity
 from rope_lab.checking.causality import causality
-from rope_lab.checking.schemes import cached
+from rope_lab.checking.schemes import TOKENS, cached
 from rope_lab.model.cache import running_sum, so_far, with_before
 from rope_lab.model.schemes import Dims, PositionScheme
 from rope_lab.text import ConfigError
