@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from rope_lab import command
 from rope_lab.files import read_sealed
 from rope_lab.places import RESULTS
 from rope_lab.results.metrics import declared
@@ -56,3 +57,8 @@ def main(arguments: list[str] | None = None) -> None:
                 line(path, time.strftime("%Y-%m-%d %H:%M", time.localtime(changed)), published)
             )
     say("\n".join(map(plain, lines)) if paths else f"{short_path(folder)}: there are no runs")
+
+
+if __name__ == "__main__":
+    command.begin()
+    main()

@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from rope_lab import command
 from rope_lab.places import RESULTS
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, short_path
 from rope_lab.train.run import RunFolder, read
@@ -44,3 +45,8 @@ def main(arguments: list[str] | None = None) -> None:
             say(
                 f"{short_path(folder)}: {'files that are not ours stay' if folder.exists() else 'deleted'}"
             )
+
+
+if __name__ == "__main__":
+    command.begin()
+    main()
