@@ -41,9 +41,9 @@ COMMANDS = {
         Command("probe", LOOK, "Measure how a trained run uses its positions", "probe"),
         Command("rm", LOOK, "Delete runs", "rm"),
         Command("check", CHECK, "Check a scheme or a task of your own", "check"),
-        Command("plan", CHECK, "Test the comparisons of a plan", "results.plan"),
-        Command("power", CHECK, "Compute how many seeds a difference needs", "results.power"),
-        Command("scores", CHECK, "Score schemes on tasks, results/scores.md", "results.scores"),
+        Command("plan", CHECK, "Test the comparisons of a plan", "plan"),
+        Command("power", CHECK, "Compute how many seeds a difference needs", "power"),
+        Command("scores", CHECK, "Score schemes on tasks, results/scores.md", "scores"),
         Command("bench", CHECK, "Time training steps of schemes and other libraries", "bench"),
         Command("completion", CHECK, "Complete commands and settings in a shell", "completion"),
     )
@@ -98,6 +98,7 @@ def main(words: list[str] | None = None) -> None:
     As with `python -m`, modules of the working directory can be imported: here after all others.
     """
     command.begin()
+    command.check_directory()
     sys.path.append("")
     if IN_CHECKOUT:  # for `from tasks.base import …` in a file of the user's
         sys.path.append(str(ROOT))

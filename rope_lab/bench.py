@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from rope_lab import command
 from rope_lab.results.views.tables import Table, markdown
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_line
 from rope_lab.train import config, data
@@ -335,3 +336,8 @@ def main(arguments: list[str] | None = None) -> None:
         for name, shape in shapes.items():
             print(compare(name, shape, subjects, given.repeats), flush=True)
     sys.exit(not works)
+
+
+if __name__ == "__main__":
+    command.begin()
+    main()

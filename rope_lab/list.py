@@ -21,6 +21,7 @@ from typing import Any
 
 from filelock import SoftFileLease
 
+from rope_lab import command
 from rope_lab.files import read_sealed
 from rope_lab.identity import BACKFILLED, GROUPS, general
 from rope_lab.places import RESULTS
@@ -182,3 +183,8 @@ def main(arguments: list[str] | None = None) -> None:
         runs = find(folder)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     say(table(runs, width) if runs else f"{short_path(folder)}: there are no runs")
+
+
+if __name__ == "__main__":
+    command.begin()
+    main()

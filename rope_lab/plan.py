@@ -7,6 +7,7 @@ before its last run has ended.
 
 from pathlib import Path
 
+from rope_lab import command
 from rope_lab.results.plans.evidence import unplanned
 from rope_lab.results.plans.families import read
 from rope_lab.results.plans.study import PLAN, load
@@ -35,4 +36,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

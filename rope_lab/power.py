@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from rope_lab import command
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.families import between
 from rope_lab.results.comparisons.results import answered, samples
@@ -149,4 +150,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

@@ -15,6 +15,7 @@ from textwrap import fill
 import pandas as pd
 from matplotlib.figure import Figure
 
+from rope_lab import command
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.scores import FEWEST, Column, column, widest
 from rope_lab.results.comparisons.stats import t_interval
@@ -133,4 +134,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

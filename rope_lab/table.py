@@ -15,6 +15,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic.dataclasses import dataclass
 
+from rope_lab import command
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans import study as studies
@@ -180,3 +181,8 @@ def run(arguments: list[str] | None) -> None:
         parser.exit(status)
     except ConfigError as error:
         parser.exit(EXIT_BAD_CONFIG, f"{error}\n")
+
+
+if __name__ == "__main__":
+    command.begin()
+    main()

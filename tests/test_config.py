@@ -75,7 +75,16 @@ def test_a_bad_setting_is_one_line_and_writes_nothing(line, tmp_path):
 def test_every_setting_can_be_given_by_its_name():
     cfg, rest = (
         load(),
-        ("names", "parent", "overrides", "allowed_packages", "out", "task", "position"),
+        (
+            "names",
+            "parent",
+            "overrides",
+            "allowed_packages",
+            "shows_scores",
+            "out",
+            "task",
+            "position",
+        ),
     )
     settings = {
         k: v for k, v in flat(dataclasses.asdict(cfg)).items() if k.partition(".")[0] not in rest

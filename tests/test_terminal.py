@@ -2,8 +2,8 @@
 
 import pytest
 
-from rope_lab.results.terminal import fitted
 from rope_lab.results.views.tables import Strong, Table, markdown
+from rope_lab.results.views.terminal import fitted
 
 ROWS = [
     {"scheme": "rope (base=500)", "loss": "2.31 [2.2, 2.4](n=5)", "note": "learns a|b_c* " * 9},
