@@ -119,11 +119,8 @@ def origin(provenance: dict[str, Any]) -> dict[str, Any]:
     changed checkout ends in +, in ? if it may have been changed; `unknown` without git.
     """
     parts = [_origin(part) for part in [*provenance.get("earlier", []), provenance]]
-    groups = dict.fromkeys(group for part in parts for group in part["plugin"])
-    plugin = {group: _joined([part["plugin"].get(group) for part in parts]) for group in groups}
-    return {
-        name: _joined([part[name] for part in parts]) for name in parts[0] if name != "plugin"
-    } | {"plugin": plugin}
+    plugins = [part.pop("plugin") for part in parts]
+    return _joined_all(parts) | {"plugin": _joined_all(plugins)}
 
 
 def _origin(part: dict[str, Any]) -> dict[str, Any]:
@@ -139,9 +136,13 @@ def _origin(part: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _joined(values: list[Any]) -> Any:
-    distinct = list(dict.fromkeys(values))
-    return distinct[0] if len(distinct) == 1 else MIXED.join(map(str, distinct))
+def _joined_all(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The values of each name in the parts of a run; different ones are joined."""
+    joined = {}
+    for name in dict.fromkeys(name for part in parts for name in part):
+        values = list(dict.fromkeys(part.get(name) for part in parts))
+        joined[name] = values[0] if len(values) == 1 else MIXED.join(map(str, values))
+    return joined
 
 
 def _read_curves(

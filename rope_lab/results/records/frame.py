@@ -4,6 +4,7 @@ are made of.
 
 from collections import defaultdict
 from collections.abc import Iterable
+from operator import attrgetter
 from pathlib import Path
 
 import pandas as pd
@@ -60,9 +61,7 @@ def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
 
 def runs_frame(runs: list[Run]) -> pd.DataFrame:
     """A row a run: `COLUMNS`, `scheme` (see `scheme_names`), `run`, and its `pair_as`."""
-    table = pd.DataFrame(
-        [[getattr(run, name) for name in COLUMNS] for run in runs], columns=list(COLUMNS)
-    )
+    table = pd.DataFrame(map(attrgetter(*COLUMNS), runs), columns=list(COLUMNS))
     table["plugin"] = [" ".join(run.plugin.values()) for run in runs]
     pair_as = [run.pair_as for run in runs]
     return table.assign(scheme=scheme_names(runs), pair_as=pair_as, run=runs)

@@ -60,9 +60,8 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
         for run in runs:
             kept = merged.get(run.run_id, run)
             if kept.ended and kept.status != run.status and not (replaces and run.ended):
-                raise ConfigError(
-                    f"{folder}: {run} is kept {kept.status}, and is {run.status} in the folder given"
-                )
+                given = f"is {run.status} in the folder given"
+                raise ConfigError(f"{folder}: {run} is kept {kept.status}, and {given}")
             if kept.ended and (numbers := differing(kept, run)):
                 unlike.append(f"{run} is kept with other numbers: {', '.join(numbers[:3])}")
             merged[run.run_id] = run

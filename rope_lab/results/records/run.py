@@ -157,7 +157,7 @@ def from_record(record: dict[str, Any]) -> Run:
 
 def to_record(run: Run) -> dict[str, Any]:
     """The record of a run, which `from_record` reads."""
-    return {
+    record = {
         **{name: getattr(run, name) for name in NAMES},
         "config": nested(run.settings),
         "parameters": run.parameters,
@@ -167,7 +167,12 @@ def to_record(run: Run) -> dict[str, Any]:
         "slices": run.slices,
         "floor": run.floor,
         "curve": run.curves,
-    } | {name: value for name in ("data", "parent") if (value := getattr(run, name))}
+    }
+    if run.data:
+        record["data"] = run.data
+    if run.parent:
+        record["parent"] = run.parent
+    return record
 
 
 def differing(first: Run, second: Run) -> list[str]:

@@ -59,12 +59,8 @@ class Setup:
             ["order", "seed"], kind="stable"
         )
         recorded, first = {metric for run in runs.run for metric in run.metrics}, runs.run.iloc[0]
-        self.task, self.scale, self.recipe_id, self.settings = (
-            first.task,
-            first.scale,
-            first.recipe_id,
-            first.recipe,
-        )
+        self.task, self.scale = first.task, first.scale
+        self.recipe_id, self.settings = first.recipe_id, first.recipe
         self.runs, self.published, self.variant, self.study = runs, published, variant, study
         self.report: TaskReport = published.report(self.task, recorded, first.settings, data)
         self.measure: Measure = self.report.measure
@@ -72,19 +68,16 @@ class Setup:
         self.file = study or f"{self.scale}-{self.task}"  # the beginning of its figure's name
         self.schemes = list(runs.scheme.unique())
         compared = published.compares and published.baseline in self.schemes
-        self.others = [
-            scheme for scheme in self.schemes if compared and scheme != published.baseline
-        ]
-        self.versions = (
-            self.report.published if {*self.schemes} & self.report.published.keys() else {}
-        )
+        others = [scheme for scheme in self.schemes if scheme != published.baseline]
+        self.others = others if compared else []
+        reported = {*self.schemes} & self.report.published.keys()
+        self.versions = self.report.published if reported else {}
         self.finished = runs.assign(value=runs.run.map(self.measure.of)).dropna(subset="value")
         self._by_seed = self.finished.set_index("seed")
         self.floor = next((run.floor["loss"] for run in runs.run if run.floor), 0.0)
         self.generated = self.measure.share or self.floor > 0
-        self.optimum = (
-            self.measure.times * self.floor if self.measure.metric == "eval/loss" else 0.0
-        )
+        loss = self.measure.metric == "eval/loss"
+        self.optimum = self.measure.times * self.floor if loss else 0.0
         self.length_kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(self.slices(kind))]
         parts = {name: name.rpartition(AT) for run in self.finished.run for name in run.slices}
         self.crossed = {
@@ -117,9 +110,8 @@ class Setup:
         length = self.report.length
         longest = self.settings.get(length["longest"])
         shortest = self.settings.get(length.get("shortest")) or length.get("least", longest)
-        return (
-            (shortest, longest) if isinstance(shortest, int) and isinstance(longest, int) else None
-        )
+        known = isinstance(shortest, int) and isinstance(longest, int)
+        return (shortest, longest) if known else None
 
     def arm(self, scheme: str) -> Arm:
         """The runs of a scheme, to be compared."""
@@ -144,9 +136,8 @@ def setups_of(runs: list[Run], published: Published) -> list[Setup]:
     table = runs_frame(sorted(runs, key=attrgetter("ended"))).drop_duplicates(
         [*key, "scheme", "seed"], keep="last"
     )
-    corpora = Counter(
-        data for data, _ in {(run.data, run.settings.get("task.corpus")) for run in table.run}
-    )
+    texts = {(run.data, run.settings.get("task.corpus")) for run in table.run}
+    corpora = Counter(data for data, _ in texts)
     setups = []
     for _, rows in table.groupby(key):
         data = rows.run.iloc[0].data
@@ -204,4 +195,5 @@ def numbers(values: Iterable[int]) -> str:
 
 def seeds(values: Iterable[int]) -> str:
     """`seed 3`, `seeds 0–4`."""
-    return f"seed{'s' if len(list(values)) > 1 else ''} {numbers(values)}"
+    name = "seeds" if len(list(values)) > 1 else "seed"
+    return f"{name} {numbers(values)}"

@@ -24,7 +24,10 @@ from rope_lab.results.views.tables import (
     strong_if,
 )
 
-RANGE = "[…]: 95% interval over seeds; (…): the range, of two runs or if that interval would hold impossible values"
+RANGE = (
+    "[…]: 95% interval over seeds; (…): the range, of two runs or if that interval would hold "
+    "impossible values"
+)
 WORST = "worst removed: the mean without a scheme's worst seed"
 
 
@@ -135,7 +138,8 @@ def _reached_thresholds(setup: Setup) -> Iterator[str]:
         if not any(result.alone):
             continue
         test = "" if math.isnan(result.p) else f" (McNemar's exact p {result.p:.2g})"
-        both = f"{pairs.theirs.sum():.0f} of {len(pairs)} seeds under {theirs}, {pairs.ours.sum():.0f} under {ours}"
+        baseline = f"{pairs.theirs.sum():.0f} of {len(pairs)} seeds under {theirs}"
+        both = f"{baseline}, {pairs.ours.sum():.0f} under {ours}"
         alone = f"under {ours} alone {ours_alone}, under {theirs} alone {theirs_alone}"
         yield f"{name}: {both}; {alone}{test}."
 
@@ -229,9 +233,10 @@ def lengths(setup: Setup) -> Table:
 
 
 def _steps(run: Run) -> str:
-    s = run.settings
-    sequences = s["train.steps"] * s["train.batch_size"]
-    return f"{s['train.steps']:,} optimizer steps = {sequences:,} sequences = {sequences * s['train.seq_len']:,} tokens"
+    steps = run.settings["train.steps"]
+    sequences = steps * run.settings["train.batch_size"]
+    tokens = sequences * run.settings["train.seq_len"]
+    return f"{steps:,} optimizer steps = {sequences:,} sequences = {tokens:,} tokens"
 
 
 def details(setup: Setup) -> Iterator[str]:
@@ -261,6 +266,7 @@ def details(setup: Setup) -> Iterator[str]:
             wilson(round(run.metrics[measure.metric] * n), n) for run in setup.finished.run
         ]
         half = 100 * max(high - low for low, high in intervals) / 2
-        yield f"one model's accuracy on {n} problems is known to ±{half:.1f} points at most (Wilson, 95%)"
+        known = f"is known to ±{half:.1f} points at most (Wilson, 95%)"
+        yield f"one model's accuracy on {n} problems {known}"
     for name in ("numerics", "commit", "torch", "hardware", "threads"):
         yield f"{name}: {', '.join(sorted(setup.runs[name].astype(str).unique()))}"

@@ -24,7 +24,10 @@ BEST = "each at its best"
 def section(sweep: Sweep) -> Section:
     """A sweep's tables and sentences."""
     measure = sweep.measure
-    best = "the best value of a scheme that has them all; it is chosen on the scores shown, which flatters each scheme"
+    best = (
+        "the best value of a scheme that has them all; it is chosen on the scores shown, "
+        "which flatters each scheme"
+    )
     sentences = [
         f"{measure.unit}, mean over seeds; {measure.better} is better. Emphasized: {best}."
     ]

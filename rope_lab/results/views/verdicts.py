@@ -206,9 +206,13 @@ def legend(found: list[Result], published: Published) -> list[str]:
     if not units:
         return to_come
     contender, baseline = published.titles
-    gains = f"Gains of {contender} over {baseline}, positive if it is ahead, paired by seed ({'; '.join(units)})."
+    gains = f"Gains of {contender} over {baseline}, positive if it is ahead, paired by seed"
     used = {word(result) for result in found}
-    return [gains, *(line for line, words in MEANINGS.items() if used & words), *to_come]
+    return [
+        f"{gains} ({'; '.join(units)}).",
+        *(line for line, words in MEANINGS.items() if used & words),
+        *to_come,
+    ]
 
 
 def _unit(result: Result) -> str:
@@ -218,9 +222,8 @@ def _unit(result: Result) -> str:
 MEANINGS = {
     f"{YES}, {NO}: a planned test is significant in its favour, or against it": {YES, NO},
     f"{AHEAD}, {BEHIND}: significant, but no test was planned": {AHEAD, BEHIND},
-    f"{NO}, without such a test: the interval lies below the published gain (exploratory: below half of it)": {
-        NO
-    },
+    f"{NO}, without such a test: the interval lies below the published gain "
+    "(exploratory: below half of it)": {NO},
     f"{CEILING}: no room for half of the published gain, and a loss of that size is excluded": {
         CEILING
     },
@@ -231,4 +234,5 @@ MEANINGS = {
 def _to_come(result: Result) -> str:
     ended, planned = len(result.family.found), len(result.family.study.cells)
     what = unusual(result) or LAST
-    return f"{OPEN}: {result.title}, {result.comparison.scale}, {what}: {ended} of {planned} runs have ended"
+    where = f"{result.title}, {result.comparison.scale}, {what}"
+    return f"{OPEN}: {where}: {ended} of {planned} runs have ended"
