@@ -2,11 +2,9 @@
 
 import pandas as pd
 import yaml
-from matplotlib.figure import Figure
 from scipy import stats
 
 from rope_lab.places import RESULTS
-from rope_lab.results.figures import WIDTH, rendered, styled
 from rope_lab.results.folders import read_or_warn
 from rope_lab.results.groups import Group, group
 from rope_lab.results.kept import KEPT
@@ -110,25 +108,15 @@ def figure(found: dict[Group, pd.DataFrame], published: Published) -> bytes:
     """Each seed of each way, and their mean, over its published loss; a panel a group, better is
     lower.
     """
-    theirs = losses(published)
-    with styled():
-        drawn = Figure(figsize=(WIDTH, 2.8), layout="constrained")
-        for ax, (g, values) in zip(
-            drawn.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True
-        ):
-            for place, (way, each) in enumerate(values.items()):
-                ax.plot([theirs[way]] * len(each), each, "o", ms=3, mew=0, color="C0", alpha=0.4)
-                ax.plot(theirs[way], each.mean(), "o", ms=5, color="C0")
-                side = (
-                    5,
-                    -9 if place % 2 else 3,
-                )  # ways next to each other in the published order have close losses
-                ax.annotate(
-                    way, (theirs[way], each.mean()), side, textcoords="offset points", fontsize=7
-                )
-            ax.set(title=f"{g.title}, {g.scale}", xlabel="published loss", ylabel=g.metric.unit)
-            ax.yaxis.set_inverted(g.metric.sign > 0)
-        return rendered(drawn)
+    from rope_lab.results.views import dots, render  # here: slow to import
+
+    panels = []
+    for g, values in found.items():
+        points = values.melt(var_name="name", value_name="ours")
+        points = points.assign(theirs=points.name.map(losses(published)))
+        title = f"{g.title}, {g.scale}"
+        panels.append(dots.Scatter(title, g.metric.unit, points, g.metric.better))
+    return render.svg(dots.rotations(panels))
 
 
 @errors_as_exit()

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rope_lab.files import check_regular, make_folder, write_whole
-from rope_lab.results import figures, sections, sweeps
+from rope_lab.results import sections, sweeps
 from rope_lab.results import verdicts as verdicts_of
 from rope_lab.results.groups import Group
 from rope_lab.results.outcomes import Outcome
@@ -80,6 +80,8 @@ def publish(out: Path, content: Content) -> list[Path]:
     A task's groups are on the page that published.yaml names if `out` has it, else in README.md.
     Text around the marks stays. Raises OSError, and ConfigError for a page without such marks.
     """
+    from rope_lab.results.views import figures  # here: slow to import
+
     pages: dict[str, list[Group | Sweep]] = {INDEX: []}
     for each in content.sections:
         page = each.report.page
@@ -93,7 +95,7 @@ def publish(out: Path, content: Content) -> list[Path]:
     }
     parts = []
     if len(measured := [verdict for verdict in content.verdicts if verdict.gain.n]) > 2:
-        files[figures.FOREST] = figures.forest(measured, content.published.titles[0])
+        files[figures.FOREST] = figures.verdicts(measured, content.published.titles[0])
         parts.append(_figure(figures.FOREST))
     parts.append(_verdicts(content) if content.published.compares else PLANNED)
     parts.append(

@@ -11,14 +11,11 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import fill
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from rope_lab.places import RESULTS
-from rope_lab.results.figures import WIDTH, rendered, styled
 from rope_lab.results.folders import read_or_warn
 from rope_lab.results.groups import Group, group, numbers
 from rope_lab.results.kept import KEPT
@@ -137,30 +134,19 @@ def table(shown: list[Column], published: Published) -> Table:
 
 def heat_map(shown: list[Column], published: Published) -> bytes:
     """The means as SVG, each column coloured from its worst to its best."""
-    rows = schemes(shown, published)
-    means = pd.DataFrame(
-        {each.title: {s: v.mean() for s, v in each.scores.items()} for each in shown}
-    ).reindex(rows)
-    with styled():
-        figure = Figure(figsize=(WIDTH, 0.2 * len(rows) + 1.7), layout="constrained")
-        ax = figure.subplots()
-        spread = (means.max() - means.min()).where(lambda each: each > 0, 1)
-        ax.imshow((means - means.min()) / spread, cmap="YlGn", vmin=0, vmax=1.4, aspect="auto")
-        for place, each in enumerate(shown):
-            for scheme, values in each.scores.items():
-                if scheme in rows:
-                    cell = t_interval(values)
-                    marks = "*" * (cell.high - cell.mean > WIDE) + "†" * (scheme in each.searched)
-                    text = f"{cell.mean:.3f}{marks}"
-                    ax.text(place, rows.index(scheme), text, ha="center", va="center", fontsize=7)
-        ax.xaxis.tick_top()
-        ax.set_xticks(
-            range(means.shape[1]), [fill(title, 30) for title in means], fontsize=7, rotation=90
-        )
-        ax.set_yticks(range(len(rows)), map(published.title, rows), fontsize=7)
-        ax.spines[:].set_visible(False)
-        ax.tick_params(length=0)
-        return rendered(figure)
+    from rope_lab.results.views import heat, render  # here: slow to import
+
+    cells = []
+    for scheme in schemes(shown, published):
+        for each in shown:
+            if scheme in each.scores:
+                found = t_interval(each.scores[scheme])
+                wide = "*" if found.high - found.mean > WIDE else ""
+                mark = "†" if scheme in each.searched else ""
+                text = f"{found.mean:.3f}{wide}{mark}"
+                cells.append((published.title(scheme), each.title, found.mean, text))
+    frame = pd.DataFrame(cells, columns=["row", "column", "value", "text"])
+    return render.svg(heat.scores(frame, [each.title for each in shown]))
 
 
 def schemes(shown: list[Column], published: Published) -> list[str]:

@@ -14,9 +14,9 @@ from rope_lab.results import sections
 from rope_lab.results.groups import Group
 from rope_lab.results.published import LONGEST
 from rope_lab.results.runs import one_line
-from rope_lab.results.series import Panel, points_frame
 from rope_lab.results.stats import paired_difference
 from rope_lab.results.tables import Section, Strong, Table, mean_of, number, signed, strong_if
+from rope_lab.results.views.panels import Panel, points_frame
 from rope_lab.shipped import shipped
 from rope_lab.text import show
 

@@ -1,0 +1,1 @@
+"""What readers see: charts, and the points behind them."""
