@@ -13,8 +13,7 @@ from rope_lab.results.views.panels import titled
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER, STUDY = ROOT / "results" / "confirm", "prefix_values"
-LIGHT = render.CLEAR
-THEMES = {"light": LIGHT, "dark": render.DARK}
+THEMES = {"light": render.CLEAR, "dark": render.DARK}
 
 
 def picture() -> pair.alt.HConcatChart:
@@ -25,10 +24,11 @@ def picture() -> pair.alt.HConcatChart:
     here = next(g for g in group(runs, published, planned) if g.study == STUDY)
     schemes = list(published.pair)[::-1]
     panel = series.over_training(here, here.metric, schemes)
-    points = panel.points.assign(y=panel.points.y + here.optimum)
-    panel = replace(panel, points=points, y="loss, nats per letter", log=False, untrained=False)
     pairs = here.pairs(*published.pair)
-    gap = f"{here.difference(pairs).mean:.3f} on average"
+    points = panel.points[panel.points.seed.isin(pairs.index)]
+    points = points.assign(y=points.y + here.optimum)
+    panel = replace(panel, points=points, y="loss, nats per letter", log=False, untrained=False)
+    gap = f"{-here.difference(pairs).mean:.3f} lower on average"
     return pair.pair(titled(panel, published), "Copying text: held-out loss", here.optimum, gap)
 
 

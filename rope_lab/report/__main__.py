@@ -21,7 +21,6 @@ from rope_lab.results.published import Published
 from rope_lab.results.runs import DAMAGE, one_line
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
-INSTALL = "pip install -c constraints.txt -e '.[report]'"
 MADE = b"<!doctype html>\n<!-- made by python -m rope_lab.report"  # how each page begins
 
 
@@ -69,10 +68,8 @@ def main(arguments: list[str] | None = None) -> None:
         "--against", metavar="SCHEME", help="the scheme that it is compared with (default: rope)"
     )
     given = parser.parse_args(arguments)
-    try:
-        from rope_lab.report import page
-    except ModuleNotFoundError as error:
-        sys.exit(f"the report needs {error.name}: {INSTALL}")
+    from rope_lab.report import page  # here: slow to import
+
     folders = folders_of_runs(given.folders)
     out = given.out or folders[0] / "report.html"
     check_regular(out)

@@ -51,7 +51,9 @@ def lines(panel: Panel, *, dots: bool = False, on_page: bool = False) -> alt.Lay
     thin = {"strokeWidth": 2} if alone else {"strokeWidth": 0.8, "strokeOpacity": 0.4}
     seeds = alt.Chart(runs).transform_flatten(["x", "y"]).mark_line(clip=True, **thin)
     seeds = seeds.encode(detail="seed:N", tooltip=["scheme:N", "seed:N"])
-    layers = [seeds.add_params(*_interaction()) if on_page else seeds]
+    pick = alt.selection_point(name="pick", fields=["scheme"], bind="legend")
+    zoom = alt.selection_interval(name="zoom", bind="scales", translate=DRAG, zoom=WHEEL)
+    layers = [seeds.add_params(pick, zoom) if on_page else seeds]
     if not alone:
         mean = alt.Chart(means).transform_flatten(["x", "y", "low", "high"])
         if len(panel.colors) <= FEW:
@@ -62,16 +64,15 @@ def lines(panel: Panel, *, dots: bool = False, on_page: bool = False) -> alt.Lay
         if on_page:
             layers.append(_tooltips(mean))
     shared = {
-        "x": _x(panel, on_page, dots),
+        "x": _x(panel, dots),
         "y": _y(panel, on_page),
         "color": _color(panel, on_page),
     }
     if not on_page:
         return alt.layer(*layers).encode(**shared).properties(width=WIDTH, height=HEIGHT)
-    picked = alt.condition("pick", alt.value(1), alt.value(0.08))
+    picked = alt.condition(pick, alt.value(1), alt.value(0.08))
     chart = alt.layer(*layers).encode(**shared, opacity=picked)
-    across = alt.Parameter("across", value=panel.x)
-    return chart.add_params(across).properties(width="container", height=ON_PAGE)
+    return chart.properties(width="container", height=ON_PAGE)
 
 
 def training(panel: Panel, title: str, levels: list[Level]) -> alt.LayerChart:
@@ -115,12 +116,13 @@ def rows_frame(rows: list[Row], columns: list[str]) -> pd.DataFrame:
 
 
 def _titled(chart: alt.TopLevelMixin, title: str, subtitle: str = "") -> alt.TopLevelMixin:
-    lines_of = [subtitle] if subtitle else []
-    return chart.properties(title=alt.TitleParams(wrap(title, 90), subtitle=lines_of))
+    if not subtitle:
+        return chart.properties(title=wrap(title, 90))
+    return chart.properties(title=alt.TitleParams(wrap(title, 90), subtitle=subtitle))
 
 
-def _x(panel: Panel, on_page: bool, dots: bool) -> alt.X:
-    """The horizontal axis; on a page its title is the parameter `across`."""
+def _x(panel: Panel, dots: bool) -> alt.X:
+    """The horizontal axis."""
     scale = {"nice": False, "zero": panel.zero, "type": "log" if panel.log_x else "linear"}
     scale["padding"] = 14 if dots else 3
     axis: dict[str, Any] = {"grid": False, "domain": True, "ticks": True, "tickSize": 4}
@@ -131,16 +133,21 @@ def _x(panel: Panel, on_page: bool, dots: bool) -> alt.X:
         axis |= {"values": panel.ticks, "format": "~g"}
     if panel.words:
         axis["labelExpr"] = f"{json.dumps(panel.words)}[datum.value]"
-    title = {"signal": "across"} if on_page else panel.x
-    return alt.X("x:Q", title=title, scale=alt.Scale(**scale), axis=alt.Axis(**axis))
+    return alt.X("x:Q", title=panel.x, scale=alt.Scale(**scale), axis=alt.Axis(**axis))
 
 
 def _y(panel: Panel, on_page: bool, field: str = "y") -> alt.Y:
     """The vertical axis; on a page its title stands above the chart."""
-    scale = alt.Scale(type="log" if panel.log else "linear", domain=panel.domain(), nice=False)
-    log = {"format": "~g", "values": log_ticks(*panel.domain())} if panel.log else {"tickCount": 5}
+    kind: dict[str, Any] = {"type": "log" if panel.log else "linear", "nice": False, "zero": False}
+    axis: dict[str, Any] = {"tickCount": 5}
+    if panel.log:
+        axis["format"] = "~g"
+    if len(panel.points):  # else its data are still to come
+        kind["domain"] = panel.domain()
+        if panel.log:
+            axis["values"] = log_ticks(*panel.domain())
     title = None if on_page else wrap(panel.y, LINE, break_on_hyphens=False)
-    return alt.Y(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(**log))
+    return alt.Y(f"{field}:Q", title=title, scale=alt.Scale(**kind), axis=alt.Axis(**axis))
 
 
 def _color(panel: Panel, on_page: bool) -> alt.Color:
@@ -212,13 +219,6 @@ def _tooltips(mean: alt.Chart) -> alt.Chart:
     ends = [alt.Tooltip("low:Q", title="95% from"), alt.Tooltip("high:Q", title="to")]
     shown = ["scheme:N", "seeds:Q", "x:Q", "y:Q", *ends]
     return mean.mark_circle(size=60, fillOpacity=0, clip=True).encode(tooltip=shown)
-
-
-def _interaction() -> list[alt.Parameter]:
-    """Click a scheme in the legend; drag, or turn the wheel with a key, to zoom."""
-    pick = alt.selection_point(name="pick", fields=["scheme"], bind="legend")
-    zoom = alt.selection_interval(name="zoom", bind="scales", translate=DRAG, zoom=WHEEL)
-    return [pick, zoom]
 
 
 def _level(level: Level, below: bool) -> alt.LayerChart:

@@ -35,7 +35,7 @@ def config(ink: str = INK, grid: str = GRID, background: str | None = "white") -
         "view": {"stroke": None},
         "axis": axis,
         "title": title,
-        "legend": text | {"labelLimit": 0, "symbolOpacity": 1, "title": None},
+        "legend": text | {"labelLimit": 0, "symbolOpacity": 1, "titleFontWeight": "normal"},
         "header": text | {"labelFontWeight": "bold", "title": None},
         "text": {"color": ink},
     }
@@ -82,3 +82,8 @@ def png(chart: alt.TopLevelMixin, settings: Config | None = None, scale: float =
     """A chart as PNG, `scale` pixels for each of its own."""
     made = specification(chart, settings)
     return vl_convert.vegalite_to_png(made, vl_version=VERSION, scale=scale)
+
+
+def library() -> str:
+    """Vega, Vega-Lite and vegaEmbed as one script."""
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VERSION)
