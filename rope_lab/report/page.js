@@ -15,9 +15,11 @@ const part = (className, content = "") => element("div", content, { className })
 const button = (text, onclick) => element("button", text, { onclick });
 const save = (download, href) => element("a", "", { download, href }).click();
 function table(head, rows) {
-  const line = (cells, first, name) => element("tr", cells.map((cell, i) => element(i ? name : first, cell)));
-  const body = element("tbody", rows.map((row) => line(row, "th", "td")));
-  return part("scroll", element("table", [element("thead", line(head, "th", "th")), body]));
+  const first = element("thead", element("tr", head.map((name) => element("th", name))));
+  const cell = (text, i) => element(i ? "td" : "th", text);
+  const body = element("tbody", rows.map((row) => element("tr", row.map(cell))));
+  for (const row of body.rows) [...row.cells].forEach((each, i) => { each.dataset.name = `${head[i]}: `; });
+  return part("scroll stacked", element("table", [first, body]));
 }
 
 // Each value as an exponential mean of those before it.
@@ -94,7 +96,7 @@ for (const control of [across, smooth]) control.addEventListener("change", () =>
 });
 // Before printing, all charts of the open sections; this takes no timer, so that the printer waits.
 addEventListener("beforeprint", () => {
-  const open = [...document.querySelectorAll("figure")].filter((figure) => figure.offsetParent && !figure.drawn);
+  const open = [...document.querySelectorAll("figure")].filter((figure) => !figure.drawn && !figure.closest("details:not([open])"));
   open.forEach(draw);
 });
 

@@ -60,7 +60,10 @@ def lines(panel: Panel, *, dots: bool = False, on_page: bool = False) -> alt.Lay
             band = mean.mark_area(clip=True, fillOpacity=0.15)
             layers.insert(0, band.encode(y=_y(panel, on_page, "low"), y2="high:Q"))
         bold = mean.mark_line(strokeWidth=2.2, clip=True, point={"size": 28} if dots else False)
-        layers += [bold, _fewer_seeds(panel, every=dots)]
+        layers.append(bold)
+        labels = fewer_seeds(panel, every=dots)
+        if labels:
+            layers.append(_fewer_seeds(labels, away=14 if dots else 8))
         if on_page:
             layers.append(_tooltips(mean))
     shared = {
@@ -138,10 +141,12 @@ def _x(panel: Panel, dots: bool) -> alt.X:
 
 def _y(panel: Panel, on_page: bool, field: str = "y") -> alt.Y:
     """The vertical axis; on a page its title stands above the chart."""
-    kind: dict[str, Any] = {"type": "log" if panel.log else "linear", "nice": False, "zero": False}
+    kind: dict[str, Any] = {"type": "log" if panel.log else "linear", "nice": False}
     axis: dict[str, Any] = {"tickCount": 5}
     if panel.log:
         axis["format"] = "~g"
+    else:
+        kind["zero"] = False
     if len(panel.points):  # else its data are still to come
         kind["domain"] = panel.domain()
         if panel.log:
@@ -157,7 +162,7 @@ def _color(panel: Panel, on_page: bool) -> alt.Color:
     columns = max(1, int(WIDTH // column))
     if on_page:
         columns = alt.ExprRef(f"max(1, floor(width / {column:.0f}))")
-    legend = {"orient": "bottom", "columns": columns, "symbolType": "stroke"}
+    legend = {"orient": "bottom", "columns": columns, "title": None, "symbolType": "stroke"}
     legend |= {"symbolStrokeWidth": 2.5, "symbolSize": 220}
     scale = alt.Scale(domain=titles, range=list(panel.colors.values()))
     return alt.Color("scheme:N", scale=scale, legend=alt.Legend(**legend))
@@ -174,20 +179,17 @@ def log_ticks(low: float, high: float) -> list[float]:
     return inside
 
 
-def _fewer_seeds(panel: Panel, every: bool) -> alt.Chart:
-    """`n=3` beside the means of fewer seeds; every: not only where the number changes."""
-    away = 14 if every else 8  # pixels, outside a ring
-    labels = rows_frame(fewer_seeds(panel, every), ["scheme", "x", "y", "label", "below"])
-    text = alt.Chart(labels).mark_text(
-        dy=alt.ExprRef(f"datum.below ? {away + 4} : -{away}"), fontSize=10
-    )
-    return text.encode(text="label:N")
+def _fewer_seeds(labels: list[Row], away: int) -> alt.Chart:
+    """`n=3` beside the means of fewer seeds, so many pixels away."""
+    frame = rows_frame(labels, ["scheme", "x", "y", "label", "below"])
+    offset = alt.ExprRef(f"datum.below ? {away + 4} : -{away}")
+    return alt.Chart(frame).mark_text(dy=offset, fontSize=10).encode(text="label:N")
 
 
 def fewer_seeds(panel: Panel, every: bool) -> list[Row]:
     """Labels of the means of fewer seeds than most, `scheme x y label below`.
 
-    One that would cover another stands below its point, or is left out if both say the same.
+    every: not only where the number changes. One that would cover another stands below its point, or is left out if both say the same.
     """
     low, high = [_place(panel, end) for end in panel.domain()]
     means, labels = panel.means(), []

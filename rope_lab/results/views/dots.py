@@ -47,7 +47,7 @@ def costs(points: pd.DataFrame, colors: dict[str, str], title: str) -> alt.Layer
     x = x.title("increase of the held-out loss, nats per answer token")
     beside = alt.YOffset("scheme:N", sort=list(colors))
     domain = alt.Scale(domain=list(colors), range=list(colors.values()))
-    color = alt.Color("scheme:N", scale=domain, legend=alt.Legend(orient="top"))
+    color = alt.Color("scheme:N", scale=domain, legend=alt.Legend(orient="top", title=None))
     base = alt.Chart(points).encode(y=y, x=x, yOffset=beside, color=color)
     dots = base.mark_circle(size=26, opacity=0.75)
     bars = base.mark_tick(thickness=2.4, size=9).encode(x=x.aggregate("mean"))

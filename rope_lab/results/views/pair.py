@@ -29,7 +29,7 @@ def slopes(panel: Panel, gap: str) -> alt.LayerChart:
     domain = alt.Scale(domain=list(panel.colors), range=list(panel.colors.values()))
     base = alt.Chart(last[["scheme", "seed", "y"]]).encode(x=x, y=y)
     joined = base.mark_line(color=charts.GREY, strokeWidth=1.2).encode(detail="seed:N")
-    color = alt.Color("scheme:N", scale=domain)
+    color = alt.Color("scheme:N", scale=domain, legend=None)
     dots = base.mark_circle(size=70, opacity=1).encode(color=color)
     title = alt.TitleParams("Where each seed ends")
     return alt.layer(joined, dots).properties(width=SLOPES, height=HEIGHT, title=title)
