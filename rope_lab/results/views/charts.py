@@ -174,7 +174,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     for digits in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
         ticks = [float(f"{digit}e{power}") for power in decades for digit in digits]
         inside = [tick for tick in ticks if low <= tick <= high]
-        if len(inside) > 3:
+        if len(inside) > 2:
             break
     return inside
 

@@ -131,9 +131,7 @@ def sweep_panel(each: Sweep) -> Panel:
     return replace(drawn, ticks=sweeps.places(each), words=words, log_x=log)
 
 
-def verdicts(
-    found: list[Verdict], contender: str, settings: render.Config | None = None
-) -> bytes:
+def verdicts(found: list[Verdict], contender: str, settings: render.Config | None = None) -> bytes:
     """The forest plot of measured and published gains as SVG; settings: `render.config`."""
     return render.svg(forest.forest(list(map(gain, found)), contender), settings)
 

@@ -26,7 +26,13 @@ def config(ink: str = INK, grid: str = GRID, background: str | None = "white") -
     axis |= {"labelPadding": 6, "titlePadding": 8, "labelOverlap": True, "labelSeparation": 4}
     axis |= {"domainColor": ink, "labelLimit": 0}
     title = {"fontSize": 13, "color": ink, "subtitleFontSize": 12, "subtitleColor": ink}
-    title |= {"anchor": "start", "frame": "group", "subtitlePadding": 6, "fontWeight": "bold"}
+    title |= {
+        "anchor": "start",
+        "frame": "group",
+        "subtitlePadding": 6,
+        "fontWeight": "bold",
+        "offset": 12,
+    }
     return {
         "aria": False,  # a page says beside a chart what it shows
         "font": FONT,
