@@ -117,9 +117,8 @@ def main(arguments: list[str] | None = None) -> None:
     html = page.render(shown, every, probed, published).encode()
     write_whole(out, html)
     count = len({run_id for each in groups for run_id in each.runs.run_id})
-    say(
-        f"written: {short_path(out)} ({len(html) / 1e6:.1f} MB, runs: {count}); any browser opens it"
-    )
+    size = len(html) / 1e6
+    say(f"written: {short_path(out)} ({size:.1f} MB, runs: {count}); any browser opens it")
     if hint := against.hint(published, groups):
         say(hint)
 

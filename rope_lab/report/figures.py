@@ -1,4 +1,4 @@
-"""The charts of the page: Vega-Lite with its data; page.js fills in runs, and changes data alone."""
+"""The charts of the page: Vega-Lite with its data; page.js fills in runs."""
 
 from typing import Any
 

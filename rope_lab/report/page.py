@@ -68,6 +68,7 @@ def render(
     picture = ROOT / "docs" / f"{published.contender}.svg"
     millions = sorted(run.parameters / 1e6 for g in every for run in g.runs.run)
     sizes = [f"{float(f'{size:.2g}'):,g}M" for size in millions]
+    span = " to ".join(dict.fromkeys([sizes[0], sizes[-1]]))
     data = {
         "sections": [section["data"] for _, each in sections for section in each],
         "probed": [figures.of_attention(each.attention) for each in probed if each.attention],
@@ -78,7 +79,7 @@ def render(
         "contender": contender,
         "baseline": baseline,
         "box": advice.section(every, found, outcomes, published),
-        "about": f"{len(sizes):,} runs of models of {' to '.join(dict.fromkeys([sizes[0], sizes[-1]]))} parameters",
+        "about": f"{len(sizes):,} runs of models of {span} parameters",
         "picture": base64.b64encode(picture.read_bytes()).decode() if picture.is_file() else "",
         "answers": [
             (v.word, f"{v.title}, {v.scale}: {v.gain_text} {v.metric.unit}") for v in found[:3]
@@ -124,8 +125,8 @@ def _packed(text: str) -> str:
 
 
 def run_names(groups: list[Group]) -> dict[str, str]:
-    """A name for each run: scheme, seed, and the settings that tell it from others of the same task,
-    scale, scheme and seed.
+    """A name for each run: scheme, seed, and settings in which runs of both, of one task and scale,
+    differ.
     """
     alike: dict[tuple, list[Run]] = {}
     for group in groups:

@@ -189,7 +189,8 @@ def _fewer_seeds(labels: list[Row], away: int) -> alt.Chart:
 def fewer_seeds(panel: Panel, every: bool) -> list[Row]:
     """Labels of the means of fewer seeds than most, `scheme x y label below`.
 
-    every: not only where the number changes. One that would cover another stands below its point, or is left out if both say the same.
+    every: not only where the number changes. A label that would cover another stands below its
+    point, or is left out if both say the same.
     """
     low, high = [_place(panel, end) for end in panel.domain()]
     means, labels = panel.means(), []
