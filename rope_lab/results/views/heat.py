@@ -56,7 +56,7 @@ def scores(cells: pd.DataFrame, columns: list[str]) -> alt.LayerChart:
     return alt.layer(shade, number).properties(**size)
 
 
-def below(above: alt.TopLevelMixin, maps: list[HeatMap], x: str, y: str) -> alt.VConcatChart:
+def below(above: alt.LayerChart, maps: list[HeatMap], x: str, y: str) -> alt.VConcatChart:
     """A chart and below it maps of shares, with axes titled x and y."""
     columns = min(len(maps), MAPS)
     drawn = [_map(each, x, y if at % columns == 0 else "") for at, each in enumerate(maps)]
