@@ -10,10 +10,8 @@ counts at the one of the three that is best on the other seeds.
 import sys
 from collections import Counter
 from pathlib import Path
-from textwrap import fill
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from rope_lab import command
 from rope_lab.places import RESULTS
@@ -23,7 +21,6 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn
 from rope_lab.results.records.kept import KEPT
 from rope_lab.results.records.setups import numbers, setups_of
-from rope_lab.results.views.figures import WIDTH, rendered, styled
 from rope_lab.results.views.tables import NONE, Table, bullets, markdown, write_page
 from rope_lab.text import argument_parser, errors_as_exit
 
@@ -71,32 +68,19 @@ def cell(column: Column, scheme: str) -> str:
 
 def heat_map(shown: list[Column], published: Published) -> bytes:
     """The means as SVG, each column coloured from its worst to its best."""
-    rows = schemes(shown, published)
-    means = pd.DataFrame(
-        {each.title: {s: v.mean() for s, v in each.scores.items()} for each in shown}
-    ).reindex(rows)
-    with styled():
-        figure = Figure(figsize=(WIDTH, 0.2 * len(rows) + 1.7), layout="constrained")
-        ax = figure.subplots()
-        spread = (means.max() - means.min()).where(lambda each: each > 0, 1)
-        ax.imshow((means - means.min()) / spread, cmap="YlGn", vmin=0, vmax=1.4, aspect="auto")
-        for place, each in enumerate(shown):
-            for scheme, values in each.scores.items():
-                if scheme in rows:
-                    interval = t_interval(values)
-                    marks = "*" * (interval.high - interval.mean > WIDE) + "†" * (
-                        scheme in each.searched
-                    )
-                    text = f"{interval.mean:.3f}{marks}"
-                    ax.text(place, rows.index(scheme), text, ha="center", va="center", fontsize=7)
-        ax.xaxis.tick_top()
-        ax.set_xticks(
-            range(means.shape[1]), [fill(title, 30) for title in means], fontsize=7, rotation=90
-        )
-        ax.set_yticks(range(len(rows)), map(published.title, rows), fontsize=7)
-        ax.spines[:].set_visible(False)
-        ax.tick_params(length=0)
-        return rendered(figure)
+    from rope_lab.results.views import heat, render  # here: slow to import
+
+    cells = []
+    for scheme in schemes(shown, published):
+        for each in shown:
+            if scheme in each.scores:
+                found = t_interval(each.scores[scheme])
+                wide = "*" if found.high - found.mean > WIDE else ""
+                mark = "†" if scheme in each.searched else ""
+                text = f"{found.mean:.3f}{wide}{mark}"
+                cells.append((published.title(scheme), each.title, found.mean, text))
+    frame = pd.DataFrame(cells, columns=["row", "column", "value", "text"])
+    return render.svg(heat.scores(frame, [each.title for each in shown]))
 
 
 def schemes(shown: list[Column], published: Published) -> list[str]:

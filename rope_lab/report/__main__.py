@@ -24,7 +24,6 @@ from rope_lab.results.views import against, probes
 from rope_lab.results.views.pages import Content
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
-INSTALL = "pip install -c constraints.txt -e '.[report]'"
 MADE = b"<!doctype html>\n<!-- made by python -m rope_lab.report"  # how each page begins
 
 
@@ -72,10 +71,8 @@ def main(arguments: list[str] | None = None) -> None:
         "--against", metavar="SCHEME", help="the scheme that it is compared with (default: rope)"
     )
     given = parser.parse_args(arguments)
-    try:
-        from rope_lab.report import page
-    except ModuleNotFoundError as error:
-        sys.exit(f"the report needs {error.name}: {INSTALL}")
+    from rope_lab.report import page  # here: slow to import
+
     folders = folders_of_runs(given.folders)
     out = given.out or folders[0] / "report.html"
     check_regular(out)
@@ -123,9 +120,8 @@ def main(arguments: list[str] | None = None) -> None:
     html = page.render(shown, every, probed, published).encode()
     write_whole(out, html)
     count = len({run_id for each in groups for run_id in each.runs.run_id})
-    say(
-        f"written: {short_path(out)} ({len(html) / 1e6:.1f} MB, runs: {count}); any browser opens it"
-    )
+    size = len(html) / 1e6
+    say(f"written: {short_path(out)} ({size:.1f} MB, runs: {count}); any browser opens it")
     if hint := against.hint(published, groups):
         say(hint)
 
