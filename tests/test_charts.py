@@ -17,12 +17,27 @@ from scipy import stats as scipy_stats
 
 from rope_lab.results.comparisons.grids import find
 from rope_lab.results.comparisons.stats import Interval
-from rope_lab.results.comparisons.verdicts import verdicts
+from rope_lab.results.comparisons.words import word
+from rope_lab.results.plans.families import PlannedFamily
+from rope_lab.results.plans.study import PlannedTest, Study
 from rope_lab.results.records.run import Run
-from rope_lab.results.records.setups import Group, group
+from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import attention, charts, dots, figures, forest, heat, render, series
 from rope_lab.results.views.panels import Panel, points_frame
+from rope_lab.results.views.verdicts import label, verdicts
 
+STUDY = Study(
+    "a",
+    "b",
+    "c",
+    "substring_by_index",
+    "reduced",
+    {},
+    {"rope": [0], "roper": [0]},
+    True,
+    0.0,
+    primary=[PlannedTest("last", ("roper", "rope"), "t", "eval/accuracy")],
+)
 PREFIX = {
     "task": "substring_by_prefix",
     "metric": "eval/loss",
@@ -54,8 +69,8 @@ def runs(ends: dict[str, list[float]], **changes) -> list[Run]:
     return made
 
 
-def only(made: list[Run]) -> Group:
-    (found,) = group(made, PUBLISHED)
+def only(made: list[Run]) -> Setup:
+    (found,) = setups_of(made, PUBLISHED)
     return found
 
 
@@ -165,7 +180,7 @@ def test_a_sweep_has_a_ring_around_each_best_value():
     made = []
     for rate, ends in ((1e-4, [0.2, 0.3]), (2e-4, [0.9, 0.8]), (4e-4, [0.5, 0.5])):
         made += runs({"rope": ends}, settings={"train.lr": rate})
-    (sweep,) = find(group(made, PUBLISHED))
+    (sweep,) = find(setups_of(made, PUBLISHED))
     chart = figures.sweep(sweep)
     (ring,) = [row for row in rows(chart, "scheme", "x", "y") if set(row) == {"scheme", "x", "y"}]
     assert ring == {"scheme": "RoPE", "x": 2e-4, "y": pytest.approx(128 * 0.85)}
@@ -176,17 +191,18 @@ def test_a_sweep_has_a_ring_around_each_best_value():
 def test_a_forest_plot_has_a_row_for_each_verdict():
     """Index has a planned and an exploratory verdict, Prefix one."""
     made = runs({"rope": ROPE, "roper": ROPER}) + runs({"rope": [0.5], "roper": [0.3]}, **PREFIX)
-    index, prefix = verdicts(group(made, PUBLISHED), [], PUBLISHED)
-    gain = Interval(20.0, 10.0, 30.0, 24)
-    planned = replace(index, planned=True, word="yes", gain=gain, runs=(48, 48))
-    gains = [figures.gain(verdict) for verdict in (planned, index, prefix)]
+    index, prefix = verdicts(setups_of(made, PUBLISHED), [], PUBLISHED)
+    family = PlannedFamily(comparisons=[], study=STUDY, tests=[], found=dict.fromkeys(STUDY.cells))
+    difference = Interval(20.0, 10.0, 30.0, 24)
+    planned = replace(index, family=family, difference=difference, p_family=0.01)
+    gains = [figures.gain(verdict, PUBLISHED) for verdict in (planned, index, prefix)]
     spec = render.specification(forest.forest(gains, "RoPER"))
     panels = spec["vconcat"]
     assert [panel["title"] for panel in panels] == ["Substring by Index", "Substring by Prefix"]
     found = forest.rows(gains[:2])
-    assert list(found.label) == ["published", planned.label, index.label]
+    assert list(found.label) == ["published", label(planned), label(index)]
     assert list(found.kind) == ["published", "planned", "exploratory"]
-    assert list(found.word) == ["", "yes", index.word]
+    assert list(found.word) == ["", word(planned), word(index)]
     assert found["mean"].tolist() == pytest.approx([34.11, 20.0, index.gain.mean])
     assert found.low[1:].tolist() == pytest.approx([10.0, index.gain.low])
     published = forest.rows(gains[2:])
@@ -195,11 +211,15 @@ def test_a_forest_plot_has_a_row_for_each_verdict():
 
 
 def test_any_title_can_be_drawn():
-    made = verdicts(group(runs({"rope": ROPE, "roper": ROPER}), PUBLISHED), [], PUBLISHED)
-    odd = [replace(made[0], title=text) for text in ("位置 🜁", "$\\frac{1}{$", "a\nb" * 500)]
-    odd.append(replace(made[0], title="<b>&amp;", gain=Interval(1e99, -1e100, 1e100, 3)))
-    drawn = figures.verdicts(odd, "RoPER")
-    assert drawn == figures.verdicts(odd, "RoPER")
+    made = setups_of(runs({"rope": ROPE, "roper": ROPER}), PUBLISHED)
+    (result,) = verdicts(made, [], PUBLISHED)
+    odd = []
+    for title in ("位置 🜁", "$\\frac{1}{$", "a\nb" * 500, "<b>&amp;"):
+        report = replace(result.comparison.report, title=title)
+        odd.append(replace(result, comparison=replace(result.comparison, report=report)))
+    odd.append(replace(result, difference=Interval(1e99, -1e100, 1e100, 3)))
+    drawn = figures.verdicts(odd, PUBLISHED)
+    assert drawn == figures.verdicts(odd, PUBLISHED)
     assert b"<b>" not in drawn
 
 
@@ -228,7 +248,7 @@ def test_any_numbers_can_be_plotted(seed):
     (drawn,) = figures.draw([only(made)])[1].values()
     assert drawn.endswith(b"</svg>\n")
     found = verdicts([only(made)], [], PUBLISHED)
-    assert not found or figures.verdicts(found, "RoPER").endswith(b"</svg>\n")
+    assert not found or figures.verdicts(found, PUBLISHED).endswith(b"</svg>\n")
 
 
 def test_heat_maps_show_a_crossed_attribute_by_length():

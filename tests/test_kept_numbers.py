@@ -26,7 +26,7 @@ from rope_lab.results.records import kept
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import setups_of
-from rope_lab.results.views import advice, figures, probes
+from rope_lab.results.views import advice, figures, probes, render
 from rope_lab.results.views.verdicts import kind, label, published_gains, verdicts
 
 checks = script("published_beside_ours")
@@ -41,9 +41,10 @@ DIGITS = 13
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
     """Draw no figure, and check each kept line once per process."""
-    for name in ("_curves", "_lengths", "_sweep", "rendered"):
-        monkeypatch.setattr(figures, name, lambda *drawn: b"")
-    monkeypatch.setattr(figures, "forest", lambda *drawn: b"")
+    for name in figures.CHARTS:
+        monkeypatch.setitem(figures.CHARTS, name, lambda *drawn: None)
+    monkeypatch.setattr(figures, "verdicts", lambda *drawn: b"")
+    monkeypatch.setattr(render, "svg", lambda *drawn: b"")
     monkeypatch.setattr(scores, "heat_map", lambda *drawn: b"")
     monkeypatch.setattr(checks, "figure", lambda *drawn: b"")
     monkeypatch.setattr(probes, "overlay", lambda *drawn: b"")
