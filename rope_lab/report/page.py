@@ -83,7 +83,8 @@ def render(
         "about": f"{len(sizes):,} runs of models of {span} parameters",
         "picture": base64.b64encode(picture.read_bytes()).decode() if picture.is_file() else "",
         "answers": [
-            (word(v), f"{v.title}, {v.comparison.scale}: {verdicts.gain_text(v)} {v.measure.unit}") for v in found[:3]
+            (word(v), f"{v.title}, {v.comparison.scale}: {verdicts.gain_text(v)} {v.measure.unit}")
+            for v in found[:3]
         ],
         "planned": planned,
         "hint": against.hint(

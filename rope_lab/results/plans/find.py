@@ -34,14 +34,14 @@ def find(study: Study, runs: list[Run]) -> Runs:
     """
     found: Runs = {}
     for run in runs:
-        of = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
-        scheme = max(of, key=lambda scheme: len(scheme.split()), default="")
+        fitting = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
+        scheme = max(fitting, key=lambda scheme: len(scheme.split()), default="")
         if not scheme or run.seed not in study.seeds[scheme] or not run.ended:
             continue
-        if (other := found.setdefault((scheme, run.seed), run)) is not run:
-            raise ConfigError(
-                f"{study.name}: two runs are {scheme} seed {run.seed}: {other.run_id}, {run.run_id}"
-            )
+        other = found.setdefault((scheme, run.seed), run)
+        if other is not run:
+            both = f"{other.run_id}, {run.run_id}"
+            raise ConfigError(f"{study.name}: two runs are {scheme} seed {run.seed}: {both}")
     return found
 
 
@@ -49,24 +49,20 @@ def _fits(scheme: str, study: Study, run: Run) -> bool:
     """Whether a run belongs to a study's scheme: it has its settings, and else those of the
     scheme's yaml.
     """
-    name, *settings = scheme.split()
-    name = run_name(name)
-    given = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
+    position, *settings = scheme.split()
+    name = run_name(position)
+    if (run.task, run.scale, run.position) != (study.task, study.scale, name):
+        return False
+    planned = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
+    recorded = run.settings | {"threads": run.threads}
+    if any(recorded.get(key) != value for key, value in planned.items()):
+        return False
+    yaml = {f"position.{key}": value for key, value in shipped(f"position/{name}").items()}
+    if not yaml:
+        return True
+    usual = BACKFILLED | yaml | planned
     own = {key: value for key, value in run.settings.items() if key.startswith("position.")}
-    usual = (
-        BACKFILLED
-        | {f"position.{key}": value for key, value in shipped(f"position/{name}").items()}
-        | given
-    )
-    has = run.settings | {"threads": run.threads}
-    return (
-        (run.task, run.scale, run.position) == (study.task, study.scale, name)
-        and all(has.get(key) == value for key, value in given.items())
-        and (
-            not shipped(f"position/{name}")
-            or all(usual.get(key) == value for key, value in own.items())
-        )
-    )
+    return all(usual.get(key) == value for key, value in own.items())
 
 
 def setups_with_studies(

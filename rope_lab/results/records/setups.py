@@ -165,23 +165,25 @@ def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
     """
     first = rows.run.iloc[0]
     alike = table[(table.task == first.task) & (table.scale == first.scale)]
-    usual, found = recipe(first.task, first.scale), []
-    for recipe_id, each in alike.groupby("recipe_id"):
-        settings = each.run.iloc[0].recipe
-        unlike = sum(
-            usual.get(key, value) not in (value, "auto") for key, value in settings.items()
-        )
-        found.append(
-            (("parent.recipe_id" not in settings, -unlike, len(each)), recipe_id, settings)
-        )
-    most, own = max(usualness for usualness, *_ in found), first.recipe
-    others = [
-        each
-        for usualness, recipe_id, each in found
-        if usualness == most and recipe_id != first.recipe_id
-    ]
-    unlike = {key for other in others for key, value in own.items() if other.get(key) != value}
+    by_recipe = {recipe_id: list(runs) for recipe_id, runs in alike.groupby("recipe_id").run}
+    usualness = {recipe_id: _usualness(runs) for recipe_id, runs in by_recipe.items()}
+    most = max(usualness.values())
+    own, unlike = first.recipe, set()
+    for recipe_id, (other, *_) in by_recipe.items():
+        if usualness[recipe_id] == most and recipe_id != first.recipe_id:
+            usual = other.recipe
+            unlike |= {key for key in own if usual.get(key) != own[key]}
     return one_line(", ".join(f"{key}={show(own[key])}" for key in sorted(unlike)), LONGEST)
+
+
+def _usualness(runs: list[Run]) -> tuple[bool, int, int]:
+    """Of the runs of a recipe, to be compared with those of others: larger is more usual."""
+    settings = runs[0].recipe
+    usual = recipe(runs[0].task, runs[0].scale)
+    unlike = [
+        key for key, value in settings.items() if usual.get(key, value) not in (value, "auto")
+    ]
+    return "parent.recipe_id" not in settings, -len(unlike), len(runs)
 
 
 def numbers(values: Iterable[int]) -> str:

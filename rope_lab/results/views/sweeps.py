@@ -5,7 +5,7 @@ from typing import Any
 
 from rope_lab.results.comparisons.grids import Sweep, is_number
 from rope_lab.results.views import sections
-from rope_lab.results.views.notes import warnings
+from rope_lab.results.views.notes import details, warnings
 from rope_lab.results.views.series import Panel, points_frame
 from rope_lab.results.views.tables import (
     Section,
@@ -35,9 +35,9 @@ def section(sweep: Sweep) -> Section:
         sentences.append("A run that diverged counts with the worst value of those that finished.")
     warned = {value: warnings(setup) for value, setup in sweep.others.items()}
     sentences += [sections.RANGE, *map(Strong, _said_once(sweep, warned))]
-    about = {value: sections.details(setup) for value, setup in sweep.others.items()}
-    details = _said_once(sweep, about)
-    return Section(sweep.title, scores(sweep), sentences, folded=every_seed(sweep), details=details)
+    about = {value: details(setup) for value, setup in sweep.others.items()}
+    lines = _said_once(sweep, about)
+    return Section(sweep.title, scores(sweep), sentences, folded=every_seed(sweep), details=lines)
 
 
 def scores(sweep: Sweep) -> Table:
