@@ -17,7 +17,7 @@ import pandas as pd
 from rope_lab import sample
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.transformer import Transformer
-from rope_lab.tasks.base import Task
+from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError, flat
 from rope_lab.train import config, plugin, torch_state
 from rope_lab.train.evaluate import as_evaluated

@@ -7,7 +7,8 @@ number or the carry has something left.
 
 import numpy as np
 
-from .base import BLANK, LossOn, PackedTask, Problem, decimal, join
+from .base import BLANK, PackedTask, decimal, join
+from .task import LossOn, Problem
 
 
 class ArithmeticAddition(PackedTask):

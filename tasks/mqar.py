@@ -14,7 +14,8 @@ import numpy as np
 
 from rope_lab.text import ConfigError
 
-from .base import BLANK, MOST, LossOn, PackedTask, Problem, check_between
+from .base import BLANK, MOST, PackedTask, check_between
+from .task import LossOn, Problem
 
 FIRST = 0x4E00  # the first of 20,000 letters in Unicode: CJK ideographs
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from rope_lab.text import ConfigError
 
-from .base import LossOn, PackedTask, join, spell
+from .base import PackedTask, join, spell
+from .task import LossOn
 
 SIZES = {"S2": 2, "S3": 3, "A5": 5}
 

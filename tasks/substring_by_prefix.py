@@ -11,8 +11,9 @@ import numpy as np
 
 from rope_lab.text import ConfigError
 
-from .base import MOST, LossOn, Problem, Task, Text, check_between, check_letters, different
+from .base import MOST, check_between, check_letters
 from .split import draw_side
+from .task import LossOn, Problem, Task, Text, different
 
 
 class SubstringByPrefix(Task):

@@ -14,7 +14,7 @@ from test_readme import block
 from trained import command, raising_signal_at
 
 import rope_lab
-from rope_lab.tasks.base import Task
+from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError
 from rope_lab.train import loop
 
@@ -101,7 +101,7 @@ def test_a_program_that_fits_keeps_its_wandb_run(tmp_path):
 
 def test_a_clone_is_the_package_in_the_folder_around_it(tmp_path):
     (tmp_path / "rope_lab").symlink_to(ROOT)
-    code = "import rope_lab; from rope_lab.tasks.base import Task; print(Task.__module__)"
+    code = "import rope_lab; from rope_lab.tasks.base import PackedTask as T; print(T.__module__)"
     done = call(tmp_path, "-c", code, path="")
     assert done.stdout.strip() == "rope_lab.tasks.base", done.stderr
 
@@ -109,7 +109,7 @@ def test_a_clone_is_the_package_in_the_folder_around_it(tmp_path):
 def test_tasks_are_one_module_under_both_names():
     import tasks
     from tasks import needle
-    from tasks.base import Task as Same
+    from tasks.task import Task as Same
 
     assert Same is Task
     assert needle is tasks.needle

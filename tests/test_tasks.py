@@ -22,7 +22,7 @@ from rope_lab.train.generate import likeliest
 from rope_lab.train.trainer import build, resolve
 from tasks import mqar
 from tasks.arithmetic_addition import ArithmeticAddition
-from tasks.base import PackedTask, Problem, Task
+from tasks.base import PackedTask
 from tasks.flip_flop import FlipFlop
 from tasks.indirect_indexing import IndirectIndexing
 from tasks.mqar import AssociativeRecall
@@ -32,6 +32,7 @@ from tasks.split import is_held_out
 from tasks.state_tracking import StateTracking
 from tasks.substring_by_index import SubstringByIndex
 from tasks.substring_by_prefix import SubstringByPrefix
+from tasks.task import Problem, Task
 
 examples, seeds = settings(max_examples=fuzz(300), deadline=None), st.integers(0, 2**32 - 1)
 LARGE = [  # each with a requested length

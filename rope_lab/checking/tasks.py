@@ -6,7 +6,8 @@ from collections.abc import Callable
 import numpy as np
 
 from rope_lab.checking import demand
-from rope_lab.tasks.base import PackedTask, Task
+from rope_lab.tasks.base import PackedTask
+from rope_lab.tasks.task import Task
 from rope_lab.train import config, data
 from rope_lab.train.config import Config
 

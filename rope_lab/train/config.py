@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from rope_lab.identity import BACKFILLED, Identity, identify
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.shipped import shipped
-from rope_lab.tasks.base import Task
+from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError, first_line, flat, nested, show
 from rope_lab.train import instantiate, overrides, provenance
 from rope_lab.train.instantiate import CONF, SWAPPED

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rope_lab.model.device import pinned, send
-from rope_lab.tasks.base import Problem, Task, Text
+from rope_lab.tasks.task import Problem, Task, Text
 
 # Streams, the uses of random numbers. A stream's number is part of every recorded run: never reuse
 # one.

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rope_lab.model.device import MOST, NEAR, room
 from rope_lab.model.transformer import Transformer
-from rope_lab.tasks.base import Problem, Task
+from rope_lab.tasks.task import Problem, Task
 from rope_lab.text import show
 from rope_lab.train import data
 from rope_lab.train.config import Config

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rope_lab.model.device import room
 from rope_lab.model.transformer import Transformer
-from rope_lab.tasks.base import Task
+from rope_lab.tasks.task import Task
 from rope_lab.train.data import batches_by_length, pad
 
 CACHED = (

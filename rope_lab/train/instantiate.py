@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.places import ROOT
-from rope_lab.tasks.base import Task
+from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError, nearest, show
 from rope_lab.train.plugin import OURS, error_line, import_file
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rope_lab.command import process_is_ours
 from rope_lab.model.device import ahead, keep_freed_memory
 from rope_lab.model.transformer import Transformer
-from rope_lab.tasks.base import Problem, Task
+from rope_lab.tasks.task import Problem, Task
 from rope_lab.text import ConfigError, first_line, show
 from rope_lab.train import config, data, distributed, optimizer
 from rope_lab.train.config import Config
