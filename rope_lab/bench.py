@@ -117,9 +117,9 @@ def compare(name: str, settings: Sequence[str], subjects: list[Subject], repeats
         }
         ratio = mine / seconds[subjects.index((first, precision, compiled))]
         rows.append(row | {f"time / {first}'s": spread(ratio)})
-    model, train = cfg.model, cfg.train
-    size = f"{train.batch_size} × {train.seq_len} tokens, width {model.d_model}, "
-    size += f"{model.n_layers} layers, {model.n_heads} heads"
+    sizes, train = cfg.model, cfg.train
+    size = f"{train.batch_size} × {train.seq_len} tokens, width {sizes.d_model}, "
+    size += f"{sizes.n_layers} layers, {sizes.n_heads} heads"
     return f"## {name}: {size}\n\n{markdown(Table(rows))}\n"
 
 

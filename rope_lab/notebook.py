@@ -149,5 +149,7 @@ def _as_overrides(settings: dict[str, Any]) -> list[str]:
             raise ConfigError(
                 f"{key}={values}: fit trains one run; call it for each, or rope-lab sweep {key}=…"
             )
-        overrides.append(f"{key}={typed(list(value) if several else value)}")
+        if several:
+            value = list(value)
+        overrides.append(f"{key}={typed(value)}")
     return overrides

@@ -129,9 +129,9 @@ class PackedTask(Task):
         def batch() -> Iterator[Problem]:
             drawn = self._draw_side(rng, 256, held_out=True)
             attributes = self.attributes(drawn)
-            for i, (prompt, completion) in enumerate(zip(*self.write(drawn), strict=True)):
+            for row, (prompt, completion) in enumerate(zip(*self.write(drawn), strict=True)):
                 parts = [self._token_of[part[part != BLANK]] for part in (prompt, completion)]
-                values = {name: int(column[i]) for name, column in attributes.items()}
+                values = {name: int(column[row]) for name, column in attributes.items()}
                 yield Problem(np.concatenate(parts), len(parts[0]), values, self.decode)
 
         return different(batch, n)

@@ -107,8 +107,9 @@ class Task(ABC):
 
     @abstractmethod
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
-        """`n` different held-out problems; a larger `n` extends the same list. Raises ConfigError if
-        there are fewer.
+        """`n` different held-out problems; a larger `n` extends the same list.
+
+        Raises ConfigError if there are fewer.
         """
 
     def of_length(self, n: int) -> "Task":
@@ -147,8 +148,9 @@ class Task(ABC):
 
 
 def different(batch: Callable[[], Iterable[Problem]], n: int) -> list[Problem]:
-    """The first `n` problems with different prompts. Raises ConfigError if 50 batches in a row bring
-    no new one.
+    """The first `n` problems with different prompts.
+
+    Raises ConfigError if 50 batches in a row bring no new one.
     """
     found, repeats = dict[bytes, Problem](), 0  # by prompt
     while len(found) < n:

@@ -163,10 +163,10 @@ def _typed(key: str, value: Any, annotation: Any, allowed: Iterable[str]) -> Any
     """
     if annotation == SCHEME and _is_node(value):
         return check_arguments(key, value, allowed)
-    if annotation == SCHEME or _is_node(value):
-        raise ConfigError(
-            f"{key}={show(value)}: must be a {'plain value' if _is_node(value) else 'scheme'}"
-        )
+    if annotation == SCHEME:
+        raise ConfigError(f"{key}={show(value)}: must be a scheme")
+    if _is_node(value):
+        raise ConfigError(f"{key}={show(value)}: must be a plain value")
     try:
         return check_type(key, value, annotation)
     except (pydantic.errors.PydanticUserError, NameError):
