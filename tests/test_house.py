@@ -121,9 +121,7 @@ def test_rope_lab_names_no_task_and_no_scheme(module):
     }
     words |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert not words & (set(TASKS) - {"text"})  # an ordinary word
-    if package(module) not in {"bench", "peers"} and not module.startswith(
-        "rope_lab.model.schemes"
-    ):
+    if not module.startswith(("rope_lab.bench", "rope_lab.peers", "rope_lab.model.schemes")):
         assert not words & (set(SCHEMES) - {"none", "path"} | {"Rotary", "Sinusoidal", "Learned"})
 
 

@@ -22,12 +22,6 @@ PAGES = [
 LINK = re.compile(r"(?:\]\(|src=\"|srcset=\")([^)#\s\"]+)(?:#[\w-]+)?[)\"]")
 
 
-def block(heading: str, language: str, page: str = "docs/extending.md") -> str:
-    """First code block in `language` under a heading of a page."""
-    section = (ROOT / page).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1]
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     targets = [
@@ -38,7 +32,7 @@ def test_links_lead_somewhere(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
+def test_the_readmes_answers_are_those_of_planned_tests():
     """Each gain in the table, with its interval and seeds, matches a verdict with the expected
     word.
     """
@@ -95,7 +89,7 @@ def test_what_the_readme_says_of_keys_as_values_is_planned():
     assert said == [tuple(f"{-end:.3f}" for end in (d.mean, d.high, d.low)) for d in shown]
 
 
-def test_the_planned_outcomes_of_the_results_page_are_those_of_the_plan():
+def test_planned_outcomes_on_the_results_page_match_the_plan():
     """Each row matches exactly one planned result with its verdict, difference, interval and p,
     rounded as printed.
     """
@@ -135,7 +129,7 @@ def test_tables_of_schemes_are_those_of_the_code(page):
     assert (ROOT / page).read_text() == made["rewritten"](page)
 
 
-def test_every_scheme_and_task_is_in_a_table_of_the_readme():
+def test_the_readmes_tables_have_every_scheme_and_task():
     text = (ROOT / "README.md").read_text()
     assert sorted(re.findall(r"^\| `(\w+)` \|", text, re.M)) == SCHEMES
     rows = re.findall(r"^\| \[(`.*?`)\]", text, re.M)
