@@ -110,9 +110,10 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
     count = sum(len(scores) for each in shown for scores in each.scores.values())
     origins = [
-        f"{c.title}: recipe {c.setup.recipe_id}, learning rate {c.setup.settings['train.lr']:g},"
-        f" seeds {numbers(set(c.setup.finished.seed))}"
-        for c in shown
+        f"{each.title}: recipe {each.setup.recipe_id},"
+        f" learning rate {each.setup.settings['train.lr']:g},"
+        f" seeds {numbers(set(each.setup.finished.seed))}"
+        for each in shown
     ]
     parts = [
         HEAD.format(f"{count:,}").rstrip(),

@@ -21,7 +21,7 @@ PACKAGES = {
 LAYERS = ("records", "comparisons", "plans", "views")  # of results, each above those before it
 # The packages and commands that may import each heavy library.
 USERS = {
-    "torch": "model train checking probe bench notebook",
+    "torch": "model train checking probe bench peers notebook",
     "scipy": "results",
     "pandas": "results report notebook power scores",
     "altair": "results report",
@@ -139,10 +139,11 @@ def test_rope_lab_names_no_task_and_no_scheme(module):
     }
     words |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert not words & (set(TASKS) - {"text"})  # an ordinary word
-    if package(module) != "bench" and not module.startswith("rope_lab.model.schemes"):
+    if not module.startswith(("rope_lab.bench", "rope_lab.peers", "rope_lab.model.schemes")):
         assert not words & (set(SCHEMES) - {"none", "path"} | {"Rotary", "Sinusoidal", "Learned"})
 
 
 def test_results_report_and_tasks_load_no_torch():
-    code = "import sys, rope_lab.report.__main__, rope_lab.report.page, tasks.base; sys.exit('torch' in sys.modules)"
+    imports = "import sys, rope_lab.report.__main__, rope_lab.report.page, tasks.base"
+    code = f"{imports}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -21,12 +21,6 @@ PAGES = [
 LINK = re.compile(r"(?:\]\(|src=\"|srcset=\")([^)#\s\"]+)(?:#[\w-]+)?[)\"]")
 
 
-def block(heading: str, language: str, page: str = "docs/extending.md") -> str:
-    """First code block in `language` under a heading of a page."""
-    section = (ROOT / page).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1]
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     targets = [
@@ -76,7 +70,7 @@ def test_separate_values_of_the_readme_are_planned():
         assert any(is_printed(result, printed) for result in planned_results())
 
 
-def test_the_planned_outcomes_of_the_results_page_are_those_of_the_plan():
+def test_planned_outcomes_on_the_results_page_match_the_plan():
     page = (ROOT / "results" / "README.md").read_text().partition("## Planned\n")[2]
     row = r"\*\*(\w+)\*\*: ([\d.]+)[^(|]*\(([−\d.]+) to ([\d.]+), p = ([\d.]+)"
     rows = re.findall(row, page.partition("\n## ")[0])
@@ -100,7 +94,7 @@ def test_tables_of_schemes_are_those_of_the_code(page):
     assert (ROOT / page).read_text() == made["rewritten"](page)
 
 
-def test_every_scheme_and_task_is_in_a_table_of_the_readme():
+def test_the_readmes_tables_have_every_scheme_and_task():
     text = (ROOT / "README.md").read_text()
     assert sorted(re.findall(r"^\| `(\w+)` \|", text, re.M)) == SCHEMES
     rows = re.findall(r"^\| \[(`.*?`)\]", text, re.M)

@@ -49,7 +49,7 @@ def found(*made: Run, studies: tuple[list[Result], ...] = ()) -> list[Result]:
 def planned(
     made: list[Run], higher: bool = True, settings: dict | None = None, **changes
 ) -> list[Result]:
-    """The results of a study of eight seeds with one comparison: RoPER and RoPE after the last step."""
+    """The results of a study of eight seeds: RoPER and RoPE after the last step."""
     last = {
         "name": "last",
         "schemes": ("roper", "rope"),
@@ -94,7 +94,7 @@ def test_what_was_not_planned_is_never_a_yes(made, word):
 @pytest.mark.parametrize("test", ["sign_flip", "mcnemar", "sign"])
 @pytest.mark.parametrize(("gain", "word"), [(0.3, "yes"), (-0.3, "no")])
 @pytest.mark.parametrize("schemes", [("roper", "rope"), ("rope", "roper")])
-def test_a_planned_test_says_yes_or_no_whichever_scheme_it_names_first(test, gain, word, schemes):
+def test_a_planned_test_does_not_depend_on_the_schemes_order(test, gain, word, schemes):
     made = runs([0.45 - gain / 2] * 8, [0.45 + gain / 2 + s for s in SPREAD])
     (verdict,) = found(studies=(planned(made, test=test, schemes=schemes),))
     assert (word_of(verdict), verdict.family.planned) == (word, True)
@@ -110,9 +110,7 @@ def test_a_planned_test_says_yes_or_no_whichever_scheme_it_names_first(test, gai
     ("spread", "published", "word"),
     [(20, None, "unsure"), (20, 1.0, "unsure"), (20, 34.0, "no"), (100, 1.0, "unsure")],
 )
-def test_a_planned_test_that_says_neither_is_unsure_unless_the_published_gain_is_excluded(
-    spread, published, word
-):
+def test_a_planned_test_is_unsure_unless_the_gain_is_excluded(spread, published, word):
     (verdict,) = found(studies=(planned(gaining(0.01, spread=spread), published=published),))
     assert verdict.p_family > 0.05
     assert word_of(verdict) == word
@@ -121,7 +119,7 @@ def test_a_planned_test_that_says_neither_is_unsure_unless_the_published_gain_is
     )  # the write-up's value; a plan may round it
 
 
-def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
+def test_before_all_runs_ended_no_number_is_shown():
     made = gaining(0.3)
     open_, mixed = planned(made[:-1]), planned([replace(made[0], numerics=2), *made[1:]])
     verdict, untested = found(studies=(open_, mixed))
@@ -148,7 +146,7 @@ def test_while_runs_are_to_come_it_is_open_and_no_number_is_shown():
         ({"train.lr": 2e-4, "train.optimizer": "muon"}, "train.lr=0.0002, train.optimizer=muon"),
     ],
 )
-def test_a_rate_and_an_optimizer_that_are_not_the_recipes_are_named(settings, training):
+def test_a_rate_other_than_the_recipes_is_named(settings, training):
     made = [replace(run, settings=run.settings | settings) for run in gaining(0.3)]
     (verdict,) = found(studies=(planned(made, settings=settings),))
     (row,) = table([verdict], PUBLISHED).rows
@@ -200,7 +198,7 @@ def test_a_gain_is_positive_where_the_contender_is_ahead(task, times, sign):
 # One p value
 
 
-def test_tasks_at_a_scale_are_corrected_together_and_not_with_planned_tests():
+def test_tasks_are_corrected_together_apart_from_planned_tests():
     index, prefix = gaining(0.3, spread=100), gaining(-0.3, PREFIX, spread=100)
     alone = [found(*made)[0] for made in (index, prefix)]
     assert [v.corrected_for for v in alone] == ["this task alone"] * 2

@@ -81,13 +81,16 @@ def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:
     """The differences of a record's provenance from today's `code`: `numerics 2 (now 3)`; empty
     without any.
     """
-    before, today = (
-        {"numerics": each.get("numerics")}
-        | {f"code of the {k}": v for k, v in each.get("plugin", {}).items()}
-        for each in (provenance, now)
-    )
+    before, today = _code_by_part(provenance), _code_by_part(now)
     unlike = [name for name in before | today if before.get(name) != today.get(name)]
     return ", ".join(f"{name} {before.get(name)} (now {today.get(name)})" for name in unlike)
+
+
+def _code_by_part(record: dict[str, Any]) -> dict[str, Any]:
+    """The numerics and digests of a record, by the names of messages."""
+    own = record.get("plugin", {})
+    digests = {f"code of the {group}": digest for group, digest in own.items()}
+    return {"numerics": record.get("numerics")} | digests
 
 
 def hardware(device: torch.device) -> dict[str, Any]:

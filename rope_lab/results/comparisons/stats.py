@@ -71,19 +71,18 @@ def sign_flip_p(
     Exact, over all 2ⁿ choices of signs, up to `exact` pairs. Beyond, over `samples` random ones,
     and never 0 (Phipson and Smyth, 2010).
     """
-    d = np.asarray(differences, dtype=float)
-    n = len(d)
-    least = abs(d.sum()) - SAME * np.abs(d).sum()  # sums that differ by rounding are as far
+    differences = np.asarray(differences, dtype=float)
+    n = len(differences)
+    # Sums that differ by rounding are equally far from 0.
+    least = abs(differences.sum()) - SAME * np.abs(differences).sum()
     if n <= exact:
-        # a choice for the first half of the pairs meets one for the second, as in Horowitz and
-        # Sahni (1974)
-        first, second = _signed_sums(d[: n // 2]), np.sort(_signed_sums(d[n // 2 :]))
-        below = np.searchsorted(second, np.sort(-least - first), side="right").sum()
-        above = (
-            len(second) * len(first)
-            - np.searchsorted(second, np.sort(least - first), side="left").sum()
-        )
-        return float(min(1.0, (below + above) / 2**n))
+        # Choices for the two halves of the pairs meet: Horowitz and Sahni, 1974.
+        first = _signed_sums(differences[: n // 2])
+        second = np.sort(_signed_sums(differences[n // 2 :]))
+        at_most = np.searchsorted(second, np.sort(-least - first), side="right").sum()
+        below = np.searchsorted(second, np.sort(least - first), side="left").sum()
+        at_least = len(second) * len(first) - below
+        return float(min(1.0, (at_most + at_least) / 2**n))
     random = {
         "permutation_type": "samples",
         "n_resamples": samples,
@@ -91,7 +90,7 @@ def sign_flip_p(
         "random_state": 0,
     }
     test = stats.permutation_test(
-        (d,), lambda x, axis: abs(x.sum(axis)), alternative="greater", **random
+        (differences,), lambda x, axis: abs(x.sum(axis)), alternative="greater", **random
     )
     return float(test.pvalue)
 
@@ -181,7 +180,7 @@ def spread_interval(differences: Sequence[float]) -> tuple[float, float, float]:
         return np.nan, np.nan, np.nan
     spread = float(np.std(differences, ddof=1))
     low, high = (
-        spread * np.sqrt((n - 1) / stats.chi2.ppf(q, n - 1))
-        for q in ((1 + LEVEL) / 2, (1 - LEVEL) / 2)
+        spread * np.sqrt((n - 1) / stats.chi2.ppf(quantile, n - 1))
+        for quantile in ((1 + LEVEL) / 2, (1 - LEVEL) / 2)
     )
     return spread, float(low), float(high)

@@ -99,18 +99,13 @@ class Published:
         Without a report, the first of `MEASURES` that the runs recorded is compared.
         """
         if task not in self.tasks:
-            measure = next((MEASURES[name] for name in MEASURES if name in metrics), ACCURACY)
-            almost = {"95% right": replace(measure, at="first step", reaches=0.95)}
-            return TaskReport(task, measure, thresholds=almost if measure.share else {})
+            return _unknown(task, metrics)
         report = dict(self.tasks[task])
         name, shown = report.pop("metric"), report.pop("shown")
         names = _names(report.pop("named", {}), settings, data)
         if names:
             report["title"] += f" ({', '.join(names)})"
-        beside = {}
-        for title, each in report.pop("beside", {}).items():
-            measure = declared(each)
-            beside[title] = replace(measure, **shown) if measure.share else measure
+        beside = _beside(report.pop("beside", {}), shown)
         thresholds, since = {}, []
         for each in report.pop("thresholds", []):
             first = replace(declared(each["metric"]), at="first step", reaches=each["value"])
@@ -162,6 +157,22 @@ class Published:
             return self.schemes[known]["color"]
         unknown = sorted({scheme, *beside} - self.schemes.keys())
         return SPARE_COLORS[unknown.index(scheme) % len(SPARE_COLORS)]
+
+
+def _unknown(task: str, metrics: set[str]) -> TaskReport:
+    """The report of a task that published.yaml lacks: it compares the first known metric."""
+    measure = next((MEASURES[name] for name in MEASURES if name in metrics), ACCURACY)
+    almost = {"95% right": replace(measure, at="first step", reaches=0.95)}
+    return TaskReport(task, measure, thresholds=almost if measure.share else {})
+
+
+def _beside(metrics: dict[str, str], shown: dict[str, Any]) -> dict[str, Measure]:
+    """Further measures by title; shares are shown in the unit of the task."""
+    beside = {}
+    for title, name in metrics.items():
+        measure = declared(name)
+        beside[title] = replace(measure, **shown) if measure.share else measure
+    return beside
 
 
 def _names(named: dict[str, dict[Any, str]], settings: Mapping[str, Any], data: str) -> list[str]:

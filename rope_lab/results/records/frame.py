@@ -51,11 +51,9 @@ def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
     table = runs_frame(runs).drop(columns=["run", "pair_as"])
     for name in settings:
         table[name] = [run.all_settings.get(name) for run in runs]
-    metrics = [
-        (i, name, float(value))
-        for i, run in enumerate(runs)
-        for name, value in sorted(run.metrics.items())
-    ]
+    metrics = []
+    for row, run in enumerate(runs):
+        metrics += [(row, name, float(value)) for name, value in sorted(run.metrics.items())]
     found = pd.DataFrame(metrics, columns=["row", "metric", "value"]).set_index("row")
     return table.join(found, how="inner").reset_index(drop=True)
 

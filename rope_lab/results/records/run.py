@@ -109,9 +109,9 @@ class Run:
         files.
         """
         own = {
-            k.removeprefix("position."): v
-            for k, v in self.all_settings.items()
-            if k.startswith("position.")
+            key.removeprefix("position."): value
+            for key, value in self.all_settings.items()
+            if key.startswith("position.")
         }
         return own | (
             {"code of its file": self.plugin["position"]} if "position" in self.plugin else {}
@@ -183,9 +183,9 @@ def differing(first: Run, second: Run) -> list[str]:
 
 def _numbers(run: Run) -> dict[str, Number]:
     points = {
-        f"{k} at step {s:,}:": v
-        for k, curve in run.curves.items()
-        for s, v in zip(*curve, strict=True)
+        f"{name} at step {step:,}:": value
+        for name, curve in run.curves.items()
+        for step, value in zip(*curve, strict=True)
     }
     return dict(sorted(run.metrics.items())) | points
 

@@ -121,7 +121,9 @@ class Setup:
         """Each setting that differs from the write-up's."""
         ours = self.settings.get
         return [
-            f"{k} {ours(k)} (write-up: {v})" for k, v in self.report.setup.items() if ours(k) != v
+            f"{key} {ours(key)} (write-up: {theirs})"
+            for key, theirs in self.report.setup.items()
+            if ours(key) != theirs
         ]
 
 

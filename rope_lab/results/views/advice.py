@@ -151,5 +151,5 @@ def best(setups: list[Setup], published: Published) -> Iterator[str]:
 
 def _alike(setup: Setup, scheme: str, other: str) -> bool:
     """Whether the interval of a difference includes 0; of one pair there is none, so it may."""
-    d = answered(between(setup, scheme, other)).difference
-    return d.n > 0 and not (d.low > 0 or d.high < 0)
+    difference = answered(between(setup, scheme, other)).difference
+    return difference.n > 0 and not (difference.low > 0 or difference.high < 0)

@@ -61,7 +61,9 @@ class Content:
             for group in sweep.others.values()
         }
         exploratory = {
-            (v.title, v.comparison.scale): v for v in self.verdicts if not v.family.planned
+            (verdict.title, verdict.comparison.scale): verdict
+            for verdict in self.verdicts
+            if not verdict.family.planned
         }
         made: dict[Setup | Sweep, Section] = {}
         for each in dict.fromkeys(within.get(group, group) for group in self.groups):

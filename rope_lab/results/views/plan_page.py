@@ -147,14 +147,14 @@ def text(result: Result) -> str:
 
 def _difference(result: Result) -> str:
     """`+3.2 [+1, +5] nats, 8 pairs`"""
-    d = result.difference
-    found = f"{d.mean:+.4g}"
-    if d.n > 1:
-        found += f" [{d.low:+.4g}, {d.high:+.4g}]"
+    difference = result.difference
+    found = f"{difference.mean:+.4g}"
+    if difference.n > 1:
+        found += f" [{difference.low:+.4g}, {difference.high:+.4g}]"
     unit = _test(result).unit
     if unit:
         found += f" {unit}"
-    return f"{found}, 1 pair" if d.n == 1 else f"{found}, {d.n} pairs"
+    return f"{found}, 1 pair" if difference.n == 1 else f"{found}, {difference.n} pairs"
 
 
 def _test(result: Result) -> PlannedTest:

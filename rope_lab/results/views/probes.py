@@ -88,15 +88,18 @@ def read(path: Path) -> Probed:
 def table(outcomes: list[Measurement], title: str = "Probes") -> Table:
     """The outcomes: first without a probe, then the others with their costs."""
     whole, rows = outcomes[0], []
-    for o in outcomes:
-        loss, right, change, points = NONE, NONE, o.cannot, ""
-        if not o.cannot:
-            loss, change = f"{o.loss:.4f}", f"{o.loss - whole.loss:+.4f}" if o is not whole else ""
-        if o.accuracy is not None:
-            right = f"{o.accuracy:.1%}"
-            points = f"{100 * (o.accuracy - whole.accuracy):+.1f} points" if o is not whole else ""
+    for outcome in outcomes:
+        loss, right, change, points = NONE, NONE, outcome.cannot, ""
+        if not outcome.cannot:
+            loss, change = f"{outcome.loss:.4f}", ""
+            if outcome is not whole:
+                change = f"{outcome.loss - whole.loss:+.4f}"
+        if outcome.accuracy is not None:
+            right = f"{outcome.accuracy:.1%}"
+            if outcome is not whole:
+                points = f"{100 * (outcome.accuracy - whole.accuracy):+.1f} points"
         row = {
-            "probe (positions)": o.label if o is not whole else "as it is",
+            "probe (positions)": outcome.label if outcome is not whole else "as it is",
             "nats per answer token": loss,
         }
         rows.append(row | {"change": change, "problems right": right, "change ": points})
@@ -109,10 +112,10 @@ def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
     title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
     if found.get("status", "finished") != "finished":
         title += f", {found['status']}, weights of step {found['steps']:,}"
-    origins = [
-        f"{name}: {', '.join(f'{k} {v}' for k, v in found[name].items() if v != {})}"
-        for name in ("run", "probe")
-    ]
+    origins = []
+    for name in ("run", "probe"):
+        parts = [f"{key} {value}" for key, value in found[name].items() if value != {}]
+        origins.append(f"{name}: {', '.join(parts)}")
     page = f"# {escaped(title)}\n\n{markdown(table(probed.outcomes))}\n\n{bullets(origins)}\n"
     content = json.dumps(
         found, indent=None if found.get("attention") else 1

@@ -152,13 +152,14 @@ def _since_thresholds(setup: Setup) -> Iterator[str]:
         return
     digits, titles = setup.measure.digits, " − ".join(setup.published.titles)
     for name in setup.report.since:
-        d = difference_since(setup, setup.report.thresholds[name])
-        if not d.n:
+        difference = difference_since(setup, setup.report.thresholds[name])
+        if not difference.n:
             continue
-        found = f"{titles} is {d.mean:+.{digits}f}"
-        if d.n > 1:
-            found += f" (95% interval {d.low:+.{digits}f} to {d.high:+.{digits}f})"
-        pairs = "1 pair" if d.n == 1 else f"{d.n} pairs"
+        found = f"{titles} is {difference.mean:+.{digits}f}"
+        if difference.n > 1:
+            low, high = difference.low, difference.high
+            found += f" (95% interval {low:+.{digits}f} to {high:+.{digits}f})"
+        pairs = "1 pair" if difference.n == 1 else f"{difference.n} pairs"
         yield f"At the same number of steps after each run {name}, {found} over {pairs}."
 
 

@@ -99,7 +99,9 @@ def best(group: Setup, length: str = "") -> list[str]:
         means = means.unstack("value").sort_index(axis="columns", ascending=False)
     pair = [s for s in group.published.pair if s in group.schemes]
     others = [
-        s for s in means.sort_values([*means.columns], ascending=not higher).index if s not in pair
+        scheme
+        for scheme in means.sort_values([*means.columns], ascending=not higher).index
+        if scheme not in pair
     ]
     chosen = {*pair, *others[: FEW - len(pair)]}
     return [scheme for scheme in group.schemes if scheme in chosen]

@@ -90,8 +90,8 @@ def every_seed(sweep: Sweep) -> Table:
     for scheme, scores in sweep.scores.items():
         for (seed, _), values in scores.iterrows():
             cells = {
-                show(v): number(values[at], sweep.measure.digits)
-                for at, v in enumerate(sweep.values)
+                show(value): number(values[at], sweep.measure.digits)
+                for at, value in enumerate(sweep.values)
             }
             rows.append({"scheme": sweep.published.title(scheme), "seed": str(seed)} | cells)
     return Table(rows, "Every seed")
@@ -115,9 +115,9 @@ def panel(sweep: Sweep) -> Panel:
     )
     optimum = optima.pop() if len(optima) == 1 else 0.0
     points = [
-        (scheme, seed, at[i], score - optimum, True)
+        (scheme, seed, at[value], score - optimum, True)
         for scheme, scores in sweep.scores.items()
-        for (seed, _, i), score in scores.stack().items()
+        for (seed, _, value), score in scores.stack().items()
     ]
     unit = (
         measure.unit

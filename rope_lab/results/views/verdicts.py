@@ -131,9 +131,11 @@ def gain_text(result: Result) -> str:
 
 def ratio_text(result: Result) -> str:
     """The ratio of steps, below 1 if ours is ahead, with its interval."""
-    d = result.difference
-    text = f"{math.exp(d.mean):.2f} times the steps"
-    return text + (f" [{math.exp(d.low):.2f}, {math.exp(d.high):.2f}]" if d.n > 1 else "")
+    difference = result.difference
+    text = f"{math.exp(difference.mean):.2f} times the steps"
+    if difference.n > 1:
+        text += f" [{math.exp(difference.low):.2f}, {math.exp(difference.high):.2f}]"
+    return text
 
 
 def table(found: list[Result], published: Published) -> Table:
