@@ -62,14 +62,16 @@ def now() -> str:
 
 def code(cfg: Config) -> dict[str, Any]:
     """Our code's numerics and, as `plugin`, a digest of the files of a user's own task or
-    scheme.
+    scheme; `files`: name and digest of each.
     """
-    own = {}
+    own: dict[str, str] = {}
+    every: set[str] = set()
     for group in instantiate.SWAPPED:
         if modules := instantiate.own_modules(getattr(cfg, group)):
             files = sorted(line for name in modules for line in files_of(name))
             own[group] = digest("\n".join(files).encode())[:12]
-    return {"numerics": NUMERICS, "plugin": own}
+            every.update(files)
+    return {"numerics": NUMERICS, "plugin": own, "files": sorted(every)}
 
 
 def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:

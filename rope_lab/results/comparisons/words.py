@@ -22,7 +22,19 @@ HEADLINES = {CONFIRMED: YES, REVERSED: NO, REFUTED: NO, UNDECIDED: UNSURE}
 
 
 def plan_word(result: Result) -> str:
-    """The word of a primary test, by its p corrected for the family; plan.md explains the words."""
+    """The word of a primary test, by its p corrected for the family; plan.md explains the words. A
+    study that does not count as planned has an exploratory word and the reason.
+    """
+    if result.family.problems:
+        return f"{_exploratory(result)}; {result.family.problems[0].word}"
+    return _outcome(result)
+
+
+def _exploratory(result: Result) -> str:
+    return {CONFIRMED: AHEAD, REVERSED: BEHIND}.get(_outcome(result), UNSURE)
+
+
+def _outcome(result: Result) -> str:
     if result.p_family < ALPHA:
         return CONFIRMED if result.ahead else REVERSED
     published = result.comparison.published
@@ -41,7 +53,9 @@ def word(result: Result) -> str:
     `unsure`:  none of these
     """
     if result.family.planned:
-        return OPEN if result.family.open else HEADLINES[plan_word(result)]
+        if result.family.open:
+            return OPEN
+        return _exploratory(result) if result.family.problems else HEADLINES[_outcome(result)]
     found = _of_published_gain(result)
     if found == UNSURE and result.p_family < ALPHA:
         return AHEAD if result.gain.mean > 0 else BEHIND

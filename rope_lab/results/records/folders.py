@@ -105,6 +105,7 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
         "curve": curves,
         "provenance": origin(content["provenance"]),
         "parent": other,
+        "files": content["provenance"].get("files", []),
     }
     return from_record(record), problems
 

@@ -3,7 +3,8 @@
 import math
 
 from rope_lab.results.comparisons.results import Result, samples
-from rope_lab.results.comparisons.words import plan_word
+from rope_lab.results.comparisons.words import AHEAD, BEHIND, UNSURE, plan_word
+from rope_lab.results.plans.evidence import MEANINGS
 from rope_lab.results.plans.families import PlannedFamily
 from rope_lab.results.plans.find import named, unnamed
 from rope_lab.results.plans.study import PlannedTest, called
@@ -29,6 +30,17 @@ tested before the last run of a study has ended.
 - **undecided**: none of these;
 - **open**: runs are to come.
 """
+
+
+def head(families: list[PlannedFamily]) -> str:
+    """The head of the page; also the words of outcomes that do not count as planned."""
+    used = {problem.word for family in families for problem in family.problems}
+    lines = [
+        f"- **{AHEAD}, {BEHIND} or {UNSURE}; {word}**: {meaning} (*Problems*, below);"
+        for word, meaning in MEANINGS.items()
+        if word in used
+    ]
+    return "\n".join([HEAD.rstrip(), *lines])
 
 
 def section(results: list[Result], published: Published, correction: str = "") -> str:
