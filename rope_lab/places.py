@@ -9,3 +9,4 @@ BUNDLE = (
 IN_CHECKOUT = not BUNDLE.is_dir()
 ROOT = HERE.parent if IN_CHECKOUT else BUNDLE
 RESULTS = (ROOT if IN_CHECKOUT else Path()) / "results"
+OWN = "mine"  # within RESULTS: the user's own kept runs, not in git

@@ -19,6 +19,8 @@ from judged import (
     said,
 )
 
+from rope_lab.results import load
+
 INDEX, NEEDLE = "Substring by Index", "Needle in a Haystack"
 BEST = "each at its best"
 ONE_RATE = "one learning rate, not searched"
@@ -158,11 +160,9 @@ def test_an_edited_scheme_is_trained_again_and_codes_are_never_averaged(tmp_path
     done = spawn([*words, "seed=0,1"], tmp_path)
     assert done.returncode == 0
     assert done.stdout.count("finished after") == 2
-    from rope_lab.results.folders import read
-
-    codes = {run.seed: run.plugin["position"] for run in read(tmp_path / "runs")[0]}
-    assert codes.keys() == {0, 1}
-    assert codes[0] == codes[1]
+    runs = load(tmp_path / "runs").drop_duplicates("seed")
+    assert {*runs.seed} == {0, 1}
+    assert runs.plugin.nunique() == 1
 
 
 def test_the_newest_code_of_a_scheme_is_what_the_report_is_about(tmp_path, capsys):

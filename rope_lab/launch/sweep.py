@@ -47,6 +47,11 @@ class Job:
         """Content of its run.json; empty if there is none."""
         return runs.read(runs.out_folder(self.cfg) / self.identity.run_name) or {}
 
+    def has_ended(self, content: dict[str, Any]) -> bool:
+        """Whether it has an outcome, by the user's own files as they are now."""
+        outdated = runs.outdated(content, provenance.code(self.cfg))
+        return content.get("status") in ENDS and not outdated
+
 
 def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
     """The settings of the launcher that Hydra's own overrides choose. Raises ConfigError."""
@@ -102,7 +107,7 @@ def launch(
     Raises ConfigError if the launcher cannot begin.
     """
     contents = {job: job.read() for job in jobs}
-    ended = [job for job in jobs if not job.cfg.fresh and contents[job].get("status") in ENDS]
+    ended = [job for job in jobs if not job.cfg.fresh and job.has_ended(contents[job])]
     waiting = [job for job in jobs if job not in ended]
     if ended:
         say(f"{len(ended)} of {len(jobs)} runs have ended before")
@@ -118,9 +123,11 @@ def launch(
             _begin(waiting, settings, stopping)
             for job in waiting:
                 content = job.read()
-                contents[job] = (
-                    {} if job.cfg.fresh and content == contents[job] else content
-                )  # if it did not begin
+                did_not_begin = job.cfg.fresh and content == contents[job]
+                contents[job] = {} if did_not_begin else content
+        for job, content in contents.items():  # no mean is of two codes
+            if runs.outdated(content, provenance.code(job.cfg)):
+                contents[job] = {}
         say(summary(contents, name, every=not begin))
     if stopping.caught:
         return 128 + stopping.caught

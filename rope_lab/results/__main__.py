@@ -16,23 +16,28 @@ those that no page shows.
 
 import sys
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path
 
 from rope_lab.files import write_whole
-from rope_lab.places import RESULTS
+from rope_lab.places import OWN, RESULTS
 from rope_lab.results.plans import families, find
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.folders import folders_of_runs, is_kept, read
+from rope_lab.results.records.folders import (
+    folders_of_runs,
+    is_kept,
+    one_each,
+    read,
+    with_those_below,
+)
 from rope_lab.results.records.frame import tidy
 from rope_lab.results.records.kept import keep
-from rope_lab.results.records.run import Run, differing
+from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import against
 from rope_lab.results.views.pages import Content, publish, shown, text
 from rope_lab.results.views.verdicts import sentences
-from rope_lab.text import argument_parser, errors_as_exit, first_three, say, short_path
+from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
 
 def worth_keeping(run: Run, published: Published) -> Run:
@@ -44,18 +49,23 @@ def worth_keeping(run: Run, published: Published) -> Run:
     )
 
 
-def one_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
-    """Each run as found last, ended if possible, and a line on runs that were also found with other
-    numbers.
+def beside_own(folders: list[Path]) -> tuple[list[Path], list[tuple[list[Run], list[str]]]]:
+    """The folders and what is read from each. If some hold run folders, one's own runs, others give
+    their kept runs of the same recipes, and so do folders of kept runs below them, but for those of
+    plans.
     """
-    once = {run.run_id: run for run in sorted(runs, key=attrgetter("ended"))}
-    unlike = {
-        str(run): found for run in runs if run.ended and (found := differing(run, once[run.run_id]))
-    }
-    numbers = [f"{run}: {', '.join(found[:3])}" for run, found in unlike.items()]
-    return list(once.values()), [
-        f"found twice with other numbers: {first_three(numbers)}"
-    ] if unlike else []
+    own = [folder for folder in folders if not is_kept(folder)]
+    found = {folder: read(folder) for folder in folders}
+    recipes = {run.recipe_id for folder in own for run in found[folder][0]}
+    kept = [folder for folder in folders if folder not in own] if own else []
+    for folder in kept:
+        for path in with_those_below(folder):
+            if path != folder and studies.of_rows(path):
+                continue
+            runs, problems = found.get(path) or read(path)
+            found[path] = [run for run in runs if run.recipe_id in recipes], problems
+    ordered = sorted(found, key=is_kept, reverse=True)  # of two with one seed the last counts
+    return ordered, [found[folder] for folder in ordered]
 
 
 @errors_as_exit()
@@ -66,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
     one.add_argument(
         "--keep",
         action="store_true",
-        help="add the runs to those kept in results/, and rebuild that",
+        help="add the runs to your own kept ones in results/mine, and rebuild that",
     )
     one.add_argument("--print", action="store_true", help="write nothing, only print the tables")
     parser.add_argument(
@@ -89,7 +99,9 @@ def main(arguments: list[str] | None = None) -> None:
     )
     given = parser.parse_args(arguments)
     folders = folders_of_runs(given.folders)
-    out = given.into or (RESULTS if given.keep else folders[0])
+    out = given.into or (RESULTS / OWN if given.keep else folders[0])
+    if given.replace and not given.keep:
+        parser.error("--replace: is about kept runs, so that it needs --keep")
     asks = given.against or given.contender
     if asks and given.keep:
         parser.error(
@@ -102,7 +114,7 @@ def main(arguments: list[str] | None = None) -> None:
         )
     studied, problems = families.read(out / studies.NAME, published)
 
-    found = [read(folder) for folder in folders]
+    folders, found = beside_own(folders)
     runs, unlike = one_each([run for part, _ in found for run in part])
     problems += [problem for _, part in found for problem in part] + unlike
     if given.keep:

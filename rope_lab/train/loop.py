@@ -65,6 +65,9 @@ def train(
     with in_one_line(cfg):
         before = runs.read(folder)
         fresh = cfg.fresh and not (since and before and before["provenance"]["start"] >= since)
+        if not fresh and runs.outdated(before or {}, provenance.code(cfg)):
+            fresh = True
+            say(f"{prefix}the code of its own files was edited since: the run starts over")
         ended = None if fresh else runs.ended(folder, identity.run_id, provenance.code(cfg))
         if ended := distributed.of_first(ended):
             say(console.returned(cfg, ended, folder, prefix))

@@ -216,6 +216,14 @@ def ended(folder: Path, run_id: str, code: dict[str, Any]) -> dict[str, Any] | N
     return content
 
 
+def outdated(content: dict[str, Any], code: dict[str, Any]) -> bool:
+    """Whether a run has ended by other code of the user's own files than `code`; content: of its
+    run.json, or empty.
+    """
+    has_ended = content.get("status") in ("finished", "diverged")
+    return has_ended and content["provenance"]["plugin"] != code["plugin"]
+
+
 def last(
     folder: Path, run_id: str, version: int, code: dict[str, Any] | None
 ) -> dict[str, Any] | None:

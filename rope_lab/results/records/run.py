@@ -42,6 +42,7 @@ class Run:
     parent:   the scheme of the run that it began from, if that is not its own: its name and id
     data:     the name of the file or folder that the text is from; empty if the task writes its own
     files:    of the digests in `plugin`: name and digest of each file, or a package's version
+    start:    when its last part began; empty in kept rows
     replaced: of kept rows that this one replaced, the numbers that differ and the commit
     """
 
@@ -71,6 +72,7 @@ class Run:
     data: str = ""
     parent: str = ""
     files: list[str] = Field(default_factory=list)
+    start: str = ""
     replaced: list[str] = Field(default_factory=list)
 
     def __str__(self) -> str:
@@ -156,7 +158,7 @@ def from_record(record: dict[str, Any]) -> Run:
     progress = {name: record["progress"][name] for name in PROGRESS}
     origin = {name: record["provenance"][name] for name in ORIGIN}
     parts = {"settings": with_class_names(flat(record["config"])), "curves": record["curve"]}
-    parts |= {name: record[name] for name in OPTIONAL if name in record}
+    parts |= {name: record[name] for name in (*OPTIONAL, "start") if name in record}
     return Run(**named, **progress, **origin, **parts)
 
 
