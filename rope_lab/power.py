@@ -124,9 +124,9 @@ def main(arguments: list[str] | None = None) -> None:
     if planned := [folder for folder in folders if studies.of_rows(folder)]:
         sys.exit(f"{planned[0]}: planned comparisons, which are tested as planned and nowhere else")
     runs = [run for folder in folders for run in read_or_warn(folder)]
-    groups = [g for g in setups_of(runs, Published()) if not g.variant]
+    groups = setups_of(runs, Published())
     published = against.question(Published(), groups, None, given.against)
-    groups = [g for g in setups_of(runs, published) if not g.variant]
+    groups = setups_of(runs, published)
     for option in ("task", "scale"):
         there = sorted({getattr(g, option) for g in groups})
         if (wanted := getattr(given, option)) and wanted not in there:
