@@ -151,6 +151,10 @@ def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(monk
     )
     made = runs({"rope": ROPE, "roper": ROPER}) + runs({"rope": [0.5], "roper": [0.3]}, **PREFIX)
     index, prefix = verdicts(setups_of(made, PUBLISHED), [], PUBLISHED)
+    index, prefix = (
+        replace(each, comparison=replace(each.comparison, published=gains))
+        for each, gains in ((index, (34.11,)), (prefix, (0.0124, 0.0078)))
+    )
     planned = replace(
         index,
         family=PlannedFamily(
@@ -170,7 +174,7 @@ def test_a_forest_plot_has_a_row_for_each_verdict_beside_what_was_published(monk
         label(planned),
         label(index),
     ]
-    assert [text.get_text() for text in panels[0].texts] == ["yes", word(index)]
+    assert [text.get_text() for text in panels[0].texts] == ["confirmed", word(index)]
     assert at_row(panels[0], 0) == [pytest.approx([34.11])]
     assert at_row(panels[0], 1) == [[10.0, 30.0], [20.0]]
     assert at_row(panels[0], 2) == [[index.gain.low, index.gain.high], [index.gain.mean]]

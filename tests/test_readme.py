@@ -52,7 +52,7 @@ def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
     found = verdicts([], families.read(ROOT / "results" / "plan.yaml", Published())[0], Published())
     gains = {}
     for v in found:
-        if word(v) in ("yes", "no", "unsure"):
+        if word(v) in ("confirmed", "reversed", "undecided"):
             digits = 0 if v.measure.share else 3
             ends = [
                 f"{end:.{digits}f}".replace("-", "−")
@@ -64,14 +64,14 @@ def test_the_answers_of_the_readme_are_those_of_the_planned_tests():
     assert len(rows) == 5
     assert len(said) == 8
     assert [gains[each] for each in said] == [
-        "yes",
-        "yes",
-        "yes",
-        "unsure",
-        "yes",
-        "unsure",
-        "unsure",
-        "yes",
+        "confirmed",
+        "confirmed",
+        "confirmed",
+        "undecided",
+        "confirmed",
+        "undecided",
+        "undecided",
+        "confirmed",
     ]
 
 

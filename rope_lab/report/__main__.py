@@ -120,7 +120,13 @@ def main(arguments: list[str] | None = None) -> None:
     if not groups:
         problems = [problem for folder in shown for problem in folder.content.problems]
         sys.exit("\n".join([*problems, "nothing to report; `rope-lab train` makes a run"]))
-    html = page.render(shown, every, probed, published).encode()
+    outcomes = [  # of plans that are on no page of their own here
+        result
+        for folder in folders
+        if folder.resolve().parent not in {path.resolve() for path in recorded}
+        for result in families.beside(folder, published)
+    ]
+    html = page.render(shown, every, probed, published, outcomes).encode()
     write_whole(out, html)
     count = len({run_id for each in groups for run_id in each.runs.run_id})
     say(

@@ -35,6 +35,12 @@ class Interval:
     def __neg__(self) -> "Interval":
         return Interval(-self.mean, -self.high, -self.low, self.n)
 
+    @property
+    def of_two(self) -> tuple[float, float]:
+        """Of two values, the lower and the higher: their interval is that much wider."""
+        half = (self.high - self.mean) / float(stats.t.ppf((1 + LEVEL) / 2, 1))
+        return self.mean - half, self.mean + half
+
 
 NOTHING = Interval(np.nan, np.nan, np.nan, 0)
 

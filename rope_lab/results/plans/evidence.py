@@ -31,22 +31,22 @@ MEANINGS = {  # the worst first
 }
 
 
-class Problem(NamedTuple):
+class Flaw(NamedTuple):
     """A reason why a study does not count as planned: one of MEANINGS, and the case in a line."""
 
     word: str
     line: str
 
 
-def problems(path: Path, study: Study, found: Runs) -> list[Problem]:
+def problems(path: Path, study: Study, found: Runs) -> list[Flaw]:
     """The problems of a study in the plan at `path` whose runs are `found`, the worst first."""
-    every: list[Problem] = []
+    every: list[Flaw] = []
     for commit in sorted(_commits(found)):
         every += _of_commit(path, study, commit)
     for (scheme, seed), run in found.items():
         every += _of_files(path, study, run)
         every += [
-            Problem(REPLACED, f"{study.name}: {scheme} seed {seed}: {numbers}")
+            Flaw(REPLACED, f"{study.name}: {scheme} seed {seed}: {numbers}")
             for numbers in run.replaced
         ]
     order = list(MEANINGS)
@@ -72,32 +72,32 @@ def _commits(found: Runs) -> set[str]:
     return {commit for run in found.values() for commit in run.commit.split(MIXED)}
 
 
-def _of_commit(path: Path, study: Study, commit: str) -> Iterator[Problem]:
+def _of_commit(path: Path, study: Study, commit: str) -> Iterator[Flaw]:
     """The plan at a commit of runs. A commit of changed code ends in + or ?."""
     held = _studies_at(path, commit.rstrip("+?"))
     if held is None:
-        yield Problem(UNKNOWN, f"{study.name}: git cannot show the plan at commit {commit}")
+        yield Flaw(UNKNOWN, f"{study.name}: git cannot show the plan at commit {commit}")
     elif study.name not in held:
-        yield Problem(
+        yield Flaw(
             LATE, f"{study.name}: commit {commit} of its runs does not hold the study at all"
         )
     elif study != held[study.name]:
-        yield Problem(
+        yield Flaw(
             EDITED,
             f"{study.name}: commit {commit} of its runs does not hold the study as it stands now",
         )
     elif commit.endswith(("+", "?")):
-        yield Problem(
+        yield Flaw(
             OTHER_CODE,
             f"{study.name}: the code of its runs was changed after commit {commit[:-1]}, or may be",
         )
 
 
-def _of_files(path: Path, study: Study, run: Run) -> Iterator[Problem]:
+def _of_files(path: Path, study: Study, run: Run) -> Iterator[Flaw]:
     """The user's own files that a run used, at its commit."""
     if run.plugin and not run.files:
         name = run.position if "position" in run.plugin else run.task
-        yield Problem(UNKNOWN, f"{study.name}: the files of {name} are in no record of its runs")
+        yield Flaw(UNKNOWN, f"{study.name}: the files of {name} are in no record of its runs")
     commit = run.commit.partition(MIXED)[0].rstrip("+?")
     for line in run.files:
         name, _, recorded = line.rpartition(" ")
@@ -106,7 +106,7 @@ def _of_files(path: Path, study: Study, run: Run) -> Iterator[Problem]:
         digests = _digests_at(path, commit, name)
         how = "differs from" if digests else "is not in"
         if not any(digest.startswith(recorded) for digest in digests):
-            yield Problem(OTHER_CODE, f"{study.name}: {name} {how} commit {commit}")
+            yield Flaw(OTHER_CODE, f"{study.name}: {name} {how} commit {commit}")
 
 
 @functools.cache

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from rope_lab.results.comparisons.results import Comparison, Family, Result, answer
 from rope_lab.results.plans import evidence
-from rope_lab.results.plans.evidence import Problem
+from rope_lab.results.plans.evidence import Flaw
 from rope_lab.results.plans.find import Runs, find, untested
-from rope_lab.results.plans.study import PlannedTest, Study, called, load
+from rope_lab.results.plans.study import NAME, PlannedTest, Study, called, load, of_rows
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.run import Run
@@ -28,7 +28,7 @@ class PlannedFamily(Family):
     study: Study
     tests: list[PlannedTest]
     found: Runs
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Flaw] = field(default_factory=list)
     planned = True
 
     @property
@@ -63,6 +63,16 @@ def of_study(
         )
         results += answer(family)
     return results
+
+
+def beside(rows: Path, published: Published) -> list[Result]:
+    """The results of the primary tests whose plan stands beside their kept runs in `rows`."""
+    names = {study.name for study in of_rows(rows)}
+    if not names:
+        return []
+    studied, _ = read(rows.resolve().parent / NAME, published)
+    every = [result for results in studied for result in results]
+    return [each for each in every if each.family.corrected and each.family.study.name in names]
 
 
 def read(plan: Path, published: Published) -> tuple[list[list[Result]], list[str]]:

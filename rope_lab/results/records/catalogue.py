@@ -24,6 +24,7 @@ class TaskReport:
     measure:    by which schemes are compared
     thresholds: by name, the first step at a value
     since:      names of thresholds after which schemes are compared at equal steps too
+    guess:      the share of problems that a guess has right; None if that is unknown
     """
 
     title: str
@@ -35,6 +36,7 @@ class TaskReport:
     published: dict[str, list[str]] = field(default_factory=dict)
     setup: dict[str, Any] = field(default_factory=dict)
     elsewhere: str = ""
+    guess: float | None = None
     page: str = ""
     mirrors: list[str] = field(default_factory=list)
     attributes: dict[str, str] = field(default_factory=dict)
@@ -48,6 +50,14 @@ class TaskReport:
             self.measure.sign * (float(ours.split()[0]) - float(theirs.split()[0]))
             for ours, theirs in versions
         ]
+
+
+def _guess(given: Any, settings: Mapping[str, Any]) -> float | None:
+    """A number, or that of the value of a setting: `{task.group: {S3: 0.167}}`."""
+    if not isinstance(given, dict):
+        return given
+    ((setting, values),) = given.items()
+    return values.get(settings.get(setting))
 
 
 class Published:
@@ -114,6 +124,9 @@ class Published:
         report["title"] += (
             f" ({', '.join(one_line(str(each), LONGEST) for each in names)})" if names else ""
         )
+        elsewhere, of = report.pop("elsewhere", ""), report.pop("elsewhere_if", {})
+        if any(settings.get(key) != value for key, value in of.items()):
+            elsewhere = ""
         beside = {}
         for title, each in report.pop("beside", {}).items():
             measure = declared(each)
@@ -129,6 +142,8 @@ class Published:
             thresholds=thresholds,
             since=tuple(since),
             beside=beside,
+            elsewhere=elsewhere,
+            guess=_guess(report.pop("guess", None), settings),
             **report,
         )
 

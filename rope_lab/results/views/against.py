@@ -23,8 +23,8 @@ def question(
     """`published` with these schemes, by name or title, as contender and baseline. Raises
     ConfigError.
 
-    contender: None: the user's own scheme if just one has runs to pair, otherwise that of
-               published.yaml
+    contender: None: the user's own scheme if just one has runs to pair, or the only scheme besides
+               the baseline; otherwise that of published.yaml
     """
     if against:
         baseline = _scheme("--against", against, setups)
@@ -42,11 +42,12 @@ def question(
         for s in _own(published, setups)
         if any(len(between(setup, s, published.baseline).pairs()) for setup in setups)
     ]
-    return (
-        published.but(contender=own[0])
-        if len(own) == 1 and own[0] != published.baseline
-        else published
-    )
+    if len(own) == 1 and own[0] != published.baseline:
+        return published.but(contender=own[0])
+    others = _schemes(setups) - {published.baseline}
+    if len(others) == 1:  # there is no other question
+        return published.but(contender=others.pop())
+    return published
 
 
 def hint(published: Published, setups: list[Setup]) -> str:

@@ -24,7 +24,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocato
 
 from rope_lab.results.comparisons.grids import Sweep, is_number
 from rope_lab.results.comparisons.results import Result
-from rope_lab.results.comparisons.words import AHEAD, BEHIND, NO, YES, word
+from rope_lab.results.comparisons.words import AHEAD, BEHIND, CONFIRMED, REFUTED, REVERSED, word
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.measures import AT
 from rope_lab.results.records.run import one_line
@@ -40,9 +40,10 @@ PUBLISHED = {"marker": "D", "ms": 5, "mfc": "white", "mec": "black", "ls": ""}
 RING = {"marker": "o", "ms": 10, "mfc": "none", "mew": 1.2, "ls": ""}
 MARKERS = {"planned": "s", "exploratory": "o"}
 COLORS = {
-    YES: "#126B3A",
+    CONFIRMED: "#126B3A",
     AHEAD: "#126B3A",
-    NO: "#9B1C1C",
+    REVERSED: "#9B1C1C",
+    REFUTED: "#9B1C1C",
     BEHIND: "#9B1C1C",
 }  # of verdicts; others are grey
 MAPS = 4  # heat maps in a row

@@ -17,6 +17,11 @@ def warnings(setup: Setup) -> Iterator[str]:
 
 
 def _uncounted(setup: Setup) -> Iterator[str]:
+    former: dict[str, list[int]] = {}
+    for run in setup.outdated:
+        former.setdefault(run.position, []).append(run.seed)
+    for scheme, runs in former.items():
+        yield f"{scheme}, {seeds(runs)}: by other code than its newest runs, and not counted"
     finished = set(setup.finished.run_id)
     for run in setup.runs.run:
         if run.run_id not in finished:

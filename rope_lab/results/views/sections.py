@@ -101,8 +101,8 @@ def _tests(setup: Setup, found: dict[str, Result], verdict: Result | None) -> It
     published = setup.published
     compared = [result for result in found.values() if result.difference.n]
     tested = [len(result.pairs) > result.comparison.untested for result in compared]
-    if not all(tested):
-        few = published.untested[setup.scale]
+    few = published.untested.get(setup.scale)
+    if few and not all(tested):
         yield f"with {few} pairs or fewer: estimate and 95% interval, no test"
     if any(tested):
         family = _families(setup, [result for result in compared if result is not verdict], verdict)
@@ -248,8 +248,8 @@ def details(setup: Setup) -> Iterator[str]:
     yield "seeds: " + "; ".join(
         f"{setup.published.title(name)} {numbers(each)}" for name, each in seeds
     )
-    if setup.versions and (deviations := setup.deviations()):
-        yield "differs from the write-up in " + "; ".join(deviations)
+    if setup.is_published and setup.deviations():
+        yield "differs from the write-up in " + "; ".join(setup.deviations())
     elif setup.versions and setup.report.setup:
         yield "the write-up's own set-up" + (f", but for {setup.variant}" if setup.variant else "")
     if setup.report.elsewhere:

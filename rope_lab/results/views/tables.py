@@ -108,12 +108,16 @@ def number(value: float, digits: int | None) -> str:
 
 
 def signed(d: Interval, digits: int) -> str:
-    """A difference with its sign and its interval."""
+    """A difference with its sign and its interval; of two seeds, with both differences."""
     if math.isnan(d.mean):
         return NONE
-    return f"{d.mean:+.{digits}f}" + (
-        f" [{d.low:+.{digits}f}, {d.high:+.{digits}f}]" if d.n > 1 else " (one seed)"
-    )
+    mean = f"{d.mean:+.{digits}f}"
+    if d.n == 1:
+        return f"{mean} (one seed)"
+    if d.n == 2:
+        low, high = d.of_two
+        return f"{mean} ({low:+.{digits}f} to {high:+.{digits}f})"
+    return f"{mean} [{d.low:+.{digits}f}, {d.high:+.{digits}f}]"
 
 
 def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str:
