@@ -8,7 +8,7 @@ FOLDER: the runs kept in results/.
 
 import math
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,15 +69,14 @@ def table(setup: Setup, found: dict[str, pd.Series], given: Namespace) -> Table:
 def notes(setup: Setup, found: dict[str, pd.Series], given: Namespace) -> list[str]:
     """The table's assumptions, and cases in which they fail."""
     title = setup.published.title
-    chance = (
-        f"; in brackets, the power of so many pairs to see {given.difference:g}"
-        if given.difference
-        else ""
-    )
+    detect = f"the least true difference that they find with power {given.power:g} at {ALPHA:.0%}"
+    detect += ", two-sided"
+    if given.difference:
+        detect += f"; in brackets, the power of so many pairs to see {given.difference:g}"
     lines = [
-        f"In {setup.measure.unit}. n pairs detect: the least true difference that they find with power "
-        f"{given.power:g} at {ALPHA:.0%}, two-sided{chance}.",
-        "Assumes normal paired differences with the spread of the kept pairs; the brackets are its 95% interval (χ²).",
+        f"In {setup.measure.unit}. n pairs detect: {detect}.",
+        "Assumes normal paired differences with the spread of the kept pairs; "
+        "the brackets are its 95% interval (χ²).",
     ]
     for name, threshold in list(setup.report.thresholds.items())[:1]:
         measure = replace(threshold, at="ever reached")
@@ -87,8 +86,9 @@ def notes(setup: Setup, found: dict[str, pd.Series], given: Namespace) -> list[s
             if 0 < reached.sum() < len(reached):
                 split.append(f"{title(scheme)} {reached.sum():.0f} of {len(reached)}")
         if split:
-            warning = f"Runs are bimodal: {name} by {', '.join(split)}. The t test is then only a rough guide"
-            lines.append(Strong(f"{warning}; plan for how many seeds reach it (McNemar's test)."))
+            guide = "The t test is then only a rough guide; plan for how many seeds reach it"
+            bimodal = f"Runs are bimodal: {name} by {', '.join(split)}"
+            lines.append(Strong(f"{bimodal}. {guide} (McNemar's test)."))
     if few := [title(scheme) for scheme, values in found.items() if len(values) < FEW]:
         lines.append(
             f"Fewer than {FEW} pairs, so that the spread is hardly known: {', '.join(few)}."
@@ -96,8 +96,7 @@ def notes(setup: Setup, found: dict[str, pd.Series], given: Namespace) -> list[s
     return lines
 
 
-@errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def arguments_parser() -> ArgumentParser:
     parser = argument_parser("power", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--task", help="this task alone")
@@ -105,14 +104,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--against", metavar="SCHEME", help="the baseline (default: rope)")
     parser.add_argument("--difference", type=float, metavar="D", help="in the unit of the tables")
     parser.add_argument("--power", type=float, default=0.8, help="default: 0.8")
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        nargs="+",
-        default=[3, 5, 8, 16, 32],
-        metavar="N",
-        help="numbers of pairs",
-    )
+    pairs = {"nargs": "+", "default": [3, 5, 8, 16, 32], "metavar": "N", "help": "numbers of pairs"}
+    parser.add_argument("--seeds", type=int, **pairs)
+    return parser
+
+
+def checked(parser: ArgumentParser, arguments: list[str] | None) -> Namespace:
+    """The arguments; exits with status 2 if a number is impossible."""
     given = parser.parse_args(arguments)
     if not ALPHA < given.power < 1:
         parser.error(f"--power: must be between {ALPHA:g} and 1")
@@ -120,30 +118,42 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("--seeds: a spread needs 2 pairs at least")
     if given.difference is not None and not (given.difference and math.isfinite(given.difference)):
         parser.error("--difference: must be a number other than 0")
+    return given
+
+
+def read_setups(given: Namespace) -> list[Setup]:
+    """The setups under their usual recipe, of the given task and scale, with the given baseline."""
     folders = folders_of_runs(given.folders or [RESULTS])
     if planned := [folder for folder in folders if studies.of_rows(folder)]:
         sys.exit(f"{planned[0]}: planned comparisons, which are tested as planned and nowhere else")
     runs = [run for folder in folders for run in read_or_warn(folder)]
-    groups = setups_of(runs, Published())
-    published = against.question(Published(), groups, None, given.against)
-    groups = setups_of(runs, published)
+    every = setups_of(runs, Published())
+    published = against.question(Published(), every, None, given.against)
+    setups = setups_of(runs, published)
     for option in ("task", "scale"):
-        there = sorted({getattr(g, option) for g in groups})
-        if (wanted := getattr(given, option)) and wanted not in there:
+        wanted = getattr(given, option)
+        there = sorted({getattr(setup, option) for setup in setups})
+        if wanted and wanted not in there:
             sys.exit(f"--{option} {wanted}: no run is of it; {nearest(wanted, there, '')}")
-    parts = []
-    for g in groups:
-        if (
-            given.task in (None, g.task)
-            and given.scale in (None, g.scale)
-            and (found := differences(g))
-        ):
-            heading = f"## {escaped(g.title)}, scale {g.scale}"
-            parts.append(
-                f"{heading}\n\n{markdown(table(g, found, given))}\n\n{bullets(notes(g, found, given))}"
-            )
+        if wanted:
+            setups = [setup for setup in setups if getattr(setup, option) == wanted]
+    if not setups:
+        sys.exit("no run can be read")
+    return setups
+
+
+@errors_as_exit()
+def main(arguments: list[str] | None = None) -> None:
+    given = checked(arguments_parser(), arguments)
+    setups, parts = read_setups(given), []
+    for setup in setups:
+        if found := differences(setup):
+            heading = f"## {escaped(setup.title)}, scale {setup.scale}"
+            parts += [heading, markdown(table(setup, found, given))]
+            parts.append(bullets(notes(setup, found, given)))
     if not parts:
-        sys.exit(f"no scheme has two pairs of runs with {published.titles[1]} that differ")
+        baseline = setups[0].published.titles[1]
+        sys.exit(f"no scheme has two pairs of runs with {baseline} that differ")
     say("\n\n".join(parts))
 
 

@@ -45,27 +45,29 @@ def ours(g: Setup | None, schemes: list[str], wrong_by: dict[str, list[int]]) ->
     wrong_by: if given, the share of problems wrong at these values of an attribute instead
     """
     if g and wrong_by:
-        ((attribute, shown),) = wrong_by.items()
-        slices = g.slices(attribute)
-        means = 100 - 100 * slices.pivot_table("mean", "scheme", "value")[shown]
-        counts = slices.groupby("scheme").seed.nunique()
-        cells = (
-            ", ".join(f"{mean:.2f}" for mean in means.loc[s]) + f" (n={counts[s]})" for s in schemes
-        )
-        return (
-            "; ".join(
-                f"{g.published.title(s)} {cell}" for s, cell in zip(schemes, cells, strict=True)
-            )
-            + " % wrong"
-        )
+        return _wrong(g, schemes, wrong_by)
     values = pd.DataFrame({s: g.of(s).value for s in schemes}).dropna() if g else pd.DataFrame()
     if values.empty:
         return "not run"
-    means = (
-        f"{g.published.title(s)} {mean_of(values[s], g.measure.digits, g.measure.most)}"
+    measure = g.measure
+    means = [
+        f"{g.published.title(s)} {mean_of(values[s], measure.digits, measure.most)}"
         for s in schemes
-    )
-    return f"{'; '.join(means)} {g.measure.unit}"
+    ]
+    return f"{'; '.join(means)} {measure.unit}"
+
+
+def _wrong(g: Setup, schemes: list[str], wrong_by: dict[str, list[int]]) -> str:
+    """The percent of problems wrong at the given values of an attribute."""
+    ((attribute, shown),) = wrong_by.items()
+    slices = g.slices(attribute)
+    wrong = 100 - 100 * slices.pivot_table("mean", "scheme", "value")[shown]
+    counts = slices.groupby("scheme").seed.nunique()
+    cells = []
+    for scheme in schemes:
+        means = ", ".join(map("{:.2f}".format, wrong.loc[scheme]))
+        cells.append(f"{g.published.title(scheme)} {means} (n={counts[scheme]})")
+    return f"{'; '.join(cells)} % wrong"
 
 
 def rotated(groups: list[Setup], published: Published) -> dict[Setup, pd.DataFrame]:

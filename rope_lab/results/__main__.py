@@ -15,6 +15,7 @@ those that no page shows.
 """
 
 import sys
+from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,11 +34,13 @@ from rope_lab.results.records.folders import (
 from rope_lab.results.records.frame import tidy
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.run import Run
-from rope_lab.results.records.setups import setups_of
+from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import against
 from rope_lab.results.views.pages import Content, publish, shown, text
 from rope_lab.results.views.verdicts import sentences
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
+
+Found = dict[Path, tuple[list[Run], list[str]]]  # the runs of each folder, and problems
 
 
 def worth_keeping(run: Run, published: Published) -> Run:
@@ -49,27 +52,24 @@ def worth_keeping(run: Run, published: Published) -> Run:
     )
 
 
-def beside_own(folders: list[Path]) -> tuple[list[Path], list[tuple[list[Run], list[str]]]]:
-    """The folders and what is read from each. If some hold run folders, one's own runs, others give
-    their kept runs of the same recipes, and so do folders of kept runs below them, but for those of
-    plans.
+def beside_own(folders: list[Path]) -> Found:
+    """What is read from the folders. If some hold run folders, one's own runs, others give their
+    kept runs of the same recipes, and so do folders of kept runs below them, but for those of plans.
     """
-    own = [folder for folder in folders if not is_kept(folder)]
     found = {folder: read(folder) for folder in folders}
+    own = [folder for folder in folders if not is_kept(folder)]
     recipes = {run.recipe_id for folder in own for run in found[folder][0]}
-    kept = [folder for folder in folders if folder not in own] if own else []
-    for folder in kept:
+    for folder in folders if own else []:
         for path in with_those_below(folder):
-            if path != folder and studies.of_rows(path):
+            if path in own or (path != folder and studies.of_rows(path)):
                 continue
             runs, problems = found.get(path) or read(path)
             found[path] = [run for run in runs if run.recipe_id in recipes], problems
     ordered = sorted(found, key=is_kept, reverse=True)  # of two with one seed the last counts
-    return ordered, [found[folder] for folder in ordered]
+    return {folder: found[folder] for folder in ordered}
 
 
-@errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def arguments_parser() -> ArgumentParser:
     parser = argument_parser("results", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     one = parser.add_mutually_exclusive_group()
@@ -79,12 +79,8 @@ def main(arguments: list[str] | None = None) -> None:
         help="add the runs to your own kept ones in results/mine, and rebuild that",
     )
     one.add_argument("--print", action="store_true", help="write nothing, only print the tables")
-    parser.add_argument(
-        "--into",
-        type=Path,
-        metavar="FOLDER",
-        help="keep them there instead, or write the pages there",
-    )
+    into = "keep them there instead, or write the pages there"
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help=into)
     parser.add_argument(
         "--replace",
         action="store_true",
@@ -97,64 +93,97 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--contender", metavar="SCHEME", help="of verdicts; default: your only scheme, else roper"
     )
+    return parser
+
+
+@errors_as_exit()
+def main(arguments: list[str] | None = None) -> None:
+    parser = arguments_parser()
     given = parser.parse_args(arguments)
     folders = folders_of_runs(given.folders)
     out = given.into or (RESULTS / OWN if given.keep else folders[0])
     if given.replace and not given.keep:
         parser.error("--replace: is about kept runs, so that it needs --keep")
-    asks = given.against or given.contender
-    if asks and given.keep:
-        parser.error(
-            "kept runs have pages about RoPER against RoPE; ask --against and --contender without --keep"
-        )
     published = Published().but(compares=not any(map(studies.of_rows, (out, *folders))))
-    if asks and not published.compares:
-        sys.exit(
-            "planned comparisons are among these runs, and are tested as planned and nowhere else"
-        )
+    asks = bool(given.against or given.contender)
+    if asks:
+        _check_question(parser, given, published)
     studied, problems = families.read(out / studies.NAME, published)
-
-    folders, found = beside_own(folders)
-    runs, unlike = one_each([run for part, _ in found for run in part])
-    problems += [problem for _, part in found for problem in part] + unlike
+    found = beside_own(folders)
+    runs, unlike = one_each([run for part, _ in found.values() for run in part])
+    problems += _problems(found) + unlike
     if given.keep:
         if unlike and not given.replace:
             sys.exit(f"{unlike[0]}; name one of the folders, or --replace keeps the last found")
-        out.mkdir(parents=True, exist_ok=True)
-        keep([worth_keeping(run, published) for run in runs], out, given.replace)
-        runs, kept_problems = read(out)
-        folders, found = [out], [(runs, kept_problems)]
-        problems += kept_problems
-
+        runs, wrong = _keep(runs, out, given.replace)
+        found = {out: (runs, wrong)}
+        problems += wrong
     if given.csv:
         write_whole(given.csv, tidy(runs).to_csv(index=False).encode())
+    setups = _setups(runs, found, published, problems)
+    if given.against == against.PARENT:
+        say(shown(against.parents(setups)))
+        return
+    if asks or (published.compares and not is_kept(out)):
+        published = against.question(published, setups, given.contender, given.against)
+        setups = setups_of(runs, published)
+    content = Content(setups, published, problems, studied)
+    _print(content)
+    if setups and not given.print:
+        _write(out, content, of_others=asks and not given.into)
+
+
+def _check_question(parser: ArgumentParser, given: Namespace, published: Published) -> None:
+    """Exits if --against or --contender cannot be asked of these runs."""
+    if given.keep:
+        about = "kept runs have pages about RoPER against RoPE"
+        parser.error(f"{about}; ask --against and --contender without --keep")
+    if not published.compares:
+        planned = "planned comparisons are among these runs"
+        sys.exit(f"{planned}, and are tested as planned and nowhere else")
+
+
+def _keep(runs: list[Run], out: Path, replaces: bool) -> tuple[list[Run], list[str]]:
+    """Keep runs in a folder; returns all that are kept there, and problems."""
+    out.mkdir(parents=True, exist_ok=True)
+    keep([worth_keeping(run, Published()) for run in runs], out, replaces)
+    return read(out)
+
+
+def _print(content: Content) -> None:
+    say("\n".join([text(content), *sentences(content.verdicts, content.published)]))
+    if hint := against.hint(content.published, content.groups):
+        say(hint)
+
+
+def _write(out: Path, content: Content, of_others: bool) -> None:
+    """Write the pages; not over those of kept runs if they are of other schemes than asked for."""
+    if of_others and is_kept(out):
+        pages = f"the pages beside kept runs are against {Published().baseline}"
+        say(f"nothing is written: {pages}; --into FOLDER writes")
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    written = ", ".join(map(short_path, publish(out, content)))
+    say(f"written: {written} and the figures beside")
+
+
+def _problems(found: Found) -> list[str]:
+    return [problem for _, problems in found.values() for problem in problems]
+
+
+def _setups(
+    runs: list[Run],
+    found: Found,
+    published: Published,
+    problems: list[str],
+) -> list[Setup]:
+    """The setups of runs; those of a folder's studies are by study. Adds to the problems."""
     planned = []
-    for folder, (part, _) in zip(folders, found, strict=True):
+    for folder, (part, _) in found.items():
         of_plan, wrong = find.with_runs(studies.of_rows(folder), part)
         planned += of_plan
         problems += wrong
-    groups = find.setups_with_studies(runs, published, planned)
-    if given.against == against.PARENT:
-        say(shown(against.parents(groups)))
-        return
-    if asks or (published.compares and not is_kept(out)):
-        published = against.question(published, groups, given.contender, given.against)
-        groups = setups_of(runs, published)
-    content = Content(groups, published, problems, studied)
-    say("\n".join([text(content), *sentences(content.verdicts, published)]))
-    if hint := against.hint(published, groups):
-        say(hint)
-    if given.print or not content.groups:
-        return
-    if asks and not given.into and is_kept(out):
-        say(
-            f"nothing is written: the pages beside kept runs are against {Published().baseline}; --into FOLDER writes"
-        )
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    say(
-        f"written: {', '.join(short_path(page) for page in publish(out, content))} and the figures beside"
-    )
+    return find.setups_with_studies(runs, published, planned)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The families of comparisons that are made of setups, without a plan."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 from rope_lab.identity import identify
 from rope_lab.results.comparisons.results import Comparison, Family, Result, answer
@@ -11,7 +12,7 @@ from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.records.frame import curve
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
-from rope_lab.results.records.setups import Setup
+from rope_lab.results.records.setups import Arm, Setup
 
 FEWEST = 3  # pairs of a test and a verdict, and learning rates of a search
 
@@ -124,20 +125,18 @@ def difference_since(setup: Setup, threshold: Measure) -> Interval:
     asked = between(setup, *setup.published.pair, measure=threshold)
     steps = asked.pairs()
     reached = steps[np.isfinite(steps).all(axis="columns")]
-    differences = list(_since(setup, asked, reached))
-    return t_interval(np.array(differences))
-
-
-def _since(setup: Setup, asked: Comparison, reached) -> Iterator[float]:
-    measure = setup.measure
-    ours, theirs = ({run.seed: run for run in arm.runs} for arm in (asked.ours, asked.theirs))
+    ours, theirs = _curves(asked.ours, setup.measure), _curves(asked.theirs, setup.measure)
+    differences = []
     for seed, steps in reached.iterrows():
-        curves = curve(ours[seed], measure.metric), curve(theirs[seed], measure.metric)
-        if any(each.empty for each in curves):
+        if ours[seed].empty or theirs[seed].empty:
             continue
         left = setup.settings["train.steps"] - steps.max()
-        ends = [
-            measure.times * np.interp(left + step, each.index, each)
-            for step, each in zip(steps, curves, strict=True)
-        ]
-        yield ends[0] - ends[1]
+        our_end = np.interp(left + steps.ours, ours[seed].index, ours[seed])
+        their_end = np.interp(left + steps.theirs, theirs[seed].index, theirs[seed])
+        differences.append(setup.measure.times * our_end - setup.measure.times * their_end)
+    return t_interval(differences)
+
+
+def _curves(arm: Arm, measure: Measure) -> dict[int, pd.Series]:
+    """By seed the curve of the measure's metric."""
+    return {run.seed: curve(run, measure.metric) for run in arm.runs}

@@ -15,7 +15,7 @@ from rope_lab.results.comparisons.families import between
 from rope_lab.results.comparisons.results import Comparison, Result, answered
 from rope_lab.results.records.catalogue import LONGEST
 from rope_lab.results.records.run import one_line
-from rope_lab.results.records.setups import Setup
+from rope_lab.results.records.setups import Arm, Setup
 from rope_lab.shipped import shipped
 from rope_lab.text import show
 
@@ -37,28 +37,14 @@ class Sweep:
 
     def __init__(self, setting: str, groups: dict[Any, Setup], variant: str = ""):
         self.setting, self.groups, self.values = setting, groups, list(groups)
-        self.group = next(iter(groups.values()))  # for all that they share
-        self.report, self.measure, self.published = (
-            self.group.report,
-            self.group.measure,
-            self.group.published,
-        )
-        self.title = ", ".join(
-            filter(None, [self.report.title, variant, f"by {setting}", f"scale {self.group.scale}"])
-        )
-        self.recipe_id, self.file = (
-            self.group.recipe_id,
-            f"{self.group.file}-{setting.replace('.', '_')}",
-        )
-        self.others = {value: group for value, group in groups.items() if group.variant}
-        recipe = shipped(f"recipe/{self.group.task}/{self.group.scale}")
-        ours = (shipped("config") | recipe).get(setting) if recipe else None
-        usual = (
-            i
-            for i, (v, group) in enumerate(groups.items())
-            if not group.variant and ours in (None, v)
-        )
-        self.recipe = next(usual, None)
+        self.group = group = next(iter(groups.values()))  # for all that they share
+        self.report, self.measure, self.published = group.report, group.measure, group.published
+        title = [self.report.title, variant, f"by {setting}", f"scale {group.scale}"]
+        self.title = ", ".join(filter(None, title))
+        self.recipe_id = group.recipe_id
+        self.file = f"{group.file}-{setting.replace('.', '_')}"
+        self.others = {value: setup for value, setup in groups.items() if setup.variant}
+        self.recipe = self._usual()
         by_value = [setup.runs.assign(at=at) for at, setup in enumerate(groups.values())]
         runs = pd.concat(by_value, ignore_index=True)
         finished = runs.run.map(self.group.measure.of)
@@ -74,6 +60,15 @@ class Sweep:
         table = table.reindex(columns=range(len(groups)))
         self.scores = {scheme: table.loc[scheme] for scheme in self.schemes}
         self.diverged = runs[runs.status == "diverged"].groupby(["scheme", "at"]).size().to_dict()
+
+    def _usual(self) -> int | None:
+        """The index of the usual recipe's value."""
+        recipe = shipped(f"recipe/{self.group.task}/{self.group.scale}")
+        ours = (shipped("config") | recipe).get(self.setting) if recipe else None
+        for at, (value, setup) in enumerate(self.groups.items()):
+            if not setup.variant and ours in (None, value):
+                return at
+        return None
 
     def complete(self, scheme: str) -> pd.DataFrame:
         """The scores of the seeds that have every value: of others, such as the fresh seeds of a
@@ -107,11 +102,13 @@ class Sweep:
         if best is None or other_best is None:
             return None
         asked = self._between(scheme, other, best, other_best)
-        ours, theirs = (
-            replace(arm, runs=tuple(run for run in arm.runs if run.seed in self._seeds(arm.scheme)))
-            for arm in (asked.ours, asked.theirs)
-        )
+        ours, theirs = self._of_complete(asked.ours), self._of_complete(asked.theirs)
         return answered(replace(asked, ours=ours, theirs=theirs))
+
+    def _of_complete(self, arm: Arm) -> Arm:
+        """The runs of seeds that have every value."""
+        seeds = self._seeds(arm.scheme)
+        return Arm(arm.scheme, tuple(run for run in arm.runs if run.seed in seeds))
 
     def left_out(self) -> set[int]:
         """Seeds that lack a value under a scheme that has a best one."""
@@ -131,54 +128,67 @@ class Sweep:
         return between(here, scheme, other, there, measure=self.measure, test="none")
 
 
-def find(groups: list[Setup]) -> list[Sweep]:
-    """The sweeps among these groups, the longest first; each unusual recipe is in at most one of
+def find(setups: list[Setup]) -> list[Sweep]:
+    """The sweeps among these setups, the longest first; each unusual recipe is in at most one of
     them.
     """
     found: list[Sweep] = []
-    by_recipe = [group for group in groups if not group.study]
-    for alike in (
-        list(same) for _, same in groupby(by_recipe, key=lambda group: (group.task, group.scale))
-    ):
-        left = {group for group in alike if group.variant}
-        for setting, held in sorted(_candidates(alike), key=lambda each: -len(each[1])):
-            here = left & {*held.values()}
-            if here and not all(group.finished.empty for group in held.values()):
-                first = next(iter(held.values())).settings
-                usual = next((group.settings for group in alike if not group.variant), first)
-                shared = [
-                    f"{k}={first[k]}"
-                    for k in sorted(first)
-                    if k != setting and usual.get(k) != first[k]
-                ]
-                found.append(Sweep(setting, held, one_line(", ".join(shared), LONGEST)))
-                left -= here
+    by_recipe = [setup for setup in setups if not setup.study]
+    for _, same in groupby(by_recipe, key=lambda setup: (setup.task, setup.scale)):
+        found += _of_one_task(list(same))
     return found
 
 
-def _candidates(groups: list[Setup]) -> list[tuple[str, dict[Any, Setup]]]:
-    """Every sweep of one setting among these groups of one task and scale."""
-    settings = pd.DataFrame(
-        [{k: json.dumps(v, sort_keys=True) for k, v in g.settings.items()} for g in groups]
-    )
+def _of_one_task(setups: list[Setup]) -> list[Sweep]:
+    usual = next((setup.settings for setup in setups if not setup.variant), None)
+    left = {setup for setup in setups if setup.variant}
+    found = []
+    for setting, held in sorted(_candidates(setups), key=lambda each: -len(each[1])):
+        here = left & {*held.values()}
+        if here and not all(setup.finished.empty for setup in held.values()):
+            found.append(Sweep(setting, held, _shared(setting, held, usual)))
+            left -= here
+    return found
+
+
+def _shared(setting: str, held: dict[Any, Setup], usual: dict[str, Any] | None) -> str:
+    """The other settings of a sweep that are not those of the usual recipe."""
+    ours = next(iter(held.values())).settings
+    usual = usual or ours
+    unlike = [key for key in sorted(ours) if key != setting and usual.get(key) != ours[key]]
+    return one_line(", ".join(f"{key}={ours[key]}" for key in unlike), LONGEST)
+
+
+def _candidates(setups: list[Setup]) -> list[tuple[str, dict[Any, Setup]]]:
+    """Every sweep of one setting among these setups of one task and scale."""
+    settings = pd.DataFrame([_as_json(setup.settings) for setup in setups])
     varied = [key for key in settings if settings[key].nunique(dropna=False) > 1]
     found = []
-    for setting in sorted(
-        {*varied} - {"eval.every"}, reverse=True
-    ):  # how often one looks changes no score
-        rest = [str([g.settings.get(key) for key in varied if key != setting]) for g in groups]
+    for setting in sorted(varied, reverse=True):
+        if setting == "eval.every":  # how often one looks changes no score
+            continue
+        others = [key for key in varied if key != setting]
+        rest = [str(list(map(setup.settings.get, others))) for setup in setups]
         for same in settings.groupby(rest, sort=False).groups.values():
-            held = {i: groups[i].settings.get(setting) for i in same}
-            values = {
-                value if isinstance(value, Hashable) else show(value): groups[i]
-                for i, value in held.items()
-            }
-            if len(values) >= (2 if all(map(is_number, values)) else FEWEST_WORDS):
-                ordered = sorted(
-                    values, key=lambda v: (0, v, "") if is_number(v) else (1, 0, str(v))
-                )  # words last
-                found.append((setting, {value: values[value] for value in ordered}))
+            values = _by_value(setting, [setups[at] for at in same])
+            fewest = 2 if all(map(is_number, values)) else FEWEST_WORDS
+            if len(values) >= fewest:
+                found.append((setting, values))
     return found
+
+
+def _as_json(settings: dict[str, Any]) -> dict[str, str]:
+    return {key: json.dumps(value, sort_keys=True) for key, value in settings.items()}
+
+
+def _by_value(setting: str, setups: list[Setup]) -> dict[Any, Setup]:
+    """The setups by their values of a setting, in order; words come last."""
+    values = {}
+    for setup in setups:
+        value = setup.settings.get(setting)
+        values[value if isinstance(value, Hashable) else show(value)] = setup
+    ordered = sorted(values, key=lambda v: (0, v, "") if is_number(v) else (1, 0, str(v)))
+    return {value: values[value] for value in ordered}
 
 
 def is_number(value: Any) -> bool:

@@ -82,7 +82,8 @@ def sign_flip_p(
     n = len(d)
     least = abs(d.sum()) - SAME * np.abs(d).sum()  # sums that differ by rounding are as far
     if n <= exact:
-        # a choice for the first half of the pairs meets one for the second (Horowitz and Sahni, 1974)
+        # a choice for the first half of the pairs meets one for the second, as in Horowitz and
+        # Sahni (1974)
         first, second = _signed_sums(d[: n // 2]), np.sort(_signed_sums(d[n // 2 :]))
         below = np.searchsorted(second, np.sort(-least - first), side="right").sum()
         above = (

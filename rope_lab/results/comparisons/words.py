@@ -45,7 +45,8 @@ def word(result: Result) -> str:
         return _exploratory(result) if result.family.problems else _outcome(result)
     missing = FEWEST - len(result.pairs)
     if missing > 0:
-        return f"{NO_VERDICT}: add {missing} seed{'s' if missing > 1 else ''}"
+        seeds = "1 seed" if missing == 1 else f"{missing} seeds"
+        return f"{NO_VERDICT}: add {seeds}"
     if result.at_chance:
         return NEITHER
     if result.p_family < ALPHA:

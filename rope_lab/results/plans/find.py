@@ -34,14 +34,14 @@ def find(study: Study, runs: list[Run]) -> Runs:
     """
     found: Runs = {}
     for run in runs:
-        of = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
-        scheme = max(of, key=lambda scheme: len(scheme.split()), default="")
+        fitting = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
+        scheme = max(fitting, key=lambda scheme: len(scheme.split()), default="")
         if not scheme or run.seed not in study.seeds[scheme] or not run.ended:
             continue
-        if (other := found.setdefault((scheme, run.seed), run)) is not run:
-            raise ConfigError(
-                f"{study.name}: two runs are {scheme} seed {run.seed}: {other.run_id}, {run.run_id}"
-            )
+        other = found.setdefault((scheme, run.seed), run)
+        if other is not run:
+            both = f"{other.run_id}, {run.run_id}"
+            raise ConfigError(f"{study.name}: two runs are {scheme} seed {run.seed}: {both}")
     return found
 
 
@@ -49,24 +49,20 @@ def _fits(scheme: str, study: Study, run: Run) -> bool:
     """Whether a run belongs to a study's scheme: it has its settings, and else those of the
     scheme's yaml.
     """
-    name, *settings = scheme.split()
-    name = run_name(name)
-    given = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
+    position, *settings = scheme.split()
+    name = run_name(position)
+    if (run.task, run.scale, run.position) != (run_name(study.task), study.scale, name):
+        return False
+    planned = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
+    recorded = run.settings | {"threads": run.threads}
+    if any(value not in (recorded.get(key), "auto") for key, value in planned.items()):
+        return False
+    yaml = {f"position.{key}": value for key, value in shipped(f"position/{name}").items()}
+    if not yaml:
+        return True
+    usual = BACKFILLED | yaml | planned
     own = {key: value for key, value in run.settings.items() if key.startswith("position.")}
-    usual = (
-        BACKFILLED
-        | {f"position.{key}": value for key, value in shipped(f"position/{name}").items()}
-        | given
-    )
-    has = run.settings | {"threads": run.threads}
-    return (
-        (run.task, run.scale, run.position) == (run_name(study.task), study.scale, name)
-        and all(value in (has.get(key), "auto") for key, value in given.items())
-        and (
-            not shipped(f"position/{name}")
-            or all(usual.get(key) == value for key, value in own.items())
-        )
-    )
+    return all(usual.get(key) == value for key, value in own.items())
 
 
 def setups_with_studies(
@@ -95,13 +91,11 @@ def unnamed(study: Study, found: Runs) -> list[str]:
     """
     usual, others = recipe(study.task, study.scale), set()
     for (scheme, _), run in found.items():
-        named = study.settings.keys() | {
-            setting.partition("=")[0] for setting in scheme.split()[1:]
-        }
+        planned = study.settings.keys() | given(scheme)
         other = {
-            k: v
-            for k, v in run.recipe.items()
-            if k not in named and usual.get(k, v) not in (v, "auto")
+            key: value
+            for key, value in run.recipe.items()
+            if key not in planned and usual.get(key, value) not in (value, "auto")
         }
         for key in ("train.precision", "device"):  # what `auto` has become
             if study.settings.get(key, usual.get(key)) == "auto" and key in run.settings:
@@ -109,24 +103,25 @@ def unnamed(study: Study, found: Runs) -> list[str]:
         if not run.settings.get("train.weight_decay"):  # it then decides nothing
             other.pop("train.weight_decay_on", None)
         others |= {f"{key}={show(value)}" for key, value in other.items()}
-        if not shipped(f"position/{run.position}"):
-            own = {
-                k: v
-                for k, v in run.settings.items()
-                if k.startswith("position.") and k not in named
-            }
-            others |= {
-                f"{k}={show(v)} of {called(scheme)}"
-                for k, v in own.items()
-                if not k.endswith("_target_")
-            }
+        if shipped(f"position/{run.position}"):
+            continue
+        for key, value in run.settings.items():
+            own = key.startswith("position.") and not key.endswith("_target_")
+            if own and key not in planned:
+                others.add(f"{key}={show(value)} of {called(scheme)}")
     return sorted(others)
+
+
+def given(scheme: str) -> set[str]:
+    """The settings in the name of a plan's scheme: `position.base` of `rope position.base=100`."""
+    return {setting.partition("=")[0] for setting in scheme.split()[1:]}
 
 
 def untested(study: Study, found: Runs) -> str:
     """Why nothing is tested yet; empty if it is."""
     if len(found) < len(study.cells):
-        return f"{len(found)} of {len(study.cells)} runs have ended. Nothing is tested before the last one has."
+        ended = f"{len(found)} of {len(study.cells)} runs have ended"
+        return f"{ended}. Nothing is tested before the last one has."
     if len(codes := {run.numbers for run in found.values()}) > 1:
         return f"The runs are of {len(codes)} codes and cannot be paired."
     if edited := _several((run.position, run.plugin.get("position", "")) for run in found.values()):
@@ -139,11 +134,10 @@ def untested(study: Study, found: Runs) -> str:
         return better
     if impure := [cell for cell, run in found.items() if run.mixed]:
         return f"Of mixed origin, so not to be paired: {named(impure)}."
-    if lacking := {
-        cell: names for cell, run in found.items() if (names := _lacking(study, cell[0], run))
-    }:
+    lacking = {cell: _lacking(study, cell[0], run) for cell, run in found.items()}
+    if cells := [cell for cell, names in lacking.items() if names]:
         names = ", ".join(sorted(set.union(*lacking.values())))
-        return f"Not recorded, so nothing can be tested: {names} of {named(list(lacking))}."
+        return f"Not recorded, so nothing can be tested: {names} of {named(cells)}."
     return ""
 
 
@@ -151,12 +145,15 @@ def _settings(study: Study, found: Runs) -> Iterator[tuple[str, str]]:
     """Each setting of the runs with its values; a setting in which schemes may differ, per
     scheme.
     """
-    given = {setting.partition("=")[0] for scheme in study.seeds for setting in scheme.split()[1:]}
-    settings = {cell: run.all_settings | {"threads": run.threads} for cell, run in found.items()}
-    for key in {key for each in settings.values() for key in each}:
-        for (scheme, _), each in settings.items():
-            name = f"{key} of {scheme}" if key in given or key.startswith("position.") else key
-            yield name, json.dumps(each.get(key, BACKFILLED.get(general(key))))
+    varied = set().union(*map(given, study.seeds))
+    keys = set().union(*(run.all_settings for run in found.values()))
+    for (scheme, _), run in found.items():
+        settings = run.all_settings
+        for key in keys:
+            own = key in varied or key.startswith("position.")
+            value = settings.get(key, BACKFILLED.get(general(key)))
+            yield f"{key} of {scheme}" if own else key, json.dumps(value)
+        yield f"threads of {scheme}" if "threads" in varied else "threads", str(run.threads)
 
 
 def _unfixed(study: Study, found: Runs) -> list[str]:
@@ -165,7 +162,7 @@ def _unfixed(study: Study, found: Runs) -> list[str]:
     """
     usual, unfixed = usual_task(study.task, study.scale), set()
     for (scheme, _), run in found.items():
-        named = study.settings.keys() | {word.partition("=")[0] for word in scheme.split()[1:]}
+        named = study.settings.keys() | given(scheme)
         for key, value in run.settings.items():
             expected = usual.get(key, None if key == "task.corpus" else value)
             if str(expected).startswith("${"):  # of another setting: ${train.seq_len}
@@ -201,9 +198,8 @@ def _better_diverged(study: Study, found: Runs) -> str:
 
 def _several(pairs: Iterable[tuple[str, str]]) -> list[str]:
     """The names that have more than one value."""
-    return sorted(
-        name for name, count in Counter(name for name, _ in set(pairs)).items() if count > 1
-    )
+    counts = Counter(name for name, _ in set(pairs))
+    return sorted(name for name, count in counts.items() if count > 1)
 
 
 def _lacking(study: Study, scheme: str, run: Run) -> set[str]:

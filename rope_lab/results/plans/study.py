@@ -78,9 +78,8 @@ class PlannedTest:
 
     def __post_init__(self):
         if self.at not in ("last", "mean") and self.reaches is None:
-            raise ValueError(
-                f"test={self.test}, value={self.value}: needs reaches, the value that counts as reached"
-            )
+            needs = "needs reaches, the value that counts as reached"
+            raise ValueError(f"test={self.test}, value={self.value}: {needs}")
         if self.at in ("first step", "reached") and self.margin is not None:
             raise ValueError(f"test={self.test} takes no margin, which is one of values")
         if declared(self.metric) is None and self.metric.partition("/")[0] not in OF_LENGTHS:
@@ -135,44 +134,30 @@ class Study:
 
     def __post_init__(self):
         for scheme in self.seeds:
-            if not scheme.split() or not all(
-                setting.partition("=")[1] for setting in scheme.split()[1:]
-            ):
-                raise ValueError(
-                    f"seeds: {scheme!r} must be a scheme, or one with settings: rope position.base=100"
-                )
-        if wrong := [
-            key
-            for key in self.settings
-            if key.partition(".")[0] not in RECORDED or key == "task.path"
-        ]:
-            raise ValueError(
-                f"settings: {wrong[0]} is not one that plans fix; give it on the command line"
-            )
-        if wrong := [key for key, value in self.settings.items() if isinstance(value, dict)]:
-            raise ValueError(
-                f"settings: {wrong[0]} holds others: write the whole name of each, such as train.lr"
-            )
+            _check_name(scheme)
+        for key, value in self.settings.items():
+            _check_setting(key, value)
         if not self.comparisons:
             raise ValueError("has neither primary nor secondary comparisons")
-        if any(comparison.margin is not None for comparison in self.primary):
-            raise ValueError(
-                "primary: takes no margin, since its test decides; a margin is described under secondary"
-            )
-        for c in self.comparisons:
-            first, second = (set(self.seeds.get(scheme, [])) for scheme in c.schemes)
-            if c.schemes[0] == c.schemes[1] or not first & second:
-                raise ValueError(
-                    f"{c.name}: schemes: must be two of {', '.join(self.seeds)} with a seed in common"
-                )
-            metric = declared(c.metric)
-            higher = OF_LENGTHS.get(c.metric.partition("/")[0], metric and metric.higher_is_better)
-            if higher not in (None, self.higher_is_better):
-                better, given = (
-                    "higher" if higher else "lower",
-                    f"higher_is_better is {self.higher_is_better}",
-                )
-                raise ValueError(f"{c.name}: a {better} {c.metric} is better, but {given}")
+        if any(test.margin is not None for test in self.primary):
+            described = "a margin is described under secondary"
+            raise ValueError(f"primary: takes no margin, since its test decides; {described}")
+        for test in self.comparisons:
+            self._check(test)
+
+    def _check(self, test: PlannedTest) -> None:
+        """Raises ValueError if its schemes or its metric are not the study's."""
+        ours, theirs = test.schemes
+        if ours == theirs or not {*self.seeds.get(ours, [])} & {*self.seeds.get(theirs, [])}:
+            schemes = f"two of {', '.join(self.seeds)} with a seed in common"
+            raise ValueError(f"{test.name}: schemes: must be {schemes}")
+        measure = declared(test.metric)
+        higher = measure.higher_is_better if measure else None
+        higher = OF_LENGTHS.get(test.metric.partition("/")[0], higher)
+        if higher not in (None, self.higher_is_better):
+            better = "higher" if higher else "lower"
+            given = f"higher_is_better is {self.higher_is_better}"
+            raise ValueError(f"{test.name}: a {better} {test.metric} is better, but {given}")
 
     @property
     def comparisons(self) -> list[PlannedTest]:
@@ -223,6 +208,23 @@ class Study:
             return replace(report.measure, **fixed)
         shown = declared(test.metric) or report.measure
         return replace(shown, unit=test.unit or test.metric, **fixed)
+
+
+def _check_name(scheme: str) -> None:
+    """Raises ValueError unless it is a scheme, or one with settings."""
+    name, *settings = scheme.split() or [""]
+    if not name or not all(setting.partition("=")[1] for setting in settings):
+        must = "must be a scheme, or one with settings: rope position.base=100"
+        raise ValueError(f"seeds: {scheme!r} {must}")
+
+
+def _check_setting(key: str, value: Any) -> None:
+    """Raises ValueError for a setting that a run does not record, or for several under one name."""
+    if key.partition(".")[0] not in RECORDED or key == "task.path":
+        raise ValueError(f"settings: {key} is not one that plans fix; give it on the command line")
+    if isinstance(value, dict):
+        whole = "write the whole name of each, such as train.lr"
+        raise ValueError(f"settings: {key} holds others: {whole}")
 
 
 def _named(studies: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

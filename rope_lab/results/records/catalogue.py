@@ -98,12 +98,6 @@ class Published:
         """Of contender and baseline."""
         return self.title(self.contender), self.title(self.baseline)
 
-    def tests(self, scale: str, pairs: int) -> bool:
-        """Whether a difference of so many pairs is tested; otherwise it is an estimate with its
-        interval alone.
-        """
-        return pairs > self.untested.get(scale, 0)
-
     def report(
         self, task: str, metrics: set[str], settings: Mapping[str, Any], data: str = ""
     ) -> TaskReport:
@@ -118,14 +112,12 @@ class Published:
             almost = {"95% right": replace(measure, at="first step", reaches=0.95)}
             return TaskReport(task, measure, thresholds=almost if measure.share else {})
         report = dict(self.tasks[task])
-        name, shown, named = report.pop("metric"), report.pop("shown"), report.pop("named", {})
-        values = {key: settings[key] for key in named if settings.get(key) is not None}
-        names = [named[k].get(v, (k.endswith(".corpus") and data) or v) for k, v in values.items()]
-        report["title"] += (
-            f" ({', '.join(one_line(str(each), LONGEST) for each in names)})" if names else ""
-        )
-        elsewhere, of = report.pop("elsewhere", ""), report.pop("elsewhere_if", {})
-        if any(settings.get(key) != value for key, value in of.items()):
+        name, shown = report.pop("metric"), report.pop("shown")
+        names = _names(report.pop("named", {}), settings, data)
+        if names:
+            report["title"] += f" ({', '.join(names)})"
+        elsewhere, needed = report.pop("elsewhere", ""), report.pop("elsewhere_if", {})
+        if any(settings.get(key) != value for key, value in needed.items()):
             elsewhere = ""
         beside = {}
         for title, each in report.pop("beside", {}).items():
@@ -179,6 +171,18 @@ class Published:
             return self.schemes[known]["color"]
         unknown = sorted({scheme, *beside} - self.schemes.keys())
         return SPARE_COLORS[unknown.index(scheme) % len(SPARE_COLORS)]
+
+
+def _names(named: dict[str, dict[Any, str]], settings: Mapping[str, Any], data: str) -> list[str]:
+    """The names of those settings that a task's title shows."""
+    names = []
+    for key, known in named.items():
+        value = settings.get(key)
+        if value is None:
+            continue
+        unnamed = data if data and key.endswith(".corpus") else value
+        names.append(one_line(str(known.get(value, unnamed)), LONGEST))
+    return names
 
 
 def rank(order: Iterable[str], name: str) -> int:

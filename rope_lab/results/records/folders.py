@@ -79,13 +79,15 @@ def one_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
     last begun before others.
     """
     once = {run.run_id: run for run in sorted(runs, key=attrgetter("ended", "start"))}
-    unlike = {
-        str(run): found for run in runs if run.ended and (found := differing(run, once[run.run_id]))
-    }
+    unlike = []
+    for run in runs:
+        numbers = differing(run, once[run.run_id]) if run.ended else []
+        if numbers:
+            unlike.append(f"{run}: {', '.join(numbers[:3])}")
     if not unlike:
         return list(once.values()), []
-    numbers = [f"{run}: {', '.join(found[:3])}" for run, found in unlike.items()]
-    line = f"found twice with other numbers, of which your own count: {first_three(numbers)}"
+    named = first_three(list(dict.fromkeys(unlike)))
+    line = f"found twice with other numbers, of which your own count: {named}"
     return list(once.values()), [line]
 
 
@@ -161,11 +163,8 @@ def origin(provenance: dict[str, Any]) -> dict[str, Any]:
     changed checkout ends in +, in ? if it may have been changed; `unknown` without git.
     """
     parts = [_origin(part) for part in [*provenance.get("earlier", []), provenance]]
-    groups = dict.fromkeys(group for part in parts for group in part["plugin"])
-    plugin = {group: _joined([part["plugin"].get(group) for part in parts]) for group in groups}
-    return {
-        name: _joined([part[name] for part in parts]) for name in parts[0] if name != "plugin"
-    } | {"plugin": plugin}
+    plugins = [part.pop("plugin") for part in parts]
+    return _joined_all(parts) | {"plugin": _joined_all(plugins)}
 
 
 def _origin(part: dict[str, Any]) -> dict[str, Any]:
@@ -181,9 +180,13 @@ def _origin(part: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _joined(values: list[Any]) -> Any:
-    distinct = list(dict.fromkeys(values))
-    return distinct[0] if len(distinct) == 1 else MIXED.join(map(str, distinct))
+def _joined_all(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The values of each name in the parts of a run; different ones are joined."""
+    joined = {}
+    for name in dict.fromkeys(name for part in parts for name in part):
+        values = list(dict.fromkeys(part.get(name) for part in parts))
+        joined[name] = values[0] if len(values) == 1 else MIXED.join(map(str, values))
+    return joined
 
 
 def _read_curves(

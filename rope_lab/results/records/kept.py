@@ -64,15 +64,15 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
                 merged[run.run_id] = run
                 continue
             if kept.status != run.status and not (replaces and run.ended):
-                raise ConfigError(
-                    f"{folder}: {run} is kept {kept.status}, and is {run.status} in the folder given"
-                )
+                given = f"is {run.status} in the folder given"
+                raise ConfigError(f"{folder}: {run} is kept {kept.status}, and {given}")
             other = ", ".join(_unlike(kept, run)[:3])
-            trace = [f"{other}; commits {kept.commit} and {run.commit}"] if other else []
-            # Equal numbers are those of the first commit that gave them.
-            commit = run.commit if other else kept.commit
-            merged[run.run_id] = replace(run, commit=commit, replaced=kept.replaced + trace)
-            unlike += [f"{run} is kept with other numbers: {other}"] if other else []
+            if other:
+                unlike.append(f"{run} is kept with other numbers: {other}")
+                trace = f"{other}; commits {kept.commit} and {run.commit}"
+                merged[run.run_id] = replace(run, replaced=[*kept.replaced, trace])
+            else:  # equal numbers are those of the first commit that gave them
+                merged[run.run_id] = replace(run, commit=kept.commit, replaced=kept.replaced)
         if unlike and not replaces:
             raise ConfigError(
                 f"{folder}: {first_three(unlike)}; --replace keeps the second of each"

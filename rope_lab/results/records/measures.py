@@ -65,7 +65,7 @@ class Measure:
         return 1 if self.higher_is_better else -1
 
     def of(self, run: Run) -> float:
-        """The number of a run: nan if it is not recorded, infinite if `reaches` is never reached."""
+        """The number of a run; nan if it is not recorded, infinite if `reaches` is not reached."""
         diverged = run.status == "diverged"
         if not run.ended or (diverged and self.diverged is None):
             return math.nan

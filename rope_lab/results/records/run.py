@@ -164,7 +164,7 @@ def from_record(record: dict[str, Any]) -> Run:
 
 def to_record(run: Run) -> dict[str, Any]:
     """The record of a run, which `from_record` reads."""
-    return {
+    record = {
         **{name: getattr(run, name) for name in NAMES},
         "config": nested(run.settings),
         "parameters": run.parameters,
@@ -174,7 +174,9 @@ def to_record(run: Run) -> dict[str, Any]:
         "slices": run.slices,
         "floor": run.floor,
         "curve": run.curves,
-    } | {name: getattr(run, name) for name in OPTIONAL if getattr(run, name)}
+    }
+    optional = {name: getattr(run, name) for name in OPTIONAL}
+    return record | {name: value for name, value in optional.items() if value}
 
 
 def differing(first: Run, second: Run) -> list[str]:

@@ -61,12 +61,8 @@ class Setup:
             ["order", "seed"], kind="stable"
         )
         recorded, first = {metric for run in runs.run for metric in run.metrics}, runs.run.iloc[0]
-        self.task, self.scale, self.recipe_id, self.settings = (
-            first.task,
-            first.scale,
-            first.recipe_id,
-            first.recipe,
-        )
+        self.task, self.scale = first.task, first.scale
+        self.recipe_id, self.settings = first.recipe_id, first.recipe
         self.runs, self.published, self.variant, self.study = runs, published, variant, study
         self.outdated: list[Run] = []
         self.report: TaskReport = published.report(self.task, recorded, first.settings, data)
@@ -75,9 +71,8 @@ class Setup:
         self.file = study or f"{self.scale}-{self.task}"  # the beginning of its figure's name
         self.schemes = list(runs.scheme.unique())
         compared = published.compares and published.baseline in self.schemes
-        self.others = [
-            scheme for scheme in self.schemes if compared and scheme != published.baseline
-        ]
+        others = [scheme for scheme in self.schemes if scheme != published.baseline]
+        self.others = others if compared else []
         self.is_published = bool({*self.schemes} & self.report.published.keys())
         own = self.is_published and not self.deviations()
         self.versions = self.report.published if own else {}
@@ -85,9 +80,8 @@ class Setup:
         self._by_seed = self.finished.set_index("seed")
         self.floor = next((run.floor["loss"] for run in runs.run if run.floor), 0.0)
         self.generated = self.measure.share or self.floor > 0
-        self.optimum = (
-            self.measure.times * self.floor if self.measure.metric == "eval/loss" else 0.0
-        )
+        loss = self.measure.metric == "eval/loss"
+        self.optimum = self.measure.times * self.floor if loss else 0.0
         self.length_kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(self.slices(kind))]
         parts = {name: name.rpartition(AT) for run in self.finished.run for name in run.slices}
         self.crossed = {
@@ -120,9 +114,8 @@ class Setup:
         length = self.report.length
         longest = self.settings.get(length["longest"])
         shortest = self.settings.get(length.get("shortest")) or length.get("least", longest)
-        return (
-            (shortest, longest) if isinstance(shortest, int) and isinstance(longest, int) else None
-        )
+        known = isinstance(shortest, int) and isinstance(longest, int)
+        return (shortest, longest) if known else None
 
     def arm(self, scheme: str) -> Arm:
         """The runs of a scheme, to be compared."""
@@ -148,9 +141,8 @@ def setups_of(runs: list[Run], published: Published) -> list[Setup]:
     table = runs_frame(sorted(runs, key=attrgetter("ended")))
     table = table.assign(task_code=[run.plugin.get("task", "") for run in table.run])
     table = table.drop_duplicates([*key, "scheme", "seed"], keep="last")
-    corpora = Counter(
-        data for data, _ in {(run.data, run.settings.get("task.corpus")) for run in table.run}
-    )
+    texts = {(run.data, run.settings.get("task.corpus")) for run in table.run}
+    corpora = Counter(data for data, _ in texts)
     setups = []
     for _, rows in table.groupby(key):
         data = rows.run.iloc[0].data
@@ -182,8 +174,11 @@ def of_newest_code(runs: list[Run]) -> tuple[list[Run], list[Run]]:
         last = newest.get(run.position)
         if "position" in run.plugin and (last is None or run.start >= last.start):
             newest[run.position] = run
-    outdated = [run for run in runs if _is_outdated(run, newest.get(run.position))]
-    return [run for run in runs if run not in outdated], outdated
+    counted, outdated = [], []
+    for run in runs:
+        former = _is_outdated(run, newest.get(run.position))
+        (outdated if former else counted).append(run)
+    return counted, outdated
 
 
 def _is_outdated(run: Run, newest: Run | None) -> bool:
@@ -209,23 +204,25 @@ def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
     """
     first = rows.run.iloc[0]
     alike = table[(table.task == first.task) & (table.scale == first.scale)]
-    usual, found = recipe(first.task, first.scale), []
-    for recipe_id, each in alike.groupby("recipe_id"):
-        settings = each.run.iloc[0].recipe
-        unlike = sum(
-            usual.get(key, value) not in (value, "auto") for key, value in settings.items()
-        )
-        found.append(
-            (("parent.recipe_id" not in settings, -unlike, len(each)), recipe_id, settings)
-        )
-    most, own = max(usualness for usualness, *_ in found), first.recipe
-    others = [
-        each
-        for usualness, recipe_id, each in found
-        if usualness == most and recipe_id != first.recipe_id
-    ]
-    unlike = {key for other in others for key, value in own.items() if other.get(key) != value}
+    by_recipe = {recipe_id: list(runs) for recipe_id, runs in alike.groupby("recipe_id").run}
+    usualness = {recipe_id: _usualness(runs) for recipe_id, runs in by_recipe.items()}
+    most = max(usualness.values())
+    own, unlike = first.recipe, set()
+    for recipe_id, (other, *_) in by_recipe.items():
+        if usualness[recipe_id] == most and recipe_id != first.recipe_id:
+            usual = other.recipe
+            unlike |= {key for key in own if usual.get(key) != own[key]}
     return one_line(", ".join(f"{key}={show(own[key])}" for key in sorted(unlike)), LONGEST)
+
+
+def _usualness(runs: list[Run]) -> tuple[bool, int, int]:
+    """Of the runs of a recipe, to be compared with those of others: larger is more usual."""
+    settings = runs[0].recipe
+    usual = recipe(runs[0].task, runs[0].scale)
+    unlike = [
+        key for key, value in settings.items() if usual.get(key, value) not in (value, "auto")
+    ]
+    return "parent.recipe_id" not in settings, -len(unlike), len(runs)
 
 
 def numbers(values: Iterable[int]) -> str:
@@ -239,4 +236,5 @@ def numbers(values: Iterable[int]) -> str:
 
 def seeds(values: Iterable[int]) -> str:
     """`seed 3`, `seeds 0–4`."""
-    return f"seed{'s' if len(list(values)) > 1 else ''} {numbers(values)}"
+    name = "seeds" if len(list(values)) > 1 else "seed"
+    return f"{name} {numbers(values)}"

@@ -12,8 +12,9 @@ from rope_lab.text import ConfigError, nearest, show
 
 PARENT = "parent"  # --against parent: the runs that others began from, by `init_from`
 NOTE = (
-    "Runs paired by seed with those that they began from, if both have the same numerics; `here` names the "
-    "settings that differ. 95% intervals over seeds (Student's t); p: paired t test, corrected (Holm, 1979) for {}."
+    "Runs paired by seed with those that they began from, if both have the same numerics; `here` "
+    "names the settings that differ. 95% intervals over seeds (Student's t); p: paired t test, "
+    "corrected (Holm, 1979) for {}."
 )
 
 
@@ -37,17 +38,17 @@ def question(
                 f"--contender {contender}: is the baseline too; --against names another"
             )
         return published.but(contender=scheme)
-    own = [
-        s
-        for s in _own(published, setups)
-        if any(len(between(setup, s, published.baseline).pairs()) for setup in setups)
-    ]
+    own = [s for s in _own(published, setups) if _has_pairs(setups, s, published.baseline)]
     if len(own) == 1 and own[0] != published.baseline:
         return published.but(contender=own[0])
     others = _schemes(setups) - {published.baseline}
     if len(others) == 1:  # there is no other question
         return published.but(contender=others.pop())
     return published
+
+
+def _has_pairs(setups: list[Setup], scheme: str, other: str) -> bool:
+    return any(len(between(setup, scheme, other).pairs()) for setup in setups)
 
 
 def hint(published: Published, setups: list[Setup]) -> str:
@@ -58,19 +59,17 @@ def hint(published: Published, setups: list[Setup]) -> str:
     """
     setups = [setup for setup in setups if setup.published.compares]
     own, there = _own(published, setups), _schemes(setups)
-    others = (
-        [*own, Published().contender]
-        if own
-        else sorted(there)
-        if published.contender not in there
-        else []
-    )
-    asks = " or ".join(
-        f"--contender '{scheme}'" for scheme in others if scheme in there - {*published.pair}
-    )
-    if not own and not asks:
+    others = []
+    if own:
+        others = [*own, Published().contender]
+    elif published.contender not in there:
+        others = sorted(there)
+    others = [scheme for scheme in others if scheme in there and scheme not in published.pair]
+    if not own and not others:
         return ""
-    return f"the verdicts are about {published.titles[0]}" + (f"; others: {asks}" if asks else "")
+    about = f"the verdicts are about {published.titles[0]}"
+    asks = " or ".join(f"--contender '{scheme}'" for scheme in others)
+    return f"{about}; others: {asks}" if asks else about
 
 
 def _own(published: Published, setups: list[Setup]) -> list[str]:
@@ -83,15 +82,12 @@ def _own(published: Published, setups: list[Setup]) -> list[str]:
 
 def _scheme(option: str, asked: str, setups: list[Setup]) -> str:
     """The scheme of this name or title that has a run. Raises ConfigError."""
-    names = {
-        name: scheme
-        for setup in setups
-        for scheme in setup.schemes
-        for name in (scheme, setup.published.title(scheme))
-    }
-    found = names.get(asked) or {name.lower(): scheme for name, scheme in names.items()}.get(
-        asked.lower()
-    )
+    names = {}
+    for setup in setups:
+        for scheme in setup.schemes:
+            names |= {scheme: scheme, setup.published.title(scheme): scheme}
+    lower = {name.lower(): scheme for name, scheme in names.items()}
+    found = names.get(asked) or lower.get(asked.lower())
     if not found:
         there = nearest(asked, sorted(_schemes(setups)), "")
         raise ConfigError(f"{option} {asked}: no run is of this scheme ({there})")

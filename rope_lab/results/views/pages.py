@@ -20,7 +20,10 @@ from rope_lab.text import ConfigError
 
 INDEX = "README.md"
 BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
-PLANNED = "These comparisons were planned: they are tested as planned, and nowhere else ([plan.md](../plan.md))."
+PLANNED = (
+    "These comparisons were planned: they are tested as planned, and nowhere else "
+    "([plan.md](../plan.md))."
+)
 EVERY = "Every seed, and where the runs come from"
 ALT = {
     "verdicts": "published and measured gains, with their intervals",
@@ -87,22 +90,14 @@ def publish(out: Path, content: Content) -> list[Path]:
         page = each.report.page
         pages.setdefault(page if page and (out / page).exists() else INDEX, []).append(each)
     links, files = figures.draw(content.sections)
-    made = {  # the first section of a page is open
-        page: _joined(
-            shown(content.sections[each], links.get(each), each is not here[0]) for each in here
-        )
-        for page, here in pages.items()
-    }
+    made = {page: _page(content, here, links) for page, here in pages.items()}
     parts = []
     if len(measured := [verdict for verdict in content.verdicts if verdict.gain.n]) > 2:
         files[figures.FOREST] = figures.forest(measured, content.published)
         parts.append(_figure(figures.FOREST))
     parts.append(_verdicts(content) if content.published.compares else PLANNED)
-    parts.append(
-        " · ".join(
-            f"[{escaped(first.report.title)}]({page})" for page, (first, *_) in [*pages.items()][1:]
-        )
-    )
+    _, *others = pages.items()
+    parts.append(" · ".join(f"[{escaped(here[0].report.title)}]({page})" for page, here in others))
     made[INDEX] = _joined([*parts, made[INDEX], _problems(content)])
     pieces = {out / page: _between(out / page, generated) for page, generated in made.items()}
     if files:
@@ -115,11 +110,18 @@ def publish(out: Path, content: Content) -> list[Path]:
     return list(pieces)
 
 
+def _page(content: Content, here: list[Setup | Sweep], links: dict[Setup | Sweep, str]) -> str:
+    """The sections of a page; the first one is open."""
+    parts = []
+    for each in here:
+        parts.append(shown(content.sections[each], links.get(each), folded=each is not here[0]))
+    return _joined(parts)
+
+
 def _verdicts(content: Content) -> str:
     """The verdicts on the contender: planned ones, and exploratory ones folded below them."""
-    planned, rest = (
-        [v for v in content.verdicts if v.family.planned == each] for each in (True, False)
-    )
+    planned = [result for result in content.verdicts if result.family.planned]
+    rest = [result for result in content.verdicts if not result.family.planned]
     tables = [markdown(verdicts_of.table(found, content.published)) for found in (planned, rest)]
     if all(tables):
         tables[1:] = _folded("Exploratory: what was not planned", tables[1:])

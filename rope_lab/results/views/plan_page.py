@@ -14,19 +14,24 @@ from rope_lab.results.views.tables import NONE, Strong, Table, escaped, markdown
 from rope_lab.results.views.verdicts import ratio_text
 
 TESTS = {
-    "t": "paired t test of the mean difference (without any spread: the sign-flip test), with Student's t interval",
-    "sign_flip": "sign-flip permutation test of the mean paired difference, with Student's t interval",
+    "t": "paired t test of the mean difference (without any spread: the sign-flip test), "
+    "with Student's t interval",
+    "sign_flip": "sign-flip permutation test of the mean paired difference, "
+    "with Student's t interval",
     "mcnemar": "McNemar's exact test of the seeds that only one of the two solves",
-    "sign": "exact sign test of which run of a pair gets there first; a run that never does comes last",
+    "sign": "exact sign test of which run of a pair gets there first; "
+    "a run that never does comes last",
 }
 HEAD = """# Planned comparisons and their outcome
 
 Written by `rope-lab plan` from [plan.yaml](plan.yaml) and the kept runs that it names. Nothing is
 tested before the last run of a study has ended.
 
-- **confirmed**: p of the family (Holm-corrected over a study's primary tests) below 0.05, and the first scheme ahead;
+- **confirmed**: p of the family (Holm-corrected over a study's primary tests) below 0.05, \
+and the first scheme ahead;
 - **reversed**: that p below 0.05, and the second ahead;
-- **refuted at the published size**: neither, and the whole 95% interval is below the published gain;
+- **refuted at the published size**: neither, and the whole 95% interval is below the \
+published gain;
 - **undecided**: none of these;
 - **open**: runs are to come.
 """
@@ -212,11 +217,10 @@ def _every_seed(results: list[Result], published: Published) -> Table:
             if name in columns:
                 name = f"{title}: {asked.name}"
             columns[name] = samples(arm, measure).value.map(VALUES.get(measure.at, "{:.4g}".format))
-    seeds = sorted({seed for _, seed in results[0].family.study.cells})
-    rows = [
-        {"seed": str(seed)} | {name: cells.get(seed, NONE) for name, cells in columns.items()}
-        for seed in seeds
-    ]
+    rows = []
+    for seed in sorted({seed for _, seed in results[0].family.study.cells}):
+        cells = {name: cells.get(seed, NONE) for name, cells in columns.items()}
+        rows.append({"seed": str(seed)} | cells)
     return Table(rows, "Every seed")
 
 

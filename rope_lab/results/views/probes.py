@@ -18,6 +18,10 @@ OVERLAY = "overlay.svg"  # all runs of a folder
 LINEAR = 0.01  # nats: below that the axis of costs is linear
 
 
+def _length(wavelength: float) -> str:
+    return f"{wavelength:,.3g}" if wavelength < 1000 else f"{wavelength:,.0f}"
+
+
 @dataclass(frozen=True)
 class Measurement:
     """A run under a probe: loss in nats per answer token, share of problems right, None if it
@@ -37,10 +41,9 @@ class Measurement:
         """The probe with its wavelengths."""
         if self.wavelengths is None:
             return self.probe
-        first, last = (
-            f"{length:,.3g}" if length < 1000 else f"{length:,.0f}" for length in self.wavelengths
-        )
-        return f"{self.probe} (wavelength {first}{f' to {last}' if first != last else ''})"
+        first, last = map(_length, self.wavelengths)
+        span = first if first == last else f"{first} to {last}"
+        return f"{self.probe} (wavelength {span})"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 from rope_lab.results.comparisons.grids import Sweep, is_number
 from rope_lab.results.records.setups import seeds
 from rope_lab.results.views import sections
-from rope_lab.results.views.notes import warnings
+from rope_lab.results.views.notes import details, warnings
 from rope_lab.results.views.series import Panel, points_frame
 from rope_lab.results.views.tables import (
     Section,
@@ -26,7 +26,10 @@ SEARCHED = ("train.lr", "train.weight_decay", "train.warmup", "train.beta2", "tr
 def section(sweep: Sweep) -> Section:
     """A sweep's tables and sentences."""
     measure = sweep.measure
-    best = "the best value of a scheme that has them all; it is chosen on the scores shown, which flatters each scheme"
+    best = (
+        "the best value of a scheme that has them all; it is chosen on the scores shown, "
+        "which flatters each scheme"
+    )
     sentences = [
         f"{measure.unit}, mean over seeds; {measure.better} is better. Emphasized: {best}."
     ]
@@ -35,9 +38,9 @@ def section(sweep: Sweep) -> Section:
     sentences += _of_best(sweep)
     warned = {value: warnings(setup) for value, setup in sweep.others.items()}
     sentences += [sections.RANGE, *map(Strong, _said_once(sweep, warned))]
-    about = {value: sections.details(setup) for value, setup in sweep.others.items()}
-    details = _said_once(sweep, about)
-    return Section(sweep.title, scores(sweep), sentences, folded=every_seed(sweep), details=details)
+    about = {value: details(setup) for value, setup in sweep.others.items()}
+    lines = _said_once(sweep, about)
+    return Section(sweep.title, scores(sweep), sentences, folded=every_seed(sweep), details=lines)
 
 
 def _of_best(sweep: Sweep) -> Iterator[str]:

@@ -63,10 +63,8 @@ def markdown(table: Table) -> str:
     """A table whose columns are as wide as their cells, behind its note; empty without rows."""
     if not table.rows:
         return ""
-    lines = [
-        [escaped(cell) for cell in line]
-        for line in (table.columns, *(row.values() for row in table.rows))
-    ]
+    lines = [list(map(escaped, table.columns))]
+    lines += [list(map(escaped, row.values())) for row in table.rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
     text.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
@@ -129,11 +127,12 @@ def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str
     found = t_interval(values)
     if not found.n:
         return NONE
+    mean = f"{found.mean:.{digits}f}"
     if found.n == 1:
-        return f"{found.mean:.{digits}f} (one seed)"
+        return f"{mean} (one seed)"
     if found.n == 2 or found.low < 0 or found.high > most:
-        return f"{found.mean:.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f}) n={found.n}"
-    return f"{found.mean:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}] n={found.n}"
+        return f"{mean} ({min(values):.{digits}f}–{max(values):.{digits}f}) n={found.n}"
+    return f"{mean} [{found.low:.{digits}f}, {found.high:.{digits}f}] n={found.n}"
 
 
 def strong_if(condition: bool, text: str) -> str:

@@ -218,10 +218,10 @@ def legend(found: list[Result], published: Published) -> list[str]:
     if not units:
         return to_come
     contender, baseline = published.titles
-    gains = f"Gains of {contender} over {baseline}, positive if it is ahead, paired by seed ({'; '.join(units)})."
+    gains = f"Gains of {contender} over {baseline}, positive if it is ahead, paired by seed"
     used = {word(result) for result in found}
     meanings = [line for line, words in MEANINGS.items() if _is_used(words, used)]
-    return [gains, *meanings, *to_come]
+    return [f"{gains} ({'; '.join(units)}).", *meanings, *to_come]
 
 
 def _is_used(words: set[str], used: set[str]) -> bool:
@@ -250,4 +250,5 @@ MEANINGS = {
 def _to_come(result: Result) -> str:
     ended, planned = len(result.family.found), len(result.family.study.cells)
     what = unusual(result) or LAST
-    return f"{OPEN}: {result.title}, {result.comparison.scale}, {what}: {ended} of {planned} runs have ended"
+    where = f"{result.title}, {result.comparison.scale}, {what}"
+    return f"{OPEN}: {where}: {ended} of {planned} runs have ended"

@@ -1,0 +1,96 @@
+"""Measures: which number of a run counts; comparisons: pairs, tests and families."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders import PUBLISHED, make_row, make_rows
+
+from rope_lab.results.comparisons import stats
+from rope_lab.results.comparisons.families import between
+from rope_lab.results.comparisons.results import TESTS, Family, answer, answered
+from rope_lab.results.records.measures import Measure, declared
+from rope_lab.results.records.setups import setups_of
+
+ACCURACY = declared("eval/accuracy")
+CURVE = [0.0, 0.2, 0.6, 0.4]  # at steps 0, 100, 200, 300
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "of_diverged"),
+    [
+        ("last", 40.0, 10.0),
+        ("mean", 40.0, 10.0),
+        ("first step", 200.0, math.inf),
+        ("log steps", math.log(200), math.log(500)),
+        ("reached", 0.0, 0.0),
+        ("ever reached", 1.0, 0.0),
+    ],
+)
+def test_a_measure_is_one_number_of_a_run(at, value, of_diverged):
+    run = make_row("rope", 0, CURVE)
+    measure = replace(ACCURACY, at=at, reaches=0.5, times=100, diverged=0.1)
+    assert measure.of(run) == pytest.approx(value)
+    diverged = replace(run, status="diverged")
+    assert measure.of(diverged) == pytest.approx(of_diverged)
+    assert math.isnan(replace(measure, diverged=None).of(diverged))
+    assert math.isnan(measure.of(replace(run, status="interrupted")))
+
+
+def test_what_is_not_recorded_is_nan():
+    run = replace(make_row("rope", 0, CURVE), curves={}, metrics={})
+    for at in ("last", "mean", "first step", "ever reached"):
+        assert math.isnan(replace(ACCURACY, at=at, reaches=0.5).of(run))
+
+
+def test_a_loss_reaches_a_value_from_above():
+    run = make_row("rope", 0, [2.0, 1.5, 0.9], metric="eval/loss")
+    first = replace(declared("eval/loss"), at="first step", reaches=1.5)
+    assert (first.of(run), first.sign) == (100, -1)
+
+
+def test_grades_of_any_name_are_shares():
+    assert declared("eval/sum_accuracy").share
+    assert declared("train/lr") is None
+    assert Measure("a", "b", higher_is_better=False).most == math.inf
+
+
+def test_pairs_have_one_seed_and_one_code():
+    made = make_rows({"rope": [0.1, 0.2, 0.3], "roper": [0.4, 0.5, 0.6, 0.7]})
+    made[1] = replace(made[1], numerics=99)
+    made[2] = replace(made[2], torch="1 → 2")
+    (setup,) = setups_of(made, PUBLISHED)
+    result = answered(between(setup, "roper", "rope"))
+    assert result.seeds == [0]
+    assert (result.difference.n, result.p_family) == (1, pytest.approx(math.nan, nan_ok=True))
+
+
+def test_p_values_are_corrected_within_their_family():
+    ends = {"rope": [0.1, 0.2, 0.3], "roper": [0.4, 0.5, 0.7], "none": [0.1, 0.3, 0.3]}
+    (setup,) = setups_of(make_rows(ends), PUBLISHED)
+    asked = [between(setup, scheme, "rope") for scheme in ("roper", "none")]
+    results = answer(Family(comparisons=asked, several="tests", one="one"))
+    assert [r.p_family for r in results] == stats.holm([r.p for r in results])
+    assert {r.corrected_for for r in results} == {"2 tests"}
+    (alone,) = answer(Family(comparisons=asked[:1], several="tests", one="one"))
+    assert (alone.p_family, alone.corrected_for) == (alone.p, "one")
+    (empty,) = answer(Family(comparisons=asked[:1], untested="open"))
+    assert (len(empty.pairs), empty.difference.n) == (0, 0)
+
+
+def test_a_turned_result_is_the_negative():
+    ends = {"rope": [0.1, 0.2, 0.3], "roper": [0.4, 0.5, 0.7]}
+    (setup,) = setups_of(make_rows(ends), PUBLISHED)
+    result = answered(between(setup, "roper", "rope"))
+    turned, other = result.turned(), answered(between(setup, "rope", "roper"))
+    assert (turned.means, turned.p, turned.seeds) == (other.means, other.p, other.seeds)
+    assert turned.gain == other.gain
+    assert result.ahead
+    assert not turned.ahead
+
+
+def test_every_test_of_alike_pairs_has_no_evidence():
+    alike = np.array([0.5, 0.5, 0.25])
+    for name, test in TESTS.items():
+        assert test(alike, alike) == (pytest.approx(math.nan, nan_ok=True) if name == "none" else 1)
