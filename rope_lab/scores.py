@@ -14,8 +14,8 @@ from pathlib import Path
 import pandas as pd
 
 from rope_lab import command
-from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.scores import FEWEST, Column, column, widest
+from rope_lab.places import OWN, RESULTS
+from rope_lab.results.comparisons.scores import FEWEST, Column, columns, widest
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn
@@ -33,7 +33,8 @@ e^(−loss) where a task is compared by its loss, which is below 1 even for the 
 mean over seeds ± half of its 95% interval, which may go beyond possible values.
 
 A column is one recipe, that under which most schemes have three seeds; runs under other settings, and schemes with
-fewer seeds, are left out.
+fewer seeds, are left out. *Trained lengths*: of problems as long as in training; of some tasks the next column has the
+longest problems that were graded.
 
 **Compare within a column, and cells with † only with cells with †.** Without † the learning rate is the one below the
 table. With † half and twice that rate were tried too: each seed counts at the rate that is best on the other seeds
@@ -87,8 +88,9 @@ def schemes(shown: list[Column], published: Published) -> list[str]:
     """Those with a score in two columns, or in the only one; variants without a title of their own
     are left out.
     """
-    count = Counter(scheme for each in shown for scheme in each.scores)
-    enough = [scheme for scheme, columns in count.items() if columns >= min(2, len(shown))]
+    tasks = [each for each in shown if each.length is None]
+    count = Counter(scheme for each in tasks for scheme in each.scores)
+    enough = [scheme for scheme, number in count.items() if number >= min(2, len(tasks))]
     return sorted(
         (s for s in enough if " " not in s or s in published.schemes), key=published.order
     )
@@ -103,17 +105,19 @@ def main(arguments: list[str] | None = None) -> None:
     folder, published = parser.parse_args(arguments).folder, Published()
     if not folder.is_dir():
         sys.exit(f"{folder}: no such folder")
-    runs = [run for path in sorted(folder.glob(f"**/{KEPT}")) for run in read_or_warn(path.parent)]
-    setups = setups_of(runs, published)
-    shown = [column(setup, setups) for setup in widest(setups)]
+    kept = [path.parent for path in sorted(folder.glob(f"**/{KEPT}"))]
+    ours = [path for path in kept if path == folder or path.name != OWN]
+    setups = setups_of([run for path in ours for run in read_or_warn(path)], published)
+    shown = [each for setup in widest(setups) for each in columns(setup, setups)]
     if not shown:
         sys.exit(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
-    count = sum(len(scores) for each in shown for scores in each.scores.values())
+    tasks = [each for each in shown if each.length is None]
+    count = sum(len(scores) for each in tasks for scores in each.scores.values())
     origins = [
         f"{each.title}: recipe {each.setup.recipe_id},"
         f" learning rate {each.setup.settings['train.lr']:g},"
         f" seeds {numbers(set(each.setup.finished.seed))}"
-        for each in shown
+        for each in tasks
     ]
     parts = [
         HEAD.format(f"{count:,}").rstrip(),

@@ -20,7 +20,7 @@ from rope_lab.results.comparisons import scores as columns
 from rope_lab.results.comparisons.families import between
 from rope_lab.results.comparisons.results import answered, samples
 from rope_lab.results.comparisons.words import plan_word, word
-from rope_lab.results.plans import families, find
+from rope_lab.results.plans import evidence, families, find
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records import kept
 from rope_lab.results.records.catalogue import Published
@@ -49,6 +49,7 @@ def undrawn(monkeypatch):
     monkeypatch.setattr(checks, "figure", lambda *drawn: b"")
     monkeypatch.setattr(probes, "overlay", lambda *drawn: b"")
     monkeypatch.setattr(kept, "_from_line", checked_line)
+    monkeypatch.setattr(evidence, "problems", lambda *_: [])  # git does not know a copy
 
 
 checked_line = functools.cache(kept._from_line)
@@ -87,8 +88,7 @@ def test_pages_of_kept_runs_are_rebuilt_byte_for_byte(folder, copied):
     assert_unchanged(copied)
 
 
-def test_the_page_of_the_plan_is_rebuilt_byte_for_byte(copied, monkeypatch):
-    monkeypatch.setattr(plan, "unplanned", lambda path, found: [])  # git does not know the copy
+def test_the_page_of_the_plan_is_rebuilt_byte_for_byte(copied):
     (copied / "plan.md").unlink()
     plan.main([str(copied / "plan.yaml")])
     assert_unchanged(copied)

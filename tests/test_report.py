@@ -280,7 +280,7 @@ def test_its_question_can_be_about_any_two_schemes(tmp_path, capsys):
 
 
 def test_without_the_contender_other_schemes_are_named(tmp_path, capsys):
-    for scheme in ("rope", "alibi"):
+    for scheme in ("rope", "alibi", "none"):
         make_run(tmp_path / "runs", scheme, 0, 0.5)
     (said,) = (
         text

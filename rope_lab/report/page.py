@@ -19,7 +19,7 @@ from rope_lab.results.comparisons.words import word
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run, one_line
 from rope_lab.results.records.setups import Setup, seeds
-from rope_lab.results.views import advice, against, probes, verdicts
+from rope_lab.results.views import advice, against, plan_page, probes, verdicts
 from rope_lab.results.views import render as vega
 from rope_lab.results.views.figures import verdicts as forest
 from rope_lab.results.views.pages import Content
@@ -52,9 +52,17 @@ class Folder:
 
 
 def render(
-    folders: list[Folder], every: list[Setup], probed: list[Probed], published: Published
+    folders: list[Folder],
+    every: list[Setup],
+    probed: list[Probed],
+    published: Published,
+    outcomes: list[Result],
 ) -> str:
-    """The page, the same for the same records; every: the groups of all runs on it."""
+    """The page, the same for the same records.
+
+    every:    the groups of all runs on it
+    outcomes: of plans, to lead the page
+    """
     contender, baseline = published.titles
     found = [
         verdict for folder in folders if not folder.below for verdict in folder.content.verdicts
@@ -79,11 +87,17 @@ def render(
     context = {
         "contender": contender,
         "baseline": baseline,
+        "question": _question(found, outcomes, published),
+        "outcomes": [plan_page.claim(result, published) for result in outcomes],
         "box": advice.section(every, found, studied, published),
         "about": f"{len(sizes):,} runs of models of {span} parameters",
         "picture": base64.b64encode(picture.read_bytes()).decode() if picture.is_file() else "",
         "answers": [
-            (word(v), f"{v.title}, {v.comparison.scale}: {verdicts.gain_text(v)} {v.measure.unit}")
+            (
+                word(v),
+                f"{v.title}, {v.comparison.scale}: {verdicts.gain_text(v)} {v.measure.unit};"
+                f" {verdicts.basis(v)}",
+            )
             for v in found[:3]
         ],
         "planned": planned,
@@ -110,6 +124,15 @@ def render(
     )
     environment.tests["strong"] = lambda value: isinstance(value, Strong)
     return environment.get_template("page.html").render(context)
+
+
+def _question(found: list[Result], outcomes: list[Result], published: Published) -> str:
+    """The heading of the page: about the first plan if there is no verdict."""
+    titles = published.titles
+    if outcomes and not found:
+        asked = outcomes[0].comparison
+        titles = published.title(asked.ours.scheme), published.title(asked.theirs.scheme)
+    return "Does {} beat {}?".format(*titles)
 
 
 def _forest(found: list[Result], published: Published) -> str:

@@ -24,6 +24,7 @@ class TaskReport:
     measure:    by which schemes are compared
     thresholds: by name, the first step at a value
     since:      names of thresholds after which schemes are compared at equal steps too
+    guess:      the share of problems that a guess has right; None if that is unknown
     """
 
     title: str

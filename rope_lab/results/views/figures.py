@@ -11,7 +11,7 @@ import pandas as pd
 
 from rope_lab.results.comparisons.grids import Sweep, is_number
 from rope_lab.results.comparisons.results import Result
-from rope_lab.results.comparisons.words import AHEAD, BEHIND, NO, YES, word
+from rope_lab.results.comparisons.words import AHEAD, BEHIND, CONFIRMED, REFUTED, REVERSED, word
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.measures import AT
 from rope_lab.results.records.run import one_line
@@ -22,7 +22,13 @@ from rope_lab.results.views.verdicts import gain_text, kind, label, published_ga
 from rope_lab.text import show
 
 FOREST = "verdicts.svg"
-COLORS = {YES: forest.GOOD, AHEAD: forest.GOOD, NO: forest.BAD, BEHIND: forest.BAD}
+COLORS = {
+    CONFIRMED: forest.GOOD,
+    AHEAD: forest.GOOD,
+    REVERSED: forest.BAD,
+    REFUTED: forest.BAD,
+    BEHIND: forest.BAD,
+}
 ROW = 80  # letters of a row of the forest plot
 LABEL = 140  # letters of a title
 WORD = 16  # letters of a value on an axis

@@ -19,6 +19,11 @@ def warnings(setup: Setup) -> Iterator[str]:
 
 
 def _uncounted(setup: Setup) -> Iterator[str]:
+    former: dict[str, list[int]] = {}
+    for run in setup.outdated:
+        former.setdefault(run.position, []).append(run.seed)
+    for scheme, runs in former.items():
+        yield f"{scheme}, {seeds(runs)}: by other code than its newest runs, and not counted"
     finished = set(setup.finished.run_id)
     for run in setup.runs.run:
         if run.run_id not in finished:
@@ -93,7 +98,7 @@ def details(setup: Setup) -> Iterator[str]:
     by_scheme = setup.runs.groupby("scheme", sort=False).seed
     title = setup.published.title
     yield "seeds: " + "; ".join(f"{title(name)} {numbers(each)}" for name, each in by_scheme)
-    if setup.versions:
+    if setup.is_published:
         yield from _beside_the_write_up(setup)
     if setup.report.elsewhere:
         yield f"in another set-up: {setup.report.elsewhere}"

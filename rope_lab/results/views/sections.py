@@ -103,8 +103,8 @@ def _tests(setup: Setup, found: dict[str, Result], verdict: Result | None) -> It
     published = setup.published
     compared = [result for result in found.values() if result.difference.n]
     tested = [len(result.pairs) > result.comparison.untested for result in compared]
-    if not all(tested):
-        few = published.untested[setup.scale]
+    few = published.untested.get(setup.scale)
+    if few and not all(tested):
         yield f"with {few} pairs or fewer: estimate and 95% interval, no test"
     if any(tested):
         family = _families(setup, [result for result in compared if result is not verdict], verdict)
