@@ -6,19 +6,18 @@ rope, roper and installed peers. The settings describe the run whose steps are t
 shapes. Models take steps in turn: a busy machine then disturbs all alike.
 """
 
-import functools
-import importlib.util
+import argparse
 import itertools
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 from tqdm import tqdm
 
 from rope_lab import command
+from rope_lab.peers import PEERS, installed
 from rope_lab.results.views.tables import Table, markdown
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_line
 from rope_lab.train import config, data
@@ -50,132 +49,6 @@ WARM = 2  # calls of each that are not counted
 Subject = tuple[str, str, bool]  # model, precision, whether it is compiled
 
 
-def x_transformers(
-    vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int
-) -> nn.Module:
-    """x-transformers' decoder with rotary embeddings and its fused attention."""
-    from x_transformers import Decoder, TransformerWrapper
-
-    decoder = Decoder(
-        dim=d_model,
-        depth=n_layers,
-        heads=n_heads,
-        attn_dim_head=d_model // n_heads,
-        rotary_pos_emb=True,
-        attn_flash=True,
-    )
-    return TransformerWrapper(
-        num_tokens=vocabulary, max_seq_len=seq_len, attn_layers=decoder, use_abs_pos_emb=False
-    )
-
-
-def llama(vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int) -> nn.Module:
-    """Hugging Face's Llama on scaled_dot_product_attention; its three feed-forward matrices have
-    the size of our 2.
-    """
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    sizes = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=d_model,
-        intermediate_size=round(8 / 3 * d_model),
-        num_hidden_layers=n_layers,
-        num_attention_heads=n_heads,
-        num_key_value_heads=n_heads,
-        max_position_embeddings=seq_len,
-        attn_implementation="sdpa",
-        use_cache=False,
-    )
-    return LlamaForCausalLM(sizes)
-
-
-class Labml(nn.Module):
-    """labml-nn's transformer layers around its RoPE or RoPER attention, rotary on all features."""
-
-    def __init__(
-        self,
-        attention: str,
-        vocabulary: int,
-        d_model: int,
-        n_layers: int,
-        n_heads: int,
-        seq_len: int,
-    ):
-        from labml import tracker
-
-        if not hasattr(
-            tracker, "debug"
-        ):  # its RoPE attention calls a function that today's labml lacks
-            tracker.debug = lambda *_: None
-        from labml_nn.transformers.feed_forward import FeedForward
-        from labml_nn.transformers.models import Encoder, TransformerLayer
-        from labml_nn.transformers.rope import RotaryPEMultiHeadAttention
-        from labml_nn.transformers.rope.value_pe import RotaryValuePEMultiHeadAttention
-
-        super().__init__()
-        attend = RotaryPEMultiHeadAttention(n_heads, d_model, 1.0)
-        if attention == "roper":
-            attend = RotaryValuePEMultiHeadAttention(n_heads, d_model, 1.0, 1.0)
-        parts = {
-            "self_attn": attend,
-            "src_attn": None,
-            "feed_forward": FeedForward(d_model, 4 * d_model, dropout=0.0),
-        }
-        layer = TransformerLayer(d_model=d_model, dropout_prob=0.0, **parts)
-        self.embedding, self.encoder = nn.Embedding(vocabulary, d_model), Encoder(layer, n_layers)
-        self.unembedding = nn.Linear(d_model, vocabulary)
-        self.register_buffer(
-            "mask_TT1", torch.ones(seq_len, seq_len, dtype=torch.bool).tril().unsqueeze(-1)
-        )
-
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        x_TBD = self.embedding(tokens_BT.T)
-        return self.unembedding(self.encoder(x_TBD, self.mask_TT1)).transpose(0, 1)
-
-
-class NanoGPT(nn.Module):
-    """nanoGPT's model (Karpathy, 2022) of torch's layers: learned positions, GELU, tied embeddings,
-    no biases.
-    """
-
-    def __init__(self, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
-        super().__init__()
-        self.tokens, self.positions = (
-            nn.Embedding(vocabulary, d_model),
-            nn.Embedding(seq_len, d_model),
-        )
-        layer = nn.TransformerEncoderLayer(
-            d_model,
-            n_heads,
-            4 * d_model,
-            0.0,
-            "gelu",
-            batch_first=True,
-            norm_first=True,
-            bias=False,
-        )
-        self.layers = nn.TransformerEncoder(
-            layer, n_layers, nn.LayerNorm(d_model, bias=False), False
-        )
-        self.unembedding = nn.Linear(d_model, vocabulary, bias=False)
-        self.unembedding.weight = self.tokens.weight
-
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        T, device = tokens_BT.shape[1], tokens_BT.device
-        x_BTD = self.tokens(tokens_BT) + self.positions(torch.arange(T, device=device))
-        mask_TT = nn.Transformer.generate_square_subsequent_mask(T, device=device)
-        return self.unembedding(self.layers(x_BTD, mask_TT, is_causal=True))
-
-
-PEERS: dict[str, tuple[Callable[..., nn.Module], str]] = {  # with the package that each needs
-    "x-transformers": (x_transformers, "x_transformers"),
-    "llama": (llama, "transformers"),
-    "labml-rope": (functools.partial(Labml, "rope"), "labml_nn"),
-    "labml-roper": (functools.partial(Labml, "roper"), "labml_nn"),
-    "nanogpt": (NanoGPT, "torch"),
-}
-
-
 def load(*settings: str) -> config.Config:
     return resolve(config.load("wandb.mode=disabled", *settings))
 
@@ -189,14 +62,14 @@ def step_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
         steps = itertools.count()
         return lambda: update(trainer, next(steps))
     cfg = load(*settings)
-    device, m, t = torch.device(cfg.device), cfg.model, cfg.train
+    device, sizes, train = torch.device(cfg.device), cfg.model, cfg.train
     task = config.build_task(cfg)
-    batch = data.training_batch(task, 0, 0, t.batch_size, t.seq_len).to(device)
+    batch = data.training_batch(task, 0, 0, train.batch_size, train.seq_len).to(device)
     torch.manual_seed(0)
-    peer = PEERS[model][0](len(task.alphabet), m.d_model, m.n_layers, m.n_heads, t.seq_len).to(
-        device
-    )
-    forward = torch.compile(peer) if t.compile else peer
+    make, _ = PEERS[model]
+    peer = make(len(task.alphabet), sizes.d_model, sizes.n_layers, sizes.n_heads, train.seq_len)
+    peer.to(device)
+    forward = torch.compile(peer) if train.compile else peer
     optimizer = torch.optim.AdamW(peer.parameters(), lr=1e-4, weight_decay=0.0, fused=True)
 
     def step() -> None:
@@ -219,13 +92,13 @@ def alternate(calls: Sequence[Callable[[], object]], repeats: int, device: str) 
     """Seconds of each call, [calls, repeats], called in turn."""
     seconds = np.empty((len(calls), repeats))
     for repeat in tqdm(range(-WARM, repeats), "repeats", leave=False, disable=None):
-        for i, call in enumerate(calls):
+        for index, call in enumerate(calls):
             begun = time.perf_counter()
             call()
             if device != "cpu":
                 torch.accelerator.synchronize()
             if repeat >= 0:
-                seconds[i, repeat] = time.perf_counter() - begun
+                seconds[index, repeat] = time.perf_counter() - begun
     return seconds
 
 
@@ -244,9 +117,9 @@ def compare(name: str, settings: Sequence[str], subjects: list[Subject], repeats
         }
         ratio = mine / seconds[subjects.index((first, precision, compiled))]
         rows.append(row | {f"time / {first}'s": spread(ratio)})
-    m, t = cfg.model, cfg.train
-    size = f"{t.batch_size} × {t.seq_len} tokens, width {m.d_model}, "
-    size += f"{m.n_layers} layers, {m.n_heads} heads"
+    sizes, train = cfg.model, cfg.train
+    size = f"{train.batch_size} × {train.seq_len} tokens, width {sizes.d_model}, "
+    size += f"{sizes.n_layers} layers, {sizes.n_heads} heads"
     return f"## {name}: {size}\n\n{markdown(Table(rows))}\n"
 
 
@@ -288,16 +161,14 @@ def check_gpu(schemes: list[str], device: str) -> bool:
         except Exception as error:
             right, how = False, f"{type(error).__name__}: {first_line(error)[:200]}"
         works &= right
-        print(f"{'ok   ' if right else 'WRONG'}  {scheme} {attention} {precision}: {how}")
+        mark = "ok   " if right else "WRONG"
+        print(f"{mark}  {scheme} {attention} {precision}: {how}")
     print()
     return works
 
 
-def installed(model: str) -> bool:
-    return model not in PEERS or importlib.util.find_spec(PEERS[model][1]) is not None
-
-
-def main(arguments: list[str] | None = None) -> None:
+def parse(arguments: list[str] | None) -> tuple[argparse.Namespace, list[str], list[str]]:
+    """The options, models and settings of a command line. Exits if they cannot be used."""
     parser = argument_parser("bench", __doc__)
     parser.add_argument(
         "words", nargs="*", metavar="MODEL|SETTING=VALUE", help=f"peers: {', '.join(PEERS)}"
@@ -320,6 +191,20 @@ def main(arguments: list[str] | None = None) -> None:
         if not installed(model):
             package = PEERS[model][1]
             parser.error(f"{model}: {package} is not installed; results/benchmark.md says how")
+    return given, models, settings
+
+
+def subjects_of(
+    models: Sequence[str], precisions: Iterable[str], with_compiled: bool
+) -> list[Subject]:
+    """Every model in every precision; compiled ones too if asked for."""
+    compiled = (False, True) if with_compiled else (False,)
+    variants = itertools.product(precisions, compiled, models)
+    return [(model, precision, is_compiled) for precision, is_compiled, model in variants]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    given, models, settings = parse(arguments)
     shapes, works = {" ".join(settings): settings} if settings else SHAPES, True
     with errors_as_exit():
         if given.gpu:
@@ -327,10 +212,7 @@ def main(arguments: list[str] | None = None) -> None:
             works = check_gpu([model for model in models if model not in PEERS], device)
             shapes = {name: [*shape, device] for name, shape in shapes.items()}
         models = models or [model for model in (*OURS, *PEERS) if installed(model)]
-        compiled = (False, True) if given.compile else (False,)
-        subjects = []
-        for precision, is_compiled in itertools.product(given.precision or ALLOWED, compiled):
-            subjects += [(model, precision, is_compiled) for model in models]
+        subjects = subjects_of(models, given.precision or ALLOWED, given.compile)
         # All models here share the functions that are compiled.
         torch._dynamo.config.recompile_limit = 64
         for name, shape in shapes.items():

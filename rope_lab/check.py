@@ -46,10 +46,9 @@ def main(arguments: list[str] | None = None) -> None:
         "settings", nargs="+", metavar="NAME=VALUE", help="position=… or task=…, and others"
     )
     given = parser.parse_args(arguments)
-    groups, kinds = (
-        [g for g in ("position", "task") if any(w.startswith(f"{g}=") for w in given.settings)],
-        [],
-    )
+    set_groups = {setting.partition("=")[0] for setting in given.settings}
+    groups = [group for group in ("position", "task") if group in set_groups]
+    kinds = []
     if not groups:
         parser.error("name a scheme or a task: position=./mine.py or task=./mine.py")
     try:

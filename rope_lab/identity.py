@@ -95,9 +95,9 @@ class Identity:
             key: value for key, value in self.settings.items() if key != "parent.run_id"
         }  # as of another seed
         return {
-            k: v
-            for k, v in own.items()
-            if k.startswith(("position.", "parent.scheme_id")) == of_scheme
+            key: value
+            for key, value in own.items()
+            if key.startswith(("position.", "parent.scheme_id")) == of_scheme
         }
 
 

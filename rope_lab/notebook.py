@@ -17,7 +17,7 @@ import pandas as pd
 from rope_lab import sample
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.transformer import Transformer
-from rope_lab.tasks.base import Task
+from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError, flat
 from rope_lab.train import config, plugin, torch_state
 from rope_lab.train.evaluate import as_evaluated
@@ -149,5 +149,7 @@ def _as_overrides(settings: dict[str, Any]) -> list[str]:
             raise ConfigError(
                 f"{key}={values}: fit trains one run; call it for each, or rope-lab sweep {key}=…"
             )
-        overrides.append(f"{key}={typed(list(value) if several else value)}")
+        if several:
+            value = list(value)
+        overrides.append(f"{key}={typed(value)}")
     return overrides

@@ -48,10 +48,8 @@ PROBE = re.compile(
     f"shift=(?P<shift>{NUMBER})|window=(?P<window>{NUMBER})"
     f"|ablate=(?P<parts>[qkvo]+)(?::(?P<first>{NUMBER})(?:-(?P<last>{NUMBER}))?)?"
 )
-TEXTS, CELLS = (
-    16,
-    32,
-)  # held-out texts of which attention is recorded, and most cells along a side of its maps
+TEXTS = 16  # held-out texts of which attention is recorded
+CELLS = 32  # most cells along a side of its maps
 BANDS = 8  # a head with more pairs is probed in so many bands of neighbouring pairs
 
 
@@ -123,19 +121,31 @@ def changed(probe: str, model: Transformer) -> tuple[PositionScheme, tuple[float
     """
     scheme, match = copy.deepcopy(model.position), PROBE.fullmatch(probe)
     if not match or match["window"] == "0":
-        form = "shift=N or window=N with N below 10⁹, ablate=PARTS or ablate=PARTS:PAIRS (ablate=vo:4-7)"
-        raise ConfigError(f"{probe}: must be {form}")
+        form = "shift=N or window=N with N below 10⁹, ablate=PARTS or ablate=PARTS:PAIRS"
+        raise ConfigError(f"{probe}: must be {form} (ablate=vo:4-7)")
     if match["shift"]:
-        by = int(match["shift"])
-        if not isinstance(scheme, Randomized):
-            return Shifted(scheme, by), None
-        scheme.scheme = Shifted(scheme.scheme, by)  # after they were drawn
-        return scheme, None
+        return shifted(scheme, int(match["shift"])), None
     if match["window"]:
         if model.layers[0].attention.linear:
             raise ConfigError(f"{probe}: linear attention has no scores that could be masked")
         return Windowed(scheme, int(match["window"])), None
+    wavelengths = ablate(probe, scheme, match)
+    return scheme, wavelengths if match["first"] else None
 
+
+def shifted(scheme: PositionScheme, by: int) -> PositionScheme:
+    """The scheme with positions `by` further on; random positions after they were drawn."""
+    if not isinstance(scheme, Randomized):
+        return Shifted(scheme, by)
+    scheme.scheme = Shifted(scheme.scheme, by)
+    return scheme
+
+
+def ablate(probe: str, scheme: PositionScheme, match: re.Match) -> tuple[float, float]:
+    """Stop the rotations of a scheme that a probe names; their shortest and longest wavelength.
+
+    Raises ConfigError if the scheme does not have them.
+    """
     rotating = scheme.scheme if isinstance(scheme, Randomized) else scheme
     parts, theta = match["parts"], rotated_frequencies(rotating)
     if not set(parts) <= theta.keys():
@@ -149,8 +159,8 @@ def changed(probe: str, model: Transformer) -> tuple[PositionScheme, tuple[float
         )
     for part in parts:
         rotating.theta[part][rotating.theta[part].nonzero().flatten()[pairs]] = 0
-    lengths = [2 * math.pi / f for part in parts for f in theta[part][pairs].tolist()]
-    return scheme, (min(lengths), max(lengths)) if match["first"] else None
+    ablated = torch.cat([theta[part][pairs] for part in parts])
+    return 2 * math.pi / ablated.max().item(), 2 * math.pi / ablated.min().item()
 
 
 def rotated_frequencies(scheme: PositionScheme) -> dict[str, Tensor]:
@@ -158,10 +168,9 @@ def rotated_frequencies(scheme: PositionScheme) -> dict[str, Tensor]:
     in order.
     """
     theta = getattr(scheme.scheme if isinstance(scheme, Randomized) else scheme, "theta", None)
-    parts = (
-        theta.items() if isinstance(theta, dict) else ()
-    )  # a scheme of one's own may mean something else by it
-    return {part: theta_C[theta_C != 0].abs() for part, theta_C in parts if theta_C.any()}
+    if not isinstance(theta, dict):  # a scheme of one's own may mean something else by it
+        return {}
+    return {part: theta_C[theta_C != 0].abs() for part, theta_C in theta.items() if theta_C.any()}
 
 
 def all_probes(model: Transformer, seq_len: int) -> list[str]:
@@ -170,15 +179,16 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
     if not model.layers[0].attention.linear:
         probes += [f"window={2**n}" for n in range(1, seq_len.bit_length()) if 2**n < seq_len]
     theta = rotated_frequencies(model.position)
-    scores, values = ("".join(part for part in parts if part in theta) for parts in ("qk", "vo"))
+    scores = "".join(part for part in "qk" if part in theta)
+    values = "".join(part for part in "vo" if part in theta)
     probes += [f"ablate={parts}" for parts in dict.fromkeys([scores, *values, values]) if parts]
     for parts in filter(None, (scores, values)):
         rotated = max(len(theta[part]) for part in parts)
         bands = min(BANDS, rotated)
-        edges = [round(i * rotated / bands) for i in range(bands + 1)]
-        probes += [
-            f"ablate={parts}:{a}" + (f"-{b - 1}" if b - a > 1 else "") for a, b in pairwise(edges)
-        ]
+        edges = [round(band * rotated / bands) for band in range(bands + 1)]
+        for begin, end in pairwise(edges):
+            last = f"-{end - 1}" if end - begin > 1 else ""
+            probes.append(f"ablate={parts}:{begin}{last}")
     return probes
 
 

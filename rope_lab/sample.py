@@ -13,7 +13,7 @@ import numpy as np
 
 from rope_lab import command
 from rope_lab.model.transformer import Transformer
-from rope_lab.tasks.base import Task
+from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, plain, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import samples

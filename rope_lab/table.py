@@ -127,7 +127,8 @@ def runs_of(found: RunTable | list[Study]) -> list[list[str]]:
     for study in found:
         settings = []
         for key, value in study.settings.items():
-            settings.append(f"{key}={'null' if value is None else value}")
+            written = "null" if value is None else value
+            settings.append(f"{key}={written}")
         runs += Block([study.task], study.scale, study.seeds, settings).runs()
     return runs
 

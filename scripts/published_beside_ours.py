@@ -2,7 +2,6 @@
 
 import pandas as pd
 import yaml
-from matplotlib.figure import Figure
 from scipy import stats
 
 from rope_lab.places import RESULTS
@@ -10,13 +9,13 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn
 from rope_lab.results.records.kept import KEPT
 from rope_lab.results.records.setups import Setup, setups_of
-from rope_lab.results.views.figures import WIDTH, rendered, styled
 from rope_lab.results.views.tables import Table, markdown, mean_of, write_page
 from rope_lab.text import errors_as_exit
 
 HEAD = """# Published beside ours
 
-Written by `make figures` from [checks.yaml](checks.yaml) and kept runs. Square brackets: 95% interval over seeds; round
+Written by `make figures` from [checks.yaml](checks.yaml) and kept runs. \
+Square brackets: 95% interval over seeds; round
 ones: the range. A row of two schemes uses the seeds that both have.
 """
 ROTATED = """## Which of q, k, v (queries, keys, values) and o (the output) are rotated
@@ -39,34 +38,35 @@ def rows(checks: list[dict], groups: dict[str, list[Setup]]) -> list[dict[str, s
     return made
 
 
-def ours(g: Setup | None, schemes: list[str], wrong_by: dict[str, list[int]]) -> str:
+def ours(setup: Setup | None, schemes: list[str], wrong_by: dict[str, list[int]]) -> str:
     """The mean of each scheme, of the seeds that all have; "not run" without runs.
 
     wrong_by: if given, the share of problems wrong at these values of an attribute instead
     """
-    if g and wrong_by:
-        return _wrong(g, schemes, wrong_by)
-    values = pd.DataFrame({s: g.of(s).value for s in schemes}).dropna() if g else pd.DataFrame()
+    if setup and wrong_by:
+        return _wrong(setup, schemes, wrong_by)
+    if not setup:
+        return "not run"
+    values = pd.DataFrame({scheme: setup.of(scheme).value for scheme in schemes}).dropna()
     if values.empty:
         return "not run"
-    measure = g.measure
-    means = [
-        f"{g.published.title(s)} {mean_of(values[s], measure.digits, measure.most)}"
-        for s in schemes
-    ]
+    measure, means = setup.measure, []
+    for scheme in schemes:
+        mean = mean_of(values[scheme], measure.digits, measure.most)
+        means.append(f"{setup.published.title(scheme)} {mean}")
     return f"{'; '.join(means)} {measure.unit}"
 
 
-def _wrong(g: Setup, schemes: list[str], wrong_by: dict[str, list[int]]) -> str:
+def _wrong(setup: Setup, schemes: list[str], wrong_by: dict[str, list[int]]) -> str:
     """The percent of problems wrong at the given values of an attribute."""
     ((attribute, shown),) = wrong_by.items()
-    slices = g.slices(attribute)
+    slices = setup.slices(attribute)
     wrong = 100 - 100 * slices.pivot_table("mean", "scheme", "value")[shown]
     counts = slices.groupby("scheme").seed.nunique()
     cells = []
     for scheme in schemes:
         means = ", ".join(map("{:.2f}".format, wrong.loc[scheme]))
-        cells.append(f"{g.published.title(scheme)} {means} (n={counts[scheme]})")
+        cells.append(f"{setup.published.title(scheme)} {means} (n={counts[scheme]})")
     return f"{'; '.join(cells)} % wrong"
 
 
@@ -75,11 +75,11 @@ def rotated(groups: list[Setup], published: Published) -> dict[Setup, pd.DataFra
     published first.
     """
     found = {}
-    for g in groups:
-        values = g.finished.pivot_table(index="seed", columns="scheme", values="value")
+    for setup in groups:
+        values = setup.finished.pivot_table(index="seed", columns="scheme", values="value")
         ours = values.reindex(columns=list(published.rotations["loss"])).dropna()
         if len(ours):
-            found[g] = ours.set_axis(list(losses(published)), axis=1)
+            found[setup] = ours.set_axis(list(losses(published)), axis=1)
     return found
 
 
@@ -94,12 +94,12 @@ def losses(published: Published) -> dict[str, float]:
 def orders(found: dict[Setup, pd.DataFrame], published: Published) -> list[dict[str, str]]:
     """A row a group: the rank correlation of our order with the published one."""
     theirs, made = [*losses(published).values()], []
-    for g, values in found.items():
-        ours = -g.measure.sign * values
+    for setup, values in found.items():
+        ours = -setup.measure.sign * values
         each = [float(stats.spearmanr(row, theirs).statistic) for row in ours.to_numpy()]
         mean = float(stats.spearmanr(ours.mean(), theirs).statistic)
         row = {
-            "task": f"{g.title}, {g.scale}",
+            "task": f"{setup.title}, {setup.scale}",
             "rank correlation of the means": f"{mean:.2f}",
             "rank correlation per seed, mean": mean_of(each, 2, most=1),
             "best to worst here": ", ".join(ours.mean().sort_values(kind="stable").index),
@@ -112,25 +112,15 @@ def figure(found: dict[Setup, pd.DataFrame], published: Published) -> bytes:
     """Each seed of each way, and their mean, over its published loss; a panel a group, better is
     lower.
     """
-    theirs = losses(published)
-    with styled():
-        drawn = Figure(figsize=(WIDTH, 2.8), layout="constrained")
-        for ax, (g, values) in zip(
-            drawn.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True
-        ):
-            for place, (way, each) in enumerate(values.items()):
-                ax.plot([theirs[way]] * len(each), each, "o", ms=3, mew=0, color="C0", alpha=0.4)
-                ax.plot(theirs[way], each.mean(), "o", ms=5, color="C0")
-                side = (
-                    5,
-                    -9 if place % 2 else 3,
-                )  # ways next to each other in the published order have close losses
-                ax.annotate(
-                    way, (theirs[way], each.mean()), side, textcoords="offset points", fontsize=7
-                )
-            ax.set(title=f"{g.title}, {g.scale}", xlabel="published loss", ylabel=g.measure.unit)
-            ax.yaxis.set_inverted(g.measure.sign > 0)
-        return rendered(drawn)
+    from rope_lab.results.views import dots, render  # here: slow to import
+
+    panels = []
+    for setup, values in found.items():
+        points = values.melt(var_name="name", value_name="ours")
+        points = points.assign(theirs=points.name.map(losses(published)))
+        title = f"{setup.title}, {setup.scale}"
+        panels.append(dots.Scatter(title, setup.measure.unit, points, setup.measure.better))
+    return render.svg(dots.rotations(panels))
 
 
 @errors_as_exit()

@@ -7,7 +7,8 @@ number or the carry has something left.
 
 import numpy as np
 
-from .base import BLANK, LossOn, PackedTask, Problem, decimal, join
+from .base import BLANK, PackedTask, decimal, join
+from .task import LossOn, Problem
 
 
 class ArithmeticAddition(PackedTask):
@@ -42,31 +43,34 @@ class ArithmeticAddition(PackedTask):
         return np.where(place < lengths, drawn, 0).reshape(n, -1)
 
     def split_key(self, drawn: np.ndarray) -> np.ndarray:
-        a, b = self._numbers(drawn)
-        return np.concatenate([a + b, a * b], axis=1)  # place by place, the same in either order
+        first, second = self._numbers(drawn)
+        # Place by place, and the same in either order.
+        return np.concatenate([first + second, first * second], axis=1)
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        a, b, total, carry = self._added(drawn)
-        n, places = a.shape
-        e = decimal(np.arange(places), len(str(places - 1)))
-        form = join("0e", e, "+0e", e, "+0e", e, "==00e", e, " and ")
+        first, second, total, carry = self._added(drawn)
+        n, places = first.shape
+        exponent = decimal(np.arange(places), len(str(places - 1)))
+        form = join("0e", exponent, "+0e", exponent, "+0e", exponent, "==00e", exponent, " and ")
         steps = np.broadcast_to(form, (n, *form.shape)).copy()
-        term = 3 + e.shape[1]  # characters from one term's digit to the next one's
-        for column, digits in ((0, a), (term, b), (2 * term, carry), (3 * term + 2, total % 10)):
+        term = 3 + exponent.shape[1]  # characters from one term's digit to the next one's
+        terms = [(0, first), (term, second), (2 * term, carry), (3 * term + 2, total % 10)]
+        for column, digits in terms:
             steps[:, :, column] = digits + ord("0")
         steps[:, :, 3 * term + 1] = np.where(total > 9, ord("1"), BLANK)
-        left = np.logical_or.accumulate((a + b)[:, ::-1] > 0, axis=1)[:, ::-1] | (carry > 0)
+        highest_first = (first + second)[:, ::-1] > 0
+        left = np.logical_or.accumulate(highest_first, axis=1)[:, ::-1] | (carry > 0)
         steps[~left] = BLANK
-        prompts = join("?d=", _text(a[:, :-1]), "+", _text(b[:, :-1]), "; ")
+        prompts = join("?d=", _text(first[:, :-1]), "+", _text(second[:, :-1]), "; ")
         return prompts, join(steps.reshape(n, -1), "d==", _text(total % 10), "#")
 
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
-        a, b, _, carry = self._added(drawn)
-        x, y = _count_digits(a), _count_digits(b)
+        first, second, _, carry = self._added(drawn)
+        length, other_length = _count_digits(first), _count_digits(second)
         return {
-            "digits_a": x,
-            "digits_b": y,
-            "digits": np.maximum(x, y),
+            "digits_a": length,
+            "digits_b": other_length,
+            "digits": np.maximum(length, other_length),
             "carries": carry.sum(axis=1),
         }
 
@@ -86,12 +90,12 @@ class ArithmeticAddition(PackedTask):
         """Both numbers with a place for the last carry, each place's total, and the carry into it,
         [n, places] each.
         """
-        a, b = (np.pad(number, ((0, 0), (0, 1))) for number in self._numbers(drawn))
-        total, carry = a + b, np.zeros_like(a)
-        for k in range(1, a.shape[1]):
-            carry[:, k] = total[:, k - 1] // 10
-            total[:, k] += carry[:, k]
-        return a, b, total, carry
+        first, second = (np.pad(number, ((0, 0), (0, 1))) for number in self._numbers(drawn))
+        total, carry = first + second, np.zeros_like(first)
+        for place in range(1, first.shape[1]):
+            carry[:, place] = total[:, place - 1] // 10
+            total[:, place] += carry[:, place]
+        return first, second, total, carry
 
 
 def _count_digits(number: np.ndarray) -> np.ndarray:

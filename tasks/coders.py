@@ -87,21 +87,21 @@ class Pairs(Coder):
 
     @staticmethod
     def learn(blocks: Iterable[bytes], vocabulary: int) -> Iterator[bytes]:
-        t = _tokenizers()
+        tokenizers = _tokenizers()
         if vocabulary < 257:
             raise ConfigError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
         log.warning("learning %d byte pairs of the corpus, once", vocabulary)
         pairs, in_bytes = (
-            t.Tokenizer(t.models.BPE()),
-            t.pre_tokenizers.ByteLevel(add_prefix_space=False),
+            tokenizers.Tokenizer(tokenizers.models.BPE()),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False),
         )
-        cut = t.pre_tokenizers.Split(t.Regex(rf"\S{{{LONGEST}}}"), "isolated")
+        cut = tokenizers.pre_tokenizers.Split(tokenizers.Regex(rf"\S{{{LONGEST}}}"), "isolated")
         pairs.pre_tokenizer, pairs.decoder = (
-            t.pre_tokenizers.Sequence([cut, in_bytes]),
-            t.decoders.ByteLevel(),
+            tokenizers.pre_tokenizers.Sequence([cut, in_bytes]),
+            tokenizers.decoders.ByteLevel(),
         )
         bytes_ = sorted(in_bytes.alphabet())
-        trainer = t.trainers.BpeTrainer(
+        trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=vocabulary, initial_alphabet=bytes_, show_progress=False
         )
         lines = (line for block in blocks for line in block.decode().splitlines(keepends=True))

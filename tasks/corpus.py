@@ -66,22 +66,22 @@ def locate(path: str) -> list[Path]:
 
 def _inside(folder: Path) -> list[Path]:
     """Everything in a folder but hidden files and the folders of runs."""
-    found = [
-        p
-        for p in folder.rglob("*")
-        if not any(part.startswith(".") for part in p.relative_to(folder).parts)
-    ]
-    runs: set[Path] = set()
-    for record in (p for p in found if p.name == "run.json"):
-        runs |= {record.parent, record.parent.parent}
+    found, runs = list[Path](), set[Path]()
+    for path in folder.rglob("*"):
+        parts = path.relative_to(folder).parts
+        if any(part.startswith(".") for part in parts):
+            continue
+        found.append(path)
+        if path.name == "run.json":
+            runs |= {path.parent, path.parent.parent}
     runs.discard(folder)
-    return [p for p in found if runs.isdisjoint(p.parents)]
+    return [path for path in found if runs.isdisjoint(path.parents)]
 
 
 def register(path: str | None) -> str:
-    """The digest of a corpus, 16 hexadecimal digits; copies it into the cache. Raises ConfigError if
-    that fails.
+    """The digest of a corpus, 16 hexadecimal digits; copies it into the cache.
 
+    Raises ConfigError if that fails.
     path: None: the sources of Python's standard library
     """
     try:
@@ -172,8 +172,8 @@ def read(
     """The tokens of the training and of the held-out part, uint8, uint16 or uint32 [N], and their
     coder.
 
-    Raises ConfigError if the corpus is not known here, too small for windows of `context` tokens, or
-    of other text.
+    Raises ConfigError if the corpus is not known here, is too small for windows of `context`
+    tokens, or has other text.
     """
     folder = cache() / corpus
     stem = {"bpe": f"bpe-{vocabulary}", "characters": "all-characters"}.get(kind, kind)
@@ -274,8 +274,8 @@ def _library() -> list[Path]:
     root = Path(sysconfig.get_path("stdlib"))
     elsewhere = {"site-packages", "dist-packages", "__pycache__"}
     found = [
-        p
-        for p in root.rglob("*.py")
-        if not elsewhere & set(p.relative_to(root).parts) and _is_utf8(p)
+        path
+        for path in root.rglob("*.py")
+        if not elsewhere & set(path.relative_to(root).parts) and _is_utf8(path)
     ]
     return sorted(found, key=lambda p: hashlib.sha256(str(p.relative_to(root)).encode()).digest())

@@ -10,7 +10,8 @@ import copy
 
 import numpy as np
 
-from .base import LossOn, PackedTask, Problem, check_between
+from .base import PackedTask, check_between
+from .task import LossOn, Problem
 
 WRITE, IGNORE, READ = (ord(letter) for letter in "wir")
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from rope_lab.text import ConfigError
 
-from .base import BLANK, MOST, LossOn, PackedTask, Problem, check_between
+from .base import BLANK, MOST, PackedTask, check_between
+from .task import LossOn, Problem
 
 FIRST = 0x4E00  # the first of 20,000 letters in Unicode: CJK ideographs
 
@@ -73,8 +74,9 @@ class AssociativeRecall(PackedTask):
         T, half = self.lengths[1], self.vocabulary // 2
         count = rng.integers(self.fewest, self.pairs + 1, size=n)
         keys = np.empty((n, 0), dtype=np.int64)
-        for k in range(self.pairs):
-            keys = np.concatenate([keys, _free(rng.integers(half - k, size=(n, 1)), keys)], axis=1)
+        for pair in range(self.pairs):
+            key = _free(rng.integers(half - pair, size=(n, 1)), keys)
+            keys = np.concatenate([keys, key], axis=1)
         values = half + rng.integers(half, size=keys.shape)
         characters = _free(rng.integers(self.vocabulary - self.pairs, size=(n, T)), keys)
 
@@ -85,12 +87,12 @@ class AssociativeRecall(PackedTask):
         last = rng.integers(count)  # the pair asked for at the last place
         asked = rng.integers(count) if self.ask_any else last
         answer = np.empty(n, dtype=np.int64)
-        for k in range(self.pairs):
-            of = np.flatnonzero(count > k)
-            place = places[of, (k - last[of]) % count[of]]
-            for begin in (2 * k, place):
-                characters[of, begin], characters[of, begin + 1] = keys[of, k], values[of, k]
-            answer[of] = np.where(asked[of] == k, place + 1, answer[of])
+        for pair in range(self.pairs):
+            of = np.flatnonzero(count > pair)
+            place = places[of, (pair - last[of]) % count[of]]
+            for begin in (2 * pair, place):
+                characters[of, begin], characters[of, begin + 1] = keys[of, pair], values[of, pair]
+            answer[of] = np.where(asked[of] == pair, place + 1, answer[of])
         return np.concatenate([np.stack([count, asked, answer], axis=1), characters], axis=1)
 
     def split_key(self, drawn: np.ndarray) -> np.ndarray:

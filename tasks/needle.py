@@ -8,7 +8,8 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from .base import MOST, LossOn, PackedTask, check_between, check_letters, join, spell
+from .base import MOST, PackedTask, check_between, check_letters, join, spell
+from .task import LossOn
 
 
 class Needle(PackedTask):

@@ -7,7 +7,8 @@ import numpy as np
 
 from rope_lab.text import ConfigError
 
-from .base import LossOn, PackedTask, check_letters, join, spell
+from .base import PackedTask, check_letters, join, spell
+from .task import LossOn
 
 ORDERS: dict[
     str, Callable[[np.ndarray], np.ndarray]

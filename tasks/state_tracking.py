@@ -5,14 +5,15 @@ S2 is parity. S3 is solvable; A5, of 60 permutations of five things, is not, so 
 circuit of threshold gates is known for it.
 """
 
-from itertools import permutations
+from itertools import permutations, product
 from string import ascii_letters, digits
 
 import numpy as np
 
 from rope_lab.text import ConfigError
 
-from .base import LossOn, PackedTask, join, spell
+from .base import PackedTask, join, spell
+from .task import LossOn
 
 SIZES = {"S2": 2, "S3": 3, "A5": 5}
 
@@ -46,11 +47,12 @@ class StateTracking(PackedTask):
         every = list(permutations(range(SIZES[group])))
         if group[0] == "A":  # the even ones, whose matrices have the determinant 1
             every = [p for p in every if np.linalg.det(np.eye(len(p))[list(p)]) > 0]
-        number = {p: i for i, p in enumerate(every)}
+        number = {permutation: index for index, permutation in enumerate(every)}
         self.group = group
-        self.product = np.array(
-            [[number[tuple(b[i] for i in a)] for b in every] for a in every]
-        )  # a first, then b
+        self.product = np.empty((len(every), len(every)), dtype=np.int64)
+        for first, second in product(every, every):
+            both = tuple(second[index] for index in first)
+            self.product[number[first], number[second]] = number[both]
         self.letters = (ascii_letters + digits)[: len(every)]
         self.alphabet = "?=#" + self.letters
 

@@ -4,7 +4,8 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from .base import BLANK, LossOn, PackedTask, check_letters, decimal, join, spell
+from .base import BLANK, PackedTask, check_letters, decimal, join, spell
+from .task import LossOn
 
 
 class SubstringByIndex(PackedTask):

@@ -11,8 +11,9 @@ import numpy as np
 
 from rope_lab.text import ConfigError
 
-from .base import MOST, LossOn, Problem, Task, Text, check_between, check_letters, different
+from .base import MOST, check_between, check_letters
 from .split import draw_side
+from .task import LossOn, Problem, Task, Text, different
 
 
 class SubstringByPrefix(Task):
@@ -92,8 +93,10 @@ class SubstringByPrefix(Task):
         )
         letters[:, : self.first_length] = first[:rows]
         row, copy = np.arange(rows)[:, None], np.arange(self.copy_length)
-        for k in range(rounds):  # in turn, since a copy may be copied again
-            letters[row, begin[:, k, None] + copy] = letters[row, source[:, k, None] + copy]
+        for number in range(rounds):  # in turn, since a copy may be copied again
+            letters[row, begin[:, number, None] + copy] = letters[
+                row, source[:, number, None] + copy
+            ]
 
         arrows = np.zeros(letters.shape, dtype=np.int64)
         arrows[row, begin] = 1  # each copy has a `>` before it
@@ -101,8 +104,8 @@ class SubstringByPrefix(Task):
         tokens = np.full((rows, width + rounds), self.arrow, dtype=np.uint8)
         tokens[row, column] = letters
         position = np.zeros(tokens.shape, dtype=np.int16)
-        for k in range(rounds):
-            position[row, column[row, begin[:, k, None]] + copy] = copy
+        for number in range(rounds):
+            position[row, column[row, begin[:, number, None]] + copy] = copy
         return Text(tokens[:, :length], position[:, :length])
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:

@@ -13,8 +13,9 @@ import numpy as np
 from rope_lab.text import ConfigError
 
 from . import corpus as corpora
-from .base import MOST, Problem, Task, Text, check_between
+from .base import MOST, check_between
 from .coders import CODERS, Coder, Kind
+from .task import Problem, Task, Text
 
 
 class RealText(Task):

@@ -42,7 +42,8 @@ WAITS = {  # operators that wait for computed values: for the shape of a result 
         aten.repeat_interleave.Tensor,
     ),
 }
-PHYSICAL = {  # at this depth torch no longer supports tensors that are only marked as conjugate or negative
+# At this depth torch no longer supports tensors that are only marked as conjugate or negative.
+PHYSICAL = {
     aten._conj.default: aten.conj_physical.default,
     aten._neg_view.default: aten.neg.default,
 }
@@ -89,6 +90,20 @@ class Mode(TorchDispatchMode):
         return compute(operator, args, kwargs or {}, self.seen)
 
 
+def check_together(operator: Callable, tensors: list[Tensor], there: list[bool]) -> None:
+    """Raises RuntimeError for tensors of both devices; those without dimensions may mix."""
+    here = [x for x, is_there in zip(tensors, there, strict=True) if not is_there]
+    if any(x.dim() for x in here):
+        raise RuntimeError(f"tensors must be on the {NOT_HERE}, not {NAME} and cpu: {operator}")
+
+
+def waits(operator: Callable, args: tuple) -> list[str]:
+    """The operator if it waits for the device, as a choice by a mask does."""
+    masks = args[1] if operator is aten.index.Tensor else ()
+    by_mask = any(x is not None and x.dtype == torch.bool for x in masks)
+    return [str(operator)] if operator in WAITS or by_mask else []
+
+
 def compute(operator: Callable, args: tuple, kwargs: dict[str, Any], seen: list[str]) -> Any:
     """The result of an operator, on the device or the CPU. Raises RuntimeError for tensors of
     both.
@@ -97,18 +112,14 @@ def compute(operator: Callable, args: tuple, kwargs: dict[str, Any], seen: list[
     there = [isinstance(x, Pretended) for x in tensors]
     asked = kwargs.get("device")
     goes_there = any(there) if asked is None else torch.device(asked).type == NAME
+    if operator is aten.copy_.default:
+        goes_there = there[0]
     if operator in (aten._to_copy.default, aten.copy_.default):
-        goes_there = there[0] if operator is aten.copy_.default else goes_there
         if there[-1] and not goes_there:
             seen.append("to the CPU")
     elif any(there):
-        if any(x.dim() for x, is_there in zip(tensors, there, strict=True) if not is_there):
-            raise RuntimeError(f"tensors must be on the {NOT_HERE}, not {NAME} and cpu: {operator}")
-        chosen = operator is aten.index.Tensor and any(
-            x is not None and x.dtype == torch.bool for x in args[1]
-        )
-        if operator in WAITS or chosen:
-            seen.append(str(operator))
+        check_together(operator, tensors, there)
+        seen += waits(operator, args)
     if asked is not None:
         kwargs = kwargs | {"device": torch.device("cpu")}
     args, kwargs = tree_map_only(Pretended, lambda x: x.inner, (args, kwargs))

@@ -47,7 +47,7 @@ def test_every_use_has_an_answer_of_planned_tests(box):
 
 
 @pytest.mark.parametrize(("shift", "alike"), [(0.0, True), (0.1, False)])
-def test_a_scheme_that_its_seeds_do_not_tell_from_the_best_is_named_beside_it(shift, alike):
+def test_schemes_not_told_from_the_best_are_named_beside_it(shift, alike):
     best, other = (
         [0.60, 0.62, 0.61],
         [0.62, 0.58, 0.6],
@@ -58,7 +58,7 @@ def test_a_scheme_that_its_seeds_do_not_tell_from_the_best_is_named_beside_it(sh
     assert ("not distinguishable from it: RoPE" in said) == alike
 
 
-def test_a_scheme_without_seeds_of_the_best_is_not_compared_with_it():
+def test_schemes_without_common_seeds_are_not_compared():
     other = [replace(run, seed=run.seed + 3) for run in make_rows({"rope": [0.6, 0.6, 0.6]})]
     (said,) = advice.best(
         setups_of(make_rows({"roper": [0.60, 0.62, 0.61]}) + other, PUBLISHED), PUBLISHED
@@ -78,7 +78,7 @@ def test_the_best_scheme_is_of_the_runs_of_all_folders():
     assert "not distinguishable from it: RoPER" in said
 
 
-def test_the_gains_of_the_box_on_the_page_are_those_of_the_planned_tests(planned):
+def test_the_gains_in_the_box_are_those_of_planned_tests(planned):
     page = (KEPT / "README.md").read_text().partition("## Should I use")[2].partition("\n## ")[0]
     said = set(
         re.findall(r"([\d.]+)[^(;|]*\(([−\d.]+) to ([\d.]+)\)", page.partition("- **Cost**")[0])

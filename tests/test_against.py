@@ -21,7 +21,7 @@ def out(out):
     return out
 
 
-def test_any_scheme_can_be_the_baseline_and_what_the_verdicts_are_about(out, capsys):
+def test_any_scheme_can_be_the_baseline_or_the_one_judged(out, capsys):
     text = shown(capsys, out, "--against", "roper", "--contender", "rope")
     differences = {each["scheme"]: each[COLUMN] for each in table_rows(text) if COLUMN in each}
     assert differences["RoPER"] == "–"
@@ -45,7 +45,7 @@ def test_any_scheme_can_be_the_baseline_and_what_the_verdicts_are_about(out, cap
     assert shown(capsys, out, "--against", "RoPER", "--contender", "RoPE") == text  # by title
 
 
-def test_a_scheme_of_ones_own_is_what_verdicts_are_about_without_asking(out, capsys):
+def test_verdicts_are_about_a_users_scheme_without_asking(out, capsys):
     text = shown(capsys, out)
     assert row(text, "Substring by Index")["mine ahead?"]
     assert "--contender 'roper'" in text
@@ -63,17 +63,13 @@ def test_a_scheme_of_ones_own_is_what_verdicts_are_about_without_asking(out, cap
     ],
 )
 @pytest.mark.parametrize("command", [results, report])
-def test_a_question_about_what_is_not_there_is_answered_in_one_line(
-    out, tmp_path, command, asks, said
-):
+def test_a_question_about_a_missing_scheme_is_one_line(out, tmp_path, command, asks, said):
     where = ["--print"] if command is results else ["--out", str(tmp_path / "page.html")]
     with pytest.raises(SystemExit, match=one_line(said)):
         command.main([str(out), *where, *asks])
 
 
-def test_the_pages_beside_kept_rows_stay_and_others_are_written_where_it_is_said(
-    out, tmp_path_factory, capsys
-):
+def test_pages_beside_kept_rows_stay_others_go_to_out(out, tmp_path_factory, capsys):
     kept, pages = tmp_path_factory.mktemp("kept"), tmp_path_factory.mktemp("other") / "pages"
     results.main([str(out), "--keep", "--into", str(kept)])
     before = (kept / "README.md").read_text()

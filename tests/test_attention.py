@@ -178,7 +178,7 @@ def test_linear_attention_is_its_formula(length, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_linear_attention_of_features_far_below_nothing_is_the_mean_of_values(dtype):
+def test_linear_attention_of_very_negative_features_averages_values(dtype):
     qkv = torch.full((1, 3, 3, 1, 4), -30.0, dtype=dtype)
     qkv[0, :, 2] = torch.arange(3, dtype=dtype).view(3, 1, 1)
     plain = positive(qkv)
@@ -188,7 +188,7 @@ def test_linear_attention_of_features_far_below_nothing_is_the_mean_of_values(dt
 
 
 @pytest.mark.parametrize("steps", [[1] * 5, [64, 1, 1], [10, 100, 7]])
-def test_linear_attention_with_its_state_is_that_of_the_whole_text(steps):
+def test_linear_attention_with_state_equals_the_full_pass(steps):
     plain = positive(torch.randn(B, sum(steps), 3, H, K, dtype=torch.float64))
     whole, parts = transformed(plain), []
     cache = LinearAttentionState(

@@ -5,6 +5,7 @@ import torch
 from builders import table_rows
 
 from rope_lab import bench
+from rope_lab.peers import NanoGPT
 
 TINY = [
     "model.d_model=16",
@@ -50,10 +51,8 @@ def test_gpu_check_names_what_fails(monkeypatch, capsys):
     monkeypatch.setattr(bench, "update", wrong)
     assert not bench.check_gpu(["rope", "t5_bias"], "device=cpu")
     shown = capsys.readouterr().out
-    assert (
-        "WRONG  t5_bias softmax float32: RuntimeError: Expected all tensors to be on the same device\n"
-        in shown
-    )
+    error = "RuntimeError: Expected all tensors to be on the same device\n"
+    assert f"WRONG  t5_bias softmax float32: {error}" in shown
     assert "WRONG  rope linear bfloat16: differs from the CPU's numbers by 1e+00\n" in shown
 
 
@@ -73,13 +72,13 @@ def test_what_an_argument_says_is_no_setting(word, capsys):
 def test_nanogpt_is_causal_and_has_the_parameters_of_its_readme():
     """GPT-2's size: 124.3M parameters, without biases and with tied embeddings."""
     with torch.device("meta"):
-        model = bench.NanoGPT(50304, 768, 12, 12, 1024)
+        model = NanoGPT(50304, 768, 12, 12, 1024)
     assert (
         sum(p.numel() for p in model.parameters())
         == 50304 * 768 + 1024 * 768 + 12 * (12 * 768**2 + 2 * 768) + 768
     )
     torch.manual_seed(0)
-    model, tokens_BT = bench.NanoGPT(9, 16, 2, 2, 8), torch.arange(8).unsqueeze(0)
+    model, tokens_BT = NanoGPT(9, 16, 2, 2, 8), torch.arange(8).unsqueeze(0)
     other_BT = torch.cat([tokens_BT[:, :5], torch.zeros(1, 3, dtype=torch.int64)], dim=1)
     torch.testing.assert_close(model(tokens_BT)[:, :5], model(other_BT)[:, :5])
     assert not torch.equal(model(tokens_BT)[:, 5:], model(other_BT)[:, 5:])

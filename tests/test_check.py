@@ -4,7 +4,7 @@ code.
 
 import pytest
 from conftest import ROOT, SCHEMES, TASKS
-from test_readme import block
+from sources import EMBED, START, TASK, block
 from trained import command, load
 
 from rope_lab.check import check, main
@@ -47,18 +47,8 @@ def test_the_documented_examples_hold_it_too(write, tmp_path, heading, page):
     assert ended.stdout.endswith("all checks passed\n")
 
 
-START = """import torch
-from torch import nn
-from rope_lab.model.cache import so_far
-from rope_lab.model.hooks import PositionScheme
-
-class Own(PositionScheme):
-"""
 INIT = "    def __init__(self, dims):\n        super().__init__(dims)\n"
-HEADS, EMBED = (
-    "    def heads(self, qkv, at):\n        return ",
-    "    def embed(self, x, at):\n        return ",
-)
+HEADS = "    def heads(self, qkv, at):\n        return "
 BIAS = "    def bias(self, at_T, at_S):\n        return "
 READ = "    def read(self, x, at, layer, cache):\n        return "
 ZERO = INIT + "        self.w = nn.Parameter(torch.zeros(1))\n"
@@ -230,19 +220,6 @@ def test_a_misspelt_hook_of_a_subclass_is_named(write):
     )
 
 
-TASK = """import numpy as np
-from tasks.base import PackedTask, join
-
-class Own(PackedTask):
-    alphabet = "?=#abcd"
-
-    def draw(self, rng, n):
-        return rng.integers(4, size=(n, 6))
-
-    def write(self, drawn):
-        letters = (drawn + ord("a")).astype("uint8")
-        return join("?", letters, "="), join(letters, "#")
-"""
 DRAW, WRITE, BOTH = "    def draw", "    def write", 'join("?", letters, "="), join(letters, "#")'
 GRADE = "    def grade(self, problem, completion):\n        return {'accuracy': %s}\n\n"
 TEXT = "    def text(self, rng, rows, length, held_out=False):\n"

@@ -27,7 +27,7 @@ def run_of(scheme: str, seed: int, end: float):
 @pytest.mark.parametrize(
     ("gain", "rho"), [(lambda loss: 5 - loss, 1.0), (lambda loss: loss - 2, -1.0)]
 )
-def test_our_order_of_accuracies_is_ranked_against_that_of_published_losses(gain, rho):
+def test_accuracies_are_ranked_against_published_losses(gain, rho):
     made = [run_of(s, seed, gain(loss) / 3) for s, loss in LOSSES.items() for seed in range(2)]
     found = checks.rotated(setups_of(made, PUBLISHED), PUBLISHED)
     (row,) = checks.orders(found, PUBLISHED)
@@ -43,7 +43,7 @@ def test_our_order_of_accuracies_is_ranked_against_that_of_published_losses(gain
     assert "not run" in checks.ours(None, ["rope"], {})
 
 
-def test_errors_are_shown_by_an_attribute_in_the_order_that_is_asked_for():
+def test_errors_by_attribute_keep_the_order_asked_for():
     slices = [{"ignored": {"10": (4, right), "80": (4, 0.75)}} for right in (1.0, 0.5)]
     made = [
         make_row("rope", seed, [0.0, 0.8], task="flip_flop", slices=each)

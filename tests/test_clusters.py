@@ -22,7 +22,8 @@ from rope_lab.train import run as runs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 
-TABLE = "{about: three, blocks: [{task: substring_by_index, scale: quick, seeds: {rope: 0-1, roper: 0}}]}"
+BLOCK = "{task: substring_by_index, scale: quick, seeds: {rope: 0-1, roper: 0}}"
+TABLE = f"{{about: three, blocks: [{BLOCK}]}}"
 RUNS = [*TINY, "train.steps=1200", "eval.every=600", "out=runs"]
 LAUNCHERS = ["ray", "submitit_slurm"]
 
@@ -161,7 +162,7 @@ def test_what_slurm_queues_again_resumes(tmp_path, nodes, reference, how):
     assert {path.name: metrics_of(path) for path in tmp_path.glob("runs/substring*")} == reference
 
 
-def test_a_run_resumes_that_slurm_has_told_of_its_time_limit(tmp_path, nodes):
+def test_a_run_resumes_after_slurms_time_limit(tmp_path, nodes):
     """Slurm may signal up to a minute earlier than requested; the run is too long to finish
     before.
     """

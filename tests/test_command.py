@@ -114,8 +114,9 @@ def test_bash_completes_commands_options_and_values(typed, offered, tmp_path):
     (tmp_path / "rope-lab.sh").write_text(completion.bash())
     words = re.sub("=", " = ", typed)
     call = (
-        f"source ./rope-lab.sh; COMP_LINE='{typed}'; COMP_POINT={len(typed)}; COMP_WORDS=({words}); "
-        f"COMP_CWORD={len(words.split()) - 1}; _rope_lab 2>/dev/null; echo ${{COMPREPLY[*]}}"
+        f"source ./rope-lab.sh; COMP_LINE='{typed}'; COMP_POINT={len(typed)}; "
+        f"COMP_WORDS=({words}); COMP_CWORD={len(words.split()) - 1}; "
+        "_rope_lab 2>/dev/null; echo ${COMPREPLY[*]}"
     )
     assert in_shell(call, tmp_path).stdout.split() == [offered]
 
@@ -224,7 +225,7 @@ def test_a_run_reached_by_a_link_is_listed_once(folder, tmp_path, capsys):
     assert len(read(tmp_path / "chosen")[0]) >= 1  # `results` counts it too
 
 
-def test_records_that_a_run_is_about_to_replace_are_not_listed(folder, capsys):
+def test_records_about_to_be_replaced_are_not_listed(folder, capsys):
     shutil.copytree(folder, folder / ".aside")
     listed.main([str(folder.parent)])
     assert capsys.readouterr().out.count("finished") == 1

@@ -48,11 +48,15 @@ BAD = {
     "task._target_=tasks.base.PackedTask": "must be a Task that is not abstract",
     "task._target_=rope_lab.model.schemes.Rotary": "must be a Task",
     "position._target_=rope_lab.model.rotation.angles": "must be a PositionScheme",
-    "position._target_=torch.nn.Linear": "is not in rope_lab or tasks; if you trust its code: --allow torch.py",
+    "position._target_=torch.nn.Linear": (
+        "is not in rope_lab or tasks; if you trust its code: --allow torch.py"
+    ),
     "position=randomized_rope position.scheme._target_=os.system": "--allow os.py",
     "~position._target_": "position._target_=None",
     "seed=${seed}": "Recursive",
-    "position=learned train.seq_len=64 task.string_length=6 eval.lengths=[6,60]": "positions are more than the 64",
+    "position=learned train.seq_len=64 task.string_length=6 eval.lengths=[6,60]": (
+        "positions are more than the 64"
+    ),
     "task=mqar eval.lengths=[64,65]": "length=65: must be an even number",
     "task=substring_by_prefix eval.lengths=[20]": "context=20: must be a whole",
     "eval.lengths=[26,13]": "must be a list in rising order",

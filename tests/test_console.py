@@ -8,9 +8,7 @@ from rope_lab.train import loop as train
 
 
 @pytest.mark.parametrize("prefix", ["", "1/2 rope seed=1 · "])
-def test_evaluations_are_lines_with_what_is_left_and_name_their_run_among_others(
-    tiny, capsys, prefix
-):
+def test_evaluation_lines_show_the_time_left_and_their_run(tiny, capsys, prefix):
     train.train(load(*tiny), prefix=prefix)
     lines = capsys.readouterr().out.splitlines()
     steps = [line for line in lines if line.startswith(f"{prefix}step ")]
@@ -29,9 +27,7 @@ def test_between_evaluations_a_line_comes_after_a_while(tiny, capsys, monkeypatc
 
 
 @pytest.mark.parametrize(("loss", "leaks"), [(0.89, True), (0.91, False)])
-def test_a_loss_below_the_bayes_optimal_one_is_said_to_be_a_leak(
-    tiny, tmp_path, capsys, loss, leaks
-):
+def test_a_loss_below_the_floor_is_called_a_leak(tiny, tmp_path, capsys, loss, leaks):
     content = run(tiny)
     content["metrics"]["eval/loss"], content["floor"]["loss"] = loss, 1.0
     shown = console.summary(load(*tiny), content, tmp_path)

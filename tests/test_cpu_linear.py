@@ -36,7 +36,7 @@ def test_products_and_their_gradients_are_those_of_float64(shape, outputs, relu)
         torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=1e-5)
 
 
-def test_rows_that_do_not_lie_side_by_side_give_the_same():
+def test_rows_that_are_not_contiguous_give_the_same():
     layer, x = Linear(6, 7), torch.randn(6, 5, 2)
     apart, beside = (
         y.requires_grad_() for y in (x.transpose(0, 2), x.transpose(0, 2).contiguous())

@@ -34,9 +34,10 @@ def test_batches_held_out_text_and_problems_are_what_they_were(name, scale):
             f"{problem.prompt}\n{problem.completion}\n{problem.attributes}\n".encode()
         )
     assert [digest.hexdigest()[:16] for digest in digests] == GOLDEN.get(f"{name} {scale}"), (
-        f"{name} writes other text or problems than those of recorded runs. If a recipe is new or its numbers were "
-        "changed, put the new digests into batches.json. If the task's code was changed and you mean it, raise its "
-        "`version` too, so that no checkpoint is resumed with other text than it was trained on."
+        f"{name} writes other text or problems than those of recorded runs. If a recipe is new or "
+        "its numbers were changed, put the new digests into batches.json. If the task's code was "
+        "changed and you mean it, raise its `version` too, so that no checkpoint is resumed with "
+        "other text than it was trained on."
     )
 
 

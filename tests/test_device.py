@@ -22,7 +22,7 @@ def settings(scheme: str = "roper", attention: str = "softmax", *more: str) -> l
 @pytest.mark.parametrize(
     ("scheme", "attention"), [*((name, "softmax") for name in SCHEMES), ("roper", "linear")]
 )
-def test_the_device_has_the_numbers_of_the_cpu_and_is_waited_for_once_a_step(scheme, attention):
+def test_the_device_has_cpu_numbers_and_one_wait_per_step(scheme, attention):
     """Over two training steps, an evaluation and completions."""
     words = settings(scheme, attention)
     cpu = build(resolve(load(*words)))

@@ -119,7 +119,7 @@ def test_two_processes_train_as_one_does(several, tmp_path):
 
 
 @SEVERAL
-def test_a_signal_to_one_process_saves_and_ends_all_and_the_same_command_resumes_bit_for_bit(
+def test_a_signal_to_one_process_saves_all_and_they_resume(
     several,
 ):
     """Rank 1 gets the signal."""
@@ -134,7 +134,7 @@ def test_a_signal_to_one_process_saves_and_ends_all_and_the_same_command_resumes
 
 
 @SEVERAL
-def test_all_end_when_the_run_has_ended_before_and_when_it_diverges(several):
+def test_all_end_with_a_finished_or_diverged_run(several):
     for rank in (0, 1):
         assert (ended(several, rank)["returned"], ended(several, rank)["wild"]) == (
             "finished",
@@ -144,14 +144,14 @@ def test_all_end_when_the_run_has_ended_before_and_when_it_diverges(several):
 
 
 @SEVERAL
-def test_dropout_and_what_is_written_are_those_of_as_many_micro_batches(several, tmp_path):
+def test_dropout_and_records_equal_those_of_micro_batches(several, tmp_path):
     """Dropout masks depend on the part of the batch, not on the process that reads it."""
     run([*WRITTEN, "train.accumulate=2", f"out={tmp_path}"])
     assert metrics_of(only_folder(several / "written")) == nearly(tmp_path)
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_ends_the_run_and_leaves_its_checkpoint(tmp_path):
+def test_a_killed_process_ends_the_run_with_its_checkpoint(tmp_path):
     process = torchrun(
         "-m", "rope_lab.train", *LONG, "train.steps=100000", "eval.every=5", f"out={tmp_path}"
     )
@@ -189,7 +189,7 @@ def test_a_process_that_is_killed_ends_the_run_and_leaves_its_checkpoint(tmp_pat
         ),
     ],
 )
-def test_bad_input_is_one_line_and_only_the_first_process_says_it(
+def test_bad_input_is_one_line_of_the_first_process(
     processes, wrong, said, tiny, tmp_path, monkeypatch
 ):
     """The error comes before processes join: under torchrun, each rank runs alone here."""

@@ -126,7 +126,7 @@ def test_what_ends_early_ends_however_long_other_prompts_are(attention):
     assert sum(w.endswith("#") for w in written) > 40
 
 
-def test_only_what_is_wrong_as_a_whole_is_generated_and_graded_in_parts(monkeypatch):
+def test_only_wrong_completions_are_generated_and_graded_in_parts(monkeypatch):
     """Problem 1 has a wrong first step; its mocked completion ends with the right sum."""
     task = ArithmeticAddition(2)
     problems = data.evaluation_problems(task, 5)
@@ -145,7 +145,7 @@ def test_only_what_is_wrong_as_a_whole_is_generated_and_graded_in_parts(monkeypa
     assert grades == [{"accuracy": i != 1, "sum_accuracy": True} for i in range(5)]
 
 
-def test_losses_are_means_over_counted_tokens_in_all_and_by_answer_position():
+def test_losses_are_means_over_tokens_and_by_answer_position():
     task = SubstringByIndex(6)
     model = model_of(task)
     text = data.evaluation_text(task, 5, 90)
@@ -189,7 +189,7 @@ def test_evaluation_names_its_metrics(name):
     assert evaluation.slices.keys() == {"answer_position"} | problems[0].attributes.keys()
 
 
-def test_the_score_counts_the_first_128_by_the_write_ups_grade():
+def test_the_score_counts_128_by_the_write_ups_grade():
     task = SubstringByIndex(6)
     problems = data.evaluation_problems(task, 140)
     texts = [p.prompt + p.completion for p in problems]
@@ -206,7 +206,7 @@ def test_the_score_counts_the_first_128_by_the_write_ups_grade():
         )
 
 
-def test_lengths_are_graded_each_by_itself_with_as_many_positions_as_it_takes(monkeypatch):
+def test_each_length_is_graded_with_its_own_positions(monkeypatch):
     """So the random positions for one length do not depend on the other lengths."""
     task, read = SubstringByIndex(6), []
     longer = data.longer(task, [3, 9], 10, 2, torch.device("cpu"))
@@ -241,7 +241,7 @@ def test_a_crossed_attribute_slices_the_problems_of_each_length(monkeypatch):
         }
 
 
-def test_loss_by_length_of_context_is_the_mean_above_the_floor_between_one_length_and_the_next():
+def test_loss_by_context_length_is_the_mean_between_lengths():
     task = SubstringByPrefix(first_length=4, copy_length=4, gap_max=3, context=20)
     model, lengths = model_of(task), [20, 40, 70]
     longer = data.longer(task, lengths, 5, 3, torch.device("cpu"))

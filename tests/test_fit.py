@@ -8,8 +8,7 @@ import pytest
 from conftest import TINY
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from test_check import EMBED, START
-from test_readme import block
+from sources import EMBED, START, block
 from trained import command, raising_signal_at
 
 import rope_lab

@@ -96,9 +96,7 @@ def test_a_new_run_killed_between_any_two_writes_loses_nothing(
     assert 20 < survived < 199
 
 
-def test_a_job_that_a_queue_starts_again_resumes_whatever_the_clocks_say(
-    tiny, folder, tmp_path, monkeypatch
-):
+def test_a_job_started_again_resumes_whatever_the_clocks_say(tiny, folder, tmp_path, monkeypatch):
     cfg = load(*tiny, "fresh=true")
     made = []
 

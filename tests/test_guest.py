@@ -1,88 +1,20 @@
 """Other programs that import rope_lab: their process, their names and their W&B run stay theirs."""
 
-import os
 import signal
-import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 import torch
 from conftest import ROOT, TINY
-from test_readme import block
+from programs import call, check_program, write_program
+from sources import block
 from trained import command, raising_signal_at
 
 import rope_lab
-from rope_lab.tasks.base import Task
+from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError
 from rope_lab.train import loop
-
-PROGRAM = {
-    "tasks/__init__.py": "WHOSE = 'theirs'",
-    "theirs/__init__.py": """
-import os, signal, sys
-def state():
-    streams = sys.stdout, sys.stderr, sys.excepthook
-    return *streams, signal.getsignal(signal.SIGINT), dict(os.environ), list(sys.path)
-before = state()
-import rope_lab
-assert state() == before
-""",
-    "theirs/train.py": """
-import os, signal, tasks, time
-from rope_lab.tasks.substring_by_index import SubstringByIndex
-from theirs import before, state
-assert tasks.WHOSE == "theirs"
-assert state() == before
-try:
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(9)
-except KeyboardInterrupt:
-    print("stopped")
-finally:
-    print("saved")
-import theirs.missing
-""",
-}
-FITTING = """
-import multiprocessing, sys, rope_lab, tasks, wandb
-assert tasks.WHOSE == "theirs"
-settings = sys.argv[1:]
-def fit(seed):
-    return rope_lab.fit(*settings, seed=seed, out="runs").record["status"]
-run = wandb.init(mode="offline", settings=wandb.Settings(silent=True))
-hooks = sys.exit, sys.excepthook
-print(fit(0))
-assert (sys.exit, sys.excepthook) == hooks
-assert wandb.run is run
-wandb.log({"loss": 1})
-run.finish()
-with multiprocessing.get_context("fork").Pool(1) as pool:
-    try:
-        pool.apply_async(fit, [1]).get(60)
-    except RuntimeError as error:
-        print(error)
-"""
-
-
-def write_program(folder: Path) -> None:
-    for name, source in {**PROGRAM, "fitting.py": FITTING}.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(source)
-
-
-def call(folder: Path, *words: str, python: str | Path = sys.executable, path: str = str(ROOT)):
-    environment = os.environ | {"PYTHONPATH": path, "MPLBACKEND": "agg"}
-    return subprocess.run(
-        [python, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-    )
-
-
-def check_program(done: subprocess.CompletedProcess) -> None:
-    assert done.stdout.split() == ["stopped", "saved"], done.stderr
-    assert "Traceback" in done.stderr
-    assert "No module named 'theirs.missing'" in done.stderr
 
 
 def test_a_program_that_imports_us_keeps_its_process(tmp_path):
@@ -101,7 +33,7 @@ def test_a_program_that_fits_keeps_its_wandb_run(tmp_path):
 
 def test_a_clone_is_the_package_in_the_folder_around_it(tmp_path):
     (tmp_path / "rope_lab").symlink_to(ROOT)
-    code = "import rope_lab; from rope_lab.tasks.base import Task; print(Task.__module__)"
+    code = "import rope_lab; from rope_lab.tasks.base import PackedTask as T; print(T.__module__)"
     done = call(tmp_path, "-c", code, path="")
     assert done.stdout.strip() == "rope_lab.tasks.base", done.stderr
 
@@ -109,7 +41,7 @@ def test_a_clone_is_the_package_in_the_folder_around_it(tmp_path):
 def test_tasks_are_one_module_under_both_names():
     import tasks
     from tasks import needle
-    from tasks.base import Task as Same
+    from tasks.task import Task as Same
 
     assert Same is Task
     assert needle is tasks.needle

@@ -12,7 +12,7 @@ from rope_lab.train.settings import declared
 @pytest.mark.parametrize(
     "overrides", [["task=mqar"], ["task=text"], ["position=randomized_rope"], ["position=irope"]]
 )
-def test_every_setting_of_a_task_and_of_a_scheme_is_there_with_its_value(overrides):
+def test_every_setting_is_shown_with_its_value(overrides):
     cfg, lines = load(*overrides), help.text(overrides).splitlines()
     begins = {line.partition(" ")[0] for line in lines}
     for group in SWAPPED:
@@ -27,7 +27,7 @@ def test_every_setting_of_a_task_and_of_a_scheme_is_there_with_its_value(overrid
     }
 
 
-def test_values_are_those_of_the_overrides_and_meanings_those_of_the_docstring():
+def test_values_are_of_overrides_and_meanings_of_docstrings():
     text = " ".join(
         help.text(["task=text", "scale=paper", "position=t5_bias", "train.lr=0.5"]).split()
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import SCHEMES, TASKS
-from test_plugins import SCHEME
+from sources import SCHEME
 from trained import load
 
 from rope_lab.identity import BACKFILLED, NUMERICS, Identity, identify
@@ -55,7 +55,7 @@ def test_what_changes_a_number_changes_the_id():
     assert other_class.run_id != identity("position=none").run_id
 
 
-def test_runs_that_differ_in_scheme_and_seed_alone_may_be_compared():
+def test_runs_that_differ_in_scheme_and_seed_are_comparable():
     base = identity()
     assert identity("position=rope", "seed=4").recipe_id == base.recipe_id
     assert identity("position=rope", "seed=4").scheme_id == identity("position=rope").scheme_id
@@ -79,7 +79,7 @@ def test_ids_are_those_of_today_for_ever():
     )
 
 
-def test_the_digest_of_a_users_file_is_part_of_the_run_id():
+def test_the_run_id_contains_a_users_file():
     plain = identity()
     mine = dataclasses.replace(plain, code={"position": "1f2e"})
     assert (
@@ -99,7 +99,7 @@ def ids_of(overrides: str) -> dict[str, str]:
     "overrides",
     [*(f"position={scheme}" for scheme in SCHEMES), *(f"task={task}" for task in TASKS)],
 )
-def test_a_new_setting_does_not_change_the_ids_of_kept_runs(overrides):
+def test_new_settings_do_not_change_kept_run_ids(overrides):
     """A new scheme or task gets its line in identities.json by `python tests/test_identity.py`."""
     golden = json.loads(GOLDEN.read_text())
     assert ids_of(overrides) == golden[overrides], (
@@ -108,7 +108,7 @@ def test_a_new_setting_does_not_change_the_ids_of_kept_runs(overrides):
     )
 
 
-def test_a_setting_that_was_added_later_leaves_earlier_runs_what_they_were():
+def test_a_setting_added_later_leaves_earlier_ids():
     """Also within a scheme that another one wraps."""
     plain = config.recorded(resolve(load("device=cpu", "position=randomized_rope")))
     for key in BACKFILLED:
@@ -133,12 +133,13 @@ def test_ours_has_numerics_and_no_digest():
         assert provenance.code(load(*overrides)) == {"numerics": NUMERICS, "plugin": {}}
 
 
-def test_the_code_of_a_plug_in_is_its_file_and_what_it_imports_of_its_folder(tmp_path, monkeypatch):
+def test_a_plug_ins_code_is_its_file_and_local_imports(tmp_path, monkeypatch):
     """Includes indirect imports and packages, also if one of our schemes wraps the plug-in; no
     other files.
     """
     texts = {
-        "mine_own.py": "from helper_own import GAIN\nfrom rope_lab.model.hooks import PositionScheme\n"
+        "mine_own.py": "from helper_own import GAIN\n"
+        "from rope_lab.model.hooks import PositionScheme\n"
         "import numpy\nclass Mine(PositionScheme): pass\n",
         "helper_own.py": "def late():\n    from parts_own import other\nGAIN = 1\n",
         "parts_own/__init__.py": "",

@@ -26,7 +26,7 @@ def run(tmp_path):
     return lambda *words: command(["-m", *TINY, "out=runs", *words], tmp_path)
 
 
-def test_a_sweep_runs_each_cell_once_and_goes_on_past_a_bad_one(run, tmp_path):
+def test_a_sweep_continues_past_a_bad_cell(run, tmp_path):
     done = run("model.d_model=16,10", "position=rope,roper")
     assert done.returncode == 1
     assert done.stderr.count("even number") == 2
@@ -61,7 +61,7 @@ def test_a_mean_is_of_runs_of_one_code(run, monkeypatch):
     assert re.search(r"roper +1 run ", done)
 
 
-def test_what_is_the_same_run_twice_is_launched_and_counted_once(run, tmp_path):
+def test_the_same_run_twice_is_launched_once(run, tmp_path):
     done = run("seed=0,0,1", "position=rope,roper,rope")
     assert done.returncode == 0
     assert "5 of 9 runs are listed more than once, and launched once" in done.stdout
@@ -75,9 +75,7 @@ def test_what_is_the_same_run_twice_is_launched_and_counted_once(run, tmp_path):
     assert "1 of 2 runs are listed more than once" in run("seed=2", "train.lr=2e-3,0.002").stdout
 
 
-def test_a_run_on_a_cluster_may_have_more_threads_than_this_machine_has_cores(
-    tmp_path, monkeypatch
-):
+def test_a_cluster_may_have_more_threads_than_this_machine(tmp_path, monkeypatch):
     given, settings = [], {"_target_": "rope_lab.launch.clusters.on_slurm", "cpus_per_task": 4096}
     monkeypatch.setattr(
         clusters, "on_slurm", lambda every, *_: given.extend(cfg.threads for cfg, _ in every)
@@ -89,7 +87,7 @@ def test_a_run_on_a_cluster_may_have_more_threads_than_this_machine_has_cores(
     assert given == [4096]
 
 
-def test_runs_that_differ_in_seed_alone_are_composed_once_and_as_if_alone():
+def test_runs_that_differ_in_seed_are_composed_once():
     words = [*TINY, "position=roper"]
     composed = sweep.compose_jobs([[*words, f"seed={seed}"] for seed in (0, 1)])
     assert [each.cfg for each in composed] == [
@@ -106,7 +104,7 @@ def test_a_diverged_run_is_an_outcome_of_a_sweep(run):
     assert "sweep: 0 of 2 runs finished\n  diverged: seed=0 at step " in done.stdout
 
 
-def test_a_signal_ends_a_whole_sweep_and_runs_that_wait_are_one_line(run, tmp_path, monkeypatch):
+def test_a_signal_ends_a_sweep_naming_waiting_runs(run, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "update", raising_signal_at(3, loop.update, signal.SIGINT))
     done = run("seed=range(0,201)")
     assert done.returncode == 128 + signal.SIGINT
@@ -115,7 +113,7 @@ def test_a_signal_ends_a_whole_sweep_and_runs_that_wait_are_one_line(run, tmp_pa
     assert runs.read(only_folder(tmp_path / "runs"))["status"] == "interrupted"
 
 
-def test_a_sweep_that_starts_over_does_not_ask_for_that_again(run, monkeypatch):
+def test_a_restarted_sweep_does_not_ask_to_start_over(run, monkeypatch):
     assert run("seed=0,1").returncode == 0
     with monkeypatch.context() as patch:
         patch.setattr(loop, "update", raising_signal_at(3, loop.update, signal.SIGINT))
@@ -129,7 +127,7 @@ def test_a_sweep_that_starts_over_does_not_ask_for_that_again(run, monkeypatch):
     assert "sweep: 2 of 2 runs finished" in done.stdout
 
 
-def test_a_launcher_that_lacks_its_package_or_its_cluster_is_one_line(run, monkeypatch):
+def test_a_launcher_without_package_or_cluster_is_one_line(run, monkeypatch):
     for launcher, package in (("ray", "ray"), ("submitit_slurm", "submitit")):
         monkeypatch.setitem(sys.modules, package, None)
         done = run(f"hydra/launcher={launcher}", "seed=0,1")

@@ -29,7 +29,7 @@ NO_LINEAR += ["cope", "fox", "grape_a", "irope", "path", "rnope_swa"]
 
 
 @pytest.mark.parametrize("name", ["none", "learned", "rope", "roper", "xpos", "ssmax"])
-def test_linear_attention_is_causal_and_a_cache_gives_the_logits_of_a_full_pass(name):
+def test_linear_attention_is_causal_and_equal_with_a_cache(name):
     """Every past token has an effect; tokens are read as a block, one by one, and after dropping a
     batch row.
     """
@@ -38,7 +38,7 @@ def test_linear_attention_is_causal_and_a_cache_gives_the_logits_of_a_full_pass(
 
 
 @pytest.mark.parametrize("name", NO_LINEAR)
-def test_linear_attention_refuses_what_needs_scores_or_wider_queries_and_keys(name):
+def test_linear_attention_refuses_scores_and_wider_queries(name):
     lacks = (
         "PoPE gives queries and keys another width than values"
         if "pope" in name
@@ -98,7 +98,7 @@ def test_the_same_seed_gives_every_scheme_the_same_weights():
     assert shared_weights("position=rope", "seed=4") not in hashes
 
 
-def test_xavier_initialisation_scales_matrices_by_both_their_sides_and_embeddings_by_the_root_of_the_width():
+def test_xavier_initialisation_scales_by_both_sides_of_a_matrix():
     model = build_model(load("model.d_model=256", "model.init=xavier"), 100)
     for matrix, sides in (
         (model.layers[0].up.weight, 256 + 1024),
@@ -128,7 +128,7 @@ class ByLayer(PositionScheme):
         return at, so_far("keys", sum_BT + before_BT, cache)[:, None, None]
 
 
-def test_the_content_hook_is_served_by_layer_and_row_with_a_cache_of_its_own():
+def test_the_content_hook_has_a_cache_per_layer():
     scheme = ByLayer(DIMS)
     model = make_model(scheme)
     cached(model)
@@ -169,7 +169,7 @@ def decayed(*overrides: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_weight_decay_falls_on_matrices_and_on_what_a_scheme_says(name):
+def test_matrices_decay_and_what_a_scheme_says(name):
     """Not on layer norms, biases or scheme parameters, except GPT's learned position table."""
     found = decayed(f"position={name}")
     assert all(each.endswith("weight") and "norm" not in each for each in found)
@@ -179,7 +179,7 @@ def test_weight_decay_falls_on_matrices_and_on_what_a_scheme_says(name):
     } & found
 
 
-def test_runs_of_before_decayed_everything_and_stay_the_runs_they_were():
+def test_earlier_runs_decayed_everything_and_keep_their_ids():
     everything, none = decayed("train.weight_decay_on=all"), decayed("train.weight_decay=0")
     assert {"norm.bias", "embedding.weight"} < everything
     assert not none

@@ -30,7 +30,8 @@ SMALL = [
 ]
 INDEX = "task=substring_by_index"
 ROPER = f"position=roper {INDEX}"
-COPE = "position=cope"  # its gradient jumps at integer positions: after 20 steps rounding errors reach 3e-4
+# Its gradient jumps at integer positions: after 20 steps rounding errors reach 3e-4.
+COPE = "position=cope"
 CASES = [
     *(f"position={scheme} {INDEX}" for scheme in SCHEMES),
     *(f"position=roper task={task}" for task in TASKS if task not in INDEX),
@@ -68,7 +69,8 @@ def test_losses_are_those_that_numerics_stands_for(case, steps, tmp_path):
     assert golden["numerics"] == NUMERICS
     found = losses(case, tmp_path, steps)
     assert found == pytest.approx(golden["losses"][case][: len(found)], rel=WITHIN), (
-        "numbers changed: if that is meant, raise NUMERICS in rope_lab/identity.py, then python tests/test_numerics.py"
+        "numbers changed: if that is meant, raise NUMERICS in rope_lab/identity.py, "
+        "then python tests/test_numerics.py"
     )
 
 

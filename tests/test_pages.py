@@ -8,7 +8,7 @@ from builders import headings, make_pairs
 from conftest import tree
 
 from rope_lab.results import __main__ as results
-from rope_lab.results.views import figures, pages
+from rope_lab.results.views import pages, render
 
 MARKS = f"{pages.BEGIN}\nof before\n{pages.END}"
 CURVES = "quick-substring_by_index-curves.svg"
@@ -16,8 +16,8 @@ CURVES = "quick-substring_by_index-curves.svg"
 
 @pytest.fixture(autouse=True)
 def drawn_in_no_time(monkeypatch):
-    """Skip rendering; test_figures covers the figures."""
-    monkeypatch.setattr(figures, "rendered", lambda figure: b"a figure")
+    """Skip rendering; test_charts covers the figures."""
+    monkeypatch.setattr(render, "svg", lambda chart, settings=None: b"a figure")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def figures_of(text: str) -> list[str]:
     return re.findall(r"\(figures/(.*?)\)", text)
 
 
-def test_a_task_stands_on_its_page_where_there_is_one_and_else_in_the_readme(out):
+def test_a_task_without_a_page_is_in_the_readme(out):
     results.main([str(out)])
     alone = (out / "README.md").read_text()
     assert headings(alone) == ["Substring by Index, scale quick", "mine, scale quick"]
@@ -49,7 +49,7 @@ def test_a_task_stands_on_its_page_where_there_is_one_and_else_in_the_readme(out
     assert "| Substring by Index" in readme.partition("## ")[0]  # the verdicts
 
 
-def test_marks_in_the_users_own_text_before_the_first_are_text(out):
+def test_marks_in_the_users_own_text_are_text(out):
     """Text around the marks is preserved on every page, line endings included; a second run changes
     nothing.
     """

@@ -66,7 +66,7 @@ def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_
     assert torch.equal(model.embedding.weight, checkpoint.load(parent)["model"]["embedding.weight"])
 
 
-def test_a_trained_run_is_evaluated_under_other_frequencies_at_longer_texts(parent, tmp_path):
+def test_a_trained_run_is_evaluated_under_other_frequencies(parent, tmp_path):
     """Position interpolation and YaRN: the loss is unchanged at factor 1 and differs for each at
     factor 2.
     """
@@ -93,9 +93,7 @@ def test_a_trained_run_is_evaluated_under_other_frequencies_at_longer_texts(pare
     assert len({each["recipe_id"] for each in contents}) == 1
 
 
-def test_with_steps_it_trains_on_with_batches_of_its_own_and_resumes_to_the_bit(
-    parent, tmp_path, monkeypatch
-):
+def test_a_child_trains_on_new_batches_and_resumes_exactly(parent, tmp_path, monkeypatch):
     words = [*ROPE, "position.base=500", f"init_from={parent}"]
     made = build(resolve(load(*words)))
     fresh = build(resolve(load(*ROPE)))
@@ -192,9 +190,7 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
 
 
 @pytest.mark.parametrize("where", ["begin", "by_length"])
-def test_a_run_of_no_steps_that_ends_early_is_evaluated_once_in_all(
-    parent, tmp_path, monkeypatch, where
-):
+def test_a_run_of_no_steps_is_evaluated_once(parent, tmp_path, monkeypatch, where):
     """By a signal before the evaluation, or an error after it."""
     words = [*ROPE, f"init_from={parent}", "train.steps=0", f"out={tmp_path}"]
     real = getattr(loop, where)
@@ -231,7 +227,7 @@ def test_a_parent_that_does_not_fit_is_one_line(parent, tmp_path, words, said):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_parent_that_has_not_finished_or_cannot_be_read_is_one_line(parent, tmp_path):
+def test_an_unfinished_or_unreadable_parent_is_one_line(parent, tmp_path):
     copy = shutil.copytree(parent, tmp_path / "copy")
     (copy / "run.json").write_bytes(
         files.as_json(files.sealed(content_of(copy) | {"status": "interrupted"}))
@@ -269,7 +265,7 @@ def test_a_scheme_of_another_class_keeps_its_own_initial_parameters(parent, tmp_
     assert "embedding.weight" not in same
 
 
-def test_muon_moves_the_matrices_of_the_layers_and_adamw_the_rest():
+def test_muon_updates_layer_matrices_and_adamw_the_rest():
     """Singular values of a matrix update are near lr · 0.2 · √max(rows, columns)."""
     words = [*TINY, "train.warmup=0", "train.decay=none", "train.weight_decay=0"]
     ours, theirs = (
@@ -290,7 +286,7 @@ def test_muon_moves_the_matrices_of_the_layers_and_adamw_the_rest():
         assert 0.5 < values[: min(p.shape) // 2].min() <= values.max() < 1.3, name
 
 
-def test_a_run_of_muon_is_another_run_and_resumes_to_the_bit(tmp_path, monkeypatch):
+def test_muon_is_another_run_and_resumes_exactly(tmp_path, monkeypatch):
     words = [*TINY, "train.optimizer=muon", "train.weight_decay=0.1"]
     whole = run([*words, f"out={tmp_path / 'whole'}"])
     assert (
@@ -303,7 +299,7 @@ def test_a_run_of_muon_is_another_run_and_resumes_to_the_bit(tmp_path, monkeypat
     assert_same_end(only_folder(tmp_path / "whole"), folder)
 
 
-def test_a_child_of_a_parent_that_was_trained_again_starts_over(tmp_path, monkeypatch, capsys):
+def test_a_child_of_a_retrained_parent_starts_over(tmp_path, monkeypatch, capsys):
     """Also in a sweep. Its id is that of before."""
     first = run([*ROPE, f"out={tmp_path / 'parent'}"])
     folder = only_folder(tmp_path / "parent")

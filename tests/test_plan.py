@@ -37,8 +37,10 @@ studies:
     higher_is_better: true
     diverged: 0
     primary:
-      - {name: last, schemes: [roper, rope], test: sign_flip, metric: eval/accuracy, times: 128, published: 34}
-      - {name: whole curve, schemes: [roper, rope], test: sign_flip, value: mean, metric: eval/accuracy, times: 128}
+      - {name: last, schemes: [roper, rope], test: sign_flip,
+         metric: eval/accuracy, times: 128, published: 34}
+      - {name: whole curve, schemes: [roper, rope], test: sign_flip,
+         value: mean, metric: eval/accuracy, times: 128}
     secondary:
       - {name: solve, schemes: [roper, rope], test: mcnemar, metric: eval/accuracy, reaches: 0.5}
       - {name: steps, schemes: [roper, rope], test: sign, metric: eval/accuracy, reaches: 0.5}
@@ -101,7 +103,7 @@ def test_the_outcome_is_what_references_compute(study, runs):
     assert text.count("200 | never |") == text.count("200 | 300 |") == 3
 
 
-def test_comparisons_whose_names_differ_in_brackets_alone_have_columns_of_their_own(study, runs):
+def test_comparisons_named_alike_but_for_brackets_have_own_columns(study, runs):
     last, whole = study.primary
     named = replace(
         study, primary=(replace(last, name="right (last)"), replace(whole, name="right (mean)"))
@@ -183,9 +185,7 @@ def test_problems_of_one_length_are_compared(study, runs):
         ([-0.012, -0.002], "is not shown"),
     ],
 )
-def test_a_margin_is_measured_against_the_unfavourable_end_of_the_interval(
-    study, gains, said, higher
-):
+def test_a_margin_is_measured_from_the_intervals_worse_end(study, gains, said, higher):
     ends = {"roper": [0.5 + (g if higher else -g) for g in gains], "rope": [0.5, 0.5]}
     metric = "eval/accuracy" if higher else "eval/loss"
     made = [
@@ -223,7 +223,7 @@ def test_a_diverged_run_counts_as_planned(study, runs):
         ({"torch": "2.1 → 2.13"}, "roper seed 8"),
     ],
 )
-def test_runs_unlike_in_what_the_plan_does_not_name_are_not_paired(study, runs, change, named):
+def test_runs_unlike_in_unplanned_settings_are_not_paired(study, runs, change, named):
     """E.g. `auto` chose another precision, a scheme was edited, or a run resumed with another torch
     version.
     """
@@ -333,7 +333,7 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
         ("mine:", "base 100:", "name is 'base 100'"),
     ],
 )
-def test_a_plan_that_cannot_be_read_is_said_in_a_line(old, new, named, tmp_path):
+def test_an_unreadable_plan_is_one_line(old, new, named, tmp_path):
     (tmp_path / "plan.yaml").write_text(PLAN.replace(old, new))
     (tmp_path / "runs.jsonl").touch()
     for command in (plan.main, results.main):  # results.main reads the plan of a results folder
@@ -361,7 +361,8 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 
     def problems(commit: str) -> list[str]:
         made = [replace(run, commit=commit) for run in runs]
-        return evidence.unplanned(path, [(study, find.find(study, made))])
+        found = evidence.problems(path, study, find.find(study, made))
+        return [problem.line for problem in found]
 
     path = tmp_path / "plan.yaml"
     git("init")
@@ -386,12 +387,11 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 def test_the_kept_runs_of_our_own_plan_were_planned():
     """Each run's commit contains its study; commits missing from a shallow clone are skipped."""
     ours, _ = families.read(studies.PLAN, PUBLISHED)
-    runs = [(results[0].family.study, results[0].family.found) for results in ours]
-    problems = evidence.unplanned(studies.PLAN, runs)
-    assert [problem for problem in problems if "git cannot show" not in problem] == []
+    lines = [problem.line for results in ours for problem in results[0].family.problems]
+    assert [line for line in lines if "git cannot show" not in line] == []
 
 
-def test_kept_rows_of_a_plan_are_shown_without_tests_of_their_own(tmp_path, capsys):
+def test_kept_rows_of_a_plan_have_no_other_tests(tmp_path, capsys):
     """Otherwise p values would be visible before the last run has ended."""
     make_pairs(tmp_path / "runs", [0.5, 0.6, 0.4], [0.8, 0.9, 0.9])
     text = {}
@@ -414,7 +414,7 @@ def test_a_page_of_the_users_own_beside_a_plan_stays(tmp_path):
     assert (tmp_path / "plan.md").read_text() == "# My plan\n"
 
 
-def test_a_scheme_of_ones_own_is_found_by_the_name_of_its_file(runs):
+def test_a_users_scheme_is_found_by_its_file_name(runs):
     (own,) = studies.from_yaml(
         studies.Plan, PLAN.replace("roper", "./own.py"), "plan.yaml"
     ).studies.values()
@@ -434,7 +434,8 @@ studies:
     higher_is_better: true
     diverged: 0
     primary:
-      - {name: last, schemes: [roper train.lr=2e-3, rope train.lr=1e-3], test: t, metric: eval/accuracy}
+      - {name: last, schemes: [roper train.lr=2e-3, rope train.lr=1e-3],
+         test: t, metric: eval/accuracy}
 """
 
 
@@ -468,7 +469,7 @@ def rates(tmp_path):
     return keep
 
 
-def test_the_page_of_planned_runs_shows_a_study_in_one_table_and_tests_nothing(rates, capsys):
+def test_planned_runs_are_one_table_without_tests(rates, capsys):
     kept = rates()
     assert "--contender" not in capsys.readouterr().out  # which is refused
     page = (kept / "README.md").read_text()
@@ -486,7 +487,7 @@ def test_the_page_of_planned_runs_shows_a_study_in_one_table_and_tests_nothing(r
         results.main([str(kept), "--against", "roper", "--print"])
 
 
-def test_runs_of_a_study_are_those_of_its_own_folder_and_in_no_sweep(rates, capsys):
+def test_runs_of_a_study_are_of_its_folder_alone(rates, capsys):
     one, other = rates("one", rope2="interrupted"), rates("other")
     assert "rope seed 2 is interrupted" in (one / "README.md").read_text()
     capsys.readouterr()
@@ -496,7 +497,7 @@ def test_runs_of_a_study_are_those_of_its_own_folder_and_in_no_sweep(rates, caps
     assert not any("by train.lr" in heading for heading in headings(text))
 
 
-def test_two_runs_of_one_cell_are_named_and_the_page_is_by_recipe(rates, tmp_path, capsys):
+def test_two_runs_of_one_cell_are_named(rates, tmp_path, capsys):
     kept = rates()
     make_run(tmp_path / "again", "rope", 0, 0.5, config__train__lr=1e-3, recipe="abc")
     results.main([str(tmp_path / "again"), "--keep", "--into", str(kept)])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import TINY, only_folder, tree
-from test_check import TASK
+from sources import SCHEME, TASK
 from trained import command, raising_signal_at
 
 from rope_lab.results import __main__ as results
@@ -17,26 +17,13 @@ from rope_lab.sample import main as sample
 from rope_lab.train import config, loop, plugin, provenance
 from rope_lab.train.config import ConfigError
 
-SCHEME = """
-from rope_lab.model.hooks import PositionScheme
-
-class Slope(PositionScheme):
-    def __init__(self, dims, slope: float = 1.0):
-        super().__init__(dims)
-        self.slope = slope
-
-    def bias(self, at_T, at_S):
-        return -self.slope * (at_T[:, None] - at_S)[None].float()
-"""
-
-
 IN_WORKERS = pytest.param(
     ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], marks=pytest.mark.slow
 )
 
 
 @pytest.mark.parametrize("launcher", [[], IN_WORKERS])
-def test_a_file_is_a_scheme_that_is_compared_under_its_name(write, tmp_path, launcher):
+def test_a_file_is_a_scheme_compared_under_its_name(write, tmp_path, launcher):
     """In a sweep with a built-in scheme, also in worker processes; needs no yaml file and no
     allowed package.
     """
@@ -76,7 +63,7 @@ def in_a_new_process(words: list[str], folder: Path):
     return command([*words, *TINY, "out=runs"], folder)
 
 
-def test_an_edited_file_is_a_new_run_and_the_old_one_stays(write, tmp_path):
+def test_an_edited_file_is_a_new_run(write, tmp_path):
     write("own_slope.py", SCHEME)
     sweep = ["-m", "position=own_slope.py,rope", "seed=0,1"]
     assert in_a_new_process([*sweep[:2], "seed=0"], tmp_path).returncode == 0
@@ -244,7 +231,7 @@ class NotBeyond(PositionScheme):
         ["task=substring_by_prefix", "task.context=40", "eval.lengths=[40,80]"],
     ],
 )
-def test_outputs_that_are_not_finite_at_longer_lengths_are_a_divergence(write, tmp_path, task):
+def test_non_finite_outputs_at_longer_lengths_are_a_divergence(write, tmp_path, task):
     """Also when the command is repeated."""
     write("own_beyond.py", NOT_BEYOND)
     words = ["position=own_beyond.py", *TINY, "train.seq_len=60", *task, "out=runs"]

@@ -118,7 +118,7 @@ def test_pope_is_its_formula(name):
     assert_output(scheme, score, back if name == "pope_roper" else None)
 
 
-def test_phases_of_pope_begin_at_0_or_in_the_range_that_is_set():
+def test_phases_of_pope_begin_at_0_or_as_set():
     assert not make_scheme("pope", DIMS).delta.any()
     drawn = make_scheme("pope", Dims(8 * 100, 100, 8), "position.delta_init=6.2832").delta
     assert -6.2832 <= drawn.min() < -6.2
@@ -152,7 +152,7 @@ def of_cayley(a: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["lerope", "rope_head_bases", "cayley_string", "ssmax"])
-def test_scores_are_those_of_rope_with_what_a_scheme_learns_or_sets(name):
+def test_scores_are_those_of_rope_with_learned_parts(name):
     scheme = learned(name, *(["position.base=100"] if name == "rope_head_bases" else []))
     p = (
         of_cayley(scheme.a_HKK.detach())
@@ -328,7 +328,7 @@ def test_random_positions_are_sorted_distinct_and_those_of_the_seed(name):
     )
 
 
-def test_distances_between_whole_ones_are_in_the_bucket_of_t5_below_them():
+def test_fractional_distances_are_in_t5s_bucket_below():
     bias = make_scheme("t5_bias", DIMS).bias
     at_S = torch.arange(16)
     assert torch.equal(bias(at_S[-1:] + 0.5, at_S), bias(at_S[-1:], at_S))
@@ -345,7 +345,7 @@ def test_ssmax_counts_keys_under_random_positions_too():
     torch.testing.assert_close(made[:, :, 1:], expected[:, :, 1:], rtol=0, atol=0)
 
 
-def test_a_run_draws_new_positions_for_each_step_and_the_same_for_every_evaluation(tiny):
+def test_positions_are_drawn_per_step_and_fixed_for_evaluation(tiny):
     lab, seen = build(load(*tiny, "position=randomized_rope")), []
     for action in (
         lambda: update(lab, 0),
@@ -375,7 +375,7 @@ ABSOLUTE += ["irope", "randomized_rope", "random_floats"]
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_relative_schemes_alone_do_not_notice_a_shift_of_all_positions(name):
+def test_only_relative_schemes_ignore_a_shift(name):
     """xPos is limited to about 28,000 positions; FIRE depends on absolute position only beyond its
     threshold.
     """

@@ -20,7 +20,7 @@ def asked(capsys, *arguments) -> list[dict[str, str]]:
     return table_rows(capsys.readouterr().out)
 
 
-def test_pairs_and_what_is_seen_come_from_the_spread_of_paired_differences(out, capsys):
+def test_power_comes_from_the_spread_of_paired_differences(out, capsys):
     spread = float(np.std(128 * (np.array(ROPER) - np.array(ROPE)), ddof=1))
     (found,) = asked(capsys, out, "--difference", 20, "--power", 0.9, "--seeds", 4, 12)
     assert (found["against RoPE"], found["pairs"]) == ("RoPER", "4")
@@ -45,7 +45,7 @@ def test_the_example_of_the_docs_is_what_kept_rows_say(capsys):
         "--power",
         0.9,
     )
-    (found,) = [
+    found, *_ = [
         row
         for row in asked(capsys, ROOT / "results", *choice)
         if row.get("against RoPE") == "RoPER"
@@ -54,7 +54,7 @@ def test_the_example_of_the_docs_is_what_kept_rows_say(capsys):
     assert "16 for RoPER here, 9 to 59" in (ROOT / "docs" / "questions.md").read_text("utf-8")
 
 
-def test_any_scheme_is_the_baseline_and_pairs_need_the_same_code(out, capsys):
+def test_any_scheme_is_a_baseline_pairs_need_the_same_code(out, capsys):
     for seed in range(4):
         make_run(out, "none", seed, 0.3 + 0.02 * seed**2, provenance__numerics=3 if seed < 3 else 2)
     rows = {row["against none"]: row["pairs"] for row in asked(capsys, out, "--against", "none")}

@@ -52,7 +52,7 @@ def private(request, tmp_path_factory) -> Path:
     return folder / SCRATCH / "runs"
 
 
-def test_nothing_that_is_recorded_tells_of_the_machine_its_user_or_the_checkout(private):
+def test_records_name_no_machine_user_or_checkout(private):
     """Checks all files except W&B's own logs, which are never uploaded."""
     remote = subprocess.run(
         ["git", "remote", "-v"], cwd=ROOT, capture_output=True, text=True
@@ -120,7 +120,7 @@ def test_what_repeats_a_run_is_recorded(private):
     assert repeated["metrics"] == content["metrics"]
 
 
-def test_what_a_record_says_of_its_machine_is_not_read_and_nothing_in_it_is_resolved(monkeypatch):
+def test_machine_values_in_records_are_neither_read_nor_resolved(monkeypatch):
     monkeypatch.setenv("SECRET", SECRET)
     record = config.recorded(load()) | {
         "threads": 4096,

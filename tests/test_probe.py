@@ -140,7 +140,7 @@ def test_a_probe_without_its_part_is_one_clear_message(name, what, message):
 @pytest.mark.parametrize(
     "name", ["none", "roper", "pope", "alibi", "rnope_swa", "ssmax", "fox", "cope", "path"]
 )
-def test_recorded_attention_weighs_the_values_to_the_outputs_of_each_layer(name, monkeypatch):
+def test_recorded_attention_gives_the_outputs_of_each_layer(name, monkeypatch):
     """Weights are causal, and each row sums to 1."""
     made, weights_of, seen = make_model(name), probe.attention_weights, []
 

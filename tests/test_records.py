@@ -55,7 +55,7 @@ def test_no_link_in_a_run_folder_is_written_through(folder, home, name):
     assert (home / "precious").read_text() == "mine"
 
 
-def test_a_run_folder_that_is_a_link_is_not_written_into_and_out_may_be_one(folder, home, tmp_path):
+def test_a_linked_run_folder_is_refused(folder, home, tmp_path):
     shutil.rmtree(folder)
     folder.symlink_to(home)
     before = tree(home)
@@ -93,7 +93,7 @@ def test_a_damaged_record_of_a_finished_run_is_made_again(folder, finished, dama
     assert_same_end(finished, folder)
 
 
-def test_a_curve_that_was_changed_is_refused_and_not_lost_in_silence(stopped):
+def test_a_changed_curve_is_refused(stopped):
     folder = stopped
     path, whole = folder / "metrics.jsonl", (folder / "metrics.jsonl").read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
@@ -119,7 +119,7 @@ def test_a_record_of_another_format_is_one_line(folder, tmp_path):
 # Checkpoints
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_the_one_before_resumes(stopped, finished, caplog):
+def test_after_a_damaged_checkpoint_the_one_before_resumes(stopped, finished, caplog):
     """Each of 40 flipped bits and truncations is detected; the run resumes from the previous
     checkpoint.
     """
@@ -156,7 +156,7 @@ def test_without_a_whole_checkpoint_nothing_starts_from_zero_unless_asked(stoppe
 
 
 @pytest.mark.parametrize(("key", "value"), [("run_id", "another"), ("task_version", 99)])
-def test_a_checkpoint_that_does_not_match_is_refused_in_a_line(stopped, key, value):
+def test_a_checkpoint_of_another_run_is_one_line(stopped, key, value):
     checkpoint.save(stopped, 5, checkpoint.load(stopped) | {key: value})
     message = rf"\A.*its checkpoint has {key} {value}, not .*; fresh=true starts over.*\Z"
     with pytest.raises(ConfigError, match=message):
@@ -179,7 +179,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path, monkeypatch):
 # One process at a time
 
 
-def test_a_run_in_use_on_this_machine_is_refused_at_once_and_freed_at_its_end(folder):
+def test_a_run_in_use_is_refused_until_its_end(folder):
     with (
         runs.RunFolder(folder),
         pytest.raises(ConfigError, match="in use: another process is training this run"),
@@ -219,7 +219,7 @@ def test_a_lock_of_another_machine_counts_while_it_beats(folder, monkeypatch, al
     beating.join()
 
 
-def test_a_run_that_is_taken_over_ends_in_one_line_and_writes_no_more(tiny, tmp_path, monkeypatch):
+def test_a_run_taken_over_ends_and_writes_no_more(tiny, tmp_path, monkeypatch):
     """E.g. after a machine slept for longer than the lock timeout."""
     lost = {}
 
@@ -240,7 +240,7 @@ def test_a_run_that_is_taken_over_ends_in_one_line_and_writes_no_more(tiny, tmp_
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "weights.safetensors"])
-def test_a_damaged_file_of_a_finished_run_is_named_by_its_readers(folder, tmp_path, name):
+def test_readers_name_a_damaged_file_of_a_finished_run(folder, tmp_path, name):
     flip(folder / name)
     with pytest.raises(ConfigError, match=rf"{name}: was changed or damaged .*fresh=true"):
         again(folder)

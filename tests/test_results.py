@@ -42,7 +42,7 @@ def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_facto
     assert len(lines) == 8
 
 
-def test_a_user_loads_a_tidy_frame_from_folders_and_kept_records_alike(out, tmp_path_factory):
+def test_folders_and_kept_records_load_as_a_tidy_frame(out, tmp_path_factory):
     kept = tmp_path_factory.mktemp("kept")
     results.main([str(out), "--keep", "--into", str(kept)])
     frames = [load(folder, settings=["train.steps", "train.lr"]) for folder in (out, str(kept))]
@@ -71,7 +71,7 @@ def test_a_user_loads_a_tidy_frame_from_folders_and_kept_records_alike(out, tmp_
         ({"config__position": shipped("rope") | {"q": 2}}, "| RoPE (q=2) |"),
     ],
 )
-def test_a_run_unlike_the_others_is_shown_with_what_it_does(out, capsys, changes, said):
+def test_a_run_unlike_the_others_is_shown_with_its_settings(out, capsys, changes, said):
     make_run(out, "rope", 9, 0.1, **changes)
     text = shown(capsys, out)
     assert said in text
@@ -135,7 +135,7 @@ def test_two_recipes_never_meet(out):
     ]
 
 
-def test_a_folder_without_runs_is_one_line_that_says_how_to_find_or_make_some(tmp_path):
+def test_a_folder_without_runs_is_one_line_with_a_remedy(tmp_path):
     (tmp_path / "file").touch()
     for name, said in (
         ("", "there are no runs"),
@@ -174,7 +174,7 @@ def test_accuracy_by_length(tmp_path, capsys):
     assert re.search(r"\| RoPER\s*\| –\s*\| –\s*\|", text)
 
 
-def test_what_is_left_of_a_difference_as_long_after_a_threshold(tmp_path, capsys):
+def test_differences_are_measured_equally_long_after_a_threshold(tmp_path, capsys):
     """Two identical schemes, one delayed by 20 steps: the difference since the threshold is 0."""
     for seed in range(3):
         for scheme, late in (("rope", 20), ("roper", 0)):
@@ -194,16 +194,14 @@ def test_what_is_left_of_a_difference_as_long_after_a_threshold(tmp_path, capsys
     assert (difference.low, difference.high) == pytest.approx(
         (0, 0), abs=1e-9
     )  # paired by seed, despite offsets
-    words = r"At the same number of steps after each run reaches training loss 1\.0, .* is [+-]0\.0000 .* over 3 pairs"
+    words = r"after each run reaches training loss 1\.0, .* is [+-]0\.0000 .* over 3 pairs"
     assert re.search(words, shown(capsys, tmp_path))
 
 
 @pytest.mark.parametrize(
     ("task", "above"), [("substring_by_prefix", "0.2000"), ("substring_by_index", None)]
 )
-def test_the_loss_above_the_floor_and_one_below_it_that_no_model_can_have(
-    tmp_path, capsys, task, above
-):
+def test_the_loss_above_the_floor_and_one_below_it(tmp_path, capsys, task, above):
     """RoPE: (0.5 + 0.4) / 2 − 0.25. Loss 0.1 is reported as below the floor. Accuracy is not
     compared with it.
     """

@@ -109,9 +109,7 @@ def part(**changes) -> dict:
         ([part(plugin={"position": "a1"})], "code of the position a1 → None"),
     ],
 )
-def test_a_run_of_mixed_origin_is_named_kept_as_such_and_not_paired(
-    tmp_path, capsys, earlier, value
-):
+def test_a_run_of_mixed_origin_is_kept_and_not_paired(tmp_path, capsys, earlier, value):
     runs = tmp_path / "runs"
     for seed in range(4):
         make_run(runs, "rope", seed, 0.5)
@@ -128,7 +126,7 @@ def test_a_run_of_mixed_origin_is_named_kept_as_such_and_not_paired(
         assert "position" in value or row(text, "Substring by Index")["seeds"] == "3"
 
 
-def test_a_run_that_was_resumed_where_it_began_is_of_one_origin(tmp_path, capsys):
+def test_a_run_resumed_where_it_began_has_one_origin(tmp_path, capsys):
     """A commit with the same numerics does not change the origin."""
     make_run(tmp_path, "rope", 0, 0.5)
     git = {"commit": "f" * 16, "dirty": True}

@@ -49,7 +49,7 @@ EDITED = "line 1: .* does not match its digest, so it was edited"
         (lambda text: text.replace('"batch_size":', '"batch_size":1', 1), EDITED),
     ],
 )
-def test_damage_is_named_line_by_line_and_stays_as_it_is(kept, change, named, capsys):
+def test_damaged_lines_are_named_and_stay(kept, change, named, capsys):
     damaged = change((kept / "runs.jsonl").read_text())
     (kept / "runs.jsonl").write_text(damaged, "utf-8")
     found, (problem,) = read_kept(kept)
@@ -76,10 +76,10 @@ def test_what_the_repository_keeps_is_whole():
         assert found
 
 
-def test_other_numbers_take_the_place_of_kept_ones_only_where_it_is_asked(kept, tmp_path):
+def test_kept_numbers_are_replaced_only_on_request(kept, tmp_path):
     before = (kept / "runs.jsonl").read_bytes()
     again = make_run(tmp_path / "again", "rope", 0, 0.25)
-    words = r"rope seed 0 is kept with other numbers: eval/accuracy 0.5 and 0.25, .*; --replace keeps the second"
+    words = r"kept with other numbers: eval/accuracy 0.5 and 0.25, .*; --replace keeps the second"
     with pytest.raises(SystemExit, match=words):
         results.main([str(again), "--keep", "--into", str(kept)])
     assert (kept / "runs.jsonl").read_bytes() == before
@@ -93,7 +93,7 @@ def test_other_numbers_take_the_place_of_kept_ones_only_where_it_is_asked(kept, 
 
 
 @pytest.mark.parametrize("status", ["finished", "diverged"])
-def test_a_run_that_had_not_ended_is_replaced_by_its_end_and_never_the_other_way(tmp_path, status):
+def test_an_unfinished_run_is_replaced_by_its_finished_one(tmp_path, status):
     place, ended = tmp_path / "kept", make_run(tmp_path / "ended", "rope", 0, 0.5, status=status)
     begun = make_run(tmp_path / "begun", "rope", 0, 0.1, status="interrupted", progress__steps=100)
     for folder in (begun, ended):
@@ -109,7 +109,7 @@ def test_a_run_that_had_not_ended_is_replaced_by_its_end_and_never_the_other_way
 
 
 @pytest.mark.parametrize("command", [results, report])
-def test_of_two_copies_of_a_run_the_one_that_ended_counts(kept, tmp_path, command, capsys):
+def test_of_two_copies_the_finished_run_counts(kept, tmp_path, command, capsys):
     """Whichever folder is named last."""
     begun = tmp_path / "begun"
     make_run(begun, "rope", 0, 0.1, status="interrupted", progress__steps=50)
@@ -159,7 +159,7 @@ def test_what_several_threads_keep_at_once_is_all_there(tmp_path, monkeypatch):
     assert [path.name for path in folder.iterdir()] == ["runs.jsonl"]
 
 
-def test_a_full_disk_and_a_link_leave_what_is_kept_as_it_was(kept, tmp_path, monkeypatch):
+def test_a_full_disk_and_a_link_leave_kept_rows(kept, tmp_path, monkeypatch):
     before = (kept / "runs.jsonl").read_bytes()
     make_run(tmp_path / "more", "a", 0, 0.5)
     with monkeypatch.context() as patch:

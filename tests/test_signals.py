@@ -72,7 +72,7 @@ def assert_saved(out: Path, interrupted: int, finished: int = 0) -> None:
         assert checkpoint.load(folder)["step"] == content["progress"]["steps"] > 0
 
 
-def test_a_signal_to_a_process_ends_its_run_with_a_checkpoint(tmp_path):
+def test_a_signal_ends_a_run_with_a_checkpoint(tmp_path):
     """No stray files in the working directory; W&B, which is slow, is not imported."""
     (tmp_path / "wandb.py").write_text("raise AssertionError")
     process = started(["rope_lab.train", *LONG], tmp_path, shown=1)
@@ -86,7 +86,7 @@ def test_a_signal_to_a_process_ends_its_run_with_a_checkpoint(tmp_path):
     assert command.startswith("python -m rope_lab.train model.d_model=16")
 
 
-def test_a_signal_to_all_ends_a_sweep_and_each_of_its_runs_is_saved(tmp_path, finished):
+def test_a_signal_to_all_ends_a_sweep_with_saved_runs(tmp_path, finished):
     """Like Ctrl-C; more signals while saving do no harm. A run finished before has the same metrics
     as alone.
     """
@@ -109,7 +109,7 @@ def test_a_signal_to_all_ends_a_sweep_and_each_of_its_runs_is_saved(tmp_path, fi
 
 
 @pytest.mark.slow
-def test_a_signal_to_a_table_alone_is_passed_on_and_what_is_missing_is_said(tmp_path):
+def test_a_signal_to_a_table_is_passed_on(tmp_path):
     process = started(TABLE, tmp_path, shown=2)
     process.terminate()
     assert wait_for_all(process, tmp_path) == (128 + signal.SIGTERM, "")
@@ -136,7 +136,7 @@ def test_runs_whose_parent_is_killed_save_themselves(tmp_path):
 
 
 @pytest.mark.torture
-def test_sweeps_that_are_signalled_at_random_moments_leave_no_run_running(tmp_path):
+def test_sweeps_signalled_at_random_leave_no_run_running(tmp_path):
     """Before, during and after the start of runs; sent to the parent or the group, once or several
     times.
     """
@@ -160,9 +160,8 @@ def test_sweeps_that_are_signalled_at_random_moments_leave_no_run_running(tmp_pa
         status, err = wait_for_all(process, folder)
         contents = [runs.read(path.parent) for path in (folder / "runs").glob("*/run.json")]
         steps = [content["progress"]["steps"] for content in contents]
-        print(
-            f"{trial}: {signal.Signals(number).name} to {target} of {len(there)} children: {status} {steps}"
-        )
+        sent_name = signal.Signals(number).name
+        print(f"{trial}: {sent_name} to {target} of {len(there)} children: {status} {steps}")
         assert status in {end for which in sent for end in (-which, 128 + which)}
         assert {content["status"] for content in contents} <= {"interrupted"}
         assert len(contents) <= 2
@@ -206,7 +205,7 @@ def press_ctrl_c(times: int):
     return stuck
 
 
-def test_the_third_ctrl_c_ends_a_step_that_does_not_end(tmp_path, monkeypatch):
+def test_the_third_ctrl_c_ends_an_endless_step(tmp_path, monkeypatch):
     monkeypatch.setattr(stop, "AT_ONCE", -1)
     monkeypatch.setattr(loop, "update", press_ctrl_c(3))
     done = command([*TINY, "out=runs"], tmp_path)

@@ -43,7 +43,7 @@ def test_sign_flips_against_fishers_own_data():
     assert stats.sign_flip_p(darwin) == pytest.approx(1726 / 32768, abs=1e-12)
 
 
-def test_the_random_sign_flip_test_is_near_the_exact_one_and_never_0():
+def test_the_random_sign_flip_test_is_near_the_exact_one():
     values = np.random.default_rng(0).normal(0.5, 1, 15)
     exact, sampled = stats.sign_flip_p(values), stats.sign_flip_p(values, exact=0, samples=2**14)
     assert sampled == pytest.approx(exact, abs=0.02)

@@ -51,7 +51,7 @@ def of(*settings: dict) -> list[Run]:
     return [cell("rope", 0, 0.5, each) for each in settings]
 
 
-def test_recipes_that_differ_in_a_number_are_a_sweep_and_two_words_are_not():
+def test_recipes_that_differ_in_a_number_are_a_sweep():
     assert held(of(*({"train.lr": rate} for rate in RATES))) == [("train.lr", 3)]
     assert held(of({"train.lr": 0.001}, {"train.lr": 0.002})) == [("train.lr", 2)]
     assert held(of({"model.init": "pytorch"}, {"model.init": "xavier"})) == []
@@ -66,7 +66,7 @@ def test_recipes_that_differ_in_a_number_are_a_sweep_and_two_words_are_not():
     assert held(of({"train.lr": 0.001})) == []
 
 
-def test_a_grid_of_two_settings_is_a_sweep_for_each_value_of_the_shorter_one():
+def test_a_grid_is_a_sweep_per_shorter_settings_value():
     grid = [
         {"train.lr": rate, "model.norm": norm} for rate, norm in product(RATES, ("pre", "post"))
     ]
@@ -87,7 +87,7 @@ def test_tasks_that_no_report_knows_keep_their_sweeps_apart():
     assert held(made) == [("train.lr", 3), ("train.lr", 3)]
 
 
-def test_the_best_value_and_what_it_gains_are_paired_by_seed():
+def test_the_gain_of_the_best_value_is_paired_by_seed():
     found = only(rates(ENDS))
     assert found.schemes == ["rope", "roper"]
     assert [found.values[found.best(scheme)] for scheme in found.schemes] == [0.004, 0.002]
@@ -110,14 +110,14 @@ def test_of_a_loss_the_best_is_the_least():
     assert found.values[found.best("rope")] == 0.002
 
 
-def test_a_run_that_diverged_counts_with_the_worst_value_and_is_named():
+def test_a_diverged_run_counts_with_the_worst_value():
     runs = [*rates(ENDS), cell("rope", 3, 0.9, {"train.lr": 0.004}, status="diverged")]
     found = only(runs)
     assert found.scores["rope"].loc[3].iloc[0, 2] == pytest.approx(12.8)
     assert list(views.scores(found).rows[0].values())[3].endswith(", 1 diverged")
 
 
-def test_runs_of_different_code_or_of_mixed_origin_are_not_paired():
+def test_runs_of_different_code_are_not_paired():
     runs = rates({"rope": [[0.1], [0.2], [0.3]]})
     runs += [cell("roper", 0, 0.5, {"train.lr": 0.001}, numerics=2)]
     runs += [cell("roper", 0, 0.5, {"train.lr": 0.002}, torch="1 → 2")]

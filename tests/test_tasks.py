@@ -22,7 +22,7 @@ from rope_lab.train.generate import likeliest
 from rope_lab.train.trainer import build, resolve
 from tasks import mqar
 from tasks.arithmetic_addition import ArithmeticAddition
-from tasks.base import PackedTask, Problem, Task
+from tasks.base import PackedTask
 from tasks.flip_flop import FlipFlop
 from tasks.indirect_indexing import IndirectIndexing
 from tasks.mqar import AssociativeRecall
@@ -32,6 +32,7 @@ from tasks.split import is_held_out
 from tasks.state_tracking import StateTracking
 from tasks.substring_by_index import SubstringByIndex
 from tasks.substring_by_prefix import SubstringByPrefix
+from tasks.task import Problem, Task
 
 examples, seeds = settings(max_examples=fuzz(300), deadline=None), st.integers(0, 2**32 - 1)
 LARGE = [  # each with a requested length
@@ -309,7 +310,7 @@ def test_state_tracking_says_how_many_words_are_evaluated():
 
 
 def guessed(task: Task, problem: Problem) -> list[str]:
-    """The answers among which a model guesses that knows a task's format alone."""
+    """The answers among which a model guesses that knows only a task's format."""
     if isinstance(task, StateTracking):
         return list(task.letters)
     if isinstance(task, FlipFlop):
@@ -317,7 +318,9 @@ def guessed(task: Task, problem: Problem) -> list[str]:
     if isinstance(task, AssociativeRecall):
         return list(problem.prompt[1 : 2 * problem.attributes["pairs"] : 2])
     string, _, asked = problem.prompt[1:].partition("; ")
-    return [letter for letter in string if letter != asked[0]]
+    others = [letter for letter in string if letter != asked[0]]
+    most = max(map(others.count, others))
+    return [letter for letter in others if others.count(letter) == most]
 
 
 @pytest.mark.parametrize(
@@ -326,6 +329,8 @@ def guessed(task: Task, problem: Problem) -> list[str]:
 def test_the_guess_beside_a_result_is_a_guessers(name):
     for each in PUBLISHED.tasks[name]["guesses"]:
         given = [f"{key}={json.dumps(value)}" for key, value in each["of"].items()]
+        if "task.distinct" in each["of"]:
+            given.append(f"task.letters={ascii_letters}")
         settings = flat(recorded(load(f"task={name}", *given)))
         assert PUBLISHED.report(name, set(), settings).guess == each["share"]
         assert PUBLISHED.report(name, set(), {}).guess in (None, 0.5)  # settings not known
@@ -333,10 +338,10 @@ def test_the_guess_beside_a_result_is_a_guessers(name):
         larger = ["task.word_length=16"] if name == "state_tracking" else []
         larger.append("train.seq_len=2048")
         task, right = config.build_task(load(f"task={name}", *given, *larger)), []
-        for problem in task.problems(rng(), 1000):
+        for problem in task.problems(rng(), 4000):
             answers = guessed(task, problem)
             right.append(answers.count(problem.completion[0]) / len(answers))
-        assert np.mean(right) == pytest.approx(each["share"], abs=0.005)
+        assert np.mean(right) == pytest.approx(each["share"], abs=0.012)
 
 
 def test_recall_says_how_often_values_repeat():
@@ -394,7 +399,7 @@ def test_no_evaluation_problem_is_in_training(name, scale):
         (IndirectIndexing(8, "abc", shortest=6, max_distance=3), 6),
     ],
 )
-def test_a_string_is_trained_on_with_every_index_or_shift_or_with_none(task, n):
+def test_a_string_has_every_index_or_shift_in_training(task, n):
     """Also for problems of one requested length."""
     trained = {key for row, _ in rows_of(task, 0, 3000, 120) for key in keys_of(task, row)}
     held_out = [
@@ -439,7 +444,7 @@ def test_the_floor_is_what_a_brute_force_predictor_reaches():
     assert task.floor(text.tokens).max() > 0.5
 
 
-def test_the_floor_of_the_write_ups_task_is_about_a_quarter_nat():
+def test_the_floor_of_the_write_ups_task_is_known():
     task = SubstringByPrefix()
     text = task.text(rng(), 600, 513)
     nats = task.floor(text.tokens)
@@ -475,7 +480,7 @@ def test_grading_addition_tells_the_sum_from_the_derivation(written, accuracy, t
 @pytest.mark.parametrize(
     "make", [SubstringByPrefix, *dict.fromkeys(type(task) for task, _ in LARGE)]
 )
-def test_every_character_is_encoded_and_decoded_and_lengths_keep_the_settings(make):
+def test_characters_are_encoded_and_lengths_keep_the_settings(make):
     task = make(loss_on="all")
     assert task.of_length(60).loss_on == "all"
     assert task.decode(task.encode(task.alphabet)) == task.alphabet
@@ -523,7 +528,7 @@ def test_impossible_settings_and_more_problems_than_there_are_are_errors(ask, me
         ask()
 
 
-def test_a_prompt_is_completed_by_a_model_of_a_task_of_few_problems():
+def test_a_model_of_few_problems_completes_a_prompt():
     few = [
         "task.tokens=4",
         "task.pairs=1",

@@ -72,9 +72,7 @@ def decoded(task: RealText) -> tuple[str, str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [7, 2**16])
-def test_tokens_are_the_corpus_whatever_the_blocks_in_which_it_is_read(
-    written, kind, size, monkeypatch
-):
+def test_tokens_do_not_depend_on_the_blocks_read(written, kind, size, monkeypatch):
     monkeypatch.setattr(corpus, "BLOCK", size)
     text = words(800).encode()
     halves = (
@@ -89,7 +87,7 @@ def test_tokens_are_the_corpus_whatever_the_blocks_in_which_it_is_read(
     assert abs(len(held_out.encode()) - written.stat().st_size / 10) <= 3
 
 
-def test_the_held_out_part_is_evaluated_whole_and_each_token_once(written):
+def test_every_held_out_token_is_evaluated_once(written):
     task = make(written)
     text = task.text(np.random.default_rng(0), 10**6, 33, held_out=True)
     joined = np.concatenate([text.tokens[0, :1], text.tokens[:, 1:].ravel()])
@@ -110,7 +108,7 @@ def test_training_stays_a_window_apart_from_held_out_text(written):
     assert np.min(drawn) < 100
 
 
-def test_a_corpus_is_known_by_its_bytes_and_not_by_its_path(written, tmp_path):
+def test_a_corpus_is_known_by_its_bytes_not_its_path(written, tmp_path):
     copy = tmp_path / "other" / "name.txt"
     copy.parent.mkdir()
     copy.write_bytes(written.read_bytes())
@@ -121,7 +119,7 @@ def test_a_corpus_is_known_by_its_bytes_and_not_by_its_path(written, tmp_path):
     assert config.identity(resolve(other)).run_id != ids[0]
 
 
-def test_a_folder_is_its_files_by_name_and_a_pattern_some_of_them(written, tmp_path):
+def test_a_folder_is_its_files_and_a_pattern_some(written, tmp_path):
     content, folder = written.read_bytes(), tmp_path / "many"
     folder.mkdir()
     for name, part in (
@@ -232,9 +230,7 @@ def test_bits_per_byte_are_of_the_bytes_that_were_predicted(tmp_path, kind, rows
     assert found["eval/bits_per_byte"] == pytest.approx(nats / math.log(2) / size, rel=1e-5)
 
 
-def test_a_run_from_the_command_line_learns_resumes_samples_and_tells_no_path(
-    written, tmp_path, capsys
-):
+def test_a_text_run_learns_resumes_samples_and_names_no_path(written, tmp_path, capsys):
     chosen = [
         *TINY,
         "task=text",
@@ -264,9 +260,7 @@ def test_a_run_from_the_command_line_learns_resumes_samples_and_tells_no_path(
 
 
 @pytest.mark.parametrize("kind", ["characters", "bpe"])
-def test_a_finished_run_does_not_need_its_corpus_but_to_measure_held_out_text(
-    written, tmp_path, cache, kind, capsys
-):
+def test_a_finished_run_needs_its_corpus_for_held_out_text(written, tmp_path, cache, kind, capsys):
     chosen = [
         *TINY,
         "task=text",
@@ -301,7 +295,7 @@ def test_a_finished_run_does_not_need_its_corpus_but_to_measure_held_out_text(
     assert "%" not in capsys.readouterr().out  # no problem of text is right or wrong
 
 
-def test_a_folder_with_runs_in_it_is_the_same_corpus_after_them(folder):
+def test_runs_in_a_folder_do_not_change_its_corpus(folder):
     """Also with W&B files, tables and figures among the runs."""
     for _ in range(2):
         done = command([*TINY, "task=text", "task.path=.", "out=runs"], folder)
@@ -339,7 +333,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_corpus_that_cannot_be_used_is_named_in_one_line(name, tmp_path):
+def test_an_unusable_corpus_is_one_line(name, tmp_path):
     content, settings, said = BAD[name]
     path = tmp_path / name if name else ""
     if callable(content):

@@ -29,7 +29,7 @@ def command(cell: list[str], out: Path) -> list[str]:
     return [sys.executable, "-m", "rope_lab.train", *TINY, *STEPS, *cell, f"out={out}"]
 
 
-def test_runs_killed_at_random_moments_end_as_if_nothing_had_happened(tmp_path):
+def test_runs_killed_at_random_end_with_the_same_numbers(tmp_path):
     """SIGKILL at a random time between process start and its usual end, repeatedly."""
     random, kills, lost = Random(0), 0, []
     for number, cell in enumerate(CELLS):

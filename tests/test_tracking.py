@@ -206,7 +206,7 @@ def test_an_ended_run_that_an_agent_repeats_logs_its_metrics(begin, stub, monkey
     assert "eval/accuracy" in again[-1]
 
 
-def test_in_a_sweep_the_config_has_the_settings_of_the_scheme(begin, stub, monkeypatch):
+def test_a_sweeps_config_has_the_schemes_settings(begin, stub, monkeypatch):
     monkeypatch.setenv("WANDB_SWEEP_ID", "sweep")
     ((begun,), _) = begin()
     assert begun["config"]["position"]["_target_"]
@@ -230,9 +230,7 @@ def hang(*_, **__):
     ("call", "act", "said"),
     [("init", fail, "gone"), ("log", hang, "no answer within 0.2 s"), ("finish", fail, "gone")],
 )
-def test_wandb_that_fails_or_hangs_is_one_warning_and_changes_no_number(
-    begin, finished, caplog, call, act, said
-):
+def test_wandb_that_fails_or_hangs_is_one_warning(begin, finished, caplog, call, act, said):
     _, metrics = begin(**{call: act})
     assert caplog.text.count(said) == 1
     assert metrics == metrics_of(finished)

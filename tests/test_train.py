@@ -175,7 +175,7 @@ def test_evaluation_has_no_influence_on_training(tiny, tmp_path):
     assert all(torch.equal(value, many[name]) for name, value in few.items())
 
 
-def test_a_run_repeats_to_the_bit_and_resumes_from_any_step_to_the_bit(tiny, tmp_path, monkeypatch):
+def test_a_run_repeats_and_resumes_exactly(tiny, tmp_path, monkeypatch):
     settings = [*tiny, "model.dropout=0.2", "train.warmup=5", "train.decay=cosine", "seed=7"]
     for name in ("one", "two"):
         run([*settings, f"out={tmp_path / name}"])
@@ -217,7 +217,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
 )
-def test_a_run_killed_between_any_two_writes_resumes_to_the_bit(
+def test_a_run_killed_between_any_writes_resumes_exactly(
     tiny, finished, tmp_path, monkeypatch, first
 ):
     """Kills before each rename, unlink and metrics line in turn, until a run completes."""
@@ -279,9 +279,7 @@ def test_a_finished_run_is_returned_and_fresh_starts_over(
     assert again["provenance"]["earlier"] == []
 
 
-def test_other_code_is_warned_of_when_finished_and_refused_when_not(
-    tiny, tmp_path, monkeypatch, caplog
-):
+def test_other_code_is_refused_unless_the_run_is_finished(tiny, tmp_path, monkeypatch, caplog):
     stopped_run(tiny, tmp_path / "runs", monkeypatch)
     monkeypatch.setattr(provenance, "code", lambda cfg: {"numerics": 99, "plugin": {}})
     with pytest.raises(
@@ -297,9 +295,7 @@ def test_other_code_is_warned_of_when_finished_and_refused_when_not(
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
-def test_a_number_that_is_not_finite_stops_the_run_before_the_step(
-    tiny, monkeypatch, where, capsys
-):
+def test_a_non_finite_number_stops_before_the_step(tiny, monkeypatch, where, capsys):
     before = {}
 
     def poison(trainer, step, update=train.update):
@@ -337,7 +333,7 @@ def test_a_number_that_is_not_finite_stops_the_run_before_the_step(
     assert run(tiny) == content  # divergence is a final outcome
 
 
-def test_a_model_that_is_not_finite_at_an_evaluation_has_diverged_with_a_status_of_its_own(
+def test_a_model_not_finite_at_an_evaluation_has_diverged(
     tmp_path,
 ):
     done = command([*TINY, *WILD, "out=runs", "train.steps=1"], tmp_path)
@@ -355,9 +351,7 @@ def test_a_model_that_is_not_finite_at_an_evaluation_has_diverged_with_a_status_
     ("step", "number"),
     [(6, signal.SIGTERM), *((3, number) for number in stop.SIGNALS if number != signal.SIGTERM)],
 )
-def test_each_signal_has_an_exit_status_of_its_own_also_in_the_last_step(
-    tmp_path, monkeypatch, number, step
-):
+def test_each_signal_has_its_exit_status(tmp_path, monkeypatch, number, step):
     monkeypatch.setattr(train, "update", raising_signal_at(step, train.update, number))
     assert command([*TINY, "out=runs"], tmp_path).returncode == 128 + number
     folder = only_folder(tmp_path / "runs")
@@ -412,7 +406,7 @@ def out_of_memory(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "where"), [("python", "build"), ("cuda", "update"), ("cpu", "update")]
 )
-def test_memory_that_runs_out_is_one_line_with_what_to_lower(tmp_path, monkeypatch, kind, where):
+def test_out_of_memory_is_one_line_with_a_remedy(tmp_path, monkeypatch, kind, where):
     monkeypatch.setattr(train, where, lambda *_: out_of_memory(kind))
     done = command([*TINY, "out=runs"], tmp_path)
     assert done.returncode == 1

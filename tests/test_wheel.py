@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, TINY
-from test_guest import call as call_program
-from test_guest import check_program, write_program
-from test_readme import block
+from programs import call as call_program
+from programs import check_program, write_program
+from sources import block
 
 import rope_lab
 

@@ -24,11 +24,13 @@ def causality(model: Transformer, tokens_BT: Tensor) -> str | None:
     logits = model(tokens_BT)
     handle.remove()
     demand(logits.isfinite().all(), "the logits are not finite")
-    for t in (0, T // 2, T - 1):
-        (gradient,) = torch.autograd.grad(logits[0, t].square().sum(), seen[0], retain_graph=True)
+    for token in (0, T // 2, T - 1):
+        (gradient,) = torch.autograd.grad(
+            logits[0, token].square().sum(), seen[0], retain_graph=True
+        )
         reach_BT = gradient.abs().sum(-1)
-        later = reach_BT[0, t + 1 :].any()
-        demand(not later, f"the logits at position {t} depend on a later token")
+        later = reach_BT[0, token + 1 :].any()
+        demand(not later, f"the logits at position {token} depend on a later token")
         demand(not reach_BT[1].any(), "the rows of a batch depend on one another")
     unseen = int((reach_BT[0] <= 1e-9).sum())
     return f"the last of {T} tokens does not see {unseen} of those before it" if unseen else None

@@ -84,7 +84,7 @@ def shapes(scheme: PositionScheme, dims: Dims) -> str:
     for hook, added, most in (("bias", bias, [H, T, T]), ("read", scores, [2, H, T, T])):
         shape = most if added is None else [*added.shape]
         fits = len(shape) == len(most) and all(
-            n in (1, m) for n, m in zip(shape, most, strict=True)
+            size in (1, whole) for size, whole in zip(shape, most, strict=True)
         )
         demand(fits, f"{hook} returns {shape}, must be broadcastable to {most}")
     heads = layer.heads(qkv_BT3HK, at)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import numpy as np
 
 from rope_lab.checking import demand
-from rope_lab.tasks.base import PackedTask, Task
+from rope_lab.tasks.base import BLANK, PackedTask
+from rope_lab.tasks.task import Task
 from rope_lab.train import config, data
 from rope_lab.train.config import Config
 
@@ -42,11 +43,9 @@ def written(task: Task, length: int) -> None:
     right = drawn.ndim == 2 and len(drawn) == DRAWN and np.issubdtype(drawn.dtype, np.integer)
     returned = f"draw(rng, {DRAWN}) returns {drawn.dtype} {drawn.shape}"
     demand(right, f"{returned}, must be integers [{DRAWN}, columns]")
-    parts, answers = (
-        [["".join(map(chr, row[row != 0])) for row in part] for part in task.write(drawn)],
-        {},
-    )
-    for prompt, completion in zip(*parts, strict=True):
+    answers = {}
+    for codes in zip(*task.write(drawn), strict=True):
+        prompt, completion = ("".join(map(chr, part[part != BLANK])) for part in codes)
         lacks = "".join(sorted({*prompt, *completion} - {*task.alphabet}))
         demand(not lacks, f"write uses {lacks!r}, which alphabet lacks")
         demand(
@@ -59,14 +58,14 @@ def written(task: Task, length: int) -> None:
 
 
 def reproducible(first: Task, second: Task, T: int) -> None:
-    """Batch k depends on (seed, k) alone: not on earlier batches or global random numbers."""
-    texts = [data.training_batch(first, 0, k, 4, T).inputs_BT for k in range(4)]
-    for k in (3, 0, 2):
-        np.random.seed(k)  # noqa: NPY002  no task may use these
-        again = data.training_batch(second, 0, k, 4, T).inputs_BT
+    """Each batch depends on (seed, step) alone, not on earlier batches or global random numbers."""
+    texts = [data.training_batch(first, 0, step, 4, T).inputs_BT for step in range(4)]
+    for step in (3, 0, 2):
+        np.random.seed(step)  # noqa: NPY002  no task may use these
+        again = data.training_batch(second, 0, step, 4, T).inputs_BT
         demand(
-            again.equal(texts[k]),
-            f"batch {k} differs when drawn again: all random numbers must come from rng",
+            again.equal(texts[step]),
+            f"batch {step} differs when drawn again: all random numbers must come from rng",
         )
 
 
@@ -81,10 +80,8 @@ def problems(task: Task, seq_len: int) -> str | None:
     )
     if not task.grades:
         return "grades nothing: its problems are only continued"
-    prompts, first = (
-        [problem.prompt for problem in some]
-        for some in (held_out, data.evaluation_problems(task, 8))
-    )
+    prompts = [problem.prompt for problem in held_out]
+    first = [problem.prompt for problem in data.evaluation_problems(task, 8)]
     demand(len({*prompts}) == len(prompts), "two problems have one prompt")
     demand(prompts[:8] == first, "a longer list of problems must begin as a shorter one")
     for problem in held_out:
@@ -93,12 +90,10 @@ def problems(task: Task, seq_len: int) -> str | None:
             f"{problem.completion!r} is graded wrong",
         )
         right = problem.completion
-        for i in {0, len(right.removesuffix(task.stop or "")) - 1}:
-            other = (
-                right[:i]
-                + next(c for c in task.alphabet if c not in (right[i], task.stop))
-                + right[i + 1 :]
-            )
+        for place in {0, len(right.removesuffix(task.stop or "")) - 1}:
+            unlike = (right[place], task.stop)
+            letter = next(letter for letter in task.alphabet if letter not in unlike)
+            other = right[:place] + letter + right[place + 1 :]
             demand(
                 not task.grade(problem, other)["accuracy"],
                 f"{other!r} is graded right, as is {right!r}",
@@ -114,23 +109,26 @@ def split(task: Task, seq_len: int) -> str | None:
     if not task.grades:
         return "grades nothing: equal passages may stand on both sides"
     prompts = {problem.prompt for problem in data.evaluation_problems(task, PROBLEMS)}
-    for k in range(BATCHES):
-        for tokens in task.text(data.generator(0, data.TRAINING_TEXT, k), 2, seq_len + 1).tokens:
+    for step in range(BATCHES):
+        for tokens in training_rows(task, step, seq_len):
             text = task.decode(tokens)
             held_out = [prompt for prompt in prompts if prompt in text]
             demand(
-                not held_out, f"training text has held-out problems, {held_out[:1]} in batch {k}"
+                not held_out, f"training text has held-out problems, {held_out[:1]} in batch {step}"
             )
     return None
 
 
+def training_rows(task: Task, step: int, seq_len: int) -> np.ndarray:
+    """Two rows of training text, tokens [2, seq_len + 1]."""
+    return task.text(data.generator(0, data.TRAINING_TEXT, step), 2, seq_len + 1).tokens
+
+
 def variety(task: Task, seq_len: int) -> None:
     """Training text does not repeat: most rows of some batches differ."""
-    rows = [
-        row.tobytes()
-        for k in range(FEW_BATCHES)
-        for row in task.text(data.generator(0, data.TRAINING_TEXT, k), 2, seq_len + 1).tokens
-    ]
+    rows = []
+    for step in range(FEW_BATCHES):
+        rows += [row.tobytes() for row in training_rows(task, step, seq_len)]
     different = len({*rows})
     said = f"of {len(rows)} rows of training text {different} differ"
     demand(2 * different > len(rows), f"{said}: every batch must draw anew from its rng")

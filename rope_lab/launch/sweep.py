@@ -164,8 +164,8 @@ def _say_wandb(cfg: Config) -> None:
 def _with_prefixes(jobs: Sequence[Job], shows_scores: bool) -> list[tuple[Config, str]]:
     """The configuration of each job, and the prefix of its lines: `2/8 rope seed=1 · `."""
     prefixed = []
-    for i, job in enumerate(jobs):
-        number = f"{i + 1}/{len(jobs)} {job.label}".strip()
+    for place, job in enumerate(jobs, start=1):
+        number = f"{place}/{len(jobs)} {job.label}".strip()
         prefixed.append((replace(job.cfg, shows_scores=shows_scores), f"{number} · "))
     return prefixed
 

@@ -31,9 +31,8 @@ class LayerCache:
 
     def rows(self, chosen_B: Tensor) -> Self:
         """The cache of some rows of the batch; chosen: bool [B]."""
-        kept, own = (
-            {name: x[chosen_B] for name, x in each.items()} for each in (self.tensors, self.own)
-        )
+        kept = {name: x[chosen_B] for name, x in self.tensors.items()}
+        own = {name: x[chosen_B] for name, x in self.own.items()}
         return replace(self, own=own, **kept)
 
 

@@ -160,26 +160,25 @@ class Transformer(nn.Module):
         """An empty cache with room for `slots` tokens in each of `rows` batch rows."""
         weight, attention = self.unembedding.weight, self.layers[0].attention
         size, kind, dtype = (rows, attention.n_heads), weight.device.type, weight.dtype
+        cache = []
         if attention.linear:
-            sums = [
-                (weight.new_zeros(*size, k, v), weight.new_zeros(*size, k)) for k, v in self.widths
-            ]
-            return [LinearAttentionState(*each) for each in sums]
+            for k, v in self.widths:
+                sums = weight.new_zeros(*size, k, v), weight.new_zeros(*size, k)
+                cache.append(LinearAttentionState(*sums))
+            return cache
         # On a CPU one query at a time is faster in float32.
         if kind != "cpu" and torch.is_autocast_enabled(kind):
             dtype = torch.get_autocast_dtype(kind)
-        pairs = [
-            [weight.new_zeros(*size, slots, width, dtype=dtype) for width in pair]
-            for pair in self.widths
-        ]
-        return [KVCache(*pair) for pair in pairs]
+        for k, v in self.widths:
+            keys = weight.new_zeros(*size, slots, k, dtype=dtype)
+            values = weight.new_zeros(*size, slots, v, dtype=dtype)
+            cache.append(KVCache(keys, values))
+        return cache
 
     def bytes_of_token(self, slots: int) -> float:
         """Bytes per token and batch row of a cache with room for `slots` tokens."""
-        cache, token_11 = (
-            self.new_cache(1, max(slots, 2)),
-            self.embedding.weight.new_zeros(1, 1, dtype=torch.long),
-        )
+        cache = self.new_cache(1, max(slots, 2))
+        token_11 = self.embedding.weight.new_zeros(1, 1, dtype=torch.long)
         sizes = []
         for _ in range(2):
             self(token_11, cache=cache)

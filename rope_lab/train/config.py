@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from rope_lab.identity import BACKFILLED, Identity, identify
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.shipped import shipped
-from rope_lab.tasks.base import Task
+from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError, first_line, flat, nested, show
 from rope_lab.train import instantiate, overrides, provenance
 from rope_lab.train.instantiate import CONF, SWAPPED
@@ -94,13 +94,14 @@ def _checked(settings: dict[str, Any], **more: Any) -> Config:
         key: instantiate.check_arguments(key, getattr(config, key), config.allowed_packages)
         for key in SWAPPED
     }
-    m = config.model
-    if m.d_model % m.n_heads:
+    model = config.model
+    if model.d_model % model.n_heads:
         raise ConfigError(
-            f"model.d_model={m.d_model}: must be divisible by model.n_heads={m.n_heads}"
+            f"model.d_model={model.d_model}: must be divisible by model.n_heads={model.n_heads}"
         )
-    if m.n_heads % (m.kv_heads or m.n_heads):
-        raise ConfigError(f"model.kv_heads={m.kv_heads}: must divide model.n_heads={m.n_heads}")
+    if model.n_heads % (model.kv_heads or model.n_heads):
+        n_heads = f"model.n_heads={model.n_heads}"
+        raise ConfigError(f"model.kv_heads={model.kv_heads}: must divide {n_heads}")
     return dataclasses.replace(config, **swapped)
 
 

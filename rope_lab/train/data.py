@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rope_lab.model.device import pinned, send
-from rope_lab.tasks.base import Problem, Task, Text
+from rope_lab.tasks.task import Problem, Task, Text
 
 # Streams, the uses of random numbers. A stream's number is part of every recorded run: never reuse
 # one.
@@ -71,19 +71,19 @@ class Longer(NamedTuple):
         return max([*read, 0 if self.text is None else self.text.inputs_BT.shape[1]], default=0)
 
 
-def generator(seed: int, stream: int, k: int = 0) -> np.random.Generator:
+def generator(seed: int, stream: int, step: int = 0) -> np.random.Generator:
     """The random numbers of step `k` of a stream."""
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, k)))
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, step)))
 
 
-def torch_seed(seed: int, stream: int, k: int = 0) -> int:
+def torch_seed(seed: int, stream: int, step: int = 0) -> int:
     """A seed for torch's generator, for step `k` of a stream."""
-    return int(generator(seed, stream, k).integers(2**63))
+    return int(generator(seed, stream, step).integers(2**63))
 
 
-def training_batch(task: Task, seed: int, k: int, batch_size: int, seq_len: int) -> Batch:
+def training_batch(task: Task, seed: int, step: int, batch_size: int, seq_len: int) -> Batch:
     """Batch `k` of a run; its targets are the tokens that the task's `loss_on` counts."""
-    text = task.text(generator(seed, TRAINING_TEXT, k), batch_size, seq_len + 1)
+    text = task.text(generator(seed, TRAINING_TEXT, step), batch_size, seq_len + 1)
     return _batch(
         text,
         text.answer_position > 0 if task.loss_on == "answer" else np.full(text.tokens.shape, True),
@@ -136,11 +136,11 @@ def batches_by_length(
     within `spread`.
     """
     batches: list[list[int]] = []
-    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        full = not batches or (lengths[i] + room) * (len(batches[-1]) + 1) > most
-        if full or lengths[i] - lengths[batches[-1][0]] >= spread:
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        full = not batches or (lengths[index] + room) * (len(batches[-1]) + 1) > most
+        if full or lengths[index] - lengths[batches[-1][0]] >= spread:
             batches.append([])
-        batches[-1].append(i)
+        batches[-1].append(index)
     return batches
 
 

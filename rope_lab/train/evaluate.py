@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rope_lab.model.device import MOST, NEAR, room
 from rope_lab.model.transformer import Transformer
-from rope_lab.tasks.base import Problem, Task
+from rope_lab.tasks.task import Problem, Task
 from rope_lab.text import show
 from rope_lab.train import data
 from rope_lab.train.config import Config
@@ -137,8 +137,8 @@ def grade(
     if len(task.grades) > 1:  # a wrong completion may get another grade
         wrong = [i for i, each in enumerate(grades) if not each["accuracy"]]
         written = _written(model, task, [problems[i] for i in wrong], problems, max_len)
-        for i, completion in zip(wrong, written, strict=True):
-            grades[i] = task.grade(problems[i], completion)
+        for index, completion in zip(wrong, written, strict=True):
+            grades[index] = task.grade(problems[index], completion)
     return grades
 
 
@@ -185,10 +185,11 @@ def samples(
 ) -> list[dict[str, Any]]:
     """Each problem's prompt and completion, the model's own completion, and its grades."""
     written = _written(model, task, problems, problems, max_len)
-    return [
-        {"prompt": p.prompt, "completion": p.completion, "written": w, **task.grade(p, w)}
-        for p, w in zip(problems, written, strict=True)
-    ]
+    found = []
+    for problem, completion in zip(problems, written, strict=True):
+        sample = {"prompt": problem.prompt, "completion": problem.completion, "written": completion}
+        found.append(sample | task.grade(problem, completion))
+    return found
 
 
 def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
@@ -200,16 +201,15 @@ def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
         tokens_BT = data.pad([problems[i].tokens for i in batch]).to(device)
         begin_B1 = torch.tensor([[problems[i].prompt_length] for i in batch], device=device)
         end_B1 = torch.tensor([[problems[i].length] for i in batch], device=device)
-        t = torch.arange(1, tokens_BT.shape[1], device=device)
+        place_T = torch.arange(1, tokens_BT.shape[1], device=device)
         logits_BTV = model(tokens_BT[:, :-1])
-        if not bool((logits_BTV.isfinite().all(-1) | (t >= end_B1)).all()):
+        if not bool((logits_BTV.isfinite().all(-1) | (place_T >= end_B1)).all()):
             raise Diverged(
                 f"logits of problems of up to {tokens_BT.shape[1]} tokens are not finite"
             )
         hit_BT = logits_BTV.argmax(-1) == tokens_BT[:, 1:]
-        right |= zip(
-            batch, (hit_BT | (t < begin_B1) | (t >= end_B1)).all(dim=1).tolist(), strict=True
-        )
+        hit_BT |= (place_T < begin_B1) | (place_T >= end_B1)
+        right |= zip(batch, hit_BT.all(dim=1).tolist(), strict=True)
     return [right[i] for i in range(len(problems))]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rope_lab.model.device import room
 from rope_lab.model.transformer import Transformer
-from rope_lab.tasks.base import Task
+from rope_lab.tasks.task import Task
 from rope_lab.train.data import batches_by_length, pad
 
 CACHED = (
@@ -92,23 +92,20 @@ def _generate(
 
     prefill = min(lengths)  # tokens that all prompts have are read at once
     logits_BV = model(tokens_BT[:, :prefill], cache=cache)[:, -1]
-    for t in range(prefill, slots + 1):
-        own_B = t >= prompt_B[row_B]
-        next_B = torch.where(own_B, choose(logits_BV), tokens_BT[row_B, t])
-        tokens_BT[row_B, t] = next_B
+    for place in range(prefill, slots + 1):
+        own_B = place >= prompt_B[row_B]
+        next_B = torch.where(own_B, choose(logits_BV), tokens_BT[row_B, place])
+        tokens_BT[row_B, place] = next_B
         if stop is not None:
             before_B = end_B[row_B]
-            end_B[row_B] = torch.where(
-                own_B & (next_B == stop), before_B.clamp(max=t + 1), before_B
-            )
+            stopped_B = before_B.clamp(max=place + 1)
+            end_B[row_B] = torch.where(own_B & (next_B == stop), stopped_B, before_B)
 
-        unfinished_B = end_B[row_B] > t + 1
+        unfinished_B = end_B[row_B] > place + 1
         left = int(unfinished_B.sum())
         if left == 0:
             break
-        if (
-            left <= len(row_B) // 2
-        ):  # finished rows are dropped: otherwise they take time until the longest ends
+        if left <= len(row_B) // 2:  # finished rows would take time until the longest ends
             cache = [layer.rows(unfinished_B) for layer in cache]
             row_B, next_B = row_B[unfinished_B], next_B[unfinished_B]
         logits_BV = model(next_B[:, None], cache=cache)[:, 0]

@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.places import ROOT
-from rope_lab.tasks.base import Task
+from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError, nearest, show
 from rope_lab.train.plugin import OURS, error_line, import_file
 
@@ -163,10 +163,10 @@ def _typed(key: str, value: Any, annotation: Any, allowed: Iterable[str]) -> Any
     """
     if annotation == SCHEME and _is_node(value):
         return check_arguments(key, value, allowed)
-    if annotation == SCHEME or _is_node(value):
-        raise ConfigError(
-            f"{key}={show(value)}: must be a {'plain value' if _is_node(value) else 'scheme'}"
-        )
+    if annotation == SCHEME:
+        raise ConfigError(f"{key}={show(value)}: must be a scheme")
+    if _is_node(value):
+        raise ConfigError(f"{key}={show(value)}: must be a plain value")
     try:
         return check_type(key, value, annotation)
     except (pydantic.errors.PydanticUserError, NameError):

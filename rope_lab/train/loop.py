@@ -223,11 +223,11 @@ def save(trainer: Trainer, state: State, run: RunFolder) -> None:
 
 def take_step(trainer: Trainer, state: State) -> dict[str, float]:
     """Take the next step. Returns its `train/…` metrics if they are due, else nothing."""
-    t = trainer.cfg.train
+    train = trainer.cfg.train
     loss, norm, lr = update(trainer, state.step)
     state.step += 1
     state.losses.append(loss)
-    if state.step % t.log_every != 0 and state.step != t.steps:
+    if state.step % train.log_every != 0 and state.step != train.steps:
         return {}
     mean = sum(state.losses) / len(state.losses)
     state.losses = []

@@ -10,7 +10,7 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.train.settings import Train
 
 
-def make(model: Transformer, t: Train) -> dict[str, torch.optim.Optimizer]:
+def make(model: Transformer, train: Train) -> dict[str, torch.optim.Optimizer]:
     """By name: AdamW or, for the matrices of the layers, Muon (Jordan et al., 2024), with AdamW for
     all else.
 
@@ -21,9 +21,9 @@ def make(model: Transformer, t: Train) -> dict[str, torch.optim.Optimizer]:
     decaying: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
-        if t.optimizer == "muon" and name.startswith("layers.") and parameter.dim() == 2:
+        if train.optimizer == "muon" and name.startswith("layers.") and parameter.dim() == 2:
             for_muon.append(parameter)
-        elif t.weight_decay_on == "all" or _is_decaying_matrix(model, name, parameter):
+        elif train.weight_decay_on == "all" or _is_decaying_matrix(model, name, parameter):
             decaying.append(parameter)
         else:
             others.append(parameter)
@@ -31,11 +31,13 @@ def make(model: Transformer, t: Train) -> dict[str, torch.optim.Optimizer]:
     if others:
         groups.append({"params": others, "weight_decay": 0.0})
     adamw = torch.optim.AdamW(
-        groups, betas=(t.beta1, t.beta2), weight_decay=t.weight_decay, fused=True
+        groups, betas=(train.beta1, train.beta2), weight_decay=train.weight_decay, fused=True
     )
-    if t.optimizer == "adamw":
+    if train.optimizer == "adamw":
         return {"optimizer": adamw}
-    muon = torch.optim.Muon(for_muon, weight_decay=t.weight_decay, adjust_lr_fn="match_rms_adamw")
+    muon = torch.optim.Muon(
+        for_muon, weight_decay=train.weight_decay, adjust_lr_fn="match_rms_adamw"
+    )
     return {"muon": muon, "optimizer": adamw}
 
 
@@ -45,17 +47,14 @@ def _is_decaying_matrix(model: Transformer, name: str, parameter: nn.Parameter) 
     return parameter.dim() >= 2 and (model.position.decays or not is_scheme)
 
 
-def learning_rate(t: Train, step: int) -> float:
-    """The learning rate of step 0 … t.steps − 1: a linear warm-up to t.lr, then the decay to
-    t.min_lr.
+def learning_rate(train: Train, step: int) -> float:
+    """The learning rate of step 0 … steps − 1: a linear warm-up to `lr`, then the decay to
+    `min_lr`.
     """
-    if step < t.warmup:
-        return t.lr * (step + 1) / t.warmup
-    if t.decay == "none":
-        return t.lr
-    done = (step - t.warmup) / (t.steps - t.warmup)
-    if t.decay == "linear":
-        remaining = 1 - done
-    else:
-        remaining = (1 + math.cos(math.pi * done)) / 2
-    return t.min_lr + (t.lr - t.min_lr) * remaining
+    if step < train.warmup:
+        return train.lr * (step + 1) / train.warmup
+    if train.decay == "none":
+        return train.lr
+    done = (step - train.warmup) / (train.steps - train.warmup)
+    remaining = {"linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}
+    return train.min_lr + (train.lr - train.min_lr) * remaining[train.decay]

@@ -57,7 +57,10 @@ def parse(words: Sequence[str]) -> list[Override]:
         try:
             parsed.append(parser.parse_override(f"{key}={value}" if file else word))
         except (HydraException, ValueError, RecursionError):
-            how = "write NAME=VALUE without spaces, a value with brackets or other signs in quotes, \"NAME='VALUE'\""
+            how = (
+                "write NAME=VALUE without spaces, "
+                "a value with brackets or other signs in quotes, \"NAME='VALUE'\""
+            )
             raise ConfigError(f"{show(word)}: cannot be read; {how}; {HELP}") from None
         parsed[-1].input_line = word
     return parsed
@@ -111,9 +114,8 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
         typed = text.partition("=")[2]
         if override.is_sweep_override() or (key in GROUPS and isinstance(value, list)):
             as_list = f"; a list is written {key}=[{typed}]" if "." in key else ""
-            raise ConfigError(
-                f"{text}: several values are a sweep: rope-lab sweep {key}={typed.strip('[]')}{as_list}"
-            )
+            sweep = f"rope-lab sweep {key}={typed.strip('[]')}"
+            raise ConfigError(f"{text}: several values are a sweep: {sweep}{as_list}")
         if key in SWAPPED and value and (file := FILE.fullmatch(str(value))):
             text = f"{key}='{register(key, file['path'], file['name'])}'"  # nan.py is not a number
             files.append(os.path.realpath(os.path.expanduser(file["path"])))

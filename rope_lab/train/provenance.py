@@ -67,27 +67,32 @@ def now() -> str:
 
 
 def code(cfg: Config) -> dict[str, Any]:
-    """Our code's numerics and, as `plugin`, a digest of the code of a user's own task or
-    scheme.
+    """Our code's numerics and, as `plugin`, a digest of the code of a user's own task or scheme;
+    `files`: name and digest of each of its files.
     """
-    own = {}
+    own: dict[str, str] = {}
+    files: list[str] = []
     for group in instantiate.SWAPPED:
         if modules := instantiate.own_modules(getattr(cfg, group)):
             own[group] = plugin.code_digest(modules)
-    return {"numerics": NUMERICS, "plugin": own}
+            files += plugin.code_lines(modules)
+    return {"numerics": NUMERICS, "plugin": own, "files": sorted(set(files))}
 
 
 def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:
     """The differences of a record's provenance from today's `code`: `numerics 2 (now 3)`; empty
     without any.
     """
-    before, today = (
-        {"numerics": each.get("numerics")}
-        | {f"code of the {k}": v for k, v in each.get("plugin", {}).items()}
-        for each in (provenance, now)
-    )
+    before, today = _code_by_part(provenance), _code_by_part(now)
     unlike = [name for name in before | today if before.get(name) != today.get(name)]
     return ", ".join(f"{name} {before.get(name)} (now {today.get(name)})" for name in unlike)
+
+
+def _code_by_part(record: dict[str, Any]) -> dict[str, Any]:
+    """The numerics and digests of a record, by the names of messages."""
+    own = record.get("plugin", {})
+    digests = {f"code of the {group}": digest for group, digest in own.items()}
+    return {"numerics": record.get("numerics")} | digests
 
 
 def hardware(device: torch.device) -> dict[str, Any]:

@@ -90,9 +90,9 @@ def in_one_line(cfg: Config) -> Iterator[None]:
             part in str(error) for part in OUT_OF_MEMORY
         ):
             raise
-        m, t = cfg.model, cfg.train
+        model, train = cfg.model, cfg.train
         raise RunFailed(
-            f"out of memory on {cfg.device}: lower train.batch_size={t.batch_size}, "
-            f"train.seq_len={t.seq_len}, model.d_model={m.d_model}, model.n_layers={m.n_layers} or "
-            "eval.lengths, or raise train.accumulate"
+            f"out of memory on {cfg.device}: lower train.batch_size={train.batch_size}, "
+            f"train.seq_len={train.seq_len}, model.d_model={model.d_model}, "
+            f"model.n_layers={model.n_layers} or eval.lengths, or raise train.accumulate"
         ) from None

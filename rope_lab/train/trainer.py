@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rope_lab.command import process_is_ours
 from rope_lab.model.device import ahead, keep_freed_memory
 from rope_lab.model.transformer import Transformer
-from rope_lab.tasks.base import Problem, Task
+from rope_lab.tasks.task import Problem, Task
 from rope_lab.text import ConfigError, first_line, show
 from rope_lab.train import config, data, distributed, optimizer
 from rope_lab.train.config import Config
@@ -90,39 +90,37 @@ def resolve(cfg: Config) -> Config:
     contradictory settings.
     """
     cfg = with_parent(cfg)
-    t, device = cfg.train, cfg.device
+    train, device = cfg.train, cfg.device
     there = _devices()
     device = there[0] if device == "auto" else device
     if device not in there:
         raise ConfigError(
             f"device={device}: torch finds no such device here; use device=auto or device=cpu"
         )
-    precision = {"auto": "bfloat16" if computes_bfloat16(device) else "float32"}.get(
-        t.precision, t.precision
-    )
-    decay_on = (
-        t.weight_decay_on if t.weight_decay else "all"
-    )  # no decay is no decay: one run, not two
+    precision = train.precision
+    if precision == "auto":
+        precision = "bfloat16" if computes_bfloat16(device) else "float32"
+    # Without decay it does not matter on what: one run, not two.
+    decay_on = train.weight_decay_on if train.weight_decay else "all"
     processes = distributed.launched()
-    if t.processes not in (1, processes):
-        how = f"start it by torchrun --nproc-per-node {t.processes}"
-        raise ConfigError(f"train.processes={t.processes}: this run has {processes}; {how}")
-    if t.min_lr > t.lr:
-        raise ConfigError(f"train.min_lr={t.min_lr}: must be at most train.lr={t.lr}")
-    if t.batch_size % (processes * t.accumulate):
-        by = f"train.accumulate={t.accumulate}"
+    if train.processes not in (1, processes):
+        how = f"start it by torchrun --nproc-per-node {train.processes}"
+        raise ConfigError(f"train.processes={train.processes}: this run has {processes}; {how}")
+    if train.min_lr > train.lr:
+        raise ConfigError(f"train.min_lr={train.min_lr}: must be at most train.lr={train.lr}")
+    if train.batch_size % (processes * train.accumulate):
+        by = f"train.accumulate={train.accumulate}"
         if processes > 1:
             by = f"{processes} processes × {by}"
-        raise ConfigError(f"train.batch_size={t.batch_size}: must be divisible by {by}")
-    if (
-        t.accumulate > 1 and t.compile == "reduce-overhead"
-    ):  # pytorch/pytorch#169545: CUDA graphs overwrite gradients
+        raise ConfigError(f"train.batch_size={train.batch_size}: must be divisible by {by}")
+    # CUDA graphs overwrite gradients: pytorch/pytorch#169545.
+    if train.accumulate > 1 and train.compile == "reduce-overhead":
         raise ConfigError(
             "train.compile=reduce-overhead: requires train.accumulate=1; "
             "train.compile=true takes any"
         )
     train = dataclasses.replace(
-        t, precision=precision, processes=processes, weight_decay_on=decay_on
+        train, precision=precision, processes=processes, weight_decay_on=decay_on
     )
     return dataclasses.replace(cfg, device=device, train=train, task=config.resolve_task(cfg))
 
@@ -148,7 +146,7 @@ def build(cfg: Config) -> Trainer:
     """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError if they cannot be
     built.
     """
-    device, t = torch.device(cfg.device), cfg.train
+    device, train = torch.device(cfg.device), cfg.train
     if cfg.threads:
         if cfg.threads > CORES:
             raise ConfigError(f"threads={cfg.threads}: this process may use {CORES} cores")
@@ -163,28 +161,27 @@ def build(cfg: Config) -> Trainer:
         load_parent(cfg, model, task)
     model = model.to(device)
     with config_errors(f"eval.lengths={show(cfg.eval.lengths)}, position={cfg.names.position}: "):
-        model.position.draw(0, max(longer.tokens, t.seq_len))
+        model.position.draw(0, max(longer.tokens, train.seq_len))
     forward: Callable[[Tensor], Tensor] = model
-    if t.compile:
-        check_compiler(device, t.compile)
-        forward = torch.compile(model, mode=None if t.compile is True else t.compile)
+    if train.compile:
+        check_compiler(device, train.compile)
+        forward = torch.compile(model, mode=None if train.compile is True else train.compile)
 
-    def batch(k: int) -> data.Batch:
-        return data.training_batch(task, cfg.seed, k, t.batch_size, t.seq_len).pinned(device)
+    def batch(step: int) -> data.Batch:
+        on_cpu = data.training_batch(task, cfg.seed, step, train.batch_size, train.seq_len)
+        return on_cpu.pinned(device)
 
-    batches = (
-        batch if device.type == "cpu" else ahead(batch)
-    )  # a CPU would only wait for the thread
-    return Trainer(
-        cfg, device, task, text, problems, longer, model, batches, forward, optimizer.make(model, t)
-    )
+    # A CPU would only wait for the thread.
+    batches = batch if device.type == "cpu" else ahead(batch)
+    made = optimizer.make(model, train)
+    return Trainer(cfg, device, task, text, problems, longer, model, batches, forward, made)
 
 
 def check_compiler(device: torch.device, setting: bool | str) -> None:
     """Compile one sum. Raises ConfigError if torch cannot, or has been told not to."""
 
-    def compiled(x: Tensor) -> Tensor:
-        return x + torch.compiler.is_compiling()
+    def compiled(zero: Tensor) -> Tensor:
+        return zero + torch.compiler.is_compiling()
 
     key, remedy = f"train.compile={show(setting)}", "train.compile=false trains without"
     try:
@@ -199,19 +196,20 @@ def _held_out(
     cfg: Config, task: Task, device: torch.device
 ) -> tuple[data.HeldOutText, list[Problem], data.Longer]:
     """The held-out text and problems of a run. Raises ConfigError if the task has too few."""
-    e, seq_len = cfg.eval, cfg.train.seq_len
-    most = e.problems_at_end or e.problems
-    if most < e.problems:
+    sizes, seq_len = cfg.eval, cfg.train.seq_len
+    most = sizes.problems_at_end or sizes.problems
+    if most < sizes.problems:
         raise ConfigError(
-            f"eval.problems_at_end={most}: must be at least eval.problems={e.problems}, or null"
+            f"eval.problems_at_end={most}: must be at least eval.problems={sizes.problems}, or null"
         )
     with config_errors(
-        f"task={cfg.names.task}, eval.problems={most}, eval.lengths={show(e.lengths)}: "
+        f"task={cfg.names.task}, eval.problems={most}, eval.lengths={show(sizes.lengths)}: "
     ):
         data.training_batch(task, cfg.seed, 0, 1, seq_len)
-        text = data.evaluation_text(task, e.sequences, seq_len).to(device)
+        text = data.evaluation_text(task, sizes.sequences, seq_len).to(device)
         problems = data.evaluation_problems(task, most if task.grades else EXAMPLES)
-        return text, problems, data.longer(task, e.lengths, e.problems, e.sequences, device)
+        longer = data.longer(task, sizes.lengths, sizes.problems, sizes.sequences, device)
+        return text, problems, longer
 
 
 def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
@@ -220,24 +218,26 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
 
     Raises Diverged, the weights unchanged, if the loss or a gradient is not finite.
     """
-    model, t = trainer.model, trainer.cfg.train
-    k = step + (trainer.cfg.parent or {"steps": 0})["steps"]  # a parent has seen the batches before
-    batch = trainer.batches(k).to(trainer.device)
-    model.position.draw(data.torch_seed(trainer.cfg.seed, data.POSITIONS, k), t.seq_len)
+    model, train = trainer.model, trainer.cfg.train
+    # A parent has seen the batches before.
+    number = step + (trainer.cfg.parent or {"steps": 0})["steps"]
+    batch = trainer.batches(number).to(trainer.device)
+    model.position.draw(data.torch_seed(trainer.cfg.seed, data.POSITIONS, number), train.seq_len)
     parameters = list(model.parameters())
     for parameter in parameters:
         parameter.grad = None
-    first = distributed.rank() * t.accumulate
-    losses = [_backward(trainer, batch, k, part) for part in range(first, first + t.accumulate)]
+    first = distributed.rank() * train.accumulate
+    parts = range(first, first + train.accumulate)
+    losses = [_backward(trainer, batch, number, part) for part in parts]
     losses = distributed.summed(parameters, losses)
-    norm = nn.utils.clip_grad_norm_(parameters, t.clip)
+    norm = nn.utils.clip_grad_norm_(parameters, train.clip)
     norm, *losses = torch.stack([norm, *losses]).tolist()  # all at once: a GPU is waited for here
     loss = sum(losses)
-    lr = optimizer.learning_rate(t, step)
+    lr = optimizer.learning_rate(train, step)
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise Diverged(
             f"step {step} was not taken: loss {loss:g}, gradient norm {norm:g}, "
-            f"learning rate {lr:g}, batch {k} of seed {trainer.cfg.seed}"
+            f"learning rate {lr:g}, batch {number} of seed {trainer.cfg.seed}"
         )
     for part in trainer.optimizers.values():
         for group in part.param_groups:
@@ -246,7 +246,7 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
     return loss, norm, lr
 
 
-def _backward(trainer: Trainer, batch: data.Batch, k: int, part: int) -> Tensor:
+def _backward(trainer: Trainer, batch: data.Batch, number: int, part: int) -> Tensor:
     """Add the gradient of one part of a step's batch to the earlier parts'; returns the part's
     share of the loss.
 
@@ -255,7 +255,7 @@ def _backward(trainer: Trainer, batch: data.Batch, k: int, part: int) -> Tensor:
     """
     parts = trainer.cfg.train.processes * trainer.cfg.train.accumulate
     inputs_BT, targets_BT = batch.inputs_BT.chunk(parts)[part], batch.targets_BT.chunk(parts)[part]
-    seed = data.torch_seed(trainer.cfg.seed, data.DROPOUT, k) + part
+    seed = data.torch_seed(trainer.cfg.seed, data.DROPOUT, number) + part
     if trainer.device.type == "cpu":
         torch.default_generator.manual_seed(seed)
     else:

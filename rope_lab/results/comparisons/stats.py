@@ -20,6 +20,7 @@ EXACT_PAIRS = 32  # up to so many, all choices of signs are counted
 SAME = 1e-13  # sums of differences closer than this share of the sum of absolute values are equal
 # Kept records have six digits: differences closer than this share of the values are alike.
 ROUNDED = 4e-6
+FAR = 1000.0  # standard errors: the power is 1 there, and nan much farther
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,12 @@ class Interval:
 
     def __neg__(self) -> "Interval":
         return Interval(-self.mean, -self.high, -self.low, self.n)
+
+    @property
+    def of_two(self) -> tuple[float, float]:
+        """Of two values, the lower and the higher: their interval is that much wider."""
+        half = (self.high - self.mean) / float(stats.t.ppf((1 + LEVEL) / 2, 1))
+        return self.mean - half, self.mean + half
 
 
 NOTHING = Interval(np.nan, np.nan, np.nan, 0)
@@ -71,19 +78,18 @@ def sign_flip_p(
     Exact, over all 2ⁿ choices of signs, up to `exact` pairs. Beyond, over `samples` random ones,
     and never 0 (Phipson and Smyth, 2010).
     """
-    d = np.asarray(differences, dtype=float)
-    n = len(d)
-    least = abs(d.sum()) - SAME * np.abs(d).sum()  # sums that differ by rounding are as far
+    differences = np.asarray(differences, dtype=float)
+    n = len(differences)
+    # Sums that differ by rounding are equally far from 0.
+    least = abs(differences.sum()) - SAME * np.abs(differences).sum()
     if n <= exact:
-        # a choice for the first half of the pairs meets one for the second, as in Horowitz and
-        # Sahni (1974)
-        first, second = _signed_sums(d[: n // 2]), np.sort(_signed_sums(d[n // 2 :]))
-        below = np.searchsorted(second, np.sort(-least - first), side="right").sum()
-        above = (
-            len(second) * len(first)
-            - np.searchsorted(second, np.sort(least - first), side="left").sum()
-        )
-        return float(min(1.0, (below + above) / 2**n))
+        # Choices for the two halves of the pairs meet: Horowitz and Sahni, 1974.
+        first = _signed_sums(differences[: n // 2])
+        second = np.sort(_signed_sums(differences[n // 2 :]))
+        at_most = np.searchsorted(second, np.sort(-least - first), side="right").sum()
+        below = np.searchsorted(second, np.sort(least - first), side="left").sum()
+        at_least = len(second) * len(first) - below
+        return float(min(1.0, (at_most + at_least) / 2**n))
     random = {
         "permutation_type": "samples",
         "n_resamples": samples,
@@ -91,7 +97,7 @@ def sign_flip_p(
         "random_state": 0,
     }
     test = stats.permutation_test(
-        (d,), lambda x, axis: abs(x.sum(axis)), alternative="greater", **random
+        (differences,), lambda x, axis: abs(x.sum(axis)), alternative="greater", **random
     )
     return float(test.pvalue)
 
@@ -142,7 +148,7 @@ def paired_power(pairs: int, difference: float, spread: float) -> float:
     deviation `spread`.
     """
     critical = stats.t.ppf(1 - ALPHA / 2, pairs - 1)
-    shift = abs(difference) / spread * np.sqrt(pairs)
+    shift = min(abs(difference) / spread * np.sqrt(pairs), FAR)
     return float(
         sum(stats.nct.sf(critical, pairs - 1, each) for each in (shift, -shift))
     )  # both tails, by symmetry
@@ -181,7 +187,7 @@ def spread_interval(differences: Sequence[float]) -> tuple[float, float, float]:
         return np.nan, np.nan, np.nan
     spread = float(np.std(differences, ddof=1))
     low, high = (
-        spread * np.sqrt((n - 1) / stats.chi2.ppf(q, n - 1))
-        for q in ((1 + LEVEL) / 2, (1 - LEVEL) / 2)
+        spread * np.sqrt((n - 1) / stats.chi2.ppf(quantile, n - 1))
+        for quantile in ((1 + LEVEL) / 2, (1 - LEVEL) / 2)
     )
     return spread, float(low), float(high)

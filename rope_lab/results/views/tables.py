@@ -105,13 +105,17 @@ def number(value: float, digits: int | None) -> str:
     return f"{value:.2g}" if digits is None else f"{value:.{digits}f}"
 
 
-def signed(d: Interval, digits: int) -> str:
-    """A difference with its sign and its interval."""
-    if math.isnan(d.mean):
+def signed(difference: Interval, digits: int) -> str:
+    """A difference with its sign and its interval; of two seeds, with both differences."""
+    if math.isnan(difference.mean):
         return NONE
-    if d.n == 1:
-        return f"{d.mean:+.{digits}f} (one seed)"
-    return f"{d.mean:+.{digits}f} [{d.low:+.{digits}f}, {d.high:+.{digits}f}]"
+    mean = f"{difference.mean:+.{digits}f}"
+    if difference.n == 1:
+        return f"{mean} (one seed)"
+    if difference.n == 2:
+        low, high = difference.of_two
+        return f"{mean} ({low:+.{digits}f} to {high:+.{digits}f})"
+    return f"{mean} [{difference.low:+.{digits}f}, {difference.high:+.{digits}f}]"
 
 
 def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str:

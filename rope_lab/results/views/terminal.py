@@ -33,8 +33,10 @@ def fitted(text: str, width: int) -> str:
 
 def _table(lines: list[str], width: int) -> list[str]:
     """Rows of cells, the longest columns wrapped until all fit."""
-    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines]
-    rows = [[_plain(cell.strip()) for cell in row] for row in cells]
+    rows = []
+    for line in lines:
+        cells = re.split(r"(?<!\\)\|", line)[1:-1]
+        rows.append([_plain(cell.strip()) for cell in cells])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     room = width - len(BETWEEN) * (len(widths) - 1)
     while sum(widths) > room and max(widths) > LEAST:

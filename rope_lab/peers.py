@@ -1,0 +1,139 @@
+"""Transformers of other libraries, whose training steps `rope-lab bench` times beside ours."""
+
+import functools
+import importlib.util
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+
+def x_transformers(
+    vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int
+) -> nn.Module:
+    """x-transformers' decoder with rotary embeddings and its fused attention."""
+    from x_transformers import Decoder, TransformerWrapper
+
+    decoder = Decoder(
+        dim=d_model,
+        depth=n_layers,
+        heads=n_heads,
+        attn_dim_head=d_model // n_heads,
+        rotary_pos_emb=True,
+        attn_flash=True,
+    )
+    return TransformerWrapper(
+        num_tokens=vocabulary, max_seq_len=seq_len, attn_layers=decoder, use_abs_pos_emb=False
+    )
+
+
+def llama(vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int) -> nn.Module:
+    """Hugging Face's Llama on scaled_dot_product_attention; its three feed-forward matrices have
+    the size of our 2.
+    """
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=d_model,
+        intermediate_size=round(8 / 3 * d_model),
+        num_hidden_layers=n_layers,
+        num_attention_heads=n_heads,
+        num_key_value_heads=n_heads,
+        max_position_embeddings=seq_len,
+        attn_implementation="sdpa",
+        use_cache=False,
+    )
+    return LlamaForCausalLM(sizes)
+
+
+class Labml(nn.Module):
+    """labml-nn's transformer layers around its RoPE or RoPER attention, rotary on all features."""
+
+    def __init__(
+        self,
+        attention: str,
+        vocabulary: int,
+        d_model: int,
+        n_layers: int,
+        n_heads: int,
+        seq_len: int,
+    ):
+        from labml import tracker
+
+        if not hasattr(
+            tracker, "debug"
+        ):  # its RoPE attention calls a function that today's labml lacks
+            tracker.debug = lambda *_: None
+        from labml_nn.transformers.feed_forward import FeedForward
+        from labml_nn.transformers.models import Encoder, TransformerLayer
+        from labml_nn.transformers.rope import RotaryPEMultiHeadAttention
+        from labml_nn.transformers.rope.value_pe import RotaryValuePEMultiHeadAttention
+
+        super().__init__()
+        attend = RotaryPEMultiHeadAttention(n_heads, d_model, 1.0)
+        if attention == "roper":
+            attend = RotaryValuePEMultiHeadAttention(n_heads, d_model, 1.0, 1.0)
+        parts = {
+            "self_attn": attend,
+            "src_attn": None,
+            "feed_forward": FeedForward(d_model, 4 * d_model, dropout=0.0),
+        }
+        layer = TransformerLayer(d_model=d_model, dropout_prob=0.0, **parts)
+        self.embedding, self.encoder = nn.Embedding(vocabulary, d_model), Encoder(layer, n_layers)
+        self.unembedding = nn.Linear(d_model, vocabulary)
+        self.register_buffer(
+            "mask_TT1", torch.ones(seq_len, seq_len, dtype=torch.bool).tril().unsqueeze(-1)
+        )
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        x_TBD = self.embedding(tokens_BT.T)
+        return self.unembedding(self.encoder(x_TBD, self.mask_TT1)).transpose(0, 1)
+
+
+class NanoGPT(nn.Module):
+    """nanoGPT's model (Karpathy, 2022) of torch's layers: learned positions, GELU, tied embeddings,
+    no biases.
+    """
+
+    def __init__(self, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
+        super().__init__()
+        self.tokens, self.positions = (
+            nn.Embedding(vocabulary, d_model),
+            nn.Embedding(seq_len, d_model),
+        )
+        layer = nn.TransformerEncoderLayer(
+            d_model,
+            n_heads,
+            4 * d_model,
+            0.0,
+            "gelu",
+            batch_first=True,
+            norm_first=True,
+            bias=False,
+        )
+        self.layers = nn.TransformerEncoder(
+            layer, n_layers, nn.LayerNorm(d_model, bias=False), False
+        )
+        self.unembedding = nn.Linear(d_model, vocabulary, bias=False)
+        self.unembedding.weight = self.tokens.weight
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        T, device = tokens_BT.shape[1], tokens_BT.device
+        x_BTD = self.tokens(tokens_BT) + self.positions(torch.arange(T, device=device))
+        mask_TT = nn.Transformer.generate_square_subsequent_mask(T, device=device)
+        return self.unembedding(self.layers(x_BTD, mask_TT, is_causal=True))
+
+
+PEERS: dict[str, tuple[Callable[..., nn.Module], str]] = {  # with the package that each needs
+    "x-transformers": (x_transformers, "x_transformers"),
+    "llama": (llama, "transformers"),
+    "labml-rope": (functools.partial(Labml, "rope"), "labml_nn"),
+    "labml-roper": (functools.partial(Labml, "roper"), "labml_nn"),
+    "nanogpt": (NanoGPT, "torch"),
+}
+
+
+def installed(model: str) -> bool:
+    """Whether a model is ours, or its library is there."""
+    return model not in PEERS or importlib.util.find_spec(PEERS[model][1]) is not None
