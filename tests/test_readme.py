@@ -32,6 +32,7 @@ def test_links_lead_somewhere(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+@pytest.mark.claims
 def test_the_readmes_answers_are_those_of_planned_tests():
     """Each gain in the table, with its interval and seeds, matches a verdict with the expected
     word.
@@ -70,6 +71,7 @@ def test_the_readmes_answers_are_those_of_planned_tests():
     ]
 
 
+@pytest.mark.claims
 def test_what_the_readme_says_of_keys_as_values_is_planned():
     (row,) = (
         line
@@ -89,6 +91,7 @@ def test_what_the_readme_says_of_keys_as_values_is_planned():
     assert said == [tuple(f"{-end:.3f}" for end in (d.mean, d.high, d.low)) for d in shown]
 
 
+@pytest.mark.claims
 def test_planned_outcomes_on_the_results_page_match_the_plan():
     """Each row matches exactly one planned result with its verdict, difference, interval and p,
     rounded as printed.
@@ -122,6 +125,7 @@ def test_planned_outcomes_on_the_results_page_match_the_plan():
         assert [plan_word(result) for result in results if same(result)] == [verdict], printed
 
 
+@pytest.mark.claims
 @pytest.mark.parametrize("page", ["README.md", "results/benchmark.md"])
 def test_tables_of_schemes_are_those_of_the_code(page):
     """If not, run `python scripts/scheme_tables.py`."""
@@ -129,6 +133,7 @@ def test_tables_of_schemes_are_those_of_the_code(page):
     assert (ROOT / page).read_text() == made["rewritten"](page)
 
 
+@pytest.mark.claims
 def test_the_readmes_tables_have_every_scheme_and_task():
     text = (ROOT / "README.md").read_text()
     assert sorted(re.findall(r"^\| `(\w+)` \|", text, re.M)) == SCHEMES
