@@ -13,3 +13,4 @@ SETUP = (
     if IN_CHECKOUT
     else "install it with pip"
 )
+OWN = "mine"  # within RESULTS: the user's own kept runs, not in git

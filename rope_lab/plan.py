@@ -8,11 +8,11 @@ before its last run has ended.
 from pathlib import Path
 
 from rope_lab import command
-from rope_lab.results.plans.evidence import unplanned
+from rope_lab.results.plans.evidence import removed
 from rope_lab.results.plans.families import read
 from rope_lab.results.plans.study import PLAN, load
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.views.plan_page import HEAD, section
+from rope_lab.results.views.plan_page import head, section
 from rope_lab.results.views.tables import Strong, bullets, write_page
 from rope_lab.text import argument_parser, errors_as_exit
 
@@ -24,7 +24,8 @@ def main(arguments: list[str] | None = None) -> None:
     path = parser.parse_args(arguments).plan
     studied, problems = read(path, Published())
     families = [results[0].family for results in studied]
-    problems += unplanned(path, [(family.study, family.found) for family in families])
+    problems += [problem.line for family in families for problem in family.problems]
+    problems += removed(path)
     notes = load(path).corrections
     parts = [
         section(results, Published(), notes.get(results[0].family.study.name, ""))
@@ -32,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
     ]
     if problems:
         parts.append("## Problems\n\n" + bullets(map(Strong, problems)))
-    write_page(path.with_suffix(".md"), [HEAD.rstrip(), *parts])
+    write_page(path.with_suffix(".md"), [head(families), *parts])
 
 
 if __name__ == "__main__":

@@ -129,9 +129,9 @@ def read_setups(given: Namespace) -> list[Setup]:
     if planned := [folder for folder in folders if studies.of_rows(folder)]:
         sys.exit(f"{planned[0]}: planned comparisons, which are tested as planned and nowhere else")
     runs = [run for folder in folders for run in read_or_warn(folder)]
-    usual = [setup for setup in setups_of(runs, Published()) if not setup.variant]
-    published = against.question(Published(), usual, None, given.against)
-    setups = [setup for setup in setups_of(runs, published) if not setup.variant]
+    every = setups_of(runs, Published())
+    published = against.question(Published(), every, None, given.against)
+    setups = setups_of(runs, published)
     for option in ("task", "scale"):
         wanted = getattr(given, option)
         there = sorted({getattr(setup, option) for setup in setups})
@@ -140,7 +140,7 @@ def read_setups(given: Namespace) -> list[Setup]:
         if wanted:
             setups = [setup for setup in setups if getattr(setup, option) == wanted]
     if not setups:
-        sys.exit("no run of a usual recipe can be read")
+        sys.exit("no run can be read")
     return setups
 
 

@@ -10,20 +10,17 @@ counts at the one of the three that is best on the other seeds.
 import sys
 from collections import Counter
 from pathlib import Path
-from textwrap import fill
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from rope_lab import command
-from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.scores import FEWEST, Column, column, widest
+from rope_lab.places import OWN, RESULTS
+from rope_lab.results.comparisons.scores import FEWEST, Column, columns, widest
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn
 from rope_lab.results.records.kept import KEPT
 from rope_lab.results.records.setups import numbers, setups_of
-from rope_lab.results.views.figures import WIDTH, rendered, styled
 from rope_lab.results.views.tables import NONE, Table, bullets, markdown, write_page
 from rope_lab.text import argument_parser, errors_as_exit
 
@@ -36,7 +33,8 @@ e^(−loss) where a task is compared by its loss, which is below 1 even for the 
 mean over seeds ± half of its 95% interval, which may go beyond possible values.
 
 A column is one recipe, that under which most schemes have three seeds; runs under other settings, and schemes with
-fewer seeds, are left out.
+fewer seeds, are left out. *Trained lengths*: of problems as long as in training; of some tasks the next column has the
+longest problems that were graded.
 
 **Compare within a column, and cells with † only with cells with †.** Without † the learning rate is the one below the
 table. With † half and twice that rate were tried too: each seed counts at the rate that is best on the other seeds
@@ -71,40 +69,28 @@ def cell(column: Column, scheme: str) -> str:
 
 def heat_map(shown: list[Column], published: Published) -> bytes:
     """The means as SVG, each column coloured from its worst to its best."""
-    rows = schemes(shown, published)
-    means = pd.DataFrame(
-        {each.title: {s: v.mean() for s, v in each.scores.items()} for each in shown}
-    ).reindex(rows)
-    with styled():
-        figure = Figure(figsize=(WIDTH, 0.2 * len(rows) + 1.7), layout="constrained")
-        ax = figure.subplots()
-        spread = (means.max() - means.min()).where(lambda each: each > 0, 1)
-        ax.imshow((means - means.min()) / spread, cmap="YlGn", vmin=0, vmax=1.4, aspect="auto")
-        for place, each in enumerate(shown):
-            for scheme, values in each.scores.items():
-                if scheme in rows:
-                    interval = t_interval(values)
-                    marks = "*" * (interval.high - interval.mean > WIDE) + "†" * (
-                        scheme in each.searched
-                    )
-                    text = f"{interval.mean:.3f}{marks}"
-                    ax.text(place, rows.index(scheme), text, ha="center", va="center", fontsize=7)
-        ax.xaxis.tick_top()
-        ax.set_xticks(
-            range(means.shape[1]), [fill(title, 30) for title in means], fontsize=7, rotation=90
-        )
-        ax.set_yticks(range(len(rows)), map(published.title, rows), fontsize=7)
-        ax.spines[:].set_visible(False)
-        ax.tick_params(length=0)
-        return rendered(figure)
+    from rope_lab.results.views import heat, render  # here: slow to import
+
+    cells = []
+    for scheme in schemes(shown, published):
+        for each in shown:
+            if scheme in each.scores:
+                found = t_interval(each.scores[scheme])
+                wide = "*" if found.high - found.mean > WIDE else ""
+                mark = "†" if scheme in each.searched else ""
+                text = f"{found.mean:.3f}{wide}{mark}"
+                cells.append((published.title(scheme), each.title, found.mean, text))
+    frame = pd.DataFrame(cells, columns=["row", "column", "value", "text"])
+    return render.svg(heat.scores(frame, [each.title for each in shown]))
 
 
 def schemes(shown: list[Column], published: Published) -> list[str]:
     """Those with a score in two columns, or in the only one; variants without a title of their own
     are left out.
     """
-    count = Counter(scheme for each in shown for scheme in each.scores)
-    enough = [scheme for scheme, columns in count.items() if columns >= min(2, len(shown))]
+    tasks = [each for each in shown if each.length is None]
+    count = Counter(scheme for each in tasks for scheme in each.scores)
+    enough = [scheme for scheme, number in count.items() if number >= min(2, len(tasks))]
     return sorted(
         (s for s in enough if " " not in s or s in published.schemes), key=published.order
     )
@@ -119,17 +105,19 @@ def main(arguments: list[str] | None = None) -> None:
     folder, published = parser.parse_args(arguments).folder, Published()
     if not folder.is_dir():
         sys.exit(f"{folder}: no such folder")
-    runs = [run for path in sorted(folder.glob(f"**/{KEPT}")) for run in read_or_warn(path.parent)]
-    setups = setups_of(runs, published)
-    shown = [column(setup, setups) for setup in widest(setups)]
+    kept = [path.parent for path in sorted(folder.glob(f"**/{KEPT}"))]
+    ours = [path for path in kept if path == folder or path.name != OWN]
+    setups = setups_of([run for path in ours for run in read_or_warn(path)], published)
+    shown = [each for setup in widest(setups) for each in columns(setup, setups)]
     if not shown:
         sys.exit(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
-    count = sum(len(scores) for each in shown for scores in each.scores.values())
+    tasks = [each for each in shown if each.length is None]
+    count = sum(len(scores) for each in tasks for scores in each.scores.values())
     origins = [
         f"{each.title}: recipe {each.setup.recipe_id},"
         f" learning rate {each.setup.settings['train.lr']:g},"
         f" seeds {numbers(set(each.setup.finished.seed))}"
-        for each in shown
+        for each in tasks
     ]
     parts = [
         HEAD.format(f"{count:,}").rstrip(),

@@ -4,12 +4,15 @@ load torch.
 
 import ast
 import functools
+import string
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from rope_lab.places import HERE, ROOT, TASKS
 from rope_lab.text import flat
+
+UNKNOWN = object()  # a default that its source does not spell out
 
 
 @functools.cache
@@ -28,6 +31,13 @@ def shipped(name: str) -> dict[str, Any]:
 def recipe(task: str, scale: str) -> dict[str, Any]:
     """The settings of a task at a scale, flat, but for those of its task and scheme."""
     return shipped("config") | shipped(f"recipe/{task}/{scale}")
+
+
+def usual_task(task: str, scale: str) -> dict[str, Any]:
+    """The settings of a task at a scale, flat: `task.string_length`."""
+    own = {f"task.{key}": value for key, value in shipped(f"task/{task}").items()}
+    changed = shipped(f"recipe/{task}/{scale}")
+    return own | {key: value for key, value in changed.items() if key.startswith("task.")}
 
 
 def with_class_names(settings: dict[str, Any]) -> dict[str, Any]:
@@ -56,10 +66,14 @@ def _defaults(target: str) -> dict[str, Any]:
             if isinstance(node, ast.FunctionDef) and node.name == "__init__":
                 last = node.args.args[len(node.args.args) - len(node.args.defaults) :]
                 pairs = zip(last, node.args.defaults, strict=True)
-                return {
-                    each.arg: ast.literal_eval(value)
-                    for each, value in pairs
-                    if not isinstance(value, ast.Name)
-                }
+                values = {each.arg: _value(value) for each, value in pairs}
+                return {name: value for name, value in values.items() if value is not UNKNOWN}
         name = classes[name].bases[0].id
     return {}
+
+
+def _value(node: ast.expr) -> Any:
+    """The value of a default: a literal, or a constant of `string`; else UNKNOWN."""
+    if isinstance(node, ast.Name):
+        return getattr(string, node.id, UNKNOWN)
+    return ast.literal_eval(node)

@@ -2,7 +2,6 @@
 
 import pandas as pd
 import yaml
-from matplotlib.figure import Figure
 from scipy import stats
 
 from rope_lab.places import RESULTS
@@ -10,7 +9,6 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn
 from rope_lab.results.records.kept import KEPT
 from rope_lab.results.records.setups import Setup, setups_of
-from rope_lab.results.views.figures import WIDTH, rendered, styled
 from rope_lab.results.views.tables import Table, markdown, mean_of, write_page
 from rope_lab.text import errors_as_exit
 
@@ -114,26 +112,15 @@ def figure(found: dict[Setup, pd.DataFrame], published: Published) -> bytes:
     """Each seed of each way, and their mean, over its published loss; a panel a group, better is
     lower.
     """
-    theirs = losses(published)
-    with styled():
-        drawn = Figure(figsize=(WIDTH, 2.8), layout="constrained")
-        for ax, (setup, values) in zip(
-            drawn.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True
-        ):
-            for place, (way, each) in enumerate(values.items()):
-                ax.plot([theirs[way]] * len(each), each, "o", ms=3, mew=0, color="C0", alpha=0.4)
-                ax.plot(theirs[way], each.mean(), "o", ms=5, color="C0")
-                side = (
-                    5,
-                    -9 if place % 2 else 3,
-                )  # ways next to each other in the published order have close losses
-                ax.annotate(
-                    way, (theirs[way], each.mean()), side, textcoords="offset points", fontsize=7
-                )
-            title = f"{setup.title}, {setup.scale}"
-            ax.set(title=title, xlabel="published loss", ylabel=setup.measure.unit)
-            ax.yaxis.set_inverted(setup.measure.sign > 0)
-        return rendered(drawn)
+    from rope_lab.results.views import dots, render  # here: slow to import
+
+    panels = []
+    for setup, values in found.items():
+        points = values.melt(var_name="name", value_name="ours")
+        points = points.assign(theirs=points.name.map(losses(published)))
+        title = f"{setup.title}, {setup.scale}"
+        panels.append(dots.Scatter(title, setup.measure.unit, points, setup.measure.better))
+    return render.svg(dots.rotations(panels))
 
 
 @errors_as_exit()

@@ -3,6 +3,7 @@ missing package.
 """
 
 import importlib.util
+import json
 import os
 import shutil
 import sys
@@ -15,6 +16,7 @@ from conftest import ROOT
 
 pytestmark = pytest.mark.browser
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+MEAN = ".role-mark path[stroke-width='2.2']"
 EVIL = "</script><img src=x onerror=alert(1)>"
 
 
@@ -89,7 +91,8 @@ def test_every_chart_is_drawn_no_table_is_cut_and_the_network_asked_for_nothing(
         figure.scroll_into_view_if_needed()
         figure.locator("svg.marks").wait_for()
     assert page.locator(".every table").count() > len(page.locator(".every").all())
-    cut = "(tables) => tables.filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.innerText)"
+    is_cut = "(each) => each.scrollWidth > each.clientWidth + 1"
+    cut = f"(tables) => tables.filter({is_cut}).map((each) => each.innerText)"
     assert page.locator(".scroll").evaluate_all(cut) == []
     assert heard == {f"request {kept.as_uri()}": 1}
 
@@ -117,16 +120,9 @@ def test_a_chart_is_filtered_by_its_legend_zoomed_by_the_wheel_and_explained_by_
     assert len(heard) == 1, heard
 
 
-def test_curves_are_drawn_by_tokens_smoothed_and_saved_as_csv(chromium, kept):
+def test_curves_are_drawn_by_tokens_and_saved_as_csv(chromium, kept):
     page, heard = opened(chromium, kept)
     figure = first_chart(page)
-    line = figure.locator(".role-mark path[stroke-width='2.5']").first
-    before = line.get_attribute("d")
-    page.locator("#smooth").evaluate(
-        "(input) => { input.value = 0.9; input.dispatchEvent(new Event('change')); }"
-    )
-    changed = "(d) => document.querySelector(\".role-mark path[stroke-width='2.5']\")?.getAttribute('d') !== d"
-    page.wait_for_function(changed, arg=before)
     page.locator("#across").select_option("tokens")
     figure.get_by_text("tokens", exact=True).wait_for()
     for kind, begin in (("CSV", b"scheme,seed,x,y,low,high\n"), ("PNG", b"\x89PNG")):
@@ -138,6 +134,46 @@ def test_curves_are_drawn_by_tokens_smoothed_and_saved_as_csv(chromium, kept):
         for line in heard
         if not line.startswith(("request file:", "request blob:", "request data:"))
     ] == []
+
+
+def test_smoothing_changes_training_loss_and_no_evaluation(chromium, tmp_path):
+    from builders import make_pairs
+
+    runs = make_pairs(tmp_path / "runs", [0.5] * 3, [0.6] * 3)
+    for path in runs.glob("*/metrics.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for step, line in enumerate(lines):
+            line["train/loss"] = 1 / (1 + step)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page, heard = opened(chromium, page_of(runs, tmp_path / "page.html"))
+
+    def drawn(note: str) -> str:
+        figure = page.locator("figure").filter(has_text=note).first
+        figure.scroll_into_view_if_needed()
+        page.wait_for_timeout(1000)
+        return figure.locator(MEAN).first.get_attribute("d")
+
+    notes = ("eval/accuracy", "train/loss")
+    before = [drawn(note) for note in notes]
+    page.locator("#smooth").evaluate(
+        "(input) => { input.value = 0.9; input.dispatchEvent(new Event('change')); }"
+    )
+    after = [drawn(note) for note in notes]
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+    assert len(heard) == 1, heard
+
+
+def test_printing_draws_all_charts_of_open_sections(chromium, kept, tmp_path):
+    page, heard = opened(chromium, kept)
+    page.pdf(path=tmp_path / "page.pdf")
+    charts = page.evaluate(
+        "[...document.querySelectorAll('figure')].filter((f) => !f.closest('details:not([open])'))"
+        ".map((f) => f.querySelectorAll('.plot svg').length)"
+    )
+    assert len(charts) > 1
+    assert set(charts) == {1}
+    assert len(heard) == 1, heard
 
 
 def test_a_chart_is_zoomed_and_reset_by_buttons(chromium, kept):
@@ -162,7 +198,7 @@ def test_two_runs_are_shown_side_by_side(chromium, kept):
     two.locator("svg.marks").first.wait_for()
     table = two.locator("table").inner_text()
     assert "position.v" in table
-    assert "train.lr" not in table
+    assert "\ntrain.lr" not in table
     second = two.locator("select").nth(1)
     second.select_option(index=second.locator("option").count() - 1)
     page.wait_for_function(
@@ -179,11 +215,12 @@ def test_attention_of_a_probed_run_is_drawn(chromium, tmp_path):
     make_probes(runs / "rope-s0-rope-0", 3, 2)
     page, heard = opened(chromium, page_of(runs, tmp_path / "page.html"), 390)
     page.locator("details:has(.attention) > summary").click()
-    by_distance, maps = page.locator(".attention figure").all()
-    for figure, count in ((by_distance, 3), (maps, 6)):
+    figures = page.locator(".attention figure").all()
+    assert len(figures) == 6  # two for each layer
+    for figure in figures:
         figure.scroll_into_view_if_needed()
         figure.locator("svg.marks").wait_for()
-        assert figure.get_by_text("layer").count() == count
+        assert figure.locator(".plot").get_by_text("head 2").count() == 1
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     assert len(heard) == 1, heard
 
@@ -205,11 +242,14 @@ def test_no_text_of_a_record_runs(chromium, tmp_path):
 def test_it_is_legible_at_every_width(chromium, kept, scheme, capsys):
     """Nothing is wider than the screen; the test prints the folder of its screenshots."""
     folder = Path(tempfile.mkdtemp(prefix=f"rope_lab-report-{scheme}-"))
-    for width in (320, 390, 1280):
+    cut = "(each) => each.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    for width in (320, 400, 1280):
         page, _ = opened(chromium, kept, width, scheme)
         figure = first_chart(page)
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert figure.evaluate("(element) => element.getBoundingClientRect().right") <= width
+        for part in (figure, page.locator(".picture"), page.locator(".forest svg")):
+            assert part.evaluate("(element) => element.getBoundingClientRect().right") <= width
+        assert page.locator(".scroll").evaluate_all(cut) == 0
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
         assert dark == (scheme == "dark")
         page.screenshot(path=folder / f"{width}.png", full_page=True)

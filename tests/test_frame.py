@@ -3,7 +3,6 @@
 import re
 import shutil
 
-import matplotlib as mpl
 import pandas as pd
 from conftest import ROOT
 
@@ -19,8 +18,7 @@ def test_the_example_writes_a_plot_and_a_row_per_seed(tmp_path, monkeypatch):
     shutil.copy(ROOT / "results" / "runs.jsonl", tmp_path / "results")
     monkeypatch.chdir(tmp_path)
     names: dict = {}
-    with mpl.rc_context({"backend": "Agg"}):
-        exec(re.search(r"```python\n(.*?)```", PAGE, re.S)[1], names)
+    exec(re.search(r"```python\n(.*?)```", PAGE, re.S)[1], names)
     assert (tmp_path / "mine.png").read_bytes().startswith(b"\x89PNG")
     wide = pd.read_csv(tmp_path / "losses.csv", index_col="seed")
     assert set(wide) == set(names["loss"].scheme)

@@ -20,13 +20,13 @@ from rope_lab.results.comparisons import scores as columns
 from rope_lab.results.comparisons.families import between
 from rope_lab.results.comparisons.results import answered, samples
 from rope_lab.results.comparisons.words import plan_word, word
-from rope_lab.results.plans import families, find
+from rope_lab.results.plans import evidence, families, find
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records import kept
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import setups_of
-from rope_lab.results.views import advice, figures, probes
+from rope_lab.results.views import advice, figures, probes, render
 from rope_lab.results.views.verdicts import kind, label, published_gains, verdicts
 
 checks = script("published_beside_ours")
@@ -41,13 +41,15 @@ DIGITS = 13
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
     """Draw no figure, and check each kept line once per process."""
-    for name in ("_curves", "_lengths", "_sweep", "rendered"):
-        monkeypatch.setattr(figures, name, lambda *drawn: b"")
-    monkeypatch.setattr(figures, "forest", lambda *drawn: b"")
+    for name in figures.CHARTS:
+        monkeypatch.setitem(figures.CHARTS, name, lambda *drawn: None)
+    monkeypatch.setattr(figures, "verdicts", lambda *drawn: b"")
+    monkeypatch.setattr(render, "svg", lambda *drawn: b"")
     monkeypatch.setattr(scores, "heat_map", lambda *drawn: b"")
     monkeypatch.setattr(checks, "figure", lambda *drawn: b"")
     monkeypatch.setattr(probes, "overlay", lambda *drawn: b"")
     monkeypatch.setattr(kept, "_from_line", checked_line)
+    monkeypatch.setattr(evidence, "problems", lambda *_: [])  # git does not know a copy
 
 
 checked_line = functools.cache(kept._from_line)
@@ -86,8 +88,7 @@ def test_pages_of_kept_runs_are_rebuilt_byte_for_byte(folder, copied):
     assert_unchanged(copied)
 
 
-def test_the_page_of_the_plan_is_rebuilt_byte_for_byte(copied, monkeypatch):
-    monkeypatch.setattr(plan, "unplanned", lambda path, found: [])  # git does not know the copy
+def test_the_page_of_the_plan_is_rebuilt_byte_for_byte(copied):
     (copied / "plan.md").unlink()
     plan.main([str(copied / "plan.yaml")])
     assert_unchanged(copied)

@@ -8,7 +8,7 @@ from builders import headings, make_pairs
 from conftest import tree
 
 from rope_lab.results import __main__ as results
-from rope_lab.results.views import figures, pages
+from rope_lab.results.views import pages, render
 
 MARKS = f"{pages.BEGIN}\nof before\n{pages.END}"
 CURVES = "quick-substring_by_index-curves.svg"
@@ -16,8 +16,8 @@ CURVES = "quick-substring_by_index-curves.svg"
 
 @pytest.fixture(autouse=True)
 def drawn_in_no_time(monkeypatch):
-    """Skip rendering; test_figures covers the figures."""
-    monkeypatch.setattr(figures, "rendered", lambda figure: b"a figure")
+    """Skip rendering; test_charts covers the figures."""
+    monkeypatch.setattr(render, "svg", lambda chart, settings=None: b"a figure")
 
 
 @pytest.fixture

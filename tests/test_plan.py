@@ -361,7 +361,8 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 
     def problems(commit: str) -> list[str]:
         made = [replace(run, commit=commit) for run in runs]
-        return evidence.unplanned(path, [(study, find.find(study, made))])
+        found = evidence.problems(path, study, find.find(study, made))
+        return [problem.line for problem in found]
 
     path = tmp_path / "plan.yaml"
     git("init")
@@ -386,9 +387,8 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 def test_the_kept_runs_of_our_own_plan_were_planned():
     """Each run's commit contains its study; commits missing from a shallow clone are skipped."""
     ours, _ = families.read(studies.PLAN, PUBLISHED)
-    runs = [(results[0].family.study, results[0].family.found) for results in ours]
-    problems = evidence.unplanned(studies.PLAN, runs)
-    assert [problem for problem in problems if "git cannot show" not in problem] == []
+    lines = [problem.line for results in ours for problem in results[0].family.problems]
+    assert [line for line in lines if "git cannot show" not in line] == []
 
 
 def test_kept_rows_of_a_plan_have_no_other_tests(tmp_path, capsys):

@@ -46,7 +46,7 @@ def test_the_example_of_the_docs_is_what_kept_rows_say(capsys):
         "--power",
         0.9,
     )
-    (found,) = [
+    found, *_ = [
         row
         for row in asked(capsys, ROOT / "results", *choice)
         if row.get("against RoPE") == "RoPER"

@@ -8,11 +8,10 @@ import tomllib
 import pytest
 from conftest import ROOT, SCHEMES, TASKS
 
-from rope_lab.results.comparisons.words import plan_word, word
+from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans import families
 from rope_lab.results.plans.study import Plan, from_yaml
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.views.verdicts import verdicts
 
 PAGES = [
     ROOT / "README.md",
@@ -32,97 +31,63 @@ def test_links_lead_somewhere(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-@pytest.mark.claims
-def test_the_readmes_answers_are_those_of_planned_tests():
-    """Each gain in the table, with its interval and seeds, matches a verdict with the expected
-    word.
-    """
-    rows = [
-        line
-        for line in (ROOT / "README.md").read_text().splitlines()
-        if re.match(r"\| (Does|Is) its? ", line)
-    ]
-    said = re.findall(
-        r"([\d.]+)[^(;|]*\(([−\d.]+) to ([\d.]+)\)[^;|]*[;,] (\d+) seeds", " ".join(rows)
-    )
-    found = verdicts([], families.read(ROOT / "results" / "plan.yaml", Published())[0], Published())
-    gains = {}
-    for v in found:
-        if word(v) in ("yes", "no", "unsure"):
-            digits = 0 if v.measure.share else 3
-            ends = [
-                f"{end:.{digits}f}".replace("-", "−")
-                for end in (v.gain.mean, v.gain.low, v.gain.high)
-            ]
-            if v.measure.at == "log steps":  # of steps: their ratio
-                ends = [f"{math.exp(-end):.2f}" for end in (v.gain.mean, v.gain.high, v.gain.low)]
-            gains[(*ends, str(v.gain.n))] = word(v)
-    assert len(rows) == 5
-    assert len(said) == 8
-    assert [gains[each] for each in said] == [
-        "yes",
-        "yes",
-        "yes",
-        "unsure",
-        "yes",
-        "unsure",
-        "unsure",
-        "yes",
-    ]
+def planned_results() -> list:
+    """The result of every primary comparison whose runs have ended."""
+    studies, _ = families.read(ROOT / "results" / "plan.yaml", Published())
+    results = [result for of_study in studies for result in of_study]
+    return [each for each in results if each.family.corrected and not each.family.untested]
+
+
+def is_printed(result, texts: tuple[str, ...]) -> bool:
+    """Whether `texts` are a difference, without its sign, and its interval, rounded as printed."""
+    d = result.difference
+    exact = [d.mean, d.low, d.high] if d.mean > 0 else [-d.mean, -d.high, -d.low]
+    if result.measure.at == "log steps":
+        exact = [math.exp(end) for end in (d.mean, d.low, d.high)]
+    for text, number in zip(texts, exact, strict=True):
+        digits = len(text.partition(".")[2])
+        if abs(float(text.replace("−", "-")) - number) > 0.5001 * 10**-digits:
+            return False
+    return True
 
 
 @pytest.mark.claims
-def test_what_the_readme_says_of_keys_as_values_is_planned():
-    (row,) = (
-        line
-        for line in (ROOT / "README.md").read_text().splitlines()
-        if line.startswith("| If values are")
-    )
-    said = re.findall(r"(0\.\d{3})\D+?\((0\.\d{3}) to (0\.\d{3})\)", row)
-    studies = {
-        results[0].family.study.name: results
-        for results in families.read(ROOT / "results" / "plan.yaml", Published())[0]
-    }
-    on_text, with_muon, on_python = (
-        [r.difference for r in studies[f"kv_{name}"] if r.family.corrected]
-        for name in ("searched", "muon", "python")
-    )
-    shown = (on_text[0], with_muon[0], on_python[0], on_text[2], with_muon[2])
-    assert said == [tuple(f"{-end:.3f}" for end in (d.mean, d.high, d.low)) for d in shown]
+def test_each_row_of_the_readme_is_a_planned_result():
+    row = r"^\|.*\| \**(\w+)\** \| ([\d.]+)[^|(]*\(([−\d.]+) to ([\d.]+)\) \| (\d+) \|"
+    rows = re.findall(row, (ROOT / "README.md").read_text(), re.M)
+    results = planned_results()
+    assert len(rows) == 11
+    for verdict, *printed, seeds in rows:
+        same = [result for result in results if is_printed(result, printed)]
+        found = [plan_word(result) for result in same if result.difference.n == int(seeds)]
+        assert found == [verdict], printed
+
+
+@pytest.mark.claims
+def test_separate_values_of_the_readme_are_planned():
+    text = (ROOT / "README.md").read_text().partition("Separate values in a cache")[2]
+    said = re.findall(r"(0\.\d{3}) \((0\.\d{3}) to (0\.\d{3})\)", text.partition("\n\n")[0])
+    assert len(said) == 2
+    for printed in said:
+        assert any(is_printed(result, printed) for result in planned_results())
 
 
 @pytest.mark.claims
 def test_planned_outcomes_on_the_results_page_match_the_plan():
-    """Each row matches exactly one planned result with its verdict, difference, interval and p,
-    rounded as printed.
-    """
-    page = (
-        (ROOT / "results" / "README.md")
-        .read_text()
-        .partition("## Planned\n")[2]
-        .partition("\n## ")[0]
-    )
-    rows = re.findall(r"\*\*(\w+)\*\*: ([\d.]+)[^(|]*\(([−\d.]+) to ([\d.]+), p = ([\d.]+)", page)
-    results = [
-        result
-        for of_study in families.read(ROOT / "results" / "plan.yaml", Published())[0]
-        for result in of_study
-        if result.family.corrected and not result.family.untested
-    ]
+    page = (ROOT / "results" / "README.md").read_text().partition("## Planned\n")[2]
+    row = r"\*\*(\w+)\*\*: ([\d.]+)[^(|]*\(([−\d.]+) to ([\d.]+), p = ([\d.]+)"
+    rows = re.findall(row, page.partition("\n## ")[0])
+    results = planned_results()
     assert len(rows) == len(results)
-    for verdict, *printed in rows:
-        digits = [len(text.partition(".")[2]) for text in printed]
-        numbers = [float(text.replace("−", "-")) for text in printed]
-
-        def same(result, numbers=numbers, digits=digits) -> bool:
-            d = result.difference
-            exact = (d.mean, d.low, d.high) if d.mean > 0 else (-d.mean, -d.high, -d.low)
-            if result.measure.at == "log steps":
-                exact = [math.exp(end) for end in (d.mean, d.low, d.high)]
-            pairs = zip(numbers, (*exact, result.p_family), digits, strict=True)
-            return all(abs(a - b) <= 0.5001 * 10**-n for a, b, n in pairs)
-
-        assert [plan_word(result) for result in results if same(result)] == [verdict], printed
+    for verdict, *printed, p in rows:
+        digits = len(p.partition(".")[2])
+        same = [
+            plan_word(result)
+            for result in results
+            if is_printed(result, printed)
+            and abs(float(p) - result.p_family) <= 0.5001 * 10**-digits
+        ]
+        assert same == [verdict], printed
 
 
 @pytest.mark.claims

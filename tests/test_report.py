@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import vl_convert
 from builders import make_pairs, make_probes, make_run, row
 
 from rope_lab.places import ROOT
 from rope_lab.report import __main__ as report
+from rope_lab.report import figures as report_figures
 from rope_lab.results import __main__ as results
 from rope_lab.results.records import frame
 from rope_lab.results.records.folders import read
+from rope_lab.results.views import render
 
 KEPT = [
     ROOT / "results" / "confirm",
@@ -42,7 +43,8 @@ class Page(HTMLParser):
         self.feed(self.html)
         packed = re.search(r'id="data">(.*?)</script>', self.html)[1]
         data = json.loads(gzip.decompress(base64.b64decode(packed)))
-        self.attention: list[dict] = data["probed"]
+        self.probed: list[list[dict]] = data["probed"]
+        self.two_runs: dict[str, dict] = data["two_runs"]
         groups = [group for section in data["sections"] for group in section["groups"]]
         self.runs = [
             dict(zip(group["columns"], run, strict=True))
@@ -50,6 +52,7 @@ class Page(HTMLParser):
             for run in group["runs"]
         ]
         self.settings: list[dict] = [group["settings"] for group in groups]
+        self.names: list[str] = [name for group in groups for name in group["names"]]
         self.charts: list[dict] = [chart for group in groups for chart in group["curves"]]
 
     def handle_starttag(self, tag, attributes):
@@ -65,13 +68,16 @@ def page_of(out: Path, *arguments: str | Path) -> Page:
     return Page(out)
 
 
+def means(chart: dict) -> list[dict]:
+    """The means of a chart of the page."""
+    return [row for rows in chart["spec"]["datasets"].values() for row in rows if "seeds" in row]
+
+
 @pytest.fixture(autouse=True, scope="module")
 def bundled_once():
     """Cache the Vega bundle, which takes a second to build."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            vl_convert, "javascript_bundle", functools.cache(vl_convert.javascript_bundle)
-        )
+        patch.setattr(render, "library", functools.cache(render.library))
         yield
 
 
@@ -140,7 +146,7 @@ def test_charts_hold_the_numbers_of_the_records(kept):
         "y": pytest.approx(list(curve), rel=1e-3),
     }
     chart = next(chart for chart in kept.charts if line in chart["runs"])
-    mean = next(mean for mean in chart["means"] if mean["scheme"] == "RoPER")
+    mean = next(mean for mean in means(chart) if mean["scheme"] == "RoPER")
     last = pd.Series([each["y"][-1] for each in chart["runs"] if each["scheme"] == "RoPER"])
     assert mean["seeds"] == len(last) == len(found)
     assert mean["y"][-1] == pytest.approx(last.mean(), rel=1e-3)
@@ -186,9 +192,14 @@ def test_no_text_of_a_record_becomes_more_than_text(tmp_path):
 
 
 def test_a_probed_run_shows_its_attention_and_each_scheme_its_settings(runs, tmp_path):
-    attention = make_probes(runs / "rope-s0-rope-0", 2, 1)
+    make_probes(runs / "rope-s0-rope-0", 2, 1)
     page = page_of(tmp_path / "page.html", runs)
-    assert page.attention == [attention]
+    (charts,) = page.probed
+    assert [chart["title"] for chart in charts] == [
+        f"Attention {kind}, layer {layer}" for kind in ("by distance", "maps") for layer in (1, 2)
+    ]
+    (line,) = charts[0]["spec"]["datasets"].values()
+    assert [row["share"] for row in line] == [0.75, 0.25]
     assert ("div", {"class": "attention"}) in page.elements
     (settings,) = page.settings
     unlike = {key for key, value in settings["RoPE"].items() if settings["RoPER"][key] != value}
@@ -200,8 +211,42 @@ def test_runs_that_have_not_ended_have_a_curve_and_count_in_no_mean(runs, tmp_pa
     page = page_of(tmp_path / "page.html", runs)
     data = page.charts[0]
     assert [row["scheme"] for row in data["runs"] if row["seed"] == "7"] == ["RoPE"]
-    assert {row["seeds"] for row in data["means"]} == {3}
+    assert {row["seeds"] for row in means(data)} == {3}
     assert [text for text in page.texts if "seed 7 is running" in text]
+
+
+def test_two_runs_of_other_settings_have_other_names(tmp_path):
+    for number, rate in enumerate((1e-3, 2e-3, 4e-3)):
+        train = {"steps": 100, "batch_size": 4, "seq_len": 64, "decay": "none", "lr": rate}
+        make_run(tmp_path / "runs", "rope", 0, 0.5, config__train=train, name=str(number))
+    make_run(tmp_path / "runs", "roper", 0, 0.5)
+    page = page_of(tmp_path / "page.html", tmp_path / "runs")
+    assert {name for name in page.names if name.startswith("RoPE,")} == {
+        f"RoPE, seed 0, train.lr={rate}" for rate in (0.001, 0.002, 0.004)
+    }
+    assert "RoPER, seed 0" in page.names
+
+
+def test_only_training_loss_is_smoothed(runs, tmp_path):
+    page = page_of(tmp_path / "page.html", runs)
+    assert {chart["note"]: chart["smoothed"] for chart in page.charts} == {
+        "eval/accuracy": False,
+        "eval/loss": False,
+    }
+    assert "evaluations are never smoothed" in page.html
+    assert report_figures.SMOOTHED == "train/loss"
+
+
+def test_verdicts_are_drawn_without_javascript(runs, tmp_path):
+    page = page_of(tmp_path / "page.html", runs)
+    (drawing,) = re.findall(r'<div class="forest".*?</svg>', page.html, re.DOTALL)
+    assert "quick, seeds 0–2" in drawing
+    assert "95% intervals" in drawing
+
+
+def test_the_script_of_the_page_builds_no_specification():
+    script = (ROOT / "rope_lab" / "report" / "page.js").read_text()
+    assert not re.findall(r"encoding|\bmark:|quantitative|nominal|\blayer:", script)
 
 
 def test_runs_of_ones_own_are_paired_with_kept_ones_and_lead_the_page(runs, tmp_path, capsys):
@@ -235,7 +280,7 @@ def test_its_question_can_be_about_any_two_schemes(tmp_path, capsys):
 
 
 def test_without_the_contender_other_schemes_are_named(tmp_path, capsys):
-    for scheme in ("rope", "alibi"):
+    for scheme in ("rope", "alibi", "none"):
         make_run(tmp_path / "runs", scheme, 0, 0.5)
     (said,) = (
         text
@@ -270,13 +315,3 @@ def test_what_cannot_be_read_or_written_is_one_line_and_files_of_others_stay(run
     assert file.read_text() == "mine"
     report.main([str(runs)])
     assert (runs / "report.html").read_bytes().startswith(report.MADE)
-
-
-@pytest.mark.slow
-def test_without_vega_one_line_says_how_to_get_it(runs):
-    code = "import sys; sys.modules['vl_convert'] = None; from rope_lab.report.__main__ import main; main(sys.argv[1:])"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(runs)], cwd=ROOT, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "pip install -c constraints.txt -e '.[report]'" in done.stderr

@@ -73,12 +73,10 @@ def planned(
     ("made", "word"),
     [
         (gaining(0.3), "ahead"),  # p < 1e-9, but not planned
-        (gaining(0.13), "no"),  # 16.6 problems: less than half of the published 34.1
-        (gaining(0.1, spread=200), "unsure"),  # half of 34.1 is inside the interval
+        (gaining(0.1, spread=200), "unsure"),
         (gaining(-0.3, task="mine"), "behind"),  # no published gain
-        (runs([0.5], [0.5]), "unsure"),  # one seed
-        (runs([0.86, 0.87], [0.86, 0.871]), "no"),  # headroom of 17.3 problems
-        (runs([0.87, 0.88], [0.87, 0.881]), "ceiling"),  # 16
+        (runs([0.5], [0.5]), "no verdict: add 2 seeds"),
+        (runs([0.86, 0.87], [0.96, 0.97]), "no verdict: add 1 seed"),
         (
             runs([0.95, 0.95, 0.96], [0.99, 0.7, 0.4]),
             "unsure",
@@ -92,7 +90,7 @@ def test_what_was_not_planned_is_never_a_yes(made, word):
 
 
 @pytest.mark.parametrize("test", ["sign_flip", "mcnemar", "sign"])
-@pytest.mark.parametrize(("gain", "word"), [(0.3, "yes"), (-0.3, "no")])
+@pytest.mark.parametrize(("gain", "word"), [(0.3, "confirmed"), (-0.3, "reversed")])
 @pytest.mark.parametrize("schemes", [("roper", "rope"), ("rope", "roper")])
 def test_a_planned_test_does_not_depend_on_the_schemes_order(test, gain, word, schemes):
     made = runs([0.45 - gain / 2] * 8, [0.45 + gain / 2 + s for s in SPREAD])
@@ -108,7 +106,12 @@ def test_a_planned_test_does_not_depend_on_the_schemes_order(test, gain, word, s
 
 @pytest.mark.parametrize(
     ("spread", "published", "word"),
-    [(20, None, "unsure"), (20, 1.0, "unsure"), (20, 34.0, "no"), (100, 1.0, "unsure")],
+    [
+        (20, None, "undecided"),
+        (20, 1.0, "undecided"),
+        (20, 34.0, "refuted at the published size"),
+        (100, 1.0, "undecided"),
+    ],
 )
 def test_a_planned_test_is_unsure_unless_the_gain_is_excluded(spread, published, word):
     (verdict,) = found(studies=(planned(gaining(0.01, spread=spread), published=published),))
@@ -124,7 +127,7 @@ def test_before_all_runs_ended_no_number_is_shown():
     open_, mixed = planned(made[:-1]), planned([replace(made[0], numerics=2), *made[1:]])
     verdict, untested = found(studies=(open_, mixed))
     assert word_of(verdict) == "open"
-    assert word_of(untested) == "unsure"  # all have ended, but cannot be paired
+    assert word_of(untested) == "not tested"  # all have ended, but cannot be paired
     for each in (verdict, untested):
         assert all(map(math.isnan, (each.p_family, each.gain.mean, *each.means)))
     (row,) = table([verdict, untested], PUBLISHED).rows  # no row for the open one
@@ -159,9 +162,8 @@ def test_a_rate_other_than_the_recipes_is_named(settings, training):
 
 def test_each_verdict_is_said_in_a_sentence():
     (said,) = sentences(found(*gaining(0.3)), PUBLISHED)
-    assert said.startswith(
-        "Substring by Index, reduced, seeds 0–7, exploratory: gain of RoPER over RoPE +38.4 ["
-    )
+    assert said.startswith("Substring by Index, reduced, seeds 0–7, exploratory")
+    assert "gain of RoPER over RoPE +38.4 [" in said
     assert said.endswith(" problems right of 128: ahead")
 
 
@@ -189,10 +191,8 @@ def test_a_gain_is_positive_where_the_contender_is_ahead(task, times, sign):
         assert sign * (verdict.means[0] - verdict.means[1]) == pytest.approx(
             gain.mean
         )  # contender, then baseline
-        assert published_gains(verdict, PUBLISHED)[0] > 0
-    assert published_gains(found(*ahead)[0], PUBLISHED) == pytest.approx(
-        [34.11] if sign > 0 else [0.0124, 0.0078]
-    )
+        assert not verdict.family.planned or published_gains(verdict, PUBLISHED)[0] > 0
+    assert published_gains(found(*ahead)[0], PUBLISHED) == []  # of another set-up
 
 
 # One p value
@@ -220,8 +220,8 @@ def test_planned_tests_are_corrected_among_themselves_and_then_judged():
     one = planned(made)[0].family.study
     two = replace(one, primary=[*one.primary, replace(one.primary[0], value="mean")])
     for study, family, p, word in (
-        (one, "one planned test", 10, "yes"),
-        (two, "2 planned tests", 20, "unsure"),
+        (one, "one planned test", 10, "confirmed"),
+        (two, "2 planned tests", 20, "undecided"),
     ):
         (first, *_) = found(studies=(families.of_study(study, made, PUBLISHED),))
         assert (first.corrected_for, first.p_family, word_of(first)) == (
@@ -263,11 +263,19 @@ def test_a_comparison_has_one_p_wherever_it_is_shown(tmp_path, capsys):
 # Tables
 
 
+SETUP = {
+    "config__task": {"string_length": 13, "letters": "abcdefghijklmnopqrstuvwxyz"},
+    "config__model": {"d_model": 512, "attention": "softmax", "n_layers": 6}
+    | {"n_heads": 8, "norm": "post"},
+    "config__train": {"batch_size": 32, "seq_len": 640, "steps": 5000, "decay": "none"},
+}
+
+
 def test_published_beside_measured_and_the_paired_interval(tmp_path, capsys):
     """By hand: means 0.5125 and 0.8175; differences 0.30 0.37 0.20 0.35, mean 0.305, sd 0.07594,
     t(3) = 3.18245.
     """
-    make_pairs(tmp_path, ROPE, ROPER)
+    make_pairs(tmp_path, ROPE, ROPER, **SETUP)
     text = shown(capsys, tmp_path)
     half = 3.18245 * 0.07594 / 2
     interval = f"[{128 * (0.305 - half):+.1f}, {128 * (0.305 + half):+.1f}]"
@@ -280,7 +288,7 @@ def test_published_beside_measured_and_the_paired_interval(tmp_path, capsys):
         "seeds": "4",
         "p (corrected for)": "0.004 (this task alone)",
         "RoPER ahead?": "ahead",
-        "comparison": "exploratory",
+        "comparison": "exploratory (one learning rate, not searched)",
     }
     means, seeds = (each for each in table_rows(text) if each.get("scheme") == "RoPER")
     assert means["published"] == "96.11"
@@ -290,7 +298,9 @@ def test_published_beside_measured_and_the_paired_interval(tmp_path, capsys):
     assert seeds["every seed, problems right of 128"] == "102.4 124.2 96.0 96.0"
     assert seeds["worst removed"] == "107.5"  # (0.80 + 0.97 + 0.75) / 3 × 128
     assert seeds["95% right at step"] == "– 100 – –"
-    assert "model.d_model 16 (write-up: 512)" in text
+    assert "the write-up's own set-up" in text
+    other = make_pairs(tmp_path / "other", ROPE, ROPER)
+    assert "model.d_model 16 (write-up: 512)" in shown(capsys, other)
 
 
 def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
@@ -308,9 +318,8 @@ def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
         verdict, roper_row, none = (
             row(text, name) for name in ("Substring by Index", "RoPER", "none")
         )
-        assert (
-            verdict["measured gain [95% interval]"].count(",") == none[DIFFERENCE].count(",") == 1
-        )
+        assert verdict["measured gain [95% interval]"].count(",") == 1
+        assert none[DIFFERENCE].count(" to ") == 1  # of two pairs, both differences
         assert (verdict["p (corrected for)"] != "–", verdict["RoPER ahead?"] == "ahead") == (
             tested,
             tested,

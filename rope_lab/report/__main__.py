@@ -17,23 +17,20 @@ from rope_lab.files import check_regular, write_whole
 from rope_lab.results.plans import families, find
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.folders import folders_of_runs, is_kept, read
+from rope_lab.results.records.folders import (
+    folders_of_runs,
+    is_kept,
+    one_each,
+    read,
+    with_those_below,
+)
 from rope_lab.results.records.run import DAMAGE, one_line
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import against, probes
 from rope_lab.results.views.pages import Content
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
-INSTALL = "pip install -c constraints.txt -e '.[report]'"
 MADE = b"<!doctype html>\n<!-- made by python -m rope_lab.report"  # how each page begins
-
-
-def with_those_below(folder: Path) -> list[Path]:
-    """A folder and, of one of kept runs, the folders of kept runs in it."""
-    return [
-        folder,
-        *sorted(path for path in folder.glob("*/") if is_kept(folder) and is_kept(path)),
-    ]
 
 
 def read_probes(folder: Path) -> tuple[list[probes.Probed], list[str]]:
@@ -72,10 +69,8 @@ def main(arguments: list[str] | None = None) -> None:
         "--against", metavar="SCHEME", help="the scheme that it is compared with (default: rope)"
     )
     given = parser.parse_args(arguments)
-    try:
-        from rope_lab.report import page
-    except ModuleNotFoundError as error:
-        sys.exit(f"the report needs {error.name}: {INSTALL}")
+    from rope_lab.report import page  # here: slow to import
+
     folders = folders_of_runs(given.folders)
     out = given.out or folders[0] / "report.html"
     check_regular(out)
@@ -87,7 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
     published, shown, probed = Published(), [], []
     asks = given.contender or given.against
     own = [folder for folder in folders if not is_kept(folder)]
-    every = setups_of([run for runs, _ in recorded.values() for run in runs], published)
+    each_once, unlike = one_each([run for runs, _ in recorded.values() for run in runs])
+    every = setups_of(each_once, published)
     if asks or own:
         published = against.question(published, every, given.contender, given.against)
     # of two runs of one scheme and seed the last counts: the user's own
@@ -107,7 +103,9 @@ def main(arguments: list[str] | None = None) -> None:
             ids = {run.run_id for run in runs}
             groups = [each for each in pooled if ids & {*each.runs.run_id}]
             pooled = [each for each in pooled if each not in groups]
-        content = Content(groups, here, problems + wrong + twice + unread, studied)
+        problems = unlike + problems + wrong + twice + unread
+        unlike = []  # said once
+        content = Content(groups, here, problems, studied)
         below = folder not in own if own else folder not in folders and not asks and here.compares
         heading = ", ".join(dict.fromkeys(g.report.title for g in groups if studied)) or title(
             folder
@@ -120,12 +118,17 @@ def main(arguments: list[str] | None = None) -> None:
     if not groups:
         problems = [problem for folder in shown for problem in folder.content.problems]
         sys.exit("\n".join([*problems, "nothing to report; `rope-lab train` makes a run"]))
-    html = page.render(shown, every, probed, published).encode()
+    outcomes = [  # of plans that are on no page of their own here
+        result
+        for folder in folders
+        if folder.resolve().parent not in {path.resolve() for path in recorded}
+        for result in families.beside(folder, published)
+    ]
+    html = page.render(shown, every, probed, published, outcomes).encode()
     write_whole(out, html)
     count = len({run_id for each in groups for run_id in each.runs.run_id})
-    say(
-        f"written: {short_path(out)} ({len(html) / 1e6:.1f} MB, runs: {count}); any browser opens it"
-    )
+    size = len(html) / 1e6
+    say(f"written: {short_path(out)} ({size:.1f} MB, runs: {count}); any browser opens it")
     if hint := against.hint(published, groups):
         say(hint)
 

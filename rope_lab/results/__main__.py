@@ -17,25 +17,30 @@ those that no page shows.
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path
 
 from rope_lab import command
 from rope_lab.files import write_whole
-from rope_lab.places import RESULTS
+from rope_lab.places import OWN, RESULTS
 from rope_lab.results.plans import families, find
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.folders import folders_of_runs, is_kept, read
+from rope_lab.results.records.folders import (
+    folders_of_runs,
+    is_kept,
+    one_each,
+    read,
+    with_those_below,
+)
 from rope_lab.results.records.frame import tidy
 from rope_lab.results.records.kept import keep
-from rope_lab.results.records.run import Run, differing
+from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import against
 from rope_lab.results.views.pages import Content, publish, shown, text
 from rope_lab.results.views.terminal import say_markdown
 from rope_lab.results.views.verdicts import sentences
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_three, say, short_path
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, short_path
 
 Found = dict[Path, tuple[list[Run], list[str]]]  # the runs of each folder, and problems
 
@@ -49,18 +54,21 @@ def worth_keeping(run: Run, published: Published) -> Run:
     )
 
 
-def one_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
-    """Each run as found last, ended if possible, and a line on runs that were also found with other
-    numbers.
+def beside_own(folders: list[Path]) -> Found:
+    """The runs of the folders. Beside run folders, which hold one's own runs, folders of kept runs
+    and those below them give only runs of the same recipes, and none of plans.
     """
-    once = {run.run_id: run for run in sorted(runs, key=attrgetter("ended"))}
-    unlike = []
-    for run in runs:
-        numbers = differing(run, once[run.run_id]) if run.ended else []
-        if numbers:
-            unlike.append(f"{run}: {', '.join(numbers[:3])}")
-    problems = [f"found twice with other numbers: {first_three(unlike)}"] if unlike else []
-    return list(once.values()), problems
+    found = {folder: read(folder) for folder in folders}
+    own = [folder for folder in folders if not is_kept(folder)]
+    recipes = {run.recipe_id for folder in own for run in found[folder][0]}
+    for folder in folders if own else []:
+        for path in with_those_below(folder):
+            if path in own or (path != folder and studies.of_rows(path)):
+                continue
+            runs, problems = found.get(path) or read(path)
+            found[path] = [run for run in runs if run.recipe_id in recipes], problems
+    ordered = sorted(found, key=is_kept, reverse=True)  # of two with one seed the last counts
+    return {folder: found[folder] for folder in ordered}
 
 
 def write_csv(path: Path, table: str) -> None:
@@ -80,7 +88,7 @@ def arguments_parser() -> ArgumentParser:
     one.add_argument(
         "--keep",
         action="store_true",
-        help="add the runs to those kept in results/, and rebuild that",
+        help="add the runs to your own kept ones in results/mine, and rebuild that",
     )
     one.add_argument("--print", action="store_true", help="write nothing, only print the tables")
     into = "keep them there instead, or write the pages there"
@@ -105,13 +113,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser = arguments_parser()
     given = parser.parse_args(arguments)
     folders = folders_of_runs(given.folders)
-    out = given.into or (RESULTS if given.keep else folders[0])
+    out = given.into or (RESULTS / OWN if given.keep else folders[0])
+    if given.replace and not given.keep:
+        parser.error("--replace: is about kept runs, so that it needs --keep")
     published = Published().but(compares=not any(map(studies.of_rows, (out, *folders))))
     asks = bool(given.against or given.contender)
     if asks:
         _check_question(parser, given, published)
     studied, problems = families.read(out / studies.NAME, published)
-    found = {folder: read(folder) for folder in folders}
+    found = beside_own(folders)
     runs, unlike = one_each([run for part, _ in found.values() for run in part])
     problems += _problems(found) + unlike
     if given.keep:
@@ -125,13 +135,18 @@ def main(arguments: list[str] | None = None) -> None:
     setups = _setups(runs, found, published, problems)
     if given.against == against.PARENT:
         say_markdown(shown(against.parents(setups)))
-        return
-    if asks or (published.compares and not is_kept(out)):
-        published = against.question(published, setups, given.contender, given.against)
-        setups = setups_of(runs, published)
-    content = Content(setups, published, problems, studied)
+    else:
+        asks_or_own = asks or (published.compares and not is_kept(out))
+        if asks_or_own:
+            published = against.question(published, setups, given.contender, given.against)
+            setups = setups_of(runs, published)
+        _show(given, out, Content(setups, published, problems, studied), asks)
+
+
+def _show(given: Namespace, out: Path, content: Content, asks: bool) -> None:
+    """Print the tables, and write the pages unless only printing was asked for."""
     _print(content)
-    if setups and not given.print:
+    if content.groups and not given.print:
         _write(out, content, of_others=asks and not given.into)
 
 

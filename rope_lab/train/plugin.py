@@ -101,9 +101,15 @@ def code_digest(modules: Iterable[str]) -> str:
     not installed, and versions of installed distributions. It misses data files, and modules whose
     name is computed.
     """
-    names = {name for module in modules for name in _reached(module.partition(".")[0])}
-    lines = sorted(line for name in names for line in LOADED[name].lines)
-    return digest("\n".join(lines).encode())[:12]
+    return digest("\n".join(code_lines(modules)).encode())[:12]
+
+
+def code_lines(modules: Iterable[str]) -> list[str]:
+    """Name and digest of each file of these modules and of all that they import, as it was loaded;
+    `name==version` of installed distributions.
+    """
+    names = set().union(*(_reached(module.partition(".")[0]) for module in modules))
+    return sorted(line for name in names for line in LOADED[name].lines)
 
 
 def _reached(name: str) -> set[str]:

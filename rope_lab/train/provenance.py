@@ -67,14 +67,16 @@ def now() -> str:
 
 
 def code(cfg: Config) -> dict[str, Any]:
-    """Our code's numerics and, as `plugin`, a digest of the code of a user's own task or
-    scheme.
+    """Our code's numerics and, as `plugin`, a digest of the code of a user's own task or scheme;
+    `files`: name and digest of each of its files.
     """
-    own = {}
+    own: dict[str, str] = {}
+    files: list[str] = []
     for group in instantiate.SWAPPED:
         if modules := instantiate.own_modules(getattr(cfg, group)):
             own[group] = plugin.code_digest(modules)
-    return {"numerics": NUMERICS, "plugin": own}
+            files += plugin.code_lines(modules)
+    return {"numerics": NUMERICS, "plugin": own, "files": sorted(set(files))}
 
 
 def differences(provenance: dict[str, Any], now: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """The families of comparisons that are made of setups, without a plan."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,8 @@ from rope_lab.results.records.frame import curve
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm, Setup
+
+FEWEST = 3  # pairs of a test and a verdict, and learning rates of a search
 
 
 def between(
@@ -27,6 +30,7 @@ def between(
     there:   the setup of the other scheme, if not this one
     measure: default: by which the task's schemes are compared
     """
+    problems = setup.settings.get("eval.problems_at_end") or setup.settings.get("eval.problems")
     return Comparison(
         name=f"{scheme} − {other}",
         task=setup.task,
@@ -36,16 +40,39 @@ def between(
         ours=setup.arm(scheme),
         theirs=(there or setup).arm(other),
         test=test,
-        published=tuple(setup.report.published_gains(scheme, other)),
-        untested=setup.published.untested.get(setup.scale, 0),
+        published=tuple(setup.report.published_gains(scheme, other)) if setup.versions else (),
+        untested=max(setup.published.untested.get(setup.scale, 0), FEWEST - 1),
+        guess=None if measure else setup.report.guess,
+        problems=problems or 1,
     )
 
 
-def headlines(setups: list[Setup]) -> list[Result]:
-    """Contender − baseline in each of these setups of one scale that has pairs."""
-    compared = [between(setup, *setup.published.pair) for setup in setups]
+def headlines(setups: list[Setup], every: list[Setup]) -> list[Result]:
+    """Contender − baseline in each of these setups of one scale that has pairs.
+
+    every: all setups, of which some may have other learning rates
+    """
+    compared = []
+    for setup in setups:
+        rates = [len(_rates(setup, scheme, every)) for scheme in setup.published.pair]
+        asked = between(setup, *setup.published.pair)
+        compared.append(replace(asked, searched=min(rates) >= FEWEST))
     here = [comparison for comparison in compared if len(comparison.pairs())]
     return answer(Family(comparisons=here, several="tasks at this scale", one="this task alone"))
+
+
+def _rates(setup: Setup, scheme: str, every: list[Setup]) -> set[float | None]:
+    """The learning rates at which a scheme has finished runs under settings that are the same
+    otherwise.
+    """
+    own = setup.settings | {"train.lr": None}
+    alike = [
+        each
+        for each in every
+        if (each.task, each.scale) == (setup.task, setup.scale)
+        and each.settings | {"train.lr": None} == own
+    ]
+    return {each.settings.get("train.lr") for each in alike if len(each.of(scheme))}
 
 
 def of_schemes(setup: Setup, headline: Result | None) -> dict[str, Result]:

@@ -12,10 +12,10 @@ from typing import Any
 import pandas as pd
 
 from rope_lab.results.comparisons.families import between
-from rope_lab.results.comparisons.results import Result, answered
+from rope_lab.results.comparisons.results import Comparison, Result, answered
 from rope_lab.results.records.catalogue import LONGEST
 from rope_lab.results.records.run import one_line
-from rope_lab.results.records.setups import Setup
+from rope_lab.results.records.setups import Arm, Setup
 from rope_lab.shipped import shipped
 from rope_lab.text import show
 
@@ -70,19 +70,62 @@ class Sweep:
                 return at
         return None
 
-    def best(self, scheme: str) -> int | None:
-        """The index of the value with the best mean; None if all are alike or the scheme lacks
-        one.
+    def complete(self, scheme: str) -> pd.DataFrame:
+        """The scores of the seeds that have every value: of others, such as the fresh seeds of a
+        plan, some values would have more chances.
         """
-        means = self.scores[scheme].mean()
+        return self.scores[scheme].dropna()
+
+    def best(self, scheme: str) -> int | None:
+        """The index of the value with the best mean, over the seeds that have every value; None if
+        all are alike or the scheme lacks one.
+        """
+        means = self.complete(scheme).mean()
         if means.isna().any() or means.nunique() == 1:
             return None
         return int(means.idxmax() if self.measure.higher_is_better else means.idxmin())
 
-    def difference(self, scheme: str, other: str, at: int, other_at: int) -> Result:
-        """A scheme at a value of the setting − another at another value; untested."""
+    def is_at_edge(self, scheme: str) -> bool:
+        """Whether a better value of a number may lie beyond those that were tried."""
+        ends = (0, len(self.values) - 1)
+        return all(map(is_number, self.values)) and self.best(scheme) in ends
+
+    def difference(self, scheme: str, other: str, at: int) -> Result:
+        """Scheme − other at a value of the setting; untested."""
+        return answered(self._between(scheme, other, at, at))
+
+    def best_difference(self, scheme: str, other: str) -> Result | None:
+        """Scheme − other, each at its best value, over the seeds that have every value; untested.
+        None if either has none.
+        """
+        best, other_best = self.best(scheme), self.best(other)
+        if best is None or other_best is None:
+            return None
+        asked = self._between(scheme, other, best, other_best)
+        ours, theirs = self._of_complete(asked.ours), self._of_complete(asked.theirs)
+        return answered(replace(asked, ours=ours, theirs=theirs))
+
+    def _of_complete(self, arm: Arm) -> Arm:
+        """The runs of seeds that have every value."""
+        seeds = self._seeds(arm.scheme)
+        return Arm(arm.scheme, tuple(run for run in arm.runs if run.seed in seeds))
+
+    def left_out(self) -> set[int]:
+        """Seeds that lack a value under a scheme that has a best one."""
+        schemes = [scheme for scheme in self.schemes if self.best(scheme) is not None]
+        return {
+            seed
+            for scheme in schemes
+            for seed in self.scores[scheme].index.get_level_values("seed")
+            if seed not in self._seeds(scheme)
+        }
+
+    def _seeds(self, scheme: str) -> set[int]:
+        return {*self.complete(scheme).index.get_level_values("seed")}
+
+    def _between(self, scheme: str, other: str, at: int, other_at: int) -> Comparison:
         here, there = list(self.groups.values())[at], list(self.groups.values())[other_at]
-        return answered(between(here, scheme, other, there, measure=self.measure, test="none"))
+        return between(here, scheme, other, there, measure=self.measure, test="none")
 
 
 def find(setups: list[Setup]) -> list[Sweep]:

@@ -39,6 +39,10 @@ class Comparison:
     published: published gains of ours over theirs, in the measure's unit
     margin:    ours matches theirs if the interval excludes that it is worse by so much
     untested:  up to so many pairs, there is an estimate and no test
+    guess:     the share of problems that a guess has right; None if unknown, or if it is tested all
+               the same
+    problems:  that each run was asked
+    searched:  whether both schemes were run at several learning rates besides
     """
 
     name: str
@@ -52,6 +56,9 @@ class Comparison:
     published: tuple[float, ...] = ()
     margin: float | None = None
     untested: int = 0
+    guess: float | None = None
+    problems: int = 1
+    searched: bool = False
 
     def pairs(self) -> pd.DataFrame:
         """The values of runs that may be paired, `ours theirs`, by seed."""
@@ -129,6 +136,15 @@ class Result:
         return int((ours > theirs).sum()), int((theirs > ours).sum())
 
     @property
+    def at_chance(self) -> bool:
+        """Whether neither mean is above the score of a guess, by more than two standard errors."""
+        guess = self.comparison.guess
+        if guess is None or self.pairs.empty:
+            return False
+        variance = guess * (1 - guess) / (self.comparison.problems * len(self.pairs))
+        return max(self.means) / self.measure.times <= guess + 2 * math.sqrt(variance)
+
+    @property
     def gain(self) -> Interval:
         """The difference, positive if ours is ahead."""
         return self.difference if self.measure.sign > 0 else -self.difference
@@ -182,10 +198,11 @@ def _answer(comparison: Comparison, family: Family) -> Result:
     difference = NOTHING
     if not comparison.measure.counts:
         difference = t_interval((pairs.ours - pairs.theirs).to_numpy())
-    p = math.nan
-    if len(pairs) > comparison.untested:
-        p = TESTS[comparison.test](pairs.ours.to_numpy(), pairs.theirs.to_numpy())
-    return Result(comparison, family, pairs, difference, p)
+    result = Result(comparison, family, pairs, difference, math.nan)
+    if len(pairs) <= comparison.untested or result.at_chance:
+        return result
+    p = TESTS[comparison.test](pairs.ours.to_numpy(), pairs.theirs.to_numpy())
+    return replace(result, p=p)
 
 
 def _t_or_sign_flip(ours: np.ndarray, theirs: np.ndarray) -> float:

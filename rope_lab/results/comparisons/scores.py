@@ -1,11 +1,12 @@
 """Scores of schemes on tasks: a column for each task, under the recipe of most schemes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from rope_lab.results.records.catalogue import rank
+from rope_lab.results.records.measures import LENGTH
 from rope_lab.results.records.setups import Setup
 from rope_lab.shipped import recipe
 
@@ -17,15 +18,21 @@ RATES = (0.5, 1, 2)  # learning rates, of the recipe's
 class Column:
     """A task under one recipe: the score of each seed of each scheme, and the schemes whose rate
     was searched.
+
+    length: of the problems, longer than in training; None: as long as in training
     """
 
     setup: Setup
     scores: dict[str, pd.Series]
     searched: set[str]
+    length: int | None = None
 
     @property
     def title(self) -> str:
-        return f"{self.setup.report.title}, {self.setup.scale}"
+        title = f"{self.setup.report.title}, {self.setup.scale}"
+        if self.length:
+            return f"{title}, {self.length} {self.setup.report.length['title']}"
+        return f"{title}, trained lengths" if longest(self.setup) else title
 
 
 def widest(setups: list[Setup]) -> list[Setup]:
@@ -38,23 +45,36 @@ def widest(setups: list[Setup]) -> list[Setup]:
             found.setdefault(setup.report.title, []).append(setup)
 
     def preference(setup: Setup) -> tuple[int, bool]:
-        return len(scores(setup)), setup.settings["train.lr"] == recipe(setup.task, setup.scale)[
-            "train.lr"
-        ]
+        usual = recipe(setup.task, setup.scale)["train.lr"]
+        return len(scores(setup)), setup.settings.get("train.lr") == usual
 
     chosen = [max(each, key=preference) for each in found.values()]
     return sorted(chosen, key=lambda setup: (rank(setup.published.tasks, setup.task), setup.scale))
 
 
-def column(setup: Setup, setups: list[Setup]) -> Column:
+def longest(setup: Setup) -> int | None:
+    """The longest problems that were graded, if none of training is as long."""
+    trained = setup.trained_lengths
+    if LENGTH not in setup.length_kinds or trained is None or max(setup.lengths) <= trained[1]:
+        return None
+    return max(setup.lengths)
+
+
+def columns(setup: Setup, setups: list[Setup]) -> list[Column]:
+    """The scores under a recipe: of problems as in training, and of the longest ones."""
+    lengths = [None, longest(setup)] if longest(setup) else [None]
+    return [column(setup, setups, length) for length in lengths]
+
+
+def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Column:
     """The scores under a recipe; of schemes that were run at RATES too, at the best."""
-    own, found = setup.settings["train.lr"], scores(setup)
+    own, found = setup.settings["train.lr"], scores(setup, length)
     at_rate = {}
     for each in setups:
         rate = each.settings["train.lr"]
         same = each.settings | {"train.lr": own} == setup.settings
         if same and (each.task, each.scale) == (setup.task, setup.scale) and rate / own in RATES:
-            at_rate[rate] = scores(each)
+            at_rate[rate] = scores(each, length)
     searched = {}
     for scheme in found:
         rates = [at_rate[rate][scheme] for rate in sorted(at_rate) if scheme in at_rate[rate]]
@@ -62,7 +82,7 @@ def column(setup: Setup, setups: list[Setup]) -> Column:
         table = pd.concat(rates, axis=1).dropna()
         if len(rates) == len(RATES) and len(table) >= FEWEST:
             searched[scheme] = _at_best_rate(table)
-    return Column(setup, found | searched, {*searched})
+    return Column(setup, found | searched, {*searched}, length)
 
 
 def _at_best_rate(table: pd.DataFrame) -> pd.Series:
@@ -71,11 +91,17 @@ def _at_best_rate(table: pd.DataFrame) -> pd.Series:
     return pd.Series({seed: table.loc[seed].iloc[at] for seed, at in best.items()})
 
 
-def scores(setup: Setup) -> dict[str, pd.Series]:
-    """The score of each seed, of each scheme with at least FEWEST."""
+def scores(setup: Setup, length: int | None = None) -> dict[str, pd.Series]:
+    """The score of each seed, of each scheme with at least FEWEST; length: of the problems, if not
+    those of training.
+    """
     found = {}
     for scheme in setup.schemes:
-        values = setup.of(scheme).value / setup.measure.times
+        runs = setup.of(scheme)
+        values = runs.value / setup.measure.times
+        if length:
+            measure = replace(setup.measure, metric=f"{LENGTH}/{length}", times=1)
+            values = runs.run.map(measure.of).astype(float).dropna()
         if len(values) >= FEWEST:
             found[scheme] = values if setup.measure.share else np.exp(-values)
     return found

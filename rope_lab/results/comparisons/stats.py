@@ -20,6 +20,7 @@ EXACT_PAIRS = 32  # up to so many, all choices of signs are counted
 SAME = 1e-13  # sums of differences closer than this share of the sum of absolute values are equal
 # Kept records have six digits: differences closer than this share of the values are alike.
 ROUNDED = 4e-6
+FAR = 1000.0  # standard errors: the power is 1 there, and nan much farther
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,12 @@ class Interval:
 
     def __neg__(self) -> "Interval":
         return Interval(-self.mean, -self.high, -self.low, self.n)
+
+    @property
+    def of_two(self) -> tuple[float, float]:
+        """Of two values, the lower and the higher: their interval is that much wider."""
+        half = (self.high - self.mean) / float(stats.t.ppf((1 + LEVEL) / 2, 1))
+        return self.mean - half, self.mean + half
 
 
 NOTHING = Interval(np.nan, np.nan, np.nan, 0)
@@ -141,7 +148,7 @@ def paired_power(pairs: int, difference: float, spread: float) -> float:
     deviation `spread`.
     """
     critical = stats.t.ppf(1 - ALPHA / 2, pairs - 1)
-    shift = abs(difference) / spread * np.sqrt(pairs)
+    shift = min(abs(difference) / spread * np.sqrt(pairs), FAR)
     return float(
         sum(stats.nct.sf(critical, pairs - 1, each) for each in (shift, -shift))
     )  # both tails, by symmetry

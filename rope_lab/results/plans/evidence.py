@@ -1,47 +1,156 @@
-"""Was it planned: whether the commits of a study's runs hold the study."""
+"""Was a study planned? Its plan, the files of its schemes and its kept rows, at the commits of its
+runs.
+"""
 
+import functools
+import hashlib
+import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+import yaml
 
 from rope_lab.results.plans.find import Runs
 from rope_lab.results.plans.study import Plan, Study, from_yaml
-from rope_lab.results.records.run import MIXED
+from rope_lab.results.records.run import MIXED, Run
 from rope_lab.text import ConfigError
 
+LATE = "not planned before its runs"
+EDITED = "planned, but not as committed"
+OTHER_CODE = "planned, but with other code"
+REPLACED = "planned, but runs were replaced"
+UNKNOWN = "not shown to be planned"
+MEANINGS = {  # the worst first
+    LATE: "the commit of a run does not hold the study",
+    EDITED: "the commit of a run holds the study in other words",
+    OTHER_CODE: "the code of a run is not that of its commit",
+    REPLACED: "other numbers were kept before",
+    UNKNOWN: "git cannot show the plan or the code at the commit of a run",
+}
 
-def unplanned(path: Path, found: list[tuple[Study, Runs]]) -> list[str]:
-    """A line per commit of runs that lacks their study as it is or their code, or that git cannot
-    show.
-    """
-    problems = []
-    for study, runs in found:
-        commits = {commit for run in runs.values() for commit in run.commit.split(MIXED)}
-        for commit in sorted(commits):
-            problem = _problem(path, study, commit)
-            if problem:
-                problems.append(f"{study.name}: {problem}")
-    return problems
+
+class Flaw(NamedTuple):
+    """A reason why a study does not count as planned: one of MEANINGS, and the case in a line."""
+
+    word: str
+    line: str
 
 
-def _problem(path: Path, study: Study, commit: str) -> str:
-    """What is wrong with a commit of the study's runs; empty if nothing is."""
-    held = _at(path, commit)
+def problems(path: Path, study: Study, found: Runs) -> list[Flaw]:
+    """The problems of a study in the plan at `path` whose runs are `found`, the worst first."""
+    every: list[Flaw] = []
+    for commit in sorted(_commits(found)):
+        every += _of_commit(path, study, commit)
+    for (scheme, seed), run in found.items():
+        every += _of_files(path, study, run)
+        every += [
+            Flaw(REPLACED, f"{study.name}: {scheme} seed {seed}: {numbers}")
+            for numbers in run.replaced
+        ]
+    order = list(MEANINGS)
+    return sorted(dict.fromkeys(every), key=lambda problem: order.index(problem.word))
+
+
+def removed(path: Path) -> list[str]:
+    """A line for each study that an earlier commit of the plan had, and the plan has no longer."""
+    log = _git(path, "log", "--format=%h", "--abbrev=12", "--", f"./{path.name}") or b""
+    last: dict[str, str] = {}
+    for commit in log.decode().split():
+        for name in _names(_git(path, "show", f"{commit}:./{path.name}") or b""):
+            last.setdefault(name, commit)
+    now = _names(path.read_bytes())
+    return [
+        f"{name}: was planned in commit {commit}, and is no longer in the plan"
+        for name, commit in last.items()
+        if name not in now
+    ]
+
+
+def _commits(found: Runs) -> set[str]:
+    return {commit for run in found.values() for commit in run.commit.split(MIXED)}
+
+
+def _of_commit(path: Path, study: Study, commit: str) -> Iterator[Flaw]:
+    """The plan at a commit of runs. A commit of changed code ends in + or ?."""
+    held = _studies_at(path, commit.rstrip("+?"))
     if held is None:
-        return f"git cannot show the plan at commit {commit}"
-    if study != held.get(study.name):
-        return f"commit {commit} of its runs does not hold the study as it stands now"
-    if commit.endswith(("+", "?")):
-        return f"the code of its runs was changed after commit {commit[:-1]}, or may be"
-    return ""
-
-
-def _at(path: Path, commit: str) -> dict[str, Study] | None:
-    """The studies of a plan, by their names, as a commit has them; None if git cannot show it."""
-    show = ["git", "show", f"{commit.rstrip('+?')}:./{path.name}"]
-    try:
-        done = subprocess.run(
-            show, cwd=path.resolve().parent, capture_output=True, text=True, timeout=10
+        yield Flaw(UNKNOWN, f"{study.name}: git cannot show the plan at commit {commit}")
+    elif study.name not in held:
+        yield Flaw(
+            LATE, f"{study.name}: commit {commit} of its runs does not hold the study at all"
         )
-        return from_yaml(Plan, done.stdout, path.name).studies if done.returncode == 0 else None
-    except (OSError, subprocess.TimeoutExpired, ConfigError):
+    elif study != held[study.name]:
+        yield Flaw(
+            EDITED,
+            f"{study.name}: commit {commit} of its runs does not hold the study as it stands now",
+        )
+    elif commit.endswith(("+", "?")):
+        yield Flaw(
+            OTHER_CODE,
+            f"{study.name}: the code of its runs was changed after commit {commit[:-1]}, or may be",
+        )
+
+
+def _of_files(path: Path, study: Study, run: Run) -> Iterator[Flaw]:
+    """The user's own files that a run used, at its commit."""
+    if run.plugin and not run.files:
+        name = run.position if "position" in run.plugin else run.task
+        yield Flaw(UNKNOWN, f"{study.name}: the files of {name} are in no record of its runs")
+    commit = run.commit.partition(MIXED)[0].rstrip("+?")
+    for line in run.files:
+        name, _, recorded = line.rpartition(" ")
+        if not name.endswith(".py"):  # the version of an installed package
+            continue
+        digests = _digests_at(path, commit, name)
+        how = "differs from" if digests else "is not in"
+        if not any(digest.startswith(recorded) for digest in digests):
+            yield Flaw(OTHER_CODE, f"{study.name}: {name} {how} commit {commit}")
+
+
+@functools.cache
+def _studies_at(path: Path, commit: str) -> dict[str, Study] | None:
+    """The studies of a plan, by their names, as a commit has them: none if it has no such file;
+    None if git cannot show it.
+    """
+    if _git(path, "cat-file", "-e", f"{commit}^{{commit}}") is None:
         return None
+    text = _git(path, "show", f"{commit}:./{path.name}")
+    if text is None:
+        return {}
+    try:
+        return from_yaml(Plan, text.decode("utf-8", "replace"), path.name).studies
+    except ConfigError:
+        return None
+
+
+@functools.cache
+def _digests_at(path: Path, commit: str, name: str) -> list[str]:
+    """The SHA-256 of each file of a commit whose path ends in `name`."""
+    listed = _git(path, "ls-tree", "-r", "-z", "--full-tree", "--name-only", commit) or b""
+    files = listed.decode("utf-8", "replace").split("\0")
+    alike = [file for file in files if f"/{file}".endswith(f"/{name}")]
+    contents = [_git(path, "show", f"{commit}:{file}") for file in alike]
+    return [hashlib.sha256(content or b"").hexdigest() for content in contents]
+
+
+def _names(text: bytes) -> list[str]:
+    """The names of the studies in the text of a plan; none if it cannot be read."""
+    try:
+        return [str(name) for name in yaml.safe_load(text)["studies"]]
+    except (yaml.YAMLError, TypeError, KeyError):
+        return []
+
+
+def _git(path: Path, *words: str) -> bytes | None:
+    """The output of git in the folder of a file; None if it fails. The environment names no other
+    repository.
+    """
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    where = {"cwd": path.resolve().parent, "env": environment}
+    try:
+        done = subprocess.run(["git", *words], capture_output=True, timeout=10, **where)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

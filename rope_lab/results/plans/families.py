@@ -1,11 +1,13 @@
 """The families of planned tests, and their results from kept runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rope_lab.results.comparisons.results import Comparison, Family, Result, answer
+from rope_lab.results.plans import evidence
+from rope_lab.results.plans.evidence import Flaw
 from rope_lab.results.plans.find import Runs, find, untested
-from rope_lab.results.plans.study import PlannedTest, Study, called, load
+from rope_lab.results.plans.study import NAME, PlannedTest, Study, called, load, of_rows
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.run import Run
@@ -18,12 +20,15 @@ TESTS = {"t": "t_or_sign_flip"}  # of a plan, where its name is another
 class PlannedFamily(Family):
     """The primary or the secondary tests of a study.
 
-    tests: as planned, in the order of the comparisons; found: the runs of the study that have ended
+    tests:    as planned, in the order of the comparisons
+    found:    the runs of the study that have ended
+    problems: why it does not count as planned, the worst first
     """
 
     study: Study
     tests: list[PlannedTest]
     found: Runs
+    problems: list[Flaw] = field(default_factory=list)
     planned = True
 
     @property
@@ -32,13 +37,17 @@ class PlannedFamily(Family):
         return len(self.found) < len(self.study.cells)
 
 
-def of_study(study: Study, runs: list[Run], published: Published) -> list[Result]:
+def of_study(
+    study: Study, runs: list[Run], published: Published, plan: Path | None = None
+) -> list[Result]:
     """The results of a study's primary, then of its secondary tests; none has a number before the
     last run has ended. Raises ConfigError for two runs of one cell.
 
     runs: those kept in its folder
+    plan: its file, if its commits are to be looked at
     """
     found = find(study, runs)
+    problems = evidence.problems(plan, study, found) if plan else []
     results = []
     for tests, corrected in ((study.primary, True), (study.secondary, False)):
         family = PlannedFamily(
@@ -50,9 +59,20 @@ def of_study(study: Study, runs: list[Run], published: Published) -> list[Result
             study=study,
             tests=tests,
             found=found,
+            problems=problems,
         )
         results += answer(family)
     return results
+
+
+def beside(rows: Path, published: Published) -> list[Result]:
+    """The results of the primary tests whose plan stands beside their kept runs in `rows`."""
+    names = {study.name for study in of_rows(rows)}
+    if not names:
+        return []
+    studied, _ = read(rows.resolve().parent / NAME, published)
+    every = [result for results in studied for result in results]
+    return [each for each in every if each.family.corrected and each.family.study.name in names]
 
 
 def read(plan: Path, published: Published) -> tuple[list[list[Result]], list[str]]:
@@ -67,7 +87,7 @@ def read(plan: Path, published: Published) -> tuple[list[list[Result]], list[str
         if (plan.parent / folder).is_dir():
             kept[folder], wrong = read_kept(plan.parent / folder)
         problems += wrong
-    return [of_study(study, kept[study.rows], published) for study in studies], problems
+    return [of_study(study, kept[study.rows], published, plan) for study in studies], problems
 
 
 def _comparison(study: Study, test: PlannedTest, found: Runs, published: Published) -> Comparison:

@@ -12,7 +12,7 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.frame import runs_frame
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Setup, setups_of
-from rope_lab.shipped import recipe, shipped
+from rope_lab.shipped import recipe, shipped, usual_task
 from rope_lab.text import ConfigError, flat, show
 
 Runs = dict[tuple[str, int], Run]  # scheme and seed → the run
@@ -34,14 +34,14 @@ def find(study: Study, runs: list[Run]) -> Runs:
     """
     found: Runs = {}
     for run in runs:
-        of = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
-        scheme = max(of, key=lambda scheme: len(scheme.split()), default="")
+        fitting = [scheme for scheme in study.seeds if _fits(scheme, study, run)]
+        scheme = max(fitting, key=lambda scheme: len(scheme.split()), default="")
         if not scheme or run.seed not in study.seeds[scheme] or not run.ended:
             continue
-        if (other := found.setdefault((scheme, run.seed), run)) is not run:
-            raise ConfigError(
-                f"{study.name}: two runs are {scheme} seed {run.seed}: {other.run_id}, {run.run_id}"
-            )
+        other = found.setdefault((scheme, run.seed), run)
+        if other is not run:
+            both = f"{other.run_id}, {run.run_id}"
+            raise ConfigError(f"{study.name}: two runs are {scheme} seed {run.seed}: {both}")
     return found
 
 
@@ -49,24 +49,20 @@ def _fits(scheme: str, study: Study, run: Run) -> bool:
     """Whether a run belongs to a study's scheme: it has its settings, and else those of the
     scheme's yaml.
     """
-    name, *settings = scheme.split()
-    name = run_name(name)
-    given = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
+    position, *settings = scheme.split()
+    name = run_name(position)
+    if (run.task, run.scale, run.position) != (run_name(study.task), study.scale, name):
+        return False
+    planned = study.settings | flat(OmegaConf.to_container(OmegaConf.from_dotlist(settings)))
+    recorded = run.settings | {"threads": run.threads}
+    if any(value not in (recorded.get(key), "auto") for key, value in planned.items()):
+        return False
+    yaml = {f"position.{key}": value for key, value in shipped(f"position/{name}").items()}
+    if not yaml:
+        return True
+    usual = BACKFILLED | yaml | planned
     own = {key: value for key, value in run.settings.items() if key.startswith("position.")}
-    usual = (
-        BACKFILLED
-        | {f"position.{key}": value for key, value in shipped(f"position/{name}").items()}
-        | given
-    )
-    has = run.settings | {"threads": run.threads}
-    return (
-        (run.task, run.scale, run.position) == (study.task, study.scale, name)
-        and all(has.get(key) == value for key, value in given.items())
-        and (
-            not shipped(f"position/{name}")
-            or all(usual.get(key) == value for key, value in own.items())
-        )
-    )
+    return all(usual.get(key) == value for key, value in own.items())
 
 
 def setups_with_studies(
@@ -101,6 +97,9 @@ def unnamed(study: Study, found: Runs) -> list[str]:
             for key, value in run.recipe.items()
             if key not in planned and usual.get(key, value) not in (value, "auto")
         }
+        for key in ("train.precision", "device"):  # what `auto` has become
+            if study.settings.get(key, usual.get(key)) == "auto" and key in run.settings:
+                other[key] = run.settings[key]
         if not run.settings.get("train.weight_decay"):  # it then decides nothing
             other.pop("train.weight_decay_on", None)
         others |= {f"{key}={show(value)}" for key, value in other.items()}
@@ -129,6 +128,15 @@ def untested(study: Study, found: Runs) -> str:
         return f"The runs of {' and of '.join(edited)} differ in the code of that scheme."
     if differing := _several(_settings(study, found)):
         return f"The runs differ in settings that the plan does not name: {', '.join(differing)}."
+    return _not_as_planned(study, found)
+
+
+def _not_as_planned(study: Study, found: Runs) -> str:
+    """Why the runs that have ended cannot answer the study; empty if they can."""
+    if unfixed := _unfixed(study, found):
+        return f"The plan does not name {', '.join(unfixed)}: without it, runs may choose."
+    if better := _better_diverged(study, found):
+        return better
     if impure := [cell for cell, run in found.items() if run.mixed]:
         return f"Of mixed origin, so not to be paired: {named(impure)}."
     lacking = {cell: _lacking(study, cell[0], run) for cell, run in found.items()}
@@ -150,6 +158,47 @@ def _settings(study: Study, found: Runs) -> Iterator[tuple[str, str]]:
             own = key in varied or key.startswith("position.")
             value = settings.get(key, BACKFILLED.get(general(key)))
             yield f"{key} of {scheme}" if own else key, json.dumps(value)
+        yield f"threads of {scheme}" if "threads" in varied else "threads", str(run.threads)
+
+
+def _unfixed(study: Study, found: Runs) -> list[str]:
+    """Settings of the task, its text and a parent that the runs have, and neither the plan nor
+    conf/ fixes: with them one could choose between two results.
+    """
+    usual, unfixed = usual_task(study.task, study.scale), set()
+    for (scheme, _), run in found.items():
+        named = study.settings.keys() | given(scheme)
+        for key, value in run.settings.items():
+            expected = usual.get(key, None if key == "task.corpus" else value)
+            if str(expected).startswith("${"):  # of another setting: ${train.seq_len}
+                expected = run.settings.get(expected[2:-1], value)
+            if key == "parent.recipe_id":
+                unfixed.add("init_from")
+            elif key.startswith("task.") and key not in named and value != expected:
+                unfixed.add(f"{key}={show(value)}")
+    return sorted(unfixed)
+
+
+def _better_diverged(study: Study, found: Runs) -> str:
+    """Why the value that the plan gives to diverged runs cannot count: a finished run is worse."""
+    diverged = [cell for cell, run in found.items() if run.status == "diverged"]
+    for test in study.comparisons:
+        if not diverged or test.at in ("first step", "log steps"):
+            continue
+        values = {
+            cell: run.final(test.metric)
+            for cell, run in found.items()
+            if cell not in diverged and cell[0] in test.schemes
+        }
+        known = {cell: value for cell, value in values.items() if value is not None}
+        sign = 1 if study.higher_is_better else -1
+        worst = min(known, key=lambda cell: sign * known[cell], default=None)
+        if worst and sign * study.diverged > sign * known[worst]:
+            return (
+                f"diverged: {study.diverged:g} is better than {named([worst])}, which finished with"
+                f" {known[worst]:.4g}: a diverged run would count as the better one."
+            )
+    return ""
 
 
 def _several(pairs: Iterable[tuple[str, str]]) -> list[str]:

@@ -1,5 +1,6 @@
 """Planned studies: plan.yaml, checked."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,16 +9,16 @@ from typing import Annotated, Any, Literal
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, ValidationError
 from pydantic.dataclasses import dataclass
 
 from rope_lab.identity import GROUPS
 from rope_lab.places import ROOT
 from rope_lab.results.records.catalogue import TaskReport
-from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, At, Measure, declared
+from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, MEASURES, At, Measure, declared
 from rope_lab.results.records.run import Name, reason
 from rope_lab.shipped import recipe
-from rope_lab.text import ConfigError, first_line, short_path, show
+from rope_lab.text import ConfigError, first_line, nearest, short_path, show
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
@@ -43,7 +44,9 @@ def seeds(given: Any) -> Any:
     return list(range(int(first), int(last or first) + 1))
 
 
-Seeds = Annotated[list[int], BeforeValidator(seeds)]
+Seeds = Annotated[list[StrictInt], BeforeValidator(seeds)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]  # `true` is not 1
+Positive = Annotated[Number, Field(gt=0)]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -68,11 +71,11 @@ class PlannedTest:
     test: Literal["t", "sign_flip", "mcnemar", "sign"]
     metric: str
     value: Literal["last", "mean", "log_steps"] = "last"
-    times: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    times: Positive = 1.0
     unit: str = ""
-    margin: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    reaches: FiniteFloat | None = None
-    published: FiniteFloat | None = None
+    margin: Positive | None = None
+    reaches: Number | None = None
+    published: Number | None = None
 
     def __post_init__(self):
         if self.at not in ("last", "mean") and self.reaches is None:
@@ -80,6 +83,9 @@ class PlannedTest:
             raise ValueError(f"test={self.test}, value={self.value}: {needs}")
         if self.at in ("first step", "reached") and self.margin is not None:
             raise ValueError(f"test={self.test} takes no margin, which is one of values")
+        if declared(self.metric) is None and self.metric.partition("/")[0] not in OF_LENGTHS:
+            hint = nearest(self.metric, MEASURES, "")
+            raise ValueError(f"metric={self.metric}: no run records it; {hint}")
         if self.of_curves and self.metric.partition("/")[0] in OF_LENGTHS:
             raise ValueError(
                 f"metric={self.metric}: is measured at the end alone: compare its last value"
@@ -122,7 +128,7 @@ class Study:
     settings: dict[str, Any]
     seeds: dict[str, Seeds]
     higher_is_better: bool
-    diverged: FiniteFloat
+    diverged: Number
     reason: str = ""
     primary: list[PlannedTest] = Field(default_factory=list)
     secondary: list[PlannedTest] = Field(default_factory=list)
@@ -252,7 +258,11 @@ def from_yaml(cls: Any, text: str, name: str) -> Any:
             if isinstance(token, yaml.ScalarToken) and token.plain and ODD.fullmatch(token.value):
                 place = f"{name}:{token.start_mark.line + 1}"
                 raise ConfigError(f"{place}: {token.value}: write a number without leading 0 or :")
-        return cls(**OmegaConf.to_container(OmegaConf.create(text), resolve=True))
+        content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+        if reference := re.search(r"\$\{[^}]*\}?", json.dumps(content)):
+            remedy = "write the value itself, which cannot change after a commit"
+            raise ConfigError(f"{name}: {reference[0]}: {remedy}")
+        return cls(**content)
     except ValidationError as error:
         raise ConfigError(f"{name}: {reason(error, depth=None)}") from None
     except (OmegaConfBaseException, yaml.YAMLError, TypeError, AttributeError) as error:
@@ -278,6 +288,8 @@ def called(scheme: str) -> str:
 
 
 def run_name(position: str) -> str:
-    """The name of a run's scheme: `mine` of `./mine.py`, `mine-Steep` of `./mine.py:Steep`."""
+    """The name of a run's scheme or task: `mine` of `./mine.py`, `mine-Steep` of
+    `./mine.py:Steep`.
+    """
     file, _, cls = position.partition(".py:")
     return "-".join(filter(None, [Path(file).stem, cls]))

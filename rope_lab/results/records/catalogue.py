@@ -24,6 +24,7 @@ class TaskReport:
     measure:    by which schemes are compared
     thresholds: by name, the first step at a value
     since:      names of thresholds after which schemes are compared at equal steps too
+    guess:      the share of problems that a guess has right; None if that is unknown
     """
 
     title: str
@@ -89,12 +90,6 @@ class Published:
         """Of contender and baseline."""
         return self.title(self.contender), self.title(self.baseline)
 
-    def tests(self, scale: str, pairs: int) -> bool:
-        """Whether a difference of so many pairs is tested; otherwise it is an estimate with its
-        interval alone.
-        """
-        return pairs > self.untested.get(scale, 0)
-
     def report(
         self, task: str, metrics: set[str], settings: Mapping[str, Any], data: str = ""
     ) -> TaskReport:
@@ -105,20 +100,13 @@ class Published:
         Without a report, the first of `MEASURES` that the runs recorded is compared.
         """
         if task not in self.tasks:
-            measure = next((MEASURES[name] for name in MEASURES if name in metrics), ACCURACY)
-            almost = {"95% right": replace(measure, at="first step", reaches=0.95)}
-            return TaskReport(task, measure, thresholds=almost if measure.share else {})
+            return _unknown(task, metrics)
         report = dict(self.tasks[task])
-        name, shown, named = report.pop("metric"), report.pop("shown"), report.pop("named", {})
-        values = {key: settings[key] for key in named if settings.get(key) is not None}
-        names = [named[k].get(v, (k.endswith(".corpus") and data) or v) for k, v in values.items()]
-        report["title"] += (
-            f" ({', '.join(one_line(str(each), LONGEST) for each in names)})" if names else ""
-        )
-        beside = {}
-        for title, each in report.pop("beside", {}).items():
-            measure = declared(each)
-            beside[title] = replace(measure, **shown) if measure.share else measure
+        name, shown = report.pop("metric"), report.pop("shown")
+        names = _names(report.pop("named", {}), settings, data)
+        if names:
+            report["title"] += f" ({', '.join(names)})"
+        beside = _beside(report.pop("beside", {}), shown)
         thresholds, since = {}, []
         for each in report.pop("thresholds", []):
             first = replace(declared(each["metric"]), at="first step", reaches=each["value"])
@@ -170,6 +158,34 @@ class Published:
             return self.schemes[known]["color"]
         unknown = sorted({scheme, *beside} - self.schemes.keys())
         return SPARE_COLORS[unknown.index(scheme) % len(SPARE_COLORS)]
+
+
+def _unknown(task: str, metrics: set[str]) -> TaskReport:
+    """The report of a task that published.yaml lacks: it compares the first known metric."""
+    measure = next((MEASURES[name] for name in MEASURES if name in metrics), ACCURACY)
+    almost = {"95% right": replace(measure, at="first step", reaches=0.95)}
+    return TaskReport(task, measure, thresholds=almost if measure.share else {})
+
+
+def _beside(metrics: dict[str, str], shown: dict[str, Any]) -> dict[str, Measure]:
+    """Further measures by title; shares are shown in the unit of the task."""
+    beside = {}
+    for title, name in metrics.items():
+        measure = declared(name)
+        beside[title] = replace(measure, **shown) if measure.share else measure
+    return beside
+
+
+def _names(named: dict[str, dict[Any, str]], settings: Mapping[str, Any], data: str) -> list[str]:
+    """The names of those settings that a task's title shows."""
+    names = []
+    for key, known in named.items():
+        value = settings.get(key)
+        if value is None:
+            continue
+        unnamed = data if data and key.endswith(".corpus") else value
+        names.append(one_line(str(known.get(value, unnamed)), LONGEST))
+    return names
 
 
 def _agree(settings: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,16 @@ from rope_lab.identity import identify
 from rope_lab.places import RESULTS
 from rope_lab.results.records.kept import KEPT, read_kept
 from rope_lab.results.records.measures import declared
-from rope_lab.results.records.run import DAMAGE, MIXED, Run, from_record, one_line, reason
-from rope_lab.text import FIND_RUNS, ConfigError
+from rope_lab.results.records.run import (
+    DAMAGE,
+    MIXED,
+    Run,
+    differing,
+    from_record,
+    one_line,
+    reason,
+)
+from rope_lab.text import FIND_RUNS, ConfigError, first_three
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +62,45 @@ def _holds_runs(folder: Path) -> bool:
 
 
 def read(folder: Path) -> tuple[list[Run], list[str]]:
-    """The runs of a folder, and the problems of those that are left out."""
-    if is_kept(folder):
-        return read_kept(folder)
-    runs, problems = [], []
+    """The runs of a folder, each once, and the problems of those that are left out. Run folders
+    may stand beside kept records, and count before them.
+    """
+    kept, problems = read_kept(folder) if is_kept(folder) else ([], [])
+    runs, wrong, none = _read_run_folders(folder)
+    if none and not is_kept(folder):
+        problems.append(one_line(f"{folder}: there are no runs"))
+    return one_each([*kept, *runs])[0], problems + wrong
+
+
+def one_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
+    """Each run once, and a line on runs that were also found with other numbers.
+
+    One that has ended counts before others, one's own, of a run folder, before kept ones, and the
+    last begun before others.
+    """
+    once = {run.run_id: run for run in sorted(runs, key=attrgetter("ended", "start"))}
+    unlike = []
+    for run in runs:
+        numbers = differing(run, once[run.run_id]) if run.ended else []
+        if numbers:
+            unlike.append(f"{run}: {', '.join(numbers[:3])}")
+    if not unlike:
+        return list(once.values()), []
+    named = first_three(list(dict.fromkeys(unlike)))
+    line = f"found twice with other numbers, of which your own count: {named}"
+    return list(once.values()), [line]
+
+
+def with_those_below(folder: Path) -> list[Path]:
+    """A folder and, of one of kept runs, the folders of kept runs in it."""
+    below = sorted(path for path in folder.glob("*/") if is_kept(folder) and is_kept(path))
+    return [folder, *below]
+
+
+def _read_run_folders(folder: Path) -> tuple[list[Run], list[str], bool]:
+    """The runs of run folders, their problems, and whether there are no such folders."""
+    runs: list[Run] = []
+    problems: list[str] = []
     within = [folder] if os.path.lexists(folder / "run.json") else sorted(folder.iterdir())
     folders = [
         path for path in within if os.path.lexists(path / "run.json") or NAMED.fullmatch(path.name)
@@ -68,7 +112,7 @@ def read(folder: Path) -> tuple[list[Run], list[str]]:
         except DAMAGE as error:
             wrong = [f"run.json: {reason(error)}; left out"]
         problems += [one_line(f"{path.name}: {line}") for line in wrong]
-    return runs, problems if folders else [one_line(f"{folder}: there are no runs")]
+    return runs, problems, not folders
 
 
 def read_or_warn(folder: Path) -> list[Run]:
@@ -107,6 +151,8 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
         "curve": curves,
         "provenance": origin(content["provenance"]),
         "parent": other,
+        "files": content["provenance"].get("files", []),
+        "start": content["provenance"].get("start") or "",
     }
     return from_record(record), problems
 

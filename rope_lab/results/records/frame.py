@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -78,27 +79,28 @@ def scheme_names(runs: list[Run]) -> list[str]:
     Without such a file, those that differ from most runs of that name, `code` among them. If runs
     of one name began from runs of several schemes, their names end in `from` and the parent's.
     """
-    variants, parents, names = defaultdict(list), defaultdict(set), []
+    variants = defaultdict(list)
     for run in runs:
         variants[run.position].append(run.scheme)
-    common = {
-        name: shipped(f"position/{name}") or max(own, key=own.count)
-        for name, own in variants.items()
+    usual = {
+        name: shipped(f"position/{name}") or max(every, key=every.count)
+        for name, every in variants.items()
     }
-    for run in runs:
-        own, usual = run.scheme, common[run.position]
-        before = {key: BACKFILLED.get(general(f"position.{key}")) for key in {*own, *usual}}
-        unlike = [
-            key
-            for key in sorted(before)
-            if own.get(key, before[key]) != usual.get(key, before[key])
-        ]
-        shown = [f"{key}={show(own[key])}" if key in own else f"without {key}" for key in unlike]
-        names.append(run.position + (f" ({', '.join(shown)})" if shown else ""))
-        parents[run.recipe_id, names[-1]].add(run.parent)
-    return [
-        f"{name} from {run.parent}"
-        if run.parent and len(parents[run.recipe_id, name]) > 1
-        else name
-        for run, name in zip(runs, names, strict=True)
-    ]
+    names = [_scheme_name(run, usual[run.position]) for run in runs]
+    parents = defaultdict(set)
+    for run, name in zip(runs, names, strict=True):
+        parents[run.recipe_id, name].add(run.parent)
+    for at, (run, name) in enumerate(zip(runs, list(names), strict=True)):
+        if run.parent and len(parents[run.recipe_id, name]) > 1:
+            names[at] = f"{name} from {run.parent}"
+    return names
+
+
+def _scheme_name(run: Run, usual: dict[str, Any]) -> str:
+    """The run's scheme, and its settings that differ from the usual ones."""
+    own, unlike = run.scheme, []
+    for key in sorted({*own, *usual}):
+        before = BACKFILLED.get(general(f"position.{key}"))
+        if own.get(key, before) != usual.get(key, before):
+            unlike.append(f"{key}={show(own[key])}" if key in own else f"without {key}")
+    return f"{run.position} ({', '.join(unlike)})" if unlike else run.position

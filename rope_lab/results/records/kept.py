@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from filelock import SoftFileLease
@@ -58,13 +59,20 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
             raise ConfigError(f"{folder}: {first_three(problems)}; restore the file first")
         merged, unlike = {run.run_id: run for run in before}, []
         for run in runs:
-            kept = merged.get(run.run_id, run)
-            if kept.ended and kept.status != run.status and not (replaces and run.ended):
+            kept = merged.get(run.run_id)
+            if kept is None or not kept.ended:
+                merged[run.run_id] = run
+                continue
+            if kept.status != run.status and not (replaces and run.ended):
                 given = f"is {run.status} in the folder given"
                 raise ConfigError(f"{folder}: {run} is kept {kept.status}, and {given}")
-            if kept.ended and (numbers := differing(kept, run)):
-                unlike.append(f"{run} is kept with other numbers: {', '.join(numbers[:3])}")
-            merged[run.run_id] = run
+            other = ", ".join(_unlike(kept, run)[:3])
+            if other:
+                unlike.append(f"{run} is kept with other numbers: {other}")
+                trace = f"{other}; commits {kept.commit} and {run.commit}"
+                merged[run.run_id] = replace(run, replaced=[*kept.replaced, trace])
+            else:  # equal numbers are those of the first commit that gave them
+                merged[run.run_id] = replace(run, commit=kept.commit, replaced=kept.replaced)
         if unlike and not replaces:
             raise ConfigError(
                 f"{folder}: {first_three(unlike)}; --replace keeps the second of each"
@@ -75,6 +83,16 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
             for run in order
         )
         write_whole(folder / KEPT, "".join(lines).encode())
+
+
+def _unlike(kept: Run, run: Run) -> list[str]:
+    """In which an ended run differs from its kept row: its status, its own code, its numbers."""
+    differences = differing(kept, run)
+    if kept.plugin != run.plugin:
+        differences.insert(0, f"code {kept.plugin} and {run.plugin}")
+    if kept.status != run.status:
+        differences.insert(0, f"{kept.status} and {run.status}")
+    return differences
 
 
 def _from_line(line: bytes) -> Run:

@@ -41,6 +41,9 @@ class Run:
               empty
     parent:   the scheme of the run that it began from, if that is not its own: its name and id
     data:     the name of the file or folder that the text is from; empty if the task writes its own
+    files:    of the digests in `plugin`: name and digest of each file, or a package's version
+    start:    when its last part began; empty in kept rows
+    replaced: of kept rows that this one replaced, the numbers that differ and the commit
     """
 
     task: Name
@@ -68,6 +71,9 @@ class Run:
     floor: dict[str, Any]
     data: str = ""
     parent: str = ""
+    files: list[str] = Field(default_factory=list)
+    start: str = ""
+    replaced: list[str] = Field(default_factory=list)
 
     def __str__(self) -> str:
         return f"{self.task} {self.scale} {self.position} seed {self.seed}"
@@ -140,6 +146,7 @@ class Run:
 NAMES = ("task", "scale", "recipe_id", "position", "seed", "run_id", "status")
 PROGRESS = ("steps", "sequences", "tokens", "seconds")
 ORIGIN = ("numerics", "plugin", "commit", "torch", "hardware", "threads")
+OPTIONAL = ("data", "parent", "files", "replaced")  # not written if empty
 COLUMNS = (*NAMES, *PROGRESS, "parameters", *ORIGIN)  # of a frame, besides metric and value
 
 
@@ -151,7 +158,7 @@ def from_record(record: dict[str, Any]) -> Run:
     progress = {name: record["progress"][name] for name in PROGRESS}
     origin = {name: record["provenance"][name] for name in ORIGIN}
     parts = {"settings": with_class_names(flat(record["config"])), "curves": record["curve"]}
-    parts |= {name: record.get(name, "") for name in ("data", "parent")}
+    parts |= {name: record[name] for name in (*OPTIONAL, "start") if name in record}
     return Run(**named, **progress, **origin, **parts)
 
 
@@ -168,11 +175,8 @@ def to_record(run: Run) -> dict[str, Any]:
         "floor": run.floor,
         "curve": run.curves,
     }
-    if run.data:
-        record["data"] = run.data
-    if run.parent:
-        record["parent"] = run.parent
-    return record
+    optional = {name: getattr(run, name) for name in OPTIONAL}
+    return record | {name: value for name, value in optional.items() if value}
 
 
 def differing(first: Run, second: Run) -> list[str]:

@@ -32,10 +32,12 @@ class Setup:
     variant:  its settings that differ from the usual recipe of its task and scale; empty for that
               recipe
     study:    the name of the study; empty for a recipe
+    outdated: runs of the user's own schemes by former code, which do not count
     report:   of its task; its title names the text `data`
     finished: the finished runs, with their final `value` in the unit of the tables
     others:   the schemes that are compared with the baseline; none without it
-    versions: published results of its schemes; empty without any
+    is_published: whether the write-up has results of its schemes, in any set-up
+    versions: those results, of this very set-up; else empty
     floor:    the Bayes-optimal loss on the held-out text, in nats per counted token; 0 without a
               record of it
     generated: whether the task writes its text, so that LENGTH_LOSS is above the Bayes-optimal loss
@@ -62,6 +64,7 @@ class Setup:
         self.task, self.scale = first.task, first.scale
         self.recipe_id, self.settings = first.recipe_id, first.recipe
         self.runs, self.published, self.variant, self.study = runs, published, variant, study
+        self.outdated: list[Run] = []
         self.report: TaskReport = published.report(self.task, recorded, first.settings, data)
         self.measure: Measure = self.report.measure
         self.title = ", ".join(filter(None, [self.report.title, study, variant]))
@@ -70,8 +73,9 @@ class Setup:
         compared = published.compares and published.baseline in self.schemes
         others = [scheme for scheme in self.schemes if scheme != published.baseline]
         self.others = others if compared else []
-        reported = {*self.schemes} & self.report.published.keys()
-        self.versions = self.report.published if reported else {}
+        self.is_published = bool({*self.schemes} & self.report.published.keys())
+        own = self.is_published and not self.deviations()
+        self.versions = self.report.published if own else {}
         self.finished = runs.assign(value=runs.run.map(self.measure.of)).dropna(subset="value")
         self._by_seed = self.finished.set_index("seed")
         self.floor = next((run.floor["loss"] for run in runs.run if run.floor), 0.0)
@@ -134,18 +138,20 @@ def setups_of(runs: list[Run], published: Published) -> list[Setup]:
     Of several runs of one scheme and seed the last counts, of those that have ended if there are
     any.
     """
-    key = ["task", "scale", "recipe_id"]
-    table = runs_frame(sorted(runs, key=attrgetter("ended"))).drop_duplicates(
-        [*key, "scheme", "seed"], keep="last"
-    )
+    runs, outdated = of_newest_code(runs)
+    key = ["task", "scale", "recipe_id", "task_code"]
+    table = runs_frame(sorted(runs, key=attrgetter("ended")))
+    table = table.assign(task_code=[run.plugin.get("task", "") for run in table.run])
+    table = table.drop_duplicates([*key, "scheme", "seed"], keep="last")
     texts = {(run.data, run.settings.get("task.corpus")) for run in table.run}
     corpora = Counter(data for data, _ in texts)
     setups = []
     for _, rows in table.groupby(key):
         data = rows.run.iloc[0].data
-        setups.append(
-            Setup(rows, published, data if corpora[data] == 1 else "", _variant(rows, table))
-        )
+        variant = ", ".join(filter(None, [_variant(rows, table), _task_code(rows, table)]))
+        setup = Setup(rows, published, data if corpora[data] == 1 else "", variant)
+        setup.outdated = [run for run in outdated if run.recipe_id == setup.recipe_id]
+        setups.append(setup)
     scales, tasks = published.scales, published.tasks
     return sorted(
         setups,
@@ -160,6 +166,39 @@ def setups_of(runs: list[Run], published: Published) -> list[Setup]:
     )
 
 
+def of_newest_code(runs: list[Run]) -> tuple[list[Run], list[Run]]:
+    """The runs by the newest code of each of the user's own schemes, and those by former code.
+
+    Newest: of the run that was begun last; kept rows do not say when, so that all of them count.
+    """
+    newest: dict[str, Run] = {}
+    for run in runs:
+        last = newest.get(run.position)
+        if "position" in run.plugin and (last is None or run.start >= last.start):
+            newest[run.position] = run
+    counted, outdated = [], []
+    for run in runs:
+        former = _is_outdated(run, newest.get(run.position))
+        (outdated if former else counted).append(run)
+    return counted, outdated
+
+
+def _is_outdated(run: Run, newest: Run | None) -> bool:
+    if newest is None or not (run.start and newest.start):
+        return False
+    return run.plugin.get("position") != newest.plugin["position"]
+
+
+def _task_code(rows: pd.DataFrame, table: pd.DataFrame) -> str:
+    """The code of a task of the user's own, if runs of another one are there too: their problems
+    differ. Empty for the code with most runs.
+    """
+    alike = table[(table.task == rows.task.iloc[0]) & (table.recipe_id == rows.recipe_id.iloc[0])]
+    most = alike.task_code.value_counts().index[0]
+    own = rows.task_code.iloc[0]
+    return "" if own == most else f"code of the task {own[:6]}"
+
+
 def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
     """The settings of the runs `rows` that differ from the usual recipe of their task and scale.
 
@@ -167,23 +206,25 @@ def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
     """
     first = rows.run.iloc[0]
     alike = table[(table.task == first.task) & (table.scale == first.scale)]
-    usual, found = recipe(first.task, first.scale), []
-    for recipe_id, each in alike.groupby("recipe_id"):
-        settings = each.run.iloc[0].recipe
-        unlike = sum(
-            usual.get(key, value) not in (value, "auto") for key, value in settings.items()
-        )
-        found.append(
-            (("parent.recipe_id" not in settings, -unlike, len(each)), recipe_id, settings)
-        )
-    most, own = max(usualness for usualness, *_ in found), first.recipe
-    others = [
-        each
-        for usualness, recipe_id, each in found
-        if usualness == most and recipe_id != first.recipe_id
-    ]
-    unlike = {key for other in others for key, value in own.items() if other.get(key) != value}
+    by_recipe = {recipe_id: list(runs) for recipe_id, runs in alike.groupby("recipe_id").run}
+    usualness = {recipe_id: _usualness(runs) for recipe_id, runs in by_recipe.items()}
+    most = max(usualness.values())
+    own, unlike = first.recipe, set()
+    for recipe_id, (other, *_) in by_recipe.items():
+        if usualness[recipe_id] == most and recipe_id != first.recipe_id:
+            usual = other.recipe
+            unlike |= {key for key in own if usual.get(key) != own[key]}
     return one_line(", ".join(f"{key}={show(own[key])}" for key in sorted(unlike)), LONGEST)
+
+
+def _usualness(runs: list[Run]) -> tuple[bool, int, int]:
+    """Of the runs of a recipe, to be compared with those of others: larger is more usual."""
+    settings = runs[0].recipe
+    usual = recipe(runs[0].task, runs[0].scale)
+    unlike = [
+        key for key, value in settings.items() if usual.get(key, value) not in (value, "auto")
+    ]
+    return "parent.recipe_id" not in settings, -len(unlike), len(runs)
 
 
 def numbers(values: Iterable[int]) -> str:

@@ -9,7 +9,7 @@ from rope_lab.results.comparisons.families import between
 from rope_lab.results.comparisons.results import Result, answered
 from rope_lab.results.comparisons.scores import FEWEST, widest
 from rope_lab.results.comparisons.stats import t_interval
-from rope_lab.results.comparisons.words import NO, OPEN, YES, word
+from rope_lab.results.comparisons.words import CONFIRMED, OPEN, REFUTED, REVERSED, word
 from rope_lab.results.plans.families import PlannedFamily
 from rope_lab.results.plans.find import Runs
 from rope_lab.results.records.catalogue import Published
@@ -17,6 +17,8 @@ from rope_lab.results.records.measures import declared
 from rope_lab.results.records.setups import Setup
 from rope_lab.results.views.tables import NONE, Section, Strong, Table, number
 from rope_lab.results.views.verdicts import gain_text, unusual
+
+AGAINST = (REVERSED, REFUTED)
 
 
 def section(
@@ -37,7 +39,7 @@ def section(
         if not here:
             continue
         answer = _answer([word(result) for result in here])
-        decided = [result for result in here if word(result) in (YES, NO)]
+        decided = [result for result in here if word(result) in (CONFIRMED, *AGAINST)]
         gains = [f", {_gain(result)} at {_size(result)}" for result in decided]
         lead.append(f"For {use}: {answer}{''.join(gains)}.")
         row = {"for": use, "answer": Strong(answer)}
@@ -64,11 +66,13 @@ def _counts(result: Result, tasks: list[str]) -> bool:
 
 
 def _answer(words: list[str]) -> str:
-    if {*words} == {YES}:
+    if {*words} == {CONFIRMED}:
         return "yes"
-    if NO in words:
+    if {*AGAINST} & {*words}:
         return "no"
-    return f"shown in {words.count(YES)} of {len(words)} tests" if YES in words else "not shown"
+    if CONFIRMED in words:
+        return f"shown in {words.count(CONFIRMED)} of {len(words)} tests"
+    return "not shown"
 
 
 def _test(result: Result) -> str:

@@ -24,8 +24,8 @@ def question(
     """`published` with these schemes, by name or title, as contender and baseline. Raises
     ConfigError.
 
-    contender: None: the user's own scheme if just one has runs to pair, otherwise that of
-               published.yaml
+    contender: None: the user's own scheme if just one has runs to pair, or the only scheme besides
+               the baseline; otherwise that of published.yaml
     """
     if against:
         baseline = _scheme("--against", against, setups)
@@ -41,6 +41,9 @@ def question(
     own = [s for s in _own(published, setups) if _has_pairs(setups, s, published.baseline)]
     if len(own) == 1 and own[0] != published.baseline:
         return published.but(contender=own[0])
+    others = _schemes(setups) - {published.baseline}
+    if len(others) == 1:  # there is no other question
+        return published.but(contender=others.pop())
     return published
 
 

@@ -13,7 +13,7 @@ from rope_lab.results.comparisons.grids import Sweep
 from rope_lab.results.comparisons.results import Result
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.setups import Setup
-from rope_lab.results.views import figures, sections, sweeps
+from rope_lab.results.views import sections, sweeps
 from rope_lab.results.views import verdicts as verdicts_of
 from rope_lab.results.views.tables import Section, Strong, bullets, escaped, markdown
 from rope_lab.text import ConfigError
@@ -87,6 +87,8 @@ def publish(out: Path, content: Content) -> list[Path]:
     A task's groups are on the page that published.yaml names if `out` has it, else in README.md.
     Text around the marks stays. Raises OSError, and ConfigError for a page without such marks.
     """
+    from rope_lab.results.views import figures  # here: slow to import
+
     pages: dict[str, list[Setup | Sweep]] = {INDEX: []}
     for each in content.sections:
         page = each.report.page
@@ -95,7 +97,7 @@ def publish(out: Path, content: Content) -> list[Path]:
     made = {page: _page(content, here, links) for page, here in pages.items()}
     parts = []
     if len(measured := [verdict for verdict in content.verdicts if verdict.gain.n]) > 2:
-        files[figures.FOREST] = figures.forest(measured, content.published)
+        files[figures.FOREST] = figures.verdicts(measured, content.published)
         parts.append(_figure(figures.FOREST))
     parts.append(_verdicts(content) if content.published.compares else PLANNED)
     _, *others = pages.items()

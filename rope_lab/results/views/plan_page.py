@@ -3,10 +3,11 @@
 import math
 
 from rope_lab.results.comparisons.results import Result, samples
-from rope_lab.results.comparisons.words import plan_word
+from rope_lab.results.comparisons.words import AHEAD, BEHIND, UNSURE, plan_word
+from rope_lab.results.plans.evidence import MEANINGS
 from rope_lab.results.plans.families import PlannedFamily
 from rope_lab.results.plans.find import named, unnamed
-from rope_lab.results.plans.study import PlannedTest, called
+from rope_lab.results.plans.study import NAME, PlannedTest, called
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.setups import numbers
 from rope_lab.results.views.tables import NONE, Strong, Table, escaped, markdown
@@ -34,6 +35,17 @@ published gain;
 - **undecided**: none of these;
 - **open**: runs are to come.
 """
+
+
+def head(families: list[PlannedFamily]) -> str:
+    """The head of the page; also the words of outcomes that do not count as planned."""
+    used = {problem.word for family in families for problem in family.problems}
+    lines = [
+        f"- **{AHEAD}, {BEHIND} or {UNSURE}; {word}**: {meaning} (*Problems*, below);"
+        for word, meaning in MEANINGS.items()
+        if word in used
+    ]
+    return "\n".join([HEAD.rstrip(), *lines])
 
 
 def section(results: list[Result], published: Published, correction: str = "") -> str:
@@ -126,6 +138,16 @@ def _secondary(results: list[Result], published: Published) -> Table:
             for result in results
         ]
     )
+
+
+def claim(result: Result, published: Published) -> tuple[str, str]:
+    """The word of a primary test, and the test in a line."""
+    family = result.family
+    about = f"{NAME}, study {family.study.name}, {result.comparison.name}"
+    if family.untested:
+        return ("open" if family.open else "none"), f"{about}: {family.untested}"
+    found = f"{_schemes(result, published)} {text(result)}, p {result.p_family:.2g}"
+    return plan_word(result), f"{about}: {found}"
 
 
 def text(result: Result) -> str:

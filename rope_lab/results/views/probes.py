@@ -2,20 +2,18 @@
 
 import json
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+import pandas as pd
 from pydantic.dataclasses import dataclass
 
 from rope_lab.files import write_whole
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import DAMAGE
-from rope_lab.results.views.figures import WIDTH, Figure, rendered, styled
 from rope_lab.results.views.tables import NONE, Table, bullets, check_ours, escaped, markdown
 from rope_lab.text import ConfigError, first_line, plain
 
 OVERLAY = "overlay.svg"  # all runs of a folder
-LINEAR = 0.01  # nats: below that the axis of costs is linear
 
 
 def _length(wavelength: float) -> str:
@@ -137,59 +135,19 @@ def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
 
 def overlay(probed: list[Probed]) -> bytes:
     """The costs of runs of one task and scale as SVG: a dot a run, a bar a scheme's mean."""
-    known = Published()
-    schemes = sorted({run.position for run in probed})
-    labels = list(
-        dict.fromkeys(
-            label for run in sorted(probed, key=lambda run: run.position) for label in run.costs
-        )
-    )
-    with styled():
-        plot = Figure(figsize=(WIDTH, 0.19 * len(labels) + 1), layout="constrained")
-        ax = plot.subplots()
-        for row in range(0, len(labels), 2):
-            ax.axhspan(row - 0.5, row + 0.5, color="black", alpha=0.04, lw=0)
-        for rank, scheme in enumerate(schemes):
-            runs = [run.costs for run in probed if run.position == scheme]
-            color, beside = known.color(scheme, schemes), 0.7 * ((rank + 0.5) / len(schemes) - 0.5)
-            ax.plot(
-                [], [], color=color, lw=2, label=plain(f"{known.title(scheme)} (n = {len(runs)})")
-            )
-            for at, label in enumerate(labels):
-                if values := [run[label] for run in runs if label in run]:
-                    ax.plot(
-                        values,
-                        [at + beside] * len(values),
-                        "o",
-                        ms=3,
-                        mew=0,
-                        alpha=0.7,
-                        color=color,
-                    )
-                    ax.plot(
-                        [fmean(values)] * 2,
-                        [at + beside - 0.18, at + beside + 0.18],
-                        color=color,
-                        lw=2,
-                    )
-        ax.axvline(0, color="black", lw=0.6)
-        ax.set_xscale("symlog", linthresh=LINEAR)
-        ax.set_xlim(
-            min(-LINEAR / 2, *(cost for run in probed for cost in run.costs.values())), None
-        )
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        ax.set(
-            yticks=range(len(labels)),
-            yticklabels=map(plain, labels),
-            ylim=(len(labels) - 0.5, -0.5),
-        )
-        ax.set(xlabel="increase of the held-out loss, nats per answer token")
-        ax.legend(loc="upper right")
-        plot.suptitle(
-            f"cost of one change at a time: {plain(probed[0].task)}, {plain(probed[0].scale)}",
-            fontsize=9,
-        )
-        return rendered(plot)
+    from rope_lab.results.views import dots, render  # here: slow to import
+
+    known, ordered = Published(), sorted(probed, key=lambda run: run.position)
+    schemes = [run.position for run in ordered]
+    names = {s: plain(f"{known.title(s)} (n = {schemes.count(s)})") for s in schemes}
+    colors = {name: known.color(scheme, names) for scheme, name in names.items()}
+    rows = []
+    for run in ordered:
+        for probe, cost in run.costs.items():
+            rows.append((plain(probe), names[run.position], cost))
+    points = pd.DataFrame(rows, columns=["probe", "scheme", "cost"])
+    about = f"{plain(probed[0].task)}, {plain(probed[0].scale)}"
+    return render.svg(dots.costs(points, colors, f"Cost of one change at a time: {about}"))
 
 
 def rebuild(paths: list[Path]) -> None:

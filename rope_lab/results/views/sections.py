@@ -8,11 +8,10 @@ import pandas as pd
 
 from rope_lab.results.comparisons.families import between, difference_since, of_schemes
 from rope_lab.results.comparisons.results import Result, answered, samples
-from rope_lab.results.comparisons.stats import ALPHA, NOTHING, wilson, without_worst
-from rope_lab.results.records.measures import LENGTH
-from rope_lab.results.records.run import Run
-from rope_lab.results.records.setups import Setup, numbers
-from rope_lab.results.views.notes import warnings
+from rope_lab.results.comparisons.stats import ALPHA, NOTHING, without_worst
+from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS
+from rope_lab.results.records.setups import Setup
+from rope_lab.results.views.notes import details, warnings
 from rope_lab.results.views.tables import (
     NONE,
     Section,
@@ -104,8 +103,8 @@ def _tests(setup: Setup, found: dict[str, Result], verdict: Result | None) -> It
     published = setup.published
     compared = [result for result in found.values() if result.difference.n]
     tested = [len(result.pairs) > result.comparison.untested for result in compared]
-    if not all(tested):
-        few = published.untested[setup.scale]
+    few = published.untested.get(setup.scale)
+    if few and not all(tested):
         yield f"with {few} pairs or fewer: estimate and 95% interval, no test"
     if any(tested):
         family = _families(setup, [result for result in compared if result is not verdict], verdict)
@@ -198,76 +197,46 @@ def lengths(setup: Setup) -> Table:
     """Percent of problems right, or loss, by length: the mean over seeds, least and most."""
     if not setup.lengths:
         return Table([])
-    graded = LENGTH in setup.length_kinds
-    times, digits, spread = (100, 1, 0) if graded else (1, 3, 3)
+    kind = setup.length_kinds[0]
+    cell = _percent if kind == LENGTH else _loss
+    slices = setup.slices(kind).groupby(["scheme", "value"])["mean"].agg(cell).unstack("value")
+    rows = []
+    for scheme, cells in slices.reindex(setup.schemes).fillna(NONE).iterrows():
+        row = {setup.report.length["title"]: setup.published.title(scheme)}
+        rows.append(row | {_length(setup, length): text for length, text in cells.items()})
+    words = "Problems of given lengths whose whole completion is right, in percent"
+    if kind == LENGTH_LOSS:
+        words = "Loss up to given lengths, from the one before, in nats per token"
+        if setup.generated:
+            words += " above the Bayes-optimal loss"
+    note = f"{words}: mean over seeds (least–most)"
+    beyond = sorted({_beyond(setup, length) for length in setup.lengths} - {""})
+    if beyond:
+        note += f"; {', '.join(beyond)}: than any of training"
+    return Table(rows, "By length", f"{note}.")
 
-    def cell(values: pd.Series) -> str:
-        values = times * values
-        several = f" ({min(values):.{spread}f}–{max(values):.{spread}f})" if len(values) > 1 else ""
-        return f"{values.mean():.{digits}f}{several}"
 
+def _beyond(setup: Setup, length: int) -> str:
+    """`shorter` or `longer` than any problem of training; empty if it is neither."""
     shortest, longest = setup.trained_lengths or (0, math.inf)
-    beyond = {
-        n: "shorter" if n < shortest else "longer"
-        for n in setup.lengths
-        if not shortest <= n <= longest
-    }
-    cells = (
-        setup.slices(setup.length_kinds[0])
-        .groupby(["scheme", "value"])["mean"]
-        .agg(cell)
-        .unstack("value")
-    )
-    titles = {n: f"{n} ({beyond[n]})" if n in beyond else f"{n}" for n in setup.lengths}
-    cells = cells.reindex(setup.schemes).fillna(NONE).rename(columns=titles)
-    cells.insert(
-        0, setup.report.length["title"], [setup.published.title(scheme) for scheme in cells.index]
-    )
-    above = " above the Bayes-optimal loss" if setup.generated else ""
-    words = f"Loss up to given lengths, from the one before, in nats per token{above}"
-    if graded:
-        words = "Problems of given lengths whose whole completion is right, in percent"
-    unlike = f"; {', '.join(sorted(set(beyond.values())))}: than any of training" if beyond else ""
-    return Table(
-        cells.to_dict("records"), "By length", f"{words}: mean over seeds (least–most){unlike}."
-    )
+    if length < shortest:
+        return "shorter"
+    return "longer" if length > longest else ""
 
 
-def _steps(run: Run) -> str:
-    steps = run.settings["train.steps"]
-    sequences = steps * run.settings["train.batch_size"]
-    tokens = sequences * run.settings["train.seq_len"]
-    return f"{steps:,} optimizer steps = {sequences:,} sequences = {tokens:,} tokens"
+def _length(setup: Setup, length: int) -> str:
+    """The head of the column of a length."""
+    beyond = _beyond(setup, length)
+    return f"{length} ({beyond})" if beyond else str(length)
 
 
-def details(setup: Setup) -> Iterator[str]:
-    """Recipe, seeds, deviations from the write-up, and where the runs come from: a line each."""
-    settings, measure = setup.settings, setup.measure
-    n = settings.get("eval.problems_at_end") or settings["eval.problems"]
-    graded = any("eval/accuracy" in run.metrics for run in setup.runs.run)
-    held_out = f"{n:,} held-out problems" if graded else "the held-out text"
-    seeds = setup.runs.groupby("scheme", sort=False).seed
-    for steps, recipes in (
-        setup.runs.groupby(setup.runs.run.map(_steps), sort=False).recipe_id.unique().items()
-    ):
-        yield f"recipe {', '.join(recipes)}: {steps}; {held_out}"
-    yield "seeds: " + "; ".join(
-        f"{setup.published.title(name)} {numbers(each)}" for name, each in seeds
-    )
-    if setup.versions and (deviations := setup.deviations()):
-        yield "differs from the write-up in " + "; ".join(deviations)
-    elif setup.versions and setup.report.setup:
-        yield "the write-up's own set-up" + (f", but for {setup.variant}" if setup.variant else "")
-    if setup.report.elsewhere:
-        yield f"in another set-up: {setup.report.elsewhere}"
-    if setup.floor:
-        yield f"Bayes-optimal loss on the held-out text: {setup.floor:.4f} nats per counted letter"
-    if measure.metric == "eval/accuracy" and len(setup.finished):  # a share of independent problems
-        intervals = [
-            wilson(round(run.metrics[measure.metric] * n), n) for run in setup.finished.run
-        ]
-        half = 100 * max(high - low for low, high in intervals) / 2
-        known = f"is known to ±{half:.1f} points at most (Wilson, 95%)"
-        yield f"one model's accuracy on {n} problems {known}"
-    for name in ("numerics", "commit", "torch", "hardware", "threads"):
-        yield f"{name}: {', '.join(sorted(setup.runs[name].astype(str).unique()))}"
+def _percent(shares: pd.Series) -> str:
+    """`97.1 (95–99)`"""
+    mean, least, most = 100 * shares.mean(), 100 * shares.min(), 100 * shares.max()
+    return f"{mean:.1f} ({least:.0f}–{most:.0f})" if len(shares) > 1 else f"{mean:.1f}"
+
+
+def _loss(losses: pd.Series) -> str:
+    """`1.123 (1.101–1.150)`"""
+    mean, least, most = losses.mean(), losses.min(), losses.max()
+    return f"{mean:.3f} ({least:.3f}–{most:.3f})" if len(losses) > 1 else f"{mean:.3f}"

@@ -1,15 +1,10 @@
-"""Panels, shared by figures and charts: a frame of points each, their means and bands, and the
-axes.
-"""
+"""The points of charts, from groups of runs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from rope_lab.results.comparisons.stats import LEVEL
 from rope_lab.results.records.frame import curve
 from rope_lab.results.records.measures import (
     AT,
@@ -20,59 +15,10 @@ from rope_lab.results.records.measures import (
     Measure,
 )
 from rope_lab.results.records.setups import Setup
+from rope_lab.results.views.panels import FEW, Panel, points_frame
 
 MANY, BINS = 24, 8  # an attribute with more than so many values is plotted in so many bins
 PANEL = 8  # schemes that one panel takes; of more, FEW are shown
-FEW = 6  # schemes: more than these are drawn without intervals
-FEWEST = 3  # seeds of which an interval is plotted
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes.
-
-    points: one row per point, `scheme seed x y ended`; runs that have not ended are shown and count
-            in no mean
-    x, y:   of the axes
-    log:    whether y is logarithmic, as of a loss above its floor
-    most:   the largest possible value, of shares; otherwise infinite
-    """
-
-    points: pd.DataFrame
-    x: str
-    y: str
-    log: bool = False
-    most: float = np.inf
-
-    @property
-    def schemes(self) -> list[str]:
-        return list(self.points.scheme.unique())
-
-    def means(self) -> pd.DataFrame:
-        """By `scheme` and `x` the mean over seeds `y`, their number `n` and its 95% interval, `low`
-        to `high`.
-
-        The interval is clipped to possible values; its ends are nan with fewer seeds than FEWEST.
-        """
-        ended = self.points[self.points.ended].dropna(subset="y")
-        table = (
-            ended.groupby(["scheme", "x"], sort=False)
-            .y.agg(["mean", "count", "sem"])
-            .sort_index(level="x")
-        )
-        half = table["sem"] * stats.t.ppf(
-            (1 + LEVEL) / 2, (table["count"] - 1).where(table["count"] >= FEWEST)
-        )
-        ends = {
-            "low": (table["mean"] - half).clip(0),
-            "high": (table["mean"] + half).clip(upper=self.most),
-        }
-        return (
-            table.assign(**ends)
-            .rename(columns={"mean": "y", "count": "n"})
-            .drop(columns="sem")
-            .reset_index()
-        )
 
 
 def over_training(group: Setup, metric: Measure, schemes: Iterable[str] = ()) -> Panel:
@@ -86,7 +32,8 @@ def over_training(group: Setup, metric: Measure, schemes: Iterable[str] = ()) ->
         values = metric.times * curve(run.run, metric.metric) - floor
         rows += [(run.scheme, run.seed, step, y, run.run_id in ended) for step, y in values.items()]
     unit = metric.unit + (f" above the Bayes-optimal {floor:.3g}" if floor else "")
-    return Panel(points_frame(rows), "optimizer steps", unit, floor > 0, metric.most)
+    points = points_frame(rows)
+    return Panel(points, "optimizer steps", unit, floor > 0, metric.most, untrained=True)
 
 
 def by_value(group: Setup, attribute: str) -> Panel:
@@ -129,13 +76,6 @@ def title(group: Setup, attribute: str) -> str:
     name, _, length = attribute.partition(AT)
     title = group.report.attributes.get(name) or group.published.attributes.get(name, name)
     return f"{title}; {group.report.length['title']}: {length}" if length else title
-
-
-def points_frame(rows: Iterable[tuple]) -> pd.DataFrame:
-    """The points of a panel."""
-    return pd.DataFrame(rows, columns=["scheme", "seed", "x", "y", "ended"]).astype(
-        {"x": float, "ended": bool}
-    )
 
 
 def best(group: Setup, length: str = "") -> list[str]:

@@ -1,11 +1,12 @@
 """Sweeps as tables, sentences and a panel."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rope_lab.results.comparisons.grids import Sweep, is_number
+from rope_lab.results.records.setups import seeds
 from rope_lab.results.views import sections
-from rope_lab.results.views.notes import warnings
+from rope_lab.results.views.notes import details, warnings
 from rope_lab.results.views.series import Panel, points_frame
 from rope_lab.results.views.tables import (
     Section,
@@ -19,6 +20,7 @@ from rope_lab.results.views.tables import (
 from rope_lab.text import show
 
 BEST = "each at its best"
+SEARCHED = ("train.lr", "train.weight_decay", "train.warmup", "train.beta2", "train.min_lr")
 
 
 def section(sweep: Sweep) -> Section:
@@ -33,11 +35,25 @@ def section(sweep: Sweep) -> Section:
     ]
     if sweep.diverged:
         sentences.append("A run that diverged counts with the worst value of those that finished.")
+    sentences += _of_best(sweep)
     warned = {value: warnings(setup) for value, setup in sweep.others.items()}
     sentences += [sections.RANGE, *map(Strong, _said_once(sweep, warned))]
-    about = {value: sections.details(setup) for value, setup in sweep.others.items()}
-    details = _said_once(sweep, about)
-    return Section(sweep.title, scores(sweep), sentences, folded=every_seed(sweep), details=details)
+    about = {value: details(setup) for value, setup in sweep.others.items()}
+    lines = _said_once(sweep, about)
+    return Section(sweep.title, scores(sweep), sentences, folded=every_seed(sweep), details=lines)
+
+
+def _of_best(sweep: Sweep) -> Iterator[str]:
+    """What the best values do not show."""
+    edges: dict[int, list[str]] = {}
+    for scheme in sweep.schemes:
+        if sweep.setting in SEARCHED and sweep.is_at_edge(scheme):
+            edges.setdefault(sweep.best(scheme), []).append(sweep.published.title(scheme))
+    for at, titles in sorted(edges.items()):
+        value = f"{sweep.setting}={show(sweep.values[at])}"
+        yield Strong(f"best at the edge, {value}: {'; '.join(titles)}; extend the values tried")
+    if left_out := sweep.left_out():
+        yield f"{seeds(left_out)}: not at every value, and not counted for the best ones"
 
 
 def scores(sweep: Sweep) -> Table:
@@ -71,17 +87,14 @@ def _means(sweep: Sweep, scheme: str) -> dict[str, str]:
 
 
 def _differences(sweep: Sweep, scheme: str, other: str) -> dict[str, str]:
-    def cell(at: int, other_at: int) -> str:
-        result = sweep.difference(scheme, other, at, other_at)
-        return signed(result.difference, sweep.measure.digits)
-
+    digits = sweep.measure.digits
     titles = f"{sweep.published.title(scheme)} − {sweep.published.title(other)}"
     row = {f"{sweep.setting} =": titles}
     for at in range(len(sweep.values)):
-        row[_column(sweep, at)] = cell(at, at)
-    best, other_best = sweep.best(scheme), sweep.best(other)
-    known = best is not None and other_best is not None
-    return row | {BEST: cell(best, other_best) if known else ""}
+        here = sweep.difference(scheme, other, at)
+        row[_column(sweep, at)] = signed(here.difference, digits)
+    best = sweep.best_difference(scheme, other)
+    return row | {BEST: signed(best.difference, digits) if best else ""}
 
 
 def every_seed(sweep: Sweep) -> Table:

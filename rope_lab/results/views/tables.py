@@ -106,12 +106,15 @@ def number(value: float, digits: int | None) -> str:
 
 
 def signed(difference: Interval, digits: int) -> str:
-    """A difference with its sign and its interval."""
+    """A difference with its sign and its interval; of two seeds, with both differences."""
     if math.isnan(difference.mean):
         return NONE
     mean = f"{difference.mean:+.{digits}f}"
     if difference.n == 1:
         return f"{mean} (one seed)"
+    if difference.n == 2:
+        low, high = difference.of_two
+        return f"{mean} ({low:+.{digits}f} to {high:+.{digits}f})"
     return f"{mean} [{difference.low:+.{digits}f}, {difference.high:+.{digits}f}]"
 
 

@@ -10,11 +10,15 @@ from rope_lab.results.comparisons.results import Result
 from rope_lab.results.comparisons.words import (
     AHEAD,
     BEHIND,
-    CEILING,
-    NO,
+    CONFIRMED,
+    NEITHER,
+    NO_VERDICT,
+    NOT_TESTED,
     OPEN,
+    REFUTED,
+    REVERSED,
+    UNDECIDED,
     UNSURE,
-    YES,
     word,
 )
 from rope_lab.results.records.catalogue import Published, rank
@@ -22,6 +26,7 @@ from rope_lab.results.records.measures import declared
 from rope_lab.results.records.setups import Setup, seeds
 from rope_lab.results.views.tables import NONE, Strong, Table, number, signed
 
+ONE_RATE = "one learning rate, not searched"
 LAST, MEAN = "last step", "mean over training"
 TIMES = "times the steps, below 1 if ahead, geometric means"  # the unit of logarithms of steps
 
@@ -39,12 +44,12 @@ def verdicts(
     found = [result for results in studied for result in _planned(results, published)]
     for scale in dict.fromkeys(setup.scale for setup in setups):
         usual = [setup for setup in setups if setup.scale == scale and not setup.variant]
-        found += headlines(usual)
+        found += headlines(usual, setups)
 
     def order(result: Result) -> tuple:
         return (
             not result.family.planned,
-            word(result) not in (YES, AHEAD),
+            word(result) not in (CONFIRMED, AHEAD),
             rank(published.tasks, result.comparison.task),
             rank(published.scales, result.comparison.scale),
         )
@@ -71,6 +76,13 @@ def _name(scheme: str) -> str:
 
 def kind(result: Result) -> str:
     return "planned" if result.family.planned else "exploratory"
+
+
+def basis(result: Result) -> str:
+    """What a verdict rests on: `planned`, what is wrong with the plan, or `exploratory`."""
+    if result.family.planned:
+        return result.family.problems[0].word if result.family.problems else kind(result)
+    return kind(result) if result.comparison.searched else f"{kind(result)} ({ONE_RATE})"
 
 
 def unusual(result: Result) -> str:
@@ -171,7 +183,7 @@ def _measured(result: Result, published: Published) -> dict[str, str]:
         "seeds": f"{len(result.seeds)}",
         "p (corrected for)": NONE if math.isnan(p) else f"{p:.2g} ({result.corrected_for})",
         f"{contender} ahead?": Strong(word(result)),
-        "comparison": kind(result),
+        "comparison": basis(result),
     }
 
 
@@ -190,7 +202,7 @@ def sentences(found: list[Result], published: Published) -> list[str]:
     """A sentence for each verdict whose runs have ended, for the end of a long output."""
     gain = "gain of {} over {}".format(*published.titles)
     return [
-        f"{result.title}, {label(result)}, {kind(result)}: {gain} {gain_text(result)} "
+        f"{result.title}, {label(result)}, {basis(result)}: {gain} {gain_text(result)} "
         f"{result.measure.unit}: {word(result)}"
         for result in found
         if word(result) != OPEN
@@ -210,11 +222,12 @@ def legend(found: list[Result], published: Published) -> list[str]:
     contender, baseline = published.titles
     gains = f"Gains of {contender} over {baseline}, positive if it is ahead, paired by seed"
     used = {word(result) for result in found}
-    return [
-        f"{gains} ({'; '.join(units)}).",
-        *(line for line, words in MEANINGS.items() if used & words),
-        *to_come,
-    ]
+    meanings = [line for line, words in MEANINGS.items() if _is_used(words, used)]
+    return [f"{gains} ({'; '.join(units)}).", *meanings, *to_come]
+
+
+def _is_used(words: set[str], used: set[str]) -> bool:
+    return any(each.partition(":")[0] in words for each in used)
 
 
 def _unit(result: Result) -> str:
@@ -222,14 +235,17 @@ def _unit(result: Result) -> str:
 
 
 MEANINGS = {
-    f"{YES}, {NO}: a planned test is significant in its favour, or against it": {YES, NO},
-    f"{AHEAD}, {BEHIND}: significant, but no test was planned": {AHEAD, BEHIND},
-    f"{NO}, without such a test: the interval lies below the published gain "
-    "(exploratory: below half of it)": {NO},
-    f"{CEILING}: no room for half of the published gain, and a loss of that size is excluded": {
-        CEILING
+    f"{CONFIRMED}, {REVERSED}: a planned test is significant in its favour, or against it": {
+        CONFIRMED,
+        REVERSED,
     },
-    f"{UNSURE}: none of these": {UNSURE},
+    f"{REFUTED}: not so, and the interval lies below the published gain": {REFUTED},
+    f"{UNDECIDED}: a planned test says none of these": {UNDECIDED},
+    f"{NOT_TESTED}: planned, but its runs cannot be compared; plan.md says why": {NOT_TESTED},
+    f"{AHEAD}, {BEHIND}: significant, but it does not count as planned": {AHEAD, BEHIND},
+    f"{UNSURE}: not significant, and does not count as planned": {UNSURE},
+    f"{NEITHER}: neither is better than a guess, so a difference means nothing": {NEITHER},
+    f"{NO_VERDICT}: fewer than three seeds; (…) holds both differences": {NO_VERDICT},
 }
 
 
