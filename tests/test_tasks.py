@@ -310,7 +310,7 @@ def test_state_tracking_says_how_many_words_are_evaluated():
 
 
 def guessed(task: Task, problem: Problem) -> list[str]:
-    """The answers among which a model guesses that knows a task's format alone."""
+    """The answers among which a model guesses that knows only a task's format."""
     if isinstance(task, StateTracking):
         return list(task.letters)
     if isinstance(task, FlipFlop):
@@ -318,7 +318,9 @@ def guessed(task: Task, problem: Problem) -> list[str]:
     if isinstance(task, AssociativeRecall):
         return list(problem.prompt[1 : 2 * problem.attributes["pairs"] : 2])
     string, _, asked = problem.prompt[1:].partition("; ")
-    return [letter for letter in string if letter != asked[0]]
+    others = [letter for letter in string if letter != asked[0]]
+    most = max(map(others.count, others))
+    return [letter for letter in others if others.count(letter) == most]
 
 
 @pytest.mark.parametrize(
@@ -327,6 +329,8 @@ def guessed(task: Task, problem: Problem) -> list[str]:
 def test_the_guess_beside_a_result_is_a_guessers(name):
     for each in PUBLISHED.tasks[name]["guesses"]:
         given = [f"{key}={json.dumps(value)}" for key, value in each["of"].items()]
+        if "task.distinct" in each["of"]:
+            given.append(f"task.letters={ascii_letters}")
         settings = flat(recorded(load(f"task={name}", *given)))
         assert PUBLISHED.report(name, set(), settings).guess == each["share"]
         assert PUBLISHED.report(name, set(), {}).guess in (None, 0.5)  # settings not known
@@ -334,10 +338,10 @@ def test_the_guess_beside_a_result_is_a_guessers(name):
         larger = ["task.word_length=16"] if name == "state_tracking" else []
         larger.append("train.seq_len=2048")
         task, right = config.build_task(load(f"task={name}", *given, *larger)), []
-        for problem in task.problems(rng(), 1000):
+        for problem in task.problems(rng(), 4000):
             answers = guessed(task, problem)
             right.append(answers.count(problem.completion[0]) / len(answers))
-        assert np.mean(right) == pytest.approx(each["share"], abs=0.005)
+        assert np.mean(right) == pytest.approx(each["share"], abs=0.012)
 
 
 def test_recall_says_how_often_values_repeat():
