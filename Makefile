@@ -17,7 +17,7 @@ TYPED = $(subst ␠,$(SPACE),$(SETTINGS:%='%'))
 QUICK := $(addprefix tests/test_,$(addsuffix .py,attention data house model positions))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train quick-table paper-table figures report site test test-slow test-quick torture browser-test ray cluster-test lint clean
+.PHONY: help setup train quick-table paper-table figures report site test test-slow test-quick check-claims torture browser-test ray cluster-test lint clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -62,6 +62,9 @@ test-slow: $(READY) ## run the tests that start processes: more signals, kills, 
 
 test-quick: $(READY) ## run the tests of schemes, attention, model and data (half a minute)
 	OMP_NUM_THREADS=1 $(RUN) pytest -n auto $(QUICK)
+
+check-claims: $(READY) ## check that the numbers and tables of README, docs and results pages are those of the records
+	OMP_NUM_THREADS=1 $(RUN) pytest -n auto -m claims
 
 torture: $(READY) ## run the tests that take minutes: runs killed at random, 100,000 problems per recipe, all fuzz cases
 	FUZZ=1 $(RUN) pytest -m 'torture or fuzz' -v

@@ -78,6 +78,7 @@ def test_the_best_scheme_is_of_the_runs_of_all_folders():
     assert "not distinguishable from it: RoPER" in said
 
 
+@pytest.mark.claims
 def test_the_gains_in_the_box_are_those_of_planned_tests(planned):
     page = (KEPT / "README.md").read_text().partition("## Should I use")[2].partition("\n## ")[0]
     said = set(

@@ -82,7 +82,7 @@ def first_chart(page):
     return figure
 
 
-def test_every_chart_is_drawn_no_table_is_cut_and_the_network_asked_for_nothing(chromium, kept):
+def test_every_chart_is_drawn_and_nothing_is_fetched(chromium, kept):
     page, heard = opened(chromium, kept)
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     figures = page.locator("figure").all()
@@ -97,9 +97,7 @@ def test_every_chart_is_drawn_no_table_is_cut_and_the_network_asked_for_nothing(
     assert heard == {f"request {kept.as_uri()}": 1}
 
 
-def test_a_chart_is_filtered_by_its_legend_zoomed_by_the_wheel_and_explained_by_the_pointer(
-    chromium, kept
-):
+def test_a_chart_filters_zooms_and_explains(chromium, kept):
     page, heard = opened(chromium, kept)
     figure = first_chart(page)
     labels = figure.locator(".role-axis-label text")

@@ -117,7 +117,7 @@ def test_curves_are_every_seed_and_their_mean():
     assert -10 < low < 0 < 128 < high < 138  # problems right: none to all
 
 
-def test_of_many_schemes_those_best_at_the_next_length_are_shown():
+def test_of_many_schemes_the_best_at_the_next_length():
     """If all fail at the greatest length."""
     right = {scheme: {"8": (9, i / 10), "16": (9, 0.0)} for i, scheme in enumerate(MANY)}
     made = [make_row(s, 0, [0.0, 1.0], slices={"length": each}) for s, each in right.items()]
@@ -269,7 +269,7 @@ def test_heat_maps_show_a_crossed_attribute_by_length():
     assert "8" in series.by_value(found, "depth_at_8").x
 
 
-def test_a_score_is_shaded_from_the_worst_to_the_best_of_its_column():
+def test_a_score_is_shaded_between_its_columns_extremes():
     cells = [
         ("a", "t", 0.2, "0.2"),
         ("b", "t", 0.4, "0.4*"),
@@ -286,7 +286,7 @@ def test_a_score_is_shaded_from_the_worst_to_the_best_of_its_column():
     assert shown["a", "u"]["shade"] == 0
 
 
-def test_costs_of_probes_are_a_dot_a_run_and_a_bar_a_mean():
+def test_costs_of_probes_are_dots_with_a_mean():
     table = [("shift=1", "RoPE", 0.0), ("shift=1", "RoPE", 0.5), ("window=2", "RoPER", 5.0)]
     points = pd.DataFrame(table, columns=["probe", "scheme", "cost"])
     chart = dots.costs(points, {"RoPE": "#0072b2", "RoPER": "#d55e00"}, "costs")

@@ -1,19 +1,14 @@
 """`fresh=true`: the earlier run's records go once the new run has a checkpoint, and not before."""
 
-import contextlib
 import os
-import types
 
 import pytest
 from conftest import only_folder, tree
+from killed import killed_after
 from trained import assert_same_end, load, metrics_of, raising_signal_at, run
 
 from rope_lab.train import loop, provenance
 from rope_lab.train import run as runs
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing is written after it."""
 
 
 def fails(trainer, step):
@@ -57,41 +52,18 @@ def test_a_new_run_that_diverges_replaces_the_earlier_one(tiny, folder, monkeypa
 @pytest.mark.parametrize(
     "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
 )
-def test_a_new_run_killed_between_any_two_writes_loses_nothing(
-    tiny, finished, folder, monkeypatch, first
-):
+def test_a_new_run_killed_between_any_two_writes_loses_nothing(tiny, finished, folder, first):
     """Before each rename and unlink in turn, until a run completes."""
-    calls = {"left": 0, "dead": False}
-
-    def counted(real):
-        def call(*arguments, **options):
-            calls["left"] -= 1
-            calls["dead"] = calls["dead"] or calls["left"] < 0
-            if calls["dead"]:
-                raise Killed
-            return real(*arguments, **options)
-
-        return call
-
-    def unlocked(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        return types.SimpleNamespace(owner=None, token="", release=lambda: None)
-
+    writes = [(os, "replace"), (runs.Path, "unlink"), (runs.Path, "rmdir")]
     for survived in range(first, 200, 4):
-        calls.update(left=survived, dead=False)
-        with monkeypatch.context() as patch:
-            patch.setattr(runs, "claim", unlocked)
-            patch.setattr(os, "replace", counted(os.replace))
-            patch.setattr(runs.Path, "unlink", counted(runs.Path.unlink))
-            patch.setattr(runs.Path, "rmdir", counted(runs.Path.rmdir))
-            with contextlib.suppress(Killed):
-                run([*tiny, "fresh=true"])
+        with killed_after(survived, *writes) as process:
+            run([*tiny, "fresh=true"])
         content = run(tiny)
         assert content["metrics"] == runs.read(finished)["metrics"], survived
         assert_same_end(finished, folder)
         assert not (folder / runs.ASIDE).exists()
         assert not (folder / runs.MOVING).exists()
-        if not calls["dead"]:
+        if not process.dead:
             break
     assert 20 < survived < 199
 

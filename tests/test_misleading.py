@@ -94,7 +94,7 @@ INSIDE = {
 }
 
 
-def test_a_verdict_at_one_rate_says_that_it_was_not_searched(tmp_path, capsys):
+def test_a_verdict_at_one_rate_says_not_searched(tmp_path, capsys):
     make_pairs(tmp_path, [0.5, 0.6, 0.4], [0.8, 0.97, 0.75])
     text = said(capsys, "results", tmp_path, "--print")
     assert ONE_RATE in row(text, INDEX)["comparison"]
@@ -130,7 +130,7 @@ def test_a_best_value_inside_asks_for_nothing(tmp_path, capsys):
 # 8: fresh seeds
 
 
-def test_fresh_seeds_at_one_value_do_not_choose_or_compare_the_best(tmp_path, capsys):
+def test_fresh_seeds_at_one_value_do_not_choose_the_best(tmp_path, capsys):
     """As of a plan that was run after the search, into the same folder."""
     sweep_of_rates(tmp_path, INSIDE)
     fresh = range(20, 24)
@@ -150,7 +150,7 @@ def test_fresh_seeds_at_one_value_do_not_choose_or_compare_the_best(tmp_path, ca
 
 
 @pytest.mark.slow
-def test_an_edited_scheme_is_trained_again_and_codes_are_never_averaged(tmp_path):
+def test_codes_of_an_edited_scheme_are_never_averaged(tmp_path):
     from trained import spawn
 
     words = ["-m", *TINY, "out=runs", "position=./mine.py"]
@@ -165,7 +165,7 @@ def test_an_edited_scheme_is_trained_again_and_codes_are_never_averaged(tmp_path
     assert runs.plugin.nunique() == 1
 
 
-def test_the_newest_code_of_a_scheme_is_what_the_report_is_about(tmp_path, capsys):
+def test_the_report_is_about_a_schemes_newest_code(tmp_path, capsys):
     old, new = {"position": "a" * 12}, {"position": "b" * 12}
     for seed in range(5):
         make_run(tmp_path, "rope", seed, 0.4 + 0.01 * seed)
@@ -319,7 +319,7 @@ def test_published_numbers_stand_beside_their_set_up_alone(tmp_path, capsys, wid
 # 16: every kept run of a recipe
 
 
-def test_ones_own_runs_stand_beside_all_kept_schemes_of_the_recipe(tmp_path, capsys):
+def test_a_users_runs_stand_beside_kept_schemes(tmp_path, capsys):
     """Those of folders below the kept one too; not those of plans, nor of other recipes."""
     kept = tmp_path / "kept"
     for place, scheme in ((kept, "rope"), (kept / "schemes", "alibi"), (kept / "planned", "pope")):

@@ -37,10 +37,10 @@ studies:
     higher_is_better: true
     diverged: 0
     primary:
-      - {name: last, schemes: [roper, rope], test: sign_flip,
-         metric: eval/accuracy, times: 128, published: 34}
-      - {name: whole curve, schemes: [roper, rope], test: sign_flip,
-         value: mean, metric: eval/accuracy, times: 128}
+      - {name: last, schemes: [roper, rope], test: sign_flip, metric: eval/accuracy,
+         times: 128, published: 34}
+      - {name: whole curve, schemes: [roper, rope], test: sign_flip, value: mean,
+         metric: eval/accuracy, times: 128}
     secondary:
       - {name: solve, schemes: [roper, rope], test: mcnemar, metric: eval/accuracy, reaches: 0.5}
       - {name: steps, schemes: [roper, rope], test: sign, metric: eval/accuracy, reaches: 0.5}

@@ -31,6 +31,7 @@ def test_power_comes_from_the_spread_of_paired_differences(out, capsys):
         assert found[f"{n} pairs detect"] == f"{least:.1f} ({chance:.0%})"
 
 
+@pytest.mark.claims
 def test_the_example_of_the_docs_is_what_kept_rows_say(capsys):
     """The confirmation plan used the same numbers: 16 pairs for a difference of 45 with power
     0.9.

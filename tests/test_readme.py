@@ -51,6 +51,7 @@ def is_printed(result, texts: tuple[str, ...]) -> bool:
     return True
 
 
+@pytest.mark.claims
 def test_each_row_of_the_readme_is_a_planned_result():
     row = r"^\|.*\| \**(\w+)\** \| ([\d.]+)[^|(]*\(([−\d.]+) to ([\d.]+)\) \| (\d+) \|"
     rows = re.findall(row, (ROOT / "README.md").read_text(), re.M)
@@ -62,6 +63,7 @@ def test_each_row_of_the_readme_is_a_planned_result():
         assert found == [verdict], printed
 
 
+@pytest.mark.claims
 def test_separate_values_of_the_readme_are_planned():
     text = (ROOT / "README.md").read_text().partition("Separate values in a cache")[2]
     said = re.findall(r"(0\.\d{3}) \((0\.\d{3}) to (0\.\d{3})\)", text.partition("\n\n")[0])
@@ -70,6 +72,7 @@ def test_separate_values_of_the_readme_are_planned():
         assert any(is_printed(result, printed) for result in planned_results())
 
 
+@pytest.mark.claims
 def test_planned_outcomes_on_the_results_page_match_the_plan():
     page = (ROOT / "results" / "README.md").read_text().partition("## Planned\n")[2]
     row = r"\*\*(\w+)\*\*: ([\d.]+)[^(|]*\(([−\d.]+) to ([\d.]+), p = ([\d.]+)"
@@ -87,6 +90,7 @@ def test_planned_outcomes_on_the_results_page_match_the_plan():
         assert same == [verdict], printed
 
 
+@pytest.mark.claims
 @pytest.mark.parametrize("page", ["README.md", "results/benchmark.md"])
 def test_tables_of_schemes_are_those_of_the_code(page):
     """If not, run `python scripts/scheme_tables.py`."""
@@ -94,6 +98,7 @@ def test_tables_of_schemes_are_those_of_the_code(page):
     assert (ROOT / page).read_text() == made["rewritten"](page)
 
 
+@pytest.mark.claims
 def test_the_readmes_tables_have_every_scheme_and_task():
     text = (ROOT / "README.md").read_text()
     assert sorted(re.findall(r"^\| `(\w+)` \|", text, re.M)) == SCHEMES

@@ -92,7 +92,7 @@ def runs(tmp_path) -> Path:
 
 
 @KEPT_PAGE
-def test_the_page_of_the_kept_runs_holds_every_run_and_is_small(kept):
+def test_the_page_holds_every_kept_run_and_is_small(kept):
     every = Counter(run.run_id for folder in KEPT for run in read(folder)[0])
     assert not every - Counter(run["run_id"] for run in kept.runs)
     assert len(kept.html) < 1_000_000
@@ -191,7 +191,7 @@ def test_no_text_of_a_record_becomes_more_than_text(tmp_path):
     ]
 
 
-def test_a_probed_run_shows_its_attention_and_each_scheme_its_settings(runs, tmp_path):
+def test_a_probed_run_shows_attention_and_settings(runs, tmp_path):
     make_probes(runs / "rope-s0-rope-0", 2, 1)
     page = page_of(tmp_path / "page.html", runs)
     (charts,) = page.probed
@@ -206,7 +206,7 @@ def test_a_probed_run_shows_its_attention_and_each_scheme_its_settings(runs, tmp
     assert unlike == {"position.v", "position.o"}
 
 
-def test_runs_that_have_not_ended_have_a_curve_and_count_in_no_mean(runs, tmp_path):
+def test_unfinished_runs_have_a_curve_but_no_mean(runs, tmp_path):
     make_run(runs, "rope", 7, 0.9, status="running", metrics={})
     page = page_of(tmp_path / "page.html", runs)
     data = page.charts[0]
@@ -249,7 +249,7 @@ def test_the_script_of_the_page_builds_no_specification():
     assert not re.findall(r"encoding|\bmark:|quantitative|nominal|\blayer:", script)
 
 
-def test_runs_of_ones_own_are_paired_with_kept_ones_and_lead_the_page(runs, tmp_path, capsys):
+def test_a_users_runs_are_paired_and_lead_the_page(runs, tmp_path, capsys):
     kept, own = tmp_path / "kept", tmp_path / "own"
     results.main([str(runs), "--keep", "--into", str(kept)])
     for seed in range(3):
@@ -296,7 +296,7 @@ def test_without_the_contender_other_schemes_are_named(tmp_path, capsys):
     )
 
 
-def test_what_cannot_be_read_or_written_is_one_line_and_files_of_others_stay(runs, tmp_path):
+def test_unreadable_or_foreign_files_are_one_line(runs, tmp_path):
     file = tmp_path / "notes.txt"
     file.write_text("mine")
     broken = tmp_path / "broken" / "a"

@@ -12,7 +12,7 @@ from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
 
 
-def test_a_score_is_the_share_right_or_e_to_the_minus_loss_of_three_seeds(tmp_path, capsys):
+def test_a_score_is_accuracy_or_e_to_minus_loss(tmp_path, capsys):
     ends = {"rope": [0.5, 0.6, 0.7], "roper": [0.8, 0.9, 0.7], "none": [0.1, 0.2]}
     losses = {"rope": [1.0, 1.2, 1.1], "roper": [0.5, 0.4, 0.6]}
     keep(
@@ -37,7 +37,7 @@ def test_of_two_recipes_the_one_of_most_schemes_is_shown():
     assert columns.scores(shown).keys() == {"rope", "roper", "none"}
 
 
-def test_of_two_recipes_of_as_many_schemes_the_one_at_the_usual_rate_is_shown():
+def test_of_two_recipes_the_usual_rate_is_shown():
     """1e-4 is the rate of conf/recipe/substring_by_index/reduced.yaml."""
     ends = dict.fromkeys(("rope", "roper"), [0.5] * 3)
     usual = make_rows({"none": [0.5] * 3}, settings={"train.lr": 1e-4})
@@ -47,7 +47,7 @@ def test_of_two_recipes_of_as_many_schemes_the_one_at_the_usual_rate_is_shown():
     assert shown.settings["train.lr"] == 1e-4
 
 
-def test_each_seed_counts_at_the_rate_that_is_best_on_the_others():
+def test_each_seed_counts_at_the_others_best_rate():
     at = {1e-4: [0.1, 0.1, 0.9], 2e-4: [0.5, 0.6, 0.2], 4e-4: [0.3, 0.3, 0.3]}
     made = [
         run

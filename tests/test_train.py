@@ -1,6 +1,5 @@
 """Training runs end to end: records, bitwise reproducibility, resuming, failures and sampling."""
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -8,13 +7,13 @@ import os
 import re
 import resource
 import signal
-import types
 from operator import itemgetter
 
 import pytest
 import safetensors.torch
 import torch
 from conftest import SCHEMES, TINY, only_folder
+from killed import killed_after
 from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run, stopped_run
 
 from rope_lab import sample
@@ -210,47 +209,20 @@ def test_a_run_that_fails_between_checkpoints_resumes_to_the_bit(
     assert_same_end(finished, folder)
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing is written after it."""
-
-
 @pytest.mark.parametrize(
     "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
 )
-def test_a_run_killed_between_any_writes_resumes_exactly(
-    tiny, finished, tmp_path, monkeypatch, first
-):
+def test_a_run_killed_between_any_writes_resumes_exactly(tiny, finished, tmp_path, first):
     """Kills before each rename, unlink and metrics line in turn, until a run completes."""
-    calls = {"left": 0, "dead": False}
-
-    def counted(real):
-        def call(*arguments, **options):
-            calls["left"] -= 1
-            calls["dead"] = calls["dead"] or calls["left"] < 0
-            if calls["dead"]:
-                raise Killed
-            return real(*arguments, **options)
-
-        return call
-
-    def unlocked(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        return types.SimpleNamespace(owner=None, token="", release=lambda: None)
-
     whole, outcome = runs.read(finished), itemgetter("status", "metrics", "slices", "samples")
+    writes = [(os, "replace"), (runs, "_line"), (runs.Path, "unlink")]
     for survived in range(first, 100, 4):
         out = tmp_path / str(survived)
-        calls.update(left=survived, dead=False)
-        with monkeypatch.context() as patch:
-            patch.setattr(runs, "claim", unlocked)  # test_records covers the lock file
-            patch.setattr(os, "replace", counted(os.replace))
-            patch.setattr(runs, "_line", counted(runs._line))
-            patch.setattr(runs.Path, "unlink", counted(runs.Path.unlink))
-            with contextlib.suppress(Killed):
-                run([*tiny, f"out={out}"])
+        with killed_after(survived, *writes) as process:
+            run([*tiny, f"out={out}"])
         assert outcome(run([*tiny, f"out={out}"])) == outcome(whole)
         assert_same_end(finished, only_folder(out))
-        if not calls["dead"]:
+        if not process.dead:
             break
     assert 20 < survived < 99
 

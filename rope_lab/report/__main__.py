@@ -55,6 +55,15 @@ def title(folder: Path) -> str:
     return one_line(first[2:] if first.startswith("# ") else folder.resolve().name, 80)
 
 
+def _check_out(out: Path) -> None:
+    """Exits if the page cannot be written there, or would replace a file of others."""
+    check_regular(out)
+    if out.exists() and not out.read_bytes().startswith(MADE):
+        sys.exit(f"{out}: was not made by this command, and stays as it is; give another --out")
+    if not out.parent.is_dir():
+        sys.exit(f"{out}: {out.parent} does not exist")
+
+
 @errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("report", __doc__)
@@ -73,11 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     folders = folders_of_runs(given.folders)
     out = given.out or folders[0] / "report.html"
-    check_regular(out)
-    if out.exists() and not out.read_bytes().startswith(MADE):
-        sys.exit(f"{out}: was not made by this command, and stays as it is; give another --out")
-    if not out.parent.is_dir():
-        sys.exit(f"{out}: {out.parent} does not exist")
+    _check_out(out)
     recorded = {path: read(path) for folder in folders for path in with_those_below(folder)}
     published, shown, probed = Published(), [], []
     asks = given.contender or given.against
@@ -86,10 +91,9 @@ def main(arguments: list[str] | None = None) -> None:
     every = setups_of(each_once, published)
     if asks or own:
         published = against.question(published, every, given.contender, given.against)
-    # of two runs of one scheme and seed the last counts: the user's own
-    ordered = [
-        folder for folder in folders if folder not in own and not studies.of_rows(folder)
-    ] + own[::-1]
+    # Of two runs of one scheme and seed the last counts: the user's own.
+    kept = [folder for folder in folders if folder not in own and not studies.of_rows(folder)]
+    ordered = [*kept, *reversed(own)]
     pooled = setups_of([run for folder in ordered for run in recorded[folder][0]], published)
     for folder, (runs, problems) in recorded.items():
         studied, wrong = families.read(folder / studies.NAME, published)
@@ -107,23 +111,19 @@ def main(arguments: list[str] | None = None) -> None:
         unlike = []  # said once
         content = Content(groups, here, problems, studied)
         below = folder not in own if own else folder not in folders and not asks and here.compares
-        heading = ", ".join(dict.fromkeys(g.report.title for g in groups if studied)) or title(
-            folder
-        )
+        tasks = ", ".join(dict.fromkeys(group.report.title for group in groups if studied))
+        heading = tasks or title(folder)
         shown.append(page.Folder(folder.resolve().name, heading, content, below))
-    shown.sort(
-        key=lambda folder: (folder.below, folder.content.published.compares)
-    )  # those of a plan first
+    # Those of a plan first.
+    shown.sort(key=lambda folder: (folder.below, folder.content.published.compares))
     groups = [each for folder in shown for each in folder.content.groups]
     if not groups:
         problems = [problem for folder in shown for problem in folder.content.problems]
         sys.exit("\n".join([*problems, "nothing to report; `rope-lab train` makes a run"]))
-    outcomes = [  # of plans that are on no page of their own here
-        result
-        for folder in folders
-        if folder.resolve().parent not in {path.resolve() for path in recorded}
-        for result in families.beside(folder, published)
-    ]
+    outcomes, pages = [], {path.resolve() for path in recorded}
+    for folder in folders:
+        if folder.resolve().parent not in pages:  # its plan has no page of its own here
+            outcomes += families.beside(folder, published)
     html = page.render(shown, every, probed, published, outcomes).encode()
     write_whole(out, html)
     count = len({run_id for each in groups for run_id in each.runs.run_id})

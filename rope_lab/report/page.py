@@ -92,14 +92,7 @@ def render(
         "box": advice.section(every, found, studied, published),
         "about": f"{len(sizes):,} runs of models of {span} parameters",
         "picture": base64.b64encode(picture.read_bytes()).decode() if picture.is_file() else "",
-        "answers": [
-            (
-                word(v),
-                f"{v.title}, {v.comparison.scale}: {verdicts.gain_text(v)} {v.measure.unit};"
-                f" {verdicts.basis(v)}",
-            )
-            for v in found[:3]
-        ],
+        "answers": [(word(verdict), _answer(verdict)) for verdict in found[:3]],
         "planned": planned,
         "hint": against.hint(
             published, [each for folder in folders for each in folder.content.groups]
@@ -149,6 +142,11 @@ def _packed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
+def _answer(verdict: Result) -> str:
+    gain = f"{verdicts.gain_text(verdict)} {verdict.measure.unit}"
+    return f"{verdict.title}, {verdict.comparison.scale}: {gain}; {verdicts.basis(verdict)}"
+
+
 def run_names(groups: list[Setup]) -> dict[str, str]:
     """A name for each run: scheme, seed, and settings in which runs of both, of one task and scale,
     differ.
@@ -161,7 +159,10 @@ def run_names(groups: list[Setup]) -> dict[str, str]:
     names = {}
     for (_, _, scheme, seed), runs in alike.items():
         keys = sorted({key for run in runs for key in run.recipe})
-        differing = [k for k in keys if len({show(run.recipe.get(k)) for run in runs}) > 1]
+        differing = []
+        for key in keys:
+            if len({show(run.recipe.get(key)) for run in runs}) > 1:
+                differing.append(key)
         for run in runs:
             own = [f"{key}={show(run.recipe[key])}" for key in differing if key in run.recipe]
             names[run.run_id] = one_line(", ".join([scheme, f"seed {seed}", *own]), NAME)
@@ -179,9 +180,10 @@ def _section(
     groups = list(shown.others.values()) if isinstance(shown, Sweep) else [shown]
     here = [seed for group in groups for seed in group.runs.seed]
     kind = ", planned" if groups[0].study else ", exploratory" if planned else ""
-    settings = set.intersection(
-        *({f"{k}={show(v)}" for k, v in run.recipe.items()} for run in groups[0].runs.run)
-    )
+    of_runs = []
+    for run in groups[0].runs.run:
+        of_runs.append({f"{key}={show(value)}" for key, value in run.recipe.items()})
+    settings = set.intersection(*of_runs)
     data = {"groups": [_group(each, names) for each in groups], "charts": figures.others(shown)}
     return {
         "section": folder.content.sections[shown],
@@ -199,12 +201,10 @@ def _group(group: Setup, names: dict[str, str]) -> dict[str, Any]:
         rows.append(
             [title(run.scheme), str(run.seed), value, *(str(getattr(run, name)) for name in ORIGIN)]
         )
-    settings = {
-        title(scheme): {key: show(value) for key, value in sorted(run.all_settings.items())}
-        for scheme, run in group.runs.drop_duplicates("scheme")[["scheme", "run"]].itertuples(
-            index=False
-        )
-    }
+    settings, first = {}, group.runs.drop_duplicates("scheme")
+    for scheme, run in zip(first.scheme, first.run, strict=True):
+        every = sorted(run.all_settings.items())
+        settings[title(scheme)] = {key: show(value) for key, value in every}
     columns = ["scheme", "seed", metric.unit, *ORIGIN]
     shared = {
         "title": f"{group.title}, {group.scale}",

@@ -31,9 +31,9 @@ def maps(heads: list[list[list[float]]], every: int) -> alt.FacetChart:
     """
     rows = []
     for at, weights in enumerate(heads, start=1):
-        for i, row in enumerate(weights):
-            for j, share in enumerate(row):
-                place = {"query": i * every, "key": j * every, "share": float(share)}
+        for query, row in enumerate(weights):
+            for key, share in enumerate(row):
+                place = {"query": query * every, "key": key * every, "share": float(share)}
                 rows.append({"head": f"head {at}"} | place)
     columns = ["head", "query", "key", "share"]
     scale = alt.Scale(type="sqrt", range=["#fff", "#08306b"], interpolate="rgb")
