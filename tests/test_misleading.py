@@ -260,7 +260,7 @@ def test_three_pairs_have_a_verdict(tmp_path, capsys):
         (
             "indirect_indexing",
             {"string_length": 30, "shortest": 10, "distinct": False, "letters": ascii_lowercase},
-            0.0969,
+            0.159,
         ),
     ],
 )
