@@ -87,7 +87,7 @@ def shipped(tmp_path, monkeypatch):
     return results
 
 
-def test_a_users_runs_are_kept_in_their_own_place(shipped, tmp_path, capsys):
+def test_own_runs_are_kept_in_their_own_place(shipped, tmp_path, capsys):
     """The README's first commands, on a processor that gives other last digits."""
     before = (shipped / "runs.jsonl").read_bytes()
     text = said(capsys, "results", make_pairs(tmp_path / "runs", [0.31], [0.61]), "--keep")
