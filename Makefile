@@ -37,7 +37,7 @@ train: $(READY) ## train a run, a minute or two on a laptop; other settings: mak
 quick-table: $(READY) ## run the quick comparison (108 runs, 40 minutes on 2 cores; resumes when run again), then its table
 	$(RUN) rope_lab table quick wandb.mode=disabled $(ARGS); status=$$?; $(RUN) rope_lab.results && exit $$status
 
-paper-table: $(READY) ## run the comparison at the write-up's own scale, for a GPU; in slices with timeout 9m make …
+paper-table: $(READY) ## run the comparison at the write-up's own scale, for a GPU; to run it in parts: timeout 9m make …
 	$(RUN) rope_lab table paper wandb.mode=disabled $(ARGS); status=$$?; $(RUN) rope_lab.results && exit $$status
 
 figures: $(READY) ## rebuild the tables and figures in results/ from the rows kept there
@@ -66,16 +66,16 @@ test-quick: $(READY) ## run the tests of schemes, attention, model and data (hal
 check-claims: $(READY) ## check that the numbers and tables of README, docs and results pages are those of the records
 	OMP_NUM_THREADS=1 $(RUN) pytest -n auto -m claims
 
-torture: $(READY) ## run the tests that take minutes: runs killed at random, 100,000 problems a recipe, fuzz in full
+torture: $(READY) ## run the tests that take minutes: runs killed at random, 100,000 problems per recipe, all fuzz cases
 	FUZZ=1 $(RUN) pytest -m 'torture or fuzz' -v
 
-browser-test: $(READY) ## open the report in Chromium and click through it; names missing programs
+browser-test: $(READY) ## open the report in Chromium and click through it; lists missing programs
 	.venv/bin/python tests/test_browser.py && $(RUN) pytest -m browser -v
 
 ray: $(READY) ## add the launcher for Ray: hydra/launcher=ray
 	$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 
-cluster-test: $(READY) ## run tables on a Ray and a Slurm of two nodes that it starts here; names missing programs
+cluster-test: $(READY) ## run tables on a Ray and a Slurm of two nodes that it starts here; lists missing programs
 	OMP_NUM_THREADS=1 $(RUN) pytest -m cluster -v -rs
 
 lint: $(READY) ## check style, formatting and types
