@@ -41,10 +41,8 @@ SMALL = (
     "train.batch_size=4",
     *FEW_PROBLEMS,
 )
-ALLOWED = {
-    "float32": 1e-3,
-    "bfloat16": 3e-2,
-}  # relative difference from the CPU's loss and gradient norm
+# Relative difference from the CPU's loss and gradient norm.
+ALLOWED = {"float32": 1e-3, "bfloat16": 3e-2}
 WARM = 2  # calls of each that are not counted
 Subject = tuple[str, str, bool]  # model, precision, whether it is compiled
 

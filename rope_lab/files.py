@@ -32,9 +32,8 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
         with suppress(OSError):
             beside.unlink()
         if isinstance(error, OSError):
-            error.filename = str(
-                path
-            )  # the error of a full disk names no file, other errors the temporary one
+            # The error of a full disk names no file, other errors the temporary one.
+            error.filename = str(path)
         raise
 
 

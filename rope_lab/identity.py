@@ -91,9 +91,8 @@ class Identity:
         return f"{self.task}-{self.position}-s{self.seed}-{self.run_id}"
 
     def _part(self, of_scheme: bool) -> dict[str, Any]:
-        own = {
-            key: value for key, value in self.settings.items() if key != "parent.run_id"
-        }  # as of another seed
+        # As of another seed.
+        own = {key: value for key, value in self.settings.items() if key != "parent.run_id"}
         return {
             key: value
             for key, value in own.items()

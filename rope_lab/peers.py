@@ -61,9 +61,8 @@ class Labml(nn.Module):
     ):
         from labml import tracker
 
-        if not hasattr(
-            tracker, "debug"
-        ):  # its RoPE attention calls a function that today's labml lacks
+        # Its RoPE attention calls a function that today's labml lacks.
+        if not hasattr(tracker, "debug"):
             tracker.debug = lambda *_: None
         from labml_nn.transformers.feed_forward import FeedForward
         from labml_nn.transformers.models import Encoder, TransformerLayer

@@ -39,7 +39,7 @@ from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import exact_matches, text_losses
 from rope_lab.train.instantiate import config_errors
-from rope_lab.train.load import load_run
+from rope_lab.train.load import add_allow, load_run
 from rope_lab.train.provenance import provenance
 from rope_lab.train.trainer import Diverged, as_evaluated
 
@@ -257,13 +257,7 @@ def main(arguments: list[str] | None = None) -> None:
         "folder", type=Path, metavar="FOLDER", help="a run's folder, or .json files written before"
     )
     parser.add_argument("probes", nargs="*", metavar="PROBE")
-    parser.add_argument(
-        "--allow",
-        action="append",
-        default=[],
-        metavar="PACKAGE",
-        help="a package or file to import",
-    )
+    add_allow(parser)
     given = parser.parse_intermixed_args(arguments)
     with errors_as_exit(Diverged):
         if given.folder.suffix == ".json":

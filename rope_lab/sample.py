@@ -19,7 +19,7 @@ from rope_lab.train import config, data
 from rope_lab.train.evaluate import samples
 from rope_lab.train.generate import Choose, generate, likeliest, sampled
 from rope_lab.train.instantiate import config_errors
-from rope_lab.train.load import load_run
+from rope_lab.train.load import add_allow, load_run
 from rope_lab.train.trainer import Diverged, as_evaluated
 
 
@@ -105,13 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "-n", type=int, default=8, help="number of held-out problems, if there is no prompt"
     )
-    parser.add_argument(
-        "--allow",
-        action="append",
-        default=[],
-        metavar="PACKAGE",
-        help="a package or file to import",
-    )
+    add_allow(parser)
     parser.add_argument(
         "--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy"
     )

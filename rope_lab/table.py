@@ -32,9 +32,8 @@ REST = "*"  # all schemes that the table does not name
 Tasks = Annotated[
     list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
 ]
-Row = Annotated[
-    str, StringConstraints(strip_whitespace=True, min_length=1)
-]  # a scheme, with settings or without
+# A scheme, with settings or without.
+Row = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -70,9 +70,8 @@ def build(out: Path) -> None:
             shutil.copyfile(target, copy)
             return match[0]
 
-        text = re.sub(
-            r"^\[!\[.*/actions/.*\n", "", page.read_text("utf-8"), flags=re.M
-        )  # a badge of the host
+        # A badge of the host.
+        text = re.sub(r"^\[!\[.*/actions/.*\n", "", page.read_text("utf-8"), flags=re.M)
         body = re.sub(r'\b(href|src|srcset)="([^"#]+)', linked, markdown.render(text))
         body = re.sub(
             r"<h(\d)>(.*?)</h\1>", lambda m: f'<h{m[1]} id="{slug(m[2])}">{m[2]}</h{m[1]}>', body

@@ -30,9 +30,8 @@ class ArithmeticAddition(PackedTask):
 
     def __init__(self, digits: int = 8, loss_on: LossOn = "answer", shortest: int | None = None):
         super().__init__(loss_on)
-        self.set_lengths(
-            1 if shortest is None else shortest, most=999, digits=digits
-        )  # answers of more are too long
+        # Answers of more are too long.
+        self.set_lengths(1 if shortest is None else shortest, most=999, digits=digits)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Both numbers' digits, lowest place first, 0 beyond the highest: [n, 2 · width]."""

@@ -108,9 +108,8 @@ class PackedTask(Task):
     def text(
         self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False
     ) -> Text:
-        most = rows * (
-            length + self.max_length
-        )  # tokens needed: a row drops less than one problem at its end
+        # Tokens needed: a row drops less than one problem at its end.
+        most = rows * (length + self.max_length)
         tokens, parts, begins, begin = np.empty(0), [], [], 0  # each row begins with a problem
         while len(begins) < rows:
             number = int((most - len(tokens)) / self._mean_length) + 16
@@ -119,9 +118,8 @@ class PackedTask(Task):
             ends = np.cumsum(lengths)
             while len(begins) < rows and begin + length <= len(tokens):
                 begins.append(begin)
-                begin = ends[
-                    np.searchsorted(ends, begin + length)
-                ]  # after the problem that the row's end cuts
+                # After the problem that the row's end cuts.
+                begin = ends[np.searchsorted(ends, begin + length)]
         index = np.array(begins)[:, None] + np.arange(length)
         return Text(tokens[index], position[index])
 

@@ -16,11 +16,8 @@ def is_held_out(columns: np.ndarray) -> np.ndarray:
     """The held-out ones among rows of integers [n, columns]: bool [n]."""
     factors = np.cumprod(np.full(columns.shape[1], 0x9E3779B97F4A7C15, dtype=np.uint64))
     mixed = ((columns.astype(np.uint64) + np.uint64(1)) * factors).sum(axis=1, dtype=np.uint64)
-    for shift, factor in (
-        (30, 0xBF58476D1CE4E5B9),
-        (27, 0x94D049BB133111EB),
-        (31, 1),
-    ):  # the finalizer of splitmix64
+    finalizer = (30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)  # of splitmix64
+    for shift, factor in finalizer:
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     return mixed % np.uint64(HASH_CLASSES) == 0
 

@@ -134,9 +134,8 @@ class SubstringByPrefix(Task):
                     tokens[columns[: first - copy - 1]],
                     tokens[first : first + self.copy_length],
                 )
-                known = 1 + int(
-                    np.argmax(self._matching(before, copied) == 1)
-                )  # 1 if there is none
+                # 1 if there is none.
+                known = 1 + int(np.argmax(self._matching(before, copied) == 1))
                 text, part = before.tobytes(), copied[:known].tobytes()
                 source, unknown = text.find(part), int(first) + known
                 if known < self.copy_length and source == text.rfind(part):

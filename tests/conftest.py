@@ -23,9 +23,8 @@ CONF = ROOT / "conf"
 SCHEMES = sorted(path.stem for path in (CONF / "position").glob("*.yaml"))
 TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
 RECIPES = sorted((path.parent.name, path.stem) for path in (CONF / "recipe").glob("*/*.yaml"))
-GENERATED = [
-    recipe for recipe in RECIPES if recipe[0] != "text"
-]  # tasks that generate their own text and grade it
+# Tasks that generate their own text and grade it.
+GENERATED = [recipe for recipe in RECIPES if recipe[0] != "text"]
 
 TINY = [
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=2"),
@@ -48,9 +47,8 @@ def fuzz(examples: int) -> int:
     return examples if "FUZZ" in os.environ else examples // 10
 
 
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(
-    prefix="rope_lab-tests-"
-)  # not the user's own cache
+# Not the user's own cache.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="rope_lab-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 

@@ -144,9 +144,8 @@ def pretending() -> Iterator[list[str]]:
         patch.setattr(BACKEND, "count", 1)
         patch.setattr(Tensor, "pin_memory", lambda x: x)
         patch.setattr(torch, "tensor", tensor)  # torch's own bypasses dispatch in Python
-        patch.setattr(
-            torch, "inference_mode", torch.no_grad
-        )  # in it torch cannot view tensors of a Python device
+        # In it torch cannot view tensors of a Python device.
+        patch.setattr(torch, "inference_mode", torch.no_grad)
         yield mode.seen
 
 

@@ -14,9 +14,8 @@ B, T, H, K = 2, 7, 3, 8
 D, LAYER = H * K, 1
 DIMS = Dims(d_model=D, n_heads=H, max_len=64, n_layers=2)
 POS = [0, 1, 2, 5, 100, 4096, 100_000]
-Score = Callable[
-    [int, int, int, int, Tensor, Tensor], Tensor | float
-]  # (batch row, head, n, i, query [K], key [K])
+# Of batch row, head, n, i, query [K] and key [K].
+Score = Callable[[int, int, int, int, Tensor, Tensor], Tensor | float]
 
 
 def numbers(*shape: int, seed: int = 1) -> Tensor:

@@ -37,9 +37,8 @@ def test_every_use_has_an_answer_of_planned_tests(box):
         "For copying: yes, +0.0427 nats per copied letter (13%) at 0.6M parameters." in box.details
     )
     (text,) = (line for line in box.details if "language" in line)
-    assert (
-        "(0.51%) at 0.8M parameters, each at its own rate" in text
-    )  # other studies of this text have smaller models
+    # Other studies of this text have smaller models.
+    assert "(0.51%) at 0.8M parameters, each at its own rate" in text
     (sooner,) = (line for line in box.details if "looking up" in line)
     assert (
         ", 0.86 times the steps at 1.2M parameters, steps to half right, train.lr=0.0002" in sooner
@@ -48,10 +47,11 @@ def test_every_use_has_an_answer_of_planned_tests(box):
 
 @pytest.mark.parametrize(("shift", "alike"), [(0.0, True), (0.1, False)])
 def test_schemes_not_told_from_the_best_are_named_beside_it(shift, alike):
+    # Differences near 0 with a standard deviation of 0.03.
     best, other = (
         [0.60, 0.62, 0.61],
         [0.62, 0.58, 0.6],
-    )  # differences near 0 with a standard deviation of 0.03
+    )
     runs = make_rows({"rope": [value - shift for value in other], "roper": best})
     (said,) = advice.best(setups_of(runs, PUBLISHED), PUBLISHED)
     assert "Best mean of 2 schemes on Substring by Index, reduced: RoPER, 78.1 problems" in said

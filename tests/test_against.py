@@ -27,9 +27,8 @@ def test_any_scheme_can_be_the_baseline_or_the_one_judged(out, capsys):
     assert differences["RoPER"] == "–"
     expected = 128 * sum(0.9 - 0.1 * i - last for i, last in enumerate(ROPER)) / 4
     assert differences["mine"].startswith(f"{expected:+.1f} [")
-    assert row(text, "Substring by Index")["measured gain [95% interval]"].startswith(
-        "-39.0 "
-    )  # RoPE's
+    # RoPE's.
+    assert row(text, "Substring by Index")["measured gain [95% interval]"].startswith("-39.0 ")
     ours = row(
         shown(capsys, out, "--against", "roper", "--contender", "mine"), "Substring by Index"
     )

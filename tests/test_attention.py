@@ -18,11 +18,12 @@ from rope_lab.model.attention import (
 from rope_lab.model.cpu_attention import BLOCK, blockwise
 
 B, H, K = 2, 3, 4
+# Of queries, keys and values, if separate.
 WIDTHS = {
     "packed": None,
     "wider": (2 * K, 2 * K, K),
     "narrower": (2, 2, K),
-}  # of queries, keys and values, if separate
+}
 
 
 def make_heads(

@@ -43,6 +43,7 @@ PREFIX = {
     "metric": "eval/loss",
     "floor": {"loss": 0.2, "answer_position": {}},
 }
+# In table order.
 MANY = (
     "rope",
     "roper",
@@ -54,7 +55,7 @@ MANY = (
     "alibi",
     "t5_bias",
     "fire",
-)  # in table order
+)
 
 
 def runs(ends: dict[str, list[float]], **changes) -> list[Run]:

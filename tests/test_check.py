@@ -204,9 +204,8 @@ def test_what_is_allowed_is_said(write):
     assert (kind, told.partition(":")[0]) == ("note", "heads")
     assert "does not serve 128 tokens" in found_of("position", "learned")["length"][1]
     assert found_of("position", "none")["positions"][0] == "note"
-    write(
-        "near.py", START + BIAS + "-(at_T[:, None] - at_S).abs().double()[None]"
-    )  # the same from either side
+    # The same from either side.
+    write("near.py", START + BIAS + "-(at_T[:, None] - at_S).abs().double()[None]")
     assert found_of("position", "near.py")["positions"] == ("ok", "")
 
 
@@ -254,10 +253,10 @@ WRONG_TASKS = [  # old code, new code, the check that fails, words of its messag
     (DRAW, TEXT % "True" + DRAW, "split", "training text has"),  # trains on held-out problems only
     (
         DRAW,
-        TEXT % "held_out or rng.random() < 0.02" + DRAW,
+        TEXT % "held_out or rng.random() < 0.02" + DRAW,  # in one batch of fifty
         "split",
         "training text has",
-    ),  # or in one batch of fifty
+    ),
 ]
 PLANTED = [
     *(("position", START + body + "\n", name, words) for body, name, words in MISTAKES),

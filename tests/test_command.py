@@ -139,13 +139,13 @@ def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
     second = shutil.copytree(folder, folder.parent / "deeper" / "other")
     os.utime(folder / "run.json", (0, 0))
     content = json.loads((folder / "run.json").read_text())
+    # A task with loss as its main metric.
     content |= {
         "status": "running",
         "task": "substring_by_prefix",
-    }  # a task with loss as its main metric
-    (second / "metrics.jsonl").write_text(
-        '{"step": 2}\n'
-    )  # its progress; run.json is from its start
+    }
+    # Its progress; run.json is from its start.
+    (second / "metrics.jsonl").write_text('{"step": 2}\n')
     content["progress"]["steps"] = 0
     (second / "run.json").write_bytes(files.as_json(files.sealed(content)))
     listed.main([str(folder.parent)])

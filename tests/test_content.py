@@ -165,10 +165,11 @@ def test_compiled_layers_are_the_same_forward_and_backward(name, monkeypatch):
     monkeypatch.setattr(cpu_linear, "ONEDNN", True)  # on any processor
     model, tokens = make_model(name, layers=1).float(), torch.arange(14).view(2, 7) % 11
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    # Some belong to a second layer.
     made, leaves = (
         (compiled(tokens), model(tokens)),
         [*model.parameters()],
-    )  # some belong to a second layer
+    )
     results = [
         (y, *torch.autograd.grad(y.square().mean(), leaves, materialize_grads=True)) for y in made
     ]

@@ -21,9 +21,8 @@ GOLDEN = json.loads(Path(__file__).with_name("batches.json").read_text())
 def test_batches_held_out_text_and_problems_are_what_they_were(name, scale):
     cfg = load(f"task={name}", f"scale={scale}")
     task, t, digests = config.build_task(cfg), cfg.train, (hashlib.sha256(), hashlib.sha256())
-    batches = [data.training_batch(task, 0, k, t.batch_size, t.seq_len) for k in (2, 1, 0)][
-        ::-1
-    ]  # the last one first
+    # The last one first.
+    batches = [data.training_batch(task, 0, k, t.batch_size, t.seq_len) for k in (2, 1, 0)][::-1]
     held_out = data.evaluation_text(task, 8, t.seq_len)
     for digest, found in zip(digests, (batches, [held_out]), strict=True):
         for text in found:

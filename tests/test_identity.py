@@ -130,7 +130,8 @@ def test_ours_has_numerics_and_no_digest():
         ["position=lerope"],
         ["position=randomized_rope", "task=text"],
     ):
-        assert provenance.code(load(*overrides)) == {"numerics": NUMERICS, "plugin": {}}
+        code = provenance.code(load(*overrides))
+        assert code == {"numerics": NUMERICS, "plugin": {}, "files": []}
 
 
 def test_a_plug_ins_code_is_its_file_and_local_imports(tmp_path, monkeypatch):

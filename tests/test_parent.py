@@ -177,9 +177,8 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
             f"out={tmp_path / 'third'}",
         ]
     )
-    third = setups_of(
-        [*read(kept)[0], *read(tmp_path / "third")[0]], PUBLISHED
-    )  # its parent has a parent
+    # Its parent has a parent.
+    third = setups_of([*read(kept)[0], *read(tmp_path / "third")[0]], PUBLISHED)
     assert [row["scheme"] for row in against.parents(third).table.rows if row["pairs"] == "1"] == [
         "learned"
     ]

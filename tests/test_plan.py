@@ -293,9 +293,8 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
     found = find.find(study, list(kinds.values()))
     assert found == {(scheme, run.seed): run for scheme, run in kinds.items() if scheme}
     assert "position.other=3 of mine (k=2)" in find.unnamed(study, found)
-    assert (
-        studies.called("./mine.py:Steep position.k=2") == "mine-Steep (k=2)"
-    )  # as runs of one of several classes
+    # As runs of one of several classes.
+    assert studies.called("./mine.py:Steep position.k=2") == "mine-Steep (k=2)"
 
 
 @pytest.mark.parametrize(
@@ -379,9 +378,8 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
         assert f"was changed after commit {commits[1]}, or may be" in changed
     assert "git cannot show" in problems("0123456789ab")[0]
     assert "git cannot show" in problems("unknown")[0]
-    assert (
-        f"commit {commits[0]} " in problems(f"{commits[0]} → {commits[1]}")[0]
-    )  # commit of the first part
+    # Commit of the first part.
+    assert f"commit {commits[0]} " in problems(f"{commits[0]} → {commits[1]}")[0]
 
 
 def test_the_kept_runs_of_our_own_plan_were_planned():
@@ -447,11 +445,12 @@ def rates(tmp_path):
         kept = tmp_path / folder / "kept"
         kept.mkdir(parents=True)
         (kept.parent / "plan.yaml").write_text(RATES)
+        # ALiBi is in no study.
         for scheme, rate in (
             ("rope", 1e-3),
             ("roper", 2e-3),
             ("alibi", 4e-3),
-        ):  # ALiBi is in no study
+        ):
             for seed in range(3):
                 status = statuses.get(f"{scheme}{seed}", "finished")
                 last = 0.5 + 0.1 * seed

@@ -45,9 +45,8 @@ def test_pairs_of_halves_are_neighbours_in_another_order_of_features(name):
     key = "position.scheme.pairs" if name == "randomized_rope" else "position.pairs"
     neighbours, halves = make_model(name), make_model(name, f"{key}=halves")
     assert (neighbours(TOKENS) - halves(TOKENS)).abs().max() > 1e-3
-    order = torch.tensor(
-        [*range(0, r, 2), *range(1, r, 2), *range(r, K)]
-    )  # of halves, as indices of neighbours
+    # Of halves, as indices of neighbours.
+    order = torch.tensor([*range(0, r, 2), *range(1, r, 2), *range(r, K)])
     for layer in halves.layers:
         qkv, out = layer.attention.qkv, layer.attention.out
         for parameter in (qkv.weight, qkv.bias):

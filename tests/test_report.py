@@ -24,10 +24,11 @@ from rope_lab.results.records import frame
 from rope_lab.results.records.folders import read
 from rope_lab.results.views import render
 
+# All folders would take half a minute.
 KEPT = [
     ROOT / "results" / "confirm",
     ROOT / "results" / "text",
-]  # all folders would take half a minute
+]
 EVIL = "</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\u2028 **b** `c` \\| _d_"
 KEPT_PAGE = pytest.mark.xdist_group("kept page")  # one process builds it
 

@@ -32,9 +32,8 @@ def test_from_folders_and_from_kept_rows_come_the_same_bytes(out, tmp_path_facto
     assert tree(kept) == first
     keep(read(kept)[0], kept)  # integers survive too
     assert tree(kept) == first
-    results.main(
-        [str(out), "--keep", "--into", str(kept)]
-    )  # keeping the same runs again changes nothing
+    # Keeping the same runs again changes nothing.
+    results.main([str(out), "--keep", "--into", str(kept)])
     assert tree(kept) == first
     lines = [json.loads(line) for line in first["runs.jsonl"].splitlines()]
     named = "task scale recipe_id position seed run_id status config metrics curve"  # public fields
@@ -149,10 +148,11 @@ def test_a_folder_without_runs_is_one_line_with_a_remedy(tmp_path):
 
 
 def test_a_task_that_was_not_published(tmp_path, capsys):
+    # No attributes.
     slices = {
         "answer_position": {"1": [9, 0.5]},
         "length": {"4": [100, 0.5], "8": [100, 0.25]},
-    }  # no attributes
+    }
     for seed in range(2):
         make_run(tmp_path, "rope", seed, 0.5, task="mine")
         make_run(tmp_path, "none", seed, 0.5 + seed / 10, task="mine", slices=slices)
@@ -191,9 +191,8 @@ def test_differences_are_measured_equally_long_after_a_threshold(tmp_path, capsy
     assert samples(prefix.arm("roper"), threshold).value.to_dict() == dict.fromkeys(range(3), 40)
     difference = difference_since(prefix, threshold)
     assert (difference.mean, difference.n) == (pytest.approx(0), 3)
-    assert (difference.low, difference.high) == pytest.approx(
-        (0, 0), abs=1e-9
-    )  # paired by seed, despite offsets
+    # Paired by seed, despite offsets.
+    assert (difference.low, difference.high) == pytest.approx((0, 0), abs=1e-9)
     words = r"after each run reaches training loss 1\.0, .* is [+-]0\.0000 .* over 3 pairs"
     assert re.search(words, shown(capsys, tmp_path))
 

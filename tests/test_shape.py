@@ -1,6 +1,7 @@
 """How dense the code may be: one idea a line, modules that are read in one sitting."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,12 @@ def test_names_are_words_or_the_fields_symbols(path):
 @each(SOURCES)
 def test_a_module_is_short(path):
     assert len(path.read_text().splitlines()) <= LINES
+
+
+@each(SOURCES)
+def test_no_comment_stands_behind_a_closing_bracket(path):
+    """A formatter moves it there, away from the line that it explains."""
+    assert not re.findall(r"^ *[)\]}]+[:,]?  # .*", path.read_text(), re.M)
 
 
 @each(TESTS)

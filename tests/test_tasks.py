@@ -157,13 +157,11 @@ def test_a_prefix_problem_asks_only_for_what_can_be_known():
             letters[i : i + task.copy_length] for i in range(len(letters) - task.copy_length + 1)
         ]
         assert sum(source.startswith(known) for source in sources) == 1
-        assert (
-            sum(source.startswith(known[:-1]) for source in sources) > 1
-        )  # one letter fewer is ambiguous
+        # One letter fewer is ambiguous.
+        assert sum(source.startswith(known[:-1]) for source in sources) > 1
         assert letters[at:].startswith(known + problem.completion)
-        distance = problem.attributes.pop(
-            "distance"
-        )  # from the first unknown letter back to its source
+        # From the first unknown letter back to its source.
+        distance = problem.attributes.pop("distance")
         assert text[len(problem.prompt) - distance] == problem.completion[0]
         assert problem.attributes == {"known": len(known), "copy": before.count(">")}
 
@@ -429,9 +427,8 @@ def test_the_floor_is_what_a_brute_force_predictor_reaches():
         expected, letters = [], ""
         for i, part in enumerate(task.decode(tokens).split(">")):
             sources = [letters[o : o + 6] for o in range(len(letters) - 5)]
-            for j in range(
-                len(part) + 1 if i else len(part)
-            ):  # the arrow before a copy is its position 0
+            # The arrow before a copy is its position 0.
+            for j in range(len(part) + 1 if i else len(part)):
                 nats = 0.0
                 if i and 2 <= j <= 6:
                     matching = [s for s in sources if s.startswith(part[: j - 1])]

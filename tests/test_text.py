@@ -188,11 +188,12 @@ def test_characters_of_the_held_out_part_alone_are_tokens_too(written):
         task.encode("cabé")
 
 
+# Bytes that BPE tokens show unchanged.
 SHOWN = [
     *range(33, 127),
     *range(161, 173),
     *range(174, 256),
-]  # bytes that BPE tokens show unchanged
+]
 BYTE_OF = {chr(byte): byte for byte in SHOWN}
 BYTE_OF |= {chr(256 + i): byte for i, byte in enumerate(sorted(set(range(256)) - set(SHOWN)))}
 BYTES = {

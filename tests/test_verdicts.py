@@ -23,10 +23,11 @@ from rope_lab.results.views.verdicts import (
     verdicts,
 )
 
+# Published gains: 34.11 of 128, and 0.0124 nats.
 INDEX, PREFIX = (
     "substring_by_index",
     "substring_by_prefix",
-)  # published gains: 34.11 of 128, and 0.0124 nats
+)
 DIFFERENCE = "difference from RoPE, higher is better"
 SPREAD = [0.001, 0.0, -0.001, 0.0, 0.001, 0.0, -0.001, 0.0]
 
@@ -98,10 +99,11 @@ def test_a_planned_test_does_not_depend_on_the_schemes_order(test, gain, word, s
     assert (word_of(verdict), verdict.family.planned) == (word, True)
     assert verdict.p_family == 2 / 2**8
     (row,) = table([verdict], PUBLISHED).rows
+    # The scale names other tests.
     assert (row["seeds"], row["scale"] == "reduced") == (
         "8",
         test == "sign_flip",
-    )  # the scale names other tests
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,9 +119,8 @@ def test_a_planned_test_is_unsure_unless_the_gain_is_excluded(spread, published,
     (verdict,) = found(studies=(planned(gaining(0.01, spread=spread), published=published),))
     assert verdict.p_family > 0.05
     assert word_of(verdict) == word
-    assert published_gains(verdict, PUBLISHED) == pytest.approx(
-        [34.11] if published else []
-    )  # the write-up's value; a plan may round it
+    # The write-up's value; a plan may round it.
+    assert published_gains(verdict, PUBLISHED) == pytest.approx([34.11] if published else [])
 
 
 def test_before_all_runs_ended_no_number_is_shown():
@@ -188,9 +189,8 @@ def test_a_gain_is_positive_where_the_contender_is_ahead(task, times, sign):
         gain = verdict.gain
         assert 0 < gain.low < gain.mean < gain.high
         assert gain.mean == pytest.approx(0.2 * times)
-        assert sign * (verdict.means[0] - verdict.means[1]) == pytest.approx(
-            gain.mean
-        )  # contender, then baseline
+        # Contender, then baseline.
+        assert sign * (verdict.means[0] - verdict.means[1]) == pytest.approx(gain.mean)
         assert not verdict.family.planned or published_gains(verdict, PUBLISHED)[0] > 0
     assert published_gains(found(*ahead)[0], PUBLISHED) == []  # of another set-up
 

@@ -153,6 +153,5 @@ def test_every_command_works_where_it_is_installed(wheel, installed, tmp_path):
         "mine.py",
         "results",
     }
-    assert "of 8 right" in call(
-        ROOT, sys.executable, "-m", "rope_lab.sample", rope
-    )  # by the checkout
+    # By the checkout.
+    assert "of 8 right" in call(ROOT, sys.executable, "-m", "rope_lab.sample", rope)

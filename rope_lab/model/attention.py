@@ -135,9 +135,8 @@ def linear_attention(
     with torch.autocast(rotated_BT3HK.device.type, enabled=False):
         block = min(BLOCK, T)
         padded = F.pad(rotated_BT3HK.to(dtype), (0, 0, 0, 0, 0, 0, 0, -T % block))
-        q, k, v = padded.permute(2, 0, 3, 1, 4).unflatten(
-            3, (-1, block)
-        )  # [B, H, C, block, K] each
+        # [B, H, C, block, K] each.
+        q, k, v = padded.permute(2, 0, 3, 1, 4).unflatten(3, (-1, block))
         of_block = k.transpose(-1, -2) @ v
         begin = torch.zeros_like(of_block[:, :, 0]) if cache is None else cache.kv_BHKK
         before = torch.cat([begin.unsqueeze(2), of_block[:, :, :-1]], dim=2).cumsum(dim=2)

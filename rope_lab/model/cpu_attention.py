@@ -18,9 +18,8 @@ def is_faster(q_BTHK: Tensor, v_BTHK: Tensor, bias: Tensor | None) -> bool:
     """
     _, T, _, K = q_BTHK.shape
     low = v_BTHK.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
-    small = (
-        T * K <= SMALL and v_BTHK.shape[-1] == K
-    )  # torch's kernel takes heads of one width alone
+    # Torch's kernel takes heads of one width alone.
+    small = T * K <= SMALL and v_BTHK.shape[-1] == K
     return v_BTHK.device.type == "cpu" and (low or bias is not None or not small)
 
 
@@ -81,9 +80,8 @@ def forward(heads: list[Tensor], bias: Tensor | None, low: torch.dtype) -> list[
     q_NTK *= K**-0.5
     o_NTK, probabilities = torch.empty_like(v_NTK), []
     bias_TT = None if bias is None else bias.expand(*bias.shape[:-2], T, T)
-    future = torch.full((BLOCK, BLOCK), -torch.inf, dtype=wide).triu(
-        1
-    )  # added faster than filled in
+    # Added faster than filled in.
+    future = torch.full((BLOCK, BLOCK), -torch.inf, dtype=wide).triu(1)
     for begin, end in _blocks(T):
         scores = torch.bmm(q_NTK[:, begin:end], k_NTK[:, :end].transpose(1, 2))
         if bias_TT is not None:

@@ -108,9 +108,8 @@ def render(
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
-        finalize=lambda value: (
-            plain(value) if type(value) in (str, Strong) else value
-        ),  # control characters
+        # Control characters are escaped.
+        finalize=lambda value: plain(value) if type(value) in (str, Strong) else value,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -13,9 +13,8 @@ from rope_lab.text import ConfigError
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT = (
-    "checkpoint-" + 8 * "[0-9]" + "-" + 16 * "[0-9a-f]" + ".pt"
-)  # the step, a digest of the content
+# The step, a digest of the content.
+CHECKPOINT = "checkpoint-" + 8 * "[0-9]" + "-" + 16 * "[0-9a-f]" + ".pt"
 KEPT = 2  # the one before the newest serves if that is damaged
 OVER = "fresh=true starts over"
 

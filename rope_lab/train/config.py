@@ -33,13 +33,14 @@ def load(*words: str) -> Config:
         settings = OmegaConf.to_container(ours, resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(f"{error.full_key}: {first_line(error)}") from None
+    # Fields of Config, not settings.
     for key in (
         "parent",
         "names",
         "overrides",
         "allowed_packages",
         "shows_scores",
-    ):  # fields of Config, not settings
+    ):
         if key in settings:
             raise ConfigError(f"{key}: there is no such setting; {overrides.HELP}")
     scales = {*instantiate.names(f"recipe/{names['task']}"), "quick"}

@@ -57,9 +57,8 @@ def joined(device: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not isinstance(
-            error, ConfigError | Lost
-        ):  # raised on every rank, or reported by the first
+        # Raised on every rank, or reported by the first.
+        if not isinstance(error, ConfigError | Lost):
             sys.stderr = sys.__stderr__
         raise
     finally:

@@ -15,9 +15,8 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.task import Task
 from rope_lab.train.data import batches_by_length, pad
 
-CACHED = (
-    2**30
-)  # the most bytes of keys and values of completions written side by side, except on a GPU
+# The most bytes of keys and values of completions written side by side, except on a GPU.
+CACHED = 2**30
 
 Choose = Callable[[Tensor], Tensor]  # logits [B, V] → tokens [B]
 
@@ -84,9 +83,8 @@ def _generate(
     prompt_B = torch.tensor(lengths, device=device)
     tokens_BT = F.pad(pad(prompts), (0, longest)).to(device)
     slots = min(max(lengths) + longest, max_len)
-    end_B = (prompt_B + longest).clamp(
-        max=slots + 1
-    )  # where each row ends, if no stop ends it before
+    # Where each row ends, if no stop ends it before.
+    end_B = (prompt_B + longest).clamp(max=slots + 1)
     cache = model.new_cache(len(prompts), slots)
     row_B = torch.arange(len(prompts), device=device)  # the rows in the cache
 

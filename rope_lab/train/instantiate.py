@@ -28,16 +28,13 @@ from rope_lab.text import ConfigError, nearest, show
 from rope_lab.train.plugin import OURS, error_line, import_file
 
 CONF = ROOT / "conf"
-SWAPPED: dict[str, type] = {
-    "task": Task,
-    "position": PositionScheme,
-}  # groups of conf/ whose files name a class
+# Groups of conf/ whose files name a class.
+SWAPPED: dict[str, type] = {"task": Task, "position": PositionScheme}
 PACKAGES = OURS  # where such a class may come from unless the user allows more
 TOP = "tasks."  # conf/ and records name modules of rope_lab.tasks so
 SCHEME = Callable[[Dims], PositionScheme]  # the annotation of an argument that is another scheme
-FILE = re.compile(
-    r"(?P<path>.+\.py)(?::(?P<name>\w+))?"
-)  # mine.py, or mine.py:MyScheme if it has several
+# `mine.py`, or `mine.py:MyScheme` if it has several.
+FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")
 TYPES = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
 
 

@@ -1,5 +1,6 @@
 """Models of runs: with initial weights, a parent's (`init_from=FOLDER`), or recorded ones."""
 
+import argparse
 import json
 import logging
 from dataclasses import asdict, replace
@@ -31,15 +32,20 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
     dims = Dims(
         cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=cfg.model.n_layers
     )
-    random = (
-        torch.default_generator
-    )  # torch.manual_seed would also seed GPUs, which stay as they are
+    # torch.manual_seed would also seed GPUs, which stay as they are.
+    random = torch.default_generator
     with torch_state.standard():
         random.manual_seed(data.torch_seed(cfg.seed, data.SCHEME_WEIGHTS))
         position = config.build_position(cfg, dims)
         random.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
         with config_errors():
             return Transformer(vocabulary, **asdict(cfg.model), position=position)
+
+
+def add_allow(parser: argparse.ArgumentParser) -> None:
+    """Add --allow, whose values are `allowed_packages` of `load_run`."""
+    about = "a package or file to import"
+    parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help=about)
 
 
 def load_run(

@@ -36,9 +36,8 @@ class State:
 
     step: int = 0  # optimizer steps taken
     seconds: float = 0.0  # of training and evaluating, over all parts of a resumed run
-    losses: list[float] = field(
-        default_factory=list
-    )  # of the steps since train/loss was last recorded
+    # Of the steps since train/loss was last recorded.
+    losses: list[float] = field(default_factory=list)
 
     def progress(self, cfg: Config) -> dict[str, Any]:
         """The progress in every unit that papers count in."""
@@ -82,9 +81,8 @@ def train(
                 run.set_aside()
             state = begin(trainer, run, identity, launch)
             train_to_end(trainer, state, run, stopping, prefix)
-        distributed.agreed(
-            0
-        )  # at a first exit with an error torchrun ends all: the records are written by now
+        # At a first exit with an error torchrun ends all: the records are written by now.
+        distributed.agreed(0)
     return run.content
 
 
@@ -160,12 +158,10 @@ def train_to_end(
         end("interrupted")
         raise
     except BaseException as error:
-        reason = (
-            error.strerror if isinstance(error, OSError) else error
-        )  # without a path of this machine
-        with suppress(
-            OSError, RunFailed
-        ):  # a full disk, or a folder taken over, may have been the reason
+        # Without a path of this machine.
+        reason = error.strerror if isinstance(error, OSError) else error
+        # A full disk, or a folder taken over, may have been the reason.
+        with suppress(OSError, RunFailed):
             end("failed", error=f"{type(error).__name__}: {reason}")
         raise
     say(console.summary(cfg, run.content, run.folder, prefix))

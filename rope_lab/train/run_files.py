@@ -19,10 +19,8 @@ OURS = ("run.json", METRICS, WEIGHTS, CODER, *PROBES)  # in a run's folder, besi
 # Within a run's folder: the records of the run that `fresh=true` replaces, and the same while they
 # are moved there or back.
 ASIDE, MOVING = ".aside", ".moving"
-BEAT, PATIENCE = (
-    10.0,
-    60.0,
-)  # seconds between two signs of life of a run; seconds without one until others take over
+BEAT = 10.0  # seconds between two signs of life of a run
+PATIENCE = 60.0  # seconds without one until others take over
 
 
 def claim(folder: Path) -> SoftFileLease:

@@ -68,9 +68,8 @@ class Trainer:
     problems: list[Problem]  # held out, graded: the first eval.problems of them, at the end all
     longer: data.Longer  # held out, of eval.lengths, graded at the end
     model: Transformer
-    batches: Callable[
-        [int], data.Batch
-    ]  # batch k of the run, pinned if the device copies from pinned memory
+    # Batch k of the run, pinned if the device copies from pinned memory.
+    batches: Callable[[int], data.Batch]
     forward: Callable[[Tensor], Tensor]  # the model that training calls, compiled or not
     optimizers: dict[str, torch.optim.Optimizer]
 
@@ -259,9 +258,8 @@ def _backward(trainer: Trainer, batch: data.Batch, number: int, part: int) -> Te
     if trainer.device.type == "cpu":
         torch.default_generator.manual_seed(seed)
     else:
-        torch.manual_seed(
-            seed
-        )  # on a CPU it takes a millisecond longer: it records a traceback for absent GPUs
+        # On a CPU it takes a millisecond longer: it records a traceback for absent GPUs.
+        torch.manual_seed(seed)
     with autocast(trainer.cfg, trainer.device):
         logits_BTV = trainer.forward(inputs_BT)
     logits_NV, targets_N = logits_BTV.flatten(0, 1).float(), targets_BT.flatten()

@@ -149,9 +149,8 @@ def paired_power(pairs: int, difference: float, spread: float) -> float:
     """
     critical = stats.t.ppf(1 - ALPHA / 2, pairs - 1)
     shift = min(abs(difference) / spread * np.sqrt(pairs), FAR)
-    return float(
-        sum(stats.nct.sf(critical, pairs - 1, each) for each in (shift, -shift))
-    )  # both tails, by symmetry
+    # Both tails, by symmetry.
+    return float(sum(stats.nct.sf(critical, pairs - 1, each) for each in (shift, -shift)))
 
 
 def pairs_needed(difference: float, spread: float, power: float) -> int | None:

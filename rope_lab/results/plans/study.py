@@ -25,10 +25,8 @@ PLAN = ROOT / "results" / NAME
 ODD = re.compile(r"0\d+|\d+(:\d+)+")  # yaml reads 010 as 8, and 1:30 as 90
 STRICT = ConfigDict(extra="forbid")
 RECORDED = {*GROUPS, "threads"} - {"parent"}
-OF_LENGTHS = {
-    LENGTH: True,
-    LENGTH_LOSS: False,
-}  # metrics `length/24`, `length_loss/256`, and whether higher is better
+# Metrics `length/24`, `length_loss/256`, and whether higher is better.
+OF_LENGTHS = {LENGTH: True, LENGTH_LOSS: False}
 
 
 COUNTED: dict[str, At] = {"sign": "first step", "mcnemar": "reached"}  # tests of counts of pairs

@@ -11,13 +11,14 @@ from rope_lab.text import flat, nested, plain
 
 VERSION = 1  # of a kept line's format
 MIXED = " → "  # joins different values of a resumed run's parts
+# Raised when a record is damaged.
 DAMAGE = (
     OSError,
     ValueError,
     LookupError,
     TypeError,
     AttributeError,
-)  # raised when a record is damaged
+)
 
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 Key = Annotated[str, StringConstraints(pattern=r"^-?\d+$")]

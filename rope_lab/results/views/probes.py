@@ -117,9 +117,8 @@ def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
         parts = [f"{key} {value}" for key, value in found[name].items() if value != {}]
         origins.append(f"{name}: {', '.join(parts)}")
     page = f"# {escaped(title)}\n\n{markdown(table(probed.outcomes))}\n\n{bullets(origins)}\n"
-    content = json.dumps(
-        found, indent=None if found.get("attention") else 1
-    )  # not one number per line
+    # Not one number per line.
+    content = json.dumps(found, indent=None if found.get("attention") else 1)
     written = {"json": f"{content}\n".encode(), "md": page.encode()}
     if drawn and probed.costs:
         written["svg"] = overlay([probed])

@@ -141,9 +141,8 @@ def edges(counts: dict[int, int]) -> np.ndarray:
 def binned(slices: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
     """`Setup.slices` with the problems of each bin in one row, at the bin's centre."""
     ends = np.append(edges[1:] - 1, max(slices.value.max(), edges[-1]))
-    bins = np.maximum(
-        np.searchsorted(edges, slices.value, side="right") - 1, 0
-    )  # below the first edge: in its bin
+    # Below the first edge: in its bin.
+    bins = np.maximum(np.searchsorted(edges, slices.value, side="right") - 1, 0)
     sums = slices.assign(value=(edges + ends)[bins] / 2, mean=slices["count"] * slices["mean"])
     sums = sums.groupby(["scheme", "seed", "value"], sort=False).sum().reset_index()
     return sums.assign(mean=sums["mean"] / sums["count"])
