@@ -15,6 +15,7 @@ from rope_lab.places import HERE, ROOT
 from rope_lab.text import argument_parser
 from rope_lab.train.settings import declared
 
+TAKE_OWN_FILES = ("sample", "probe")  # by an option that train.load declares
 TAKE_SETTINGS = ("train", "sweep", "table", "check", "bench")
 
 BASH = """\
@@ -76,6 +77,8 @@ def words(command: Command) -> list[str]:
     """All that may follow a command, files apart: options, names of settings with `=`, tables."""
     source = (HERE / f"{command.module.replace('.', '/')}.py").read_text("utf-8")
     options = {"--help", *re.findall(r'"(--[a-z][a-z-]+)"', source)}
+    if command.name in TAKE_OWN_FILES:
+        options.add("--allow")
     found = sorted(options)
     if command.name == "table":
         found += _stems(ROOT / "conf" / "table")

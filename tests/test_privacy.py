@@ -38,11 +38,7 @@ def private(request, tmp_path_factory) -> Path:
         "SECRET": SECRET,
         "USER": "alice-a",
     }
-    out = [
-        "out=${oc.env:SCRATCH}/runs",
-        f"wandb.mode={request.param}",
-        "hydra.sweep.dir=${oc.env:SCRATCH}",
-    ]
+    out = ["out=${oc.env:SCRATCH}/runs", f"wandb.mode={request.param}"]
     with pytest.MonkeyPatch.context() as patch:
         for key, value in environment.items():
             patch.setenv(key, value)
