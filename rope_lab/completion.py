@@ -15,7 +15,8 @@ from rope_lab.places import HERE, ROOT
 from rope_lab.text import argument_parser
 from rope_lab.train.settings import declared
 
-TAKE_OWN_FILES = ("sample", "probe")  # by an option that train.load declares
+OWN_FILES = "train.load"  # declares the option of commands that read runs of a user's own files
+TAKE_OWN_FILES = ("sample", "probe")
 TAKE_SETTINGS = ("train", "sweep", "table", "check", "bench")
 
 BASH = """\
@@ -75,10 +76,13 @@ def choices() -> dict[str, list[str]]:
 
 def words(command: Command) -> list[str]:
     """All that may follow a command, files apart: options, names of settings with `=`, tables."""
-    source = (HERE / f"{command.module.replace('.', '/')}.py").read_text("utf-8")
-    options = {"--help", *re.findall(r'"(--[a-z][a-z-]+)"', source)}
+    options = {"--help"}
+    modules = [command.module]
     if command.name in TAKE_OWN_FILES:
-        options.add("--allow")
+        modules.append(OWN_FILES)
+    for module in modules:
+        source = (HERE / f"{module.replace('.', '/')}.py").read_text("utf-8")
+        options.update(re.findall(r'"(--[a-z][a-z-]+)"', source))
     found = sorted(options)
     if command.name == "table":
         found += _stems(ROOT / "conf" / "table")
