@@ -1,6 +1,6 @@
 """Scores of schemes on tasks: `rope-lab scores`, the page results/scores.md and its heat map.
 
-A score is the share of problems right; on a task that is compared by its loss, e^(−loss), the
+A score is the share of problems correct; on a task that is compared by its loss, e^(−loss), the
 geometric mean of the probabilities that a model gives to the right tokens. Each task's column is
 the recipe under which most schemes were run, of all kept runs; schemes with fewer than three seeds
 are left out. If a scheme was also run at half and at double the recipe's learning rate, each seed
@@ -28,7 +28,7 @@ WIDE = 0.1  # half an interval: wider ones are marked
 PAGE, MAP = "scores.md", "scores.svg"
 HEAD = """# Scores of schemes on tasks
 
-Which scheme is good at what, by {} trained models; nothing here is tested. A score is the share of problems right, or
+Which scheme is good at what, by {} trained models; nothing here is tested. A score is the share of problems correct, or
 e^(−loss) where a task is compared by its loss, which is below 1 even for the best possible model. Each cell is the
 mean over seeds ± half of its 95% interval, which may go beyond possible values.
 

@@ -40,7 +40,7 @@ def test_every_use_has_an_answer_of_planned_tests(box):
     )
     (text,) = (line for line in box.details if "language" in line)
     # Other studies of this text have smaller models.
-    assert "(0.51%) at 0.8M parameters, each at its own rate" in text
+    assert "(0.51%) at 0.8M parameters, own learning rates" in text
     (sooner,) = (line for line in box.details if "looking up" in line)
     assert (
         ", 0.86 times the steps at 1.2M parameters, steps to half right, train.lr=0.0002" in sooner

@@ -10,7 +10,7 @@ from judged import keep, main_of, results_in, said
 
 from rope_lab.results import load
 
-MEAN = "mean, problems right of 128"
+MEAN = "mean, correct out of 128"
 
 
 def accuracies(folder) -> dict[tuple[str, int], float]:

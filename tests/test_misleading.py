@@ -160,7 +160,7 @@ def test_an_edited_scheme_trains_again_and_codes_never_mix(tmp_path, capsys):
     assert done.returncode == 0
     assert done.stdout.count("finished after") == 2
     text = said(capsys, "results", tmp_path / "runs", "--print")
-    assert row(text, "mine")["mean, problems right of 128"].endswith("n=2")
+    assert row(text, "mine")["mean, correct out of 128"].endswith("n=2")
     assert "mine, seed 0: by other code" in text
 
 
@@ -175,7 +175,7 @@ def test_the_report_is_about_the_newest_code_of_a_scheme(tmp_path, capsys):
     verdict = row(text, INDEX)
     assert verdict["seeds"] == "3"
     assert verdict["mine ahead?"] == "ahead"
-    assert row(text, "mine")["mean, problems right of 128"].startswith("89.6")
+    assert row(text, "mine")["mean, correct out of 128"].startswith("89.6")
     assert re.search("mine.* seeds 0–1.* other code", text)
     assert "Does mine beat RoPE?" in reported(tmp_path)
 

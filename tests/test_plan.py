@@ -98,7 +98,7 @@ def test_the_outcome_is_what_references_compute(study, runs):
         ends = scipy_stats.ttest_1samp(values, 0).confidence_interval()
         assert f"{np.mean(values):+.4g} [{ends.low:+.4g}, {ends.high:+.4g}]" in text
     assert text.count("| 0.031 | 0.062") == 2  # Holm over both tests
-    assert "6 against 3 of 6; alone 3 against 0 | 0.25 " in text  # 2 · (1/2)³
+    assert "6 against 3 of 6; discordant pairs: 3 and 0 | 0.25 " in text  # 2 · (1/2)³
     assert "median step 200 against never; first 6 times against 0 | 0.031 " in text
     assert text.count("200 | never |") == text.count("200 | 300 |") == 3
 

@@ -192,7 +192,7 @@ def test_two_codes_of_a_task_are_two_groups(tmp_path, capsys):
     text = said(capsys, "results", tmp_path, "--print")
     assert len([heading for heading in headings(text) if heading.startswith("rev")]) == 2
     assert "n=4" not in text
-    column = "mean, share of problems right"
+    column = "mean, share of problems correct"
     rows = [row for row in table_rows(text) if row.get("scheme") == "RoPE"]
     means = [row[column].split()[0] for row in rows if column in row]
     assert sorted(means) == ["0.305", "0.325"]

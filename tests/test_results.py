@@ -94,10 +94,10 @@ def test_two_versions_of_a_users_scheme_are_two_schemes(tmp_path, capsys):
             provenance__plugin={"position": "e5"},
         )
     text = shown(capsys, tmp_path)
-    cells = [row(text, name)["mean, problems right of 128"] for name in ("named", "named (code=1)")]
+    cells = [row(text, name)["mean, correct out of 128"] for name in ("named", "named (code=1)")]
     assert all(cell.endswith("n=2") for cell in cells)
     names = ("mine", "mine (code of its file=b2)", "other")
-    ends = {name: row(text, name)["mean, problems right of 128"] for name in names}
+    ends = {name: row(text, name)["mean, correct out of 128"] for name in names}
     assert [end.partition(" ")[0] for end in ends.values()] == ["76.8"] * 3
     assert [end.endswith(f"n={n}") for end, n in zip(ends.values(), (3, 1, 4), strict=True)] == [
         True,
@@ -158,7 +158,7 @@ def test_a_task_that_was_not_published(tmp_path, capsys):
         make_run(tmp_path, "none", seed, 0.5 + seed / 10, task="mine", slices=slices)
     text = shown(capsys, tmp_path)
     assert "## mine, scale quick" in text
-    assert row(text, "none")["mean, share of problems right"].startswith("0.550 (0.500–0.600) n=2")
+    assert row(text, "none")["mean, share of problems correct"].startswith("0.550 (0.500–0.600) n=2")
     assert "| length | 4 | 8 |" in text  # training lengths are unknown
     assert "longer" not in text
 

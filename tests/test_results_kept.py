@@ -119,7 +119,7 @@ def test_of_two_copies_the_finished_run_counts(kept, tmp_path, command, capsys):
     page = said if command is results else (tmp_path / "page.html").read_text()
     assert "is interrupted at step" not in page
     assert "found twice" not in page
-    assert command is report or row(said, "RoPE")["mean, problems right of 128"].endswith("n=4")
+    assert command is report or row(said, "RoPE")["mean, correct out of 128"].endswith("n=4")
 
 
 def test_damage_is_also_named_by_the_power_analysis(kept, caplog, capsys):

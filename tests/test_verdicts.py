@@ -165,7 +165,7 @@ def test_each_verdict_is_said_in_a_sentence():
     (said,) = sentences(found(*gaining(0.3)), PUBLISHED)
     assert said.startswith("Substring by Index, reduced, seeds 0–7, exploratory")
     assert "gain of RoPER over RoPE +38.4 [" in said
-    assert said.endswith(" problems right of 128: ahead")
+    assert said.endswith(" correct out of 128: ahead")
 
 
 @pytest.mark.parametrize(("task", "times", "sign"), [(INDEX, 128, 1), (PREFIX, 1, -1)])
@@ -295,7 +295,7 @@ def test_published_beside_measured_and_the_paired_interval(tmp_path, capsys):
     assert means[DIFFERENCE] == f"+39.0 {interval}"
     assert means["half right"] == "4 of 4, 100"  # by the third evaluation
     assert means["95% right"] == "1 of 4"
-    assert seeds["every seed, problems right of 128"] == "102.4 124.2 96.0 96.0"
+    assert seeds["every seed, correct out of 128"] == "102.4 124.2 96.0 96.0"
     assert seeds["worst removed"] == "107.5"  # (0.80 + 0.97 + 0.75) / 3 × 128
     assert seeds["95% right at step"] == "– 100 – –"
     assert "the write-up's own set-up" in text

@@ -108,7 +108,7 @@ class Measure:
 
 
 ACCURACY = Measure(
-    "eval/accuracy", "share of problems right", higher_is_better=True, share=True, digits=3
+    "eval/accuracy", "share of problems correct", higher_is_better=True, share=True, digits=3
 )
 MEASURES = {  # a task without a report is compared by the first that its runs recorded
     measure.metric: measure
@@ -118,7 +118,7 @@ MEASURES = {  # a task without a report is compared by the first that its runs r
         Measure("eval/loss", "nats per token", higher_is_better=False),
         Measure("train/loss", "nats per token", higher_is_better=False),
         Measure("train/grad_norm", "norm of the gradient", higher_is_better=False),
-        Measure("eval/score", "problems right of the first 128", higher_is_better=True, digits=2),
+        Measure("eval/score", "correct out of the first 128", higher_is_better=True, digits=2),
     )
 }
 

@@ -76,7 +76,7 @@ def _map(each: HeatMap, x: str, y: str) -> alt.LayerChart:
         "x": alt.X("column:O", title=x, axis=alt.Axis(labelAngle=-90, **small)),
         "y": alt.Y("row:O", title=wrap(y, 20), axis=alt.Axis(values=rows[::every], **small)),
     }
-    legend = alt.Legend(title="share of problems right", orient="bottom", gradientLength=160)
+    legend = alt.Legend(title="share of problems correct", orient="bottom", gradientLength=160)
     scale = alt.Scale(range=GREENS, domain=[0, 1], interpolate="rgb")
     color = alt.Color("share:Q", scale=scale, legend=legend)
     layers = [alt.Chart(each.cells).mark_rect().encode(**axes, color=color)]

@@ -155,7 +155,7 @@ def text(result: Result) -> str:
     at, pairs, (more, less) = result.measure.at, result.pairs, result.alone
     if at == "reached":
         solved = f"{pairs.ours.sum():.0f} against {pairs.theirs.sum():.0f} of {len(pairs)}"
-        return f"{solved}; alone {more} against {less}"
+        return f"{solved}; discordant pairs: {more} and {less}"
     if at == "first step":
         medians = f"{step_text(pairs.ours.median())} against {step_text(pairs.theirs.median())}"
         return f"median step {medians}; first {less} times against {more}"

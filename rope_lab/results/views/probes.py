@@ -22,7 +22,7 @@ def _length(wavelength: float) -> str:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A run under a probe: loss in nats per answer token, share of problems right, None if it
+    """A run under a probe: loss in nats per answer token, share of problems correct, None if it
     grades none; or why not.
 
     wavelengths: the shortest and the longest that were ablated, in positions

@@ -139,8 +139,8 @@ def _reached_thresholds(setup: Setup) -> Iterator[str]:
         test = "" if math.isnan(result.p) else f" (McNemar's exact p {result.p:.2g})"
         baseline = f"{pairs.theirs.sum():.0f} of {len(pairs)} seeds under {theirs}"
         both = f"{baseline}, {pairs.ours.sum():.0f} under {ours}"
-        alone = f"under {ours} alone {ours_alone}, under {theirs} alone {theirs_alone}"
-        yield f"{name}: {both}; {alone}{test}."
+        discordant = f"discordant pairs: {ours_alone} only {ours}, {theirs_alone} only {theirs}"
+        yield f"{name}: {both}; {discordant}{test}."
 
 
 def _since_thresholds(setup: Setup) -> Iterator[str]:

@@ -37,7 +37,7 @@ def over_training(group: Setup, metric: Measure, schemes: Iterable[str] = ()) ->
 
 
 def by_value(group: Setup, attribute: str) -> Panel:
-    """Shares of problems right, or losses (above the floor if known), by an attribute or bins of
+    """Shares of correct problems, or losses (above the floor if known), by an attribute or bins of
     it.
     """
     slices, some = (
@@ -57,7 +57,7 @@ def by_value(group: Setup, attribute: str) -> Panel:
     )
     log = group.generated if attribute == LENGTH_LOSS else not share and any(below.values())
     unit = (
-        "share of problems right"
+        "share of problems correct"
         if share
         else "nats above the Bayes-optimal loss"
         if log

@@ -95,7 +95,7 @@ def unusual(result: Result) -> str:
     tuned = any(_name(arm.scheme) != arm.scheme for arm in arms)
     words = [
         "" if value == LAST else value,
-        "each at its own rate" if tuned else "",
+        "own learning rates" if tuned else "",
         result.family.study.unusual,
     ]
     return ", ".join(filter(None, words))
