@@ -20,3 +20,7 @@ def test_a_table_fits_the_terminal_with_every_word(width):
     words = " ".join(" ".join(row.values()) for row in ROWS)
     found = [word for word in shown.split() if word.strip("-")]
     assert sorted(found) == sorted(f"# Page scheme loss note {words} after".split())
+
+
+def test_a_column_without_any_word_is_shown():
+    assert fitted("| a |  |\n|---|---|\n| b |  |", 80) == "a\n-  -\nb"

@@ -37,7 +37,7 @@ def _table(lines: list[str], width: int) -> list[str]:
     for line in lines:
         cells = re.split(r"(?<!\\)\|", line)[1:-1]
         rows.append([_plain(cell.strip()) for cell in cells])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(1, *map(len, column)) for column in zip(*rows, strict=True)]
     room = width - len(BETWEEN) * (len(widths) - 1)
     while sum(widths) > room and max(widths) > LEAST:
         widths[widths.index(max(widths))] -= 1
