@@ -20,3 +20,15 @@ def test_a_table_fits_the_terminal_with_every_word(width):
     words = " ".join(" ".join(row.values()) for row in ROWS)
     found = [word for word in shown.split() if word.strip("-")]
     assert sorted(found) == sorted(f"# Page scheme loss note {words} after".split())
+
+
+def test_heads_stand_above_their_columns():
+    shown = fitted("| a |  |\n|---|---|\n| bcd |  |\n| e |  |", 80)
+    assert shown.splitlines() == ["a", "---  -", "bcd", "e"]
+
+
+def test_a_table_has_one_ruler():
+    lines = fitted(markdown(Table(ROWS)), 80).splitlines()
+    (ruler,) = [line for line in lines if not line.strip("- ")]
+    assert lines.index(ruler) == 1
+    assert lines[0].index("note") == ruler.rindex(" ") + 1

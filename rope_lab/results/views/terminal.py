@@ -23,11 +23,11 @@ def say_markdown(text: str) -> None:
 def fitted(text: str, width: int) -> str:
     """Markdown as plain text whose tables are at most `width` characters wide, if they can be."""
     parts = []
-    for is_table, lines in groupby(text.splitlines(), lambda line: line.startswith("| ")):
+    for is_table, lines in groupby(text.splitlines(), lambda line: line.startswith("|")):
         if is_table:
             parts += _table(list(lines), width)
         else:
-            parts += [_plain(line) for line in lines if not line.startswith("|--")]
+            parts += map(_plain, lines)
     return "\n".join(parts)
 
 
@@ -35,9 +35,11 @@ def _table(lines: list[str], width: int) -> list[str]:
     """Rows of cells, the longest columns wrapped until all fit."""
     rows = []
     for line in lines:
+        if line.startswith("|-"):  # the ruler
+            continue
         cells = re.split(r"(?<!\\)\|", line)[1:-1]
         rows.append([_plain(cell.strip()) for cell in cells])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(1, *map(len, column)) for column in zip(*rows, strict=True)]
     room = width - len(BETWEEN) * (len(widths) - 1)
     while sum(widths) > room and max(widths) > LEAST:
         widths[widths.index(max(widths))] -= 1
