@@ -158,7 +158,8 @@ def test_a_task_that_was_not_published(tmp_path, capsys):
         make_run(tmp_path, "none", seed, 0.5 + seed / 10, task="mine", slices=slices)
     text = shown(capsys, tmp_path)
     assert "## mine, scale quick" in text
-    assert row(text, "none")["mean, share of problems correct"].startswith("0.550 (0.500–0.600) n=2")
+    mean = row(text, "none")["mean, share of problems correct"]
+    assert mean.startswith("0.550 (0.500–0.600) n=2")
     assert "| length | 4 | 8 |" in text  # training lengths are unknown
     assert "longer" not in text
 
