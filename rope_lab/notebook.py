@@ -135,14 +135,19 @@ def scheme(
     Raises ConfigError if there is no such scheme or setting, or it does not support these sizes.
     """
     own = {f"position.{key}": value for key, value in settings.items()}
+    own |= {"model.d_model": d_model, "model.n_heads": n_heads}
     cfg = config.load(f"position={name}", *_as_overrides(own))
     return config.build_position(cfg, Dims(d_model, n_heads, max_len, n_layers=n_layers))
 
 
 def _as_overrides(settings: dict[str, Any]) -> list[str]:
-    """Settings as overrides of a command line. Raises ConfigError for several runs at once."""
+    """Settings as overrides of a command line. Raises ConfigError for several runs at once, and
+    for a value that cannot be typed.
+    """
     overrides = []
     for key, value in flat(settings).items():
+        if hasattr(value, "tolist"):  # of numpy or torch
+            value = value.tolist()
         several = isinstance(value, list | tuple | range)
         if several and key in ("seed", "task", "position", "scale"):
             values = ",".join(map(str, value))
@@ -151,5 +156,11 @@ def _as_overrides(settings: dict[str, Any]) -> list[str]:
             )
         if several:
             value = list(value)
-        overrides.append(f"{key}={typed(value)}")
+        try:
+            overrides.append(f"{key}={typed(value)}")
+        except TypeError:
+            remedy = (
+                "give a name, a number or a list; a scheme or task of yours by its file, ./mine.py"
+            )
+            raise ConfigError(f"{key}={value!r}: cannot be typed; {remedy}") from None
     return overrides

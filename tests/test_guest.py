@@ -4,6 +4,7 @@ import signal
 import sys
 import threading
 
+import numpy as np
 import pytest
 import torch
 from conftest import ROOT, TINY
@@ -110,9 +111,18 @@ def test_fit_calls_the_callers_handler_once_the_run_is_saved(fit, monkeypatch):
 
 
 def test_several_runs_at_once_are_answered_with_the_command(fit):
-    for seeds in ([0, 1], range(2)):
+    for seeds in ([0, 1], range(2), np.arange(2)):
         with pytest.raises(ConfigError, match="rope-lab sweep seed="):
             fit(seed=seeds)
+
+
+def test_numbers_of_numpy_are_settings(fit):
+    assert fit(seed=np.int64(3), train={"lr": np.float32(0.5)}).config.seed == 3
+
+
+def test_a_class_as_a_setting_is_answered_with_its_file(fit):
+    with pytest.raises(ConfigError, match="by its file"):
+        fit(position=torch.nn.Module)
 
 
 def test_the_package_shows_its_interface(tmp_path):
@@ -132,5 +142,7 @@ def test_a_scheme_by_name_is_a_module_with_its_settings():
     assert isinstance(pope, torch.nn.Module)
     with pytest.raises(ConfigError, match="scale_base=-1"):
         rope_lab.scheme("xpos", d_model=64, n_heads=4, scale_base=-1)
+    with pytest.raises(ConfigError, match="must be divisible by"):
+        rope_lab.scheme("pope", d_model=64, n_heads=5)
     with pytest.raises(ConfigError, match="did you mean rope"):
         rope_lab.scheme("roppe", d_model=64, n_heads=4)
