@@ -56,7 +56,7 @@ def test_schemes_not_told_from_the_best_are_named_beside_it(shift, alike):
     )
     runs = make_rows({"rope": [value - shift for value in other], "roper": best})
     (said,) = advice.best(setups_of(runs, PUBLISHED), PUBLISHED)
-    assert "Best mean of 2 schemes on Substring by Index, reduced: RoPER, 78.1 problems" in said
+    assert "Best mean of 2 schemes on Substring by Index, reduced: RoPER, 78.1 correct" in said
     assert ("not distinguishable from it: RoPE" in said) == alike
 
 

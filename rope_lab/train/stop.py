@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rope_lab.command import process_is_ours
 from rope_lab.text import of_system
 from rope_lab.train.config import Config
 
@@ -22,7 +23,9 @@ OUT_OF_MEMORY = (
 
 
 def ignore() -> None:
-    """Ignore signals, so that none changes the exit status of a process that is ending."""
+    """In a process of ours, ignore signals: none changes the exit status of one that is ending."""
+    if not process_is_ours():
+        return
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 

@@ -3,6 +3,7 @@
 The fonts are those of the renderer, so that a layout does not depend on the machine.
 """
 
+import functools
 import re
 from typing import Any
 
@@ -90,6 +91,7 @@ def png(chart: alt.TopLevelMixin, settings: Config | None = None, scale: float =
     return vl_convert.vegalite_to_png(made, vl_version=VERSION, scale=scale)
 
 
+@functools.cache
 def library() -> str:
     """Vega, Vega-Lite and vegaEmbed as one script."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VERSION)
