@@ -106,7 +106,8 @@ def _of_files(path: Path, study: Study, run: Run) -> Iterator[Flaw]:
         digests = _digests_at(path, commit, name)
         how = "differs from" if digests else "is not in"
         if not any(digest.startswith(recorded) for digest in digests):
-            yield Flaw(OTHER_CODE, f"{study.name}: {name} {how} commit {commit}")
+            hint = "commit it in the clone that runs it, with the plan"
+            yield Flaw(OTHER_CODE, f"{study.name}: {name} {how} commit {commit}; {hint}")
 
 
 @functools.cache
