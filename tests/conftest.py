@@ -18,8 +18,11 @@ from types import ModuleType
 
 import pytest
 
+from rope_lab import command
+
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 SCHEMES = sorted(path.stem for path in (CONF / "position").glob("*.yaml"))
 TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
 RECIPES = sorted((path.parent.name, path.stem) for path in (CONF / "recipe").glob("*/*.yaml"))
@@ -132,12 +135,17 @@ def one_line(said: str) -> str:
     return rf"\A.*{re.escape(said)}.*\Z"
 
 
-@pytest.fixture(autouse=True, scope="session")
-def counted_hangup() -> Iterator[None]:
-    """Restore the default of SIGHUP: under nohup it is ignored, and runs then ignore it too."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+@pytest.fixture(autouse=True)
+def own_handlers(monkeypatch) -> Iterator[None]:
+    """Restore signal handlers after each test, since a command leaves them ignored. SIGHUP has its
+    default: under nohup it is ignored, and runs then ignore it too.
+    """
+    monkeypatch.setattr(command, "_ours", False)
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
-    signal.signal(signal.SIGHUP, before)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
