@@ -79,7 +79,7 @@ TABLES = {
 
 
 def rewritten(page: str) -> str:
-    """The text of a page with its table made anew."""
+    """The text of a page with its table rewritten."""
     mark, table = TABLES[page]
     pattern = rf"(<!-- {mark} -->\n).*?(\n<!-- /{mark} -->)"
     text = (ROOT / page).read_text()

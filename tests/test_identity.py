@@ -184,7 +184,7 @@ REACHES = {
 
 @pytest.fixture
 def digest_of(write, tmp_path, monkeypatch):
-    """Digest the plug-in lab/reach_own.py of this source, loaded anew."""
+    """Digest the plug-in lab/reach_own.py of this source, loaded again."""
     monkeypatch.syspath_prepend(tmp_path)
     for folder in ("lab", "theirs_own", "site-packages"):
         (tmp_path / folder).mkdir()

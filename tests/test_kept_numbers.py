@@ -1,7 +1,7 @@
 """Every page below results/ and the unrounded number behind every comparison, rebuilt from kept
 runs.
 
-After a change of kept runs, `python tests/test_kept_numbers.py` writes numbers.json anew.
+After a change of kept runs, `python tests/test_kept_numbers.py` rewrites numbers.json.
 """
 
 import functools

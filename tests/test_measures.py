@@ -79,15 +79,15 @@ def test_p_values_are_corrected_within_their_family():
     assert (len(empty.pairs), empty.difference.n) == (0, 0)
 
 
-def test_a_turned_result_is_the_negative():
+def test_a_swapped_result_is_the_negative():
     ends = {"rope": [0.1, 0.2, 0.3], "roper": [0.4, 0.5, 0.7]}
     (setup,) = setups_of(make_rows(ends), PUBLISHED)
     result = answered(between(setup, "roper", "rope"))
-    turned, other = result.turned(), answered(between(setup, "rope", "roper"))
-    assert (turned.means, turned.p, turned.seeds) == (other.means, other.p, other.seeds)
-    assert turned.gain == other.gain
+    swapped, other = result.swapped(), answered(between(setup, "rope", "roper"))
+    assert (swapped.means, swapped.p, swapped.seeds) == (other.means, other.p, other.seeds)
+    assert swapped.gain == other.gain
     assert result.ahead
-    assert not turned.ahead
+    assert not swapped.ahead
 
 
 def test_every_test_of_alike_pairs_has_no_evidence():

@@ -131,4 +131,4 @@ def variety(task: Task, seq_len: int) -> None:
         rows += [row.tobytes() for row in training_rows(task, step, seq_len)]
     different = len({*rows})
     said = f"of {len(rows)} rows of training text {different} differ"
-    demand(2 * different > len(rows), f"{said}: every batch must draw anew from its rng")
+    demand(2 * different > len(rows), f"{said}: every batch must draw again from its rng")

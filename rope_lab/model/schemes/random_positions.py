@@ -1,4 +1,4 @@
-"""Random positions: another scheme at positions that are drawn anew for each step.
+"""Random positions: another scheme at positions that are sampled again for each step.
 
 Positions are integers or float64, [T].
 """
@@ -19,7 +19,7 @@ class Randomized(Wrapper):
     """Another scheme on random positions: sorted, without repeats, of 0 … longest − 1 (Ruoss et
     al., 2023).
 
-    All hooks and all rows of a batch share the positions. They are drawn anew for each training
+    All hooks and all rows of a batch share the positions. They are sampled again for each training
     step from the run's own random numbers. All evaluations of all runs use one fixed draw, so
     intervals do not include the variance between draws.
 

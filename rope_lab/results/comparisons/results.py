@@ -157,17 +157,17 @@ class Result:
             return self.measure.sign * (more - less) > 0
         return self.gain.mean > 0
 
-    def turned(self) -> "Result":
+    def swapped(self) -> "Result":
         """The same result with ours and theirs exchanged."""
         asked = self.comparison
-        turned = replace(
+        swapped = replace(
             asked,
             ours=asked.theirs,
             theirs=asked.ours,
             published=tuple(-gain for gain in asked.published),
         )
         pairs = self.pairs.rename(columns={"ours": "theirs", "theirs": "ours"})
-        return replace(self, comparison=turned, pairs=pairs, difference=-self.difference)
+        return replace(self, comparison=swapped, pairs=pairs, difference=-self.difference)
 
 
 def answer(family: Family) -> list[Result]:

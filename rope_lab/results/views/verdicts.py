@@ -66,7 +66,7 @@ def _planned(results: list[Result], published: Published) -> Iterator[Result]:
         if result.family.corrected and names == published.pair:
             yield result
         elif result.family.corrected and names == published.pair[::-1]:
-            yield result.turned()
+            yield result.swapped()
 
 
 def _name(scheme: str) -> str:
