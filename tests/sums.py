@@ -86,10 +86,12 @@ def attended(scheme: PositionScheme, pos: list[int] = POS) -> Tensor:
     QKV.
     """
     prepared = scheme.prepare(torch.tensor(pos), torch.float64)
-    layer, at = scheme.in_layer(LAYER), scheme.with_keys(prepared, torch.arange(1, len(pos) + 1))
-    at, bias = layer.read(X, at, LAYER, None)
-    bias = scheme.bias(prepared, prepared) if bias is None else bias
-    qkv = QKV if scheme.projects_values else QKV[:, :, :2]
+    at = scheme.with_keys(prepared, torch.arange(1, len(pos) + 1))
+    layer = scheme.in_layer(LAYER)
+    number, at, bias = scheme.for_layer(LAYER, at, scheme.bias(prepared, prepared))
+    at, own_bias = layer.read(X, at, number, None)
+    bias = bias if own_bias is None else own_bias
+    qkv = QKV if layer.projects_values else QKV[:, :, :2]
     return layer.output(layer.attention(layer.heads(qkv, at), at, bias, None), at)
 
 

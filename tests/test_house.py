@@ -140,7 +140,9 @@ def test_rope_lab_names_no_task_and_no_scheme(module):
     words |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert not words & (set(TASKS) - {"text"})  # an ordinary word
     if not module.startswith(("rope_lab.bench", "rope_lab.peers", "rope_lab.model.schemes")):
-        assert not words & (set(SCHEMES) - {"none", "path"} | {"Rotary", "Sinusoidal", "Learned"})
+        assert not words & (
+            set(SCHEMES) - {"none", "path", "layers"} | {"Rotary", "Sinusoidal", "Learned"}
+        )
 
 
 def test_results_report_and_tasks_load_no_torch():

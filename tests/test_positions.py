@@ -283,19 +283,16 @@ def test_windows_and_temperatures_are_those_of_their_layers():
     assert_output(local, scores, pos=[*range(T)])
     scores = lambda b, h, n, i, q, k: (1 + 0.5 * math.log(1 + (n + 1) // 3)) * (q @ k)  # noqa: E731
     assert_output(scheme, scores, pos=[*range(T)], within=1e-6)
-    assert (scheme.in_layer(0), scheme.in_layer(0).window, scheme.in_layer(1).window) == (
-        scheme,
-        3,
-        None,
-    )
-    at = scheme.prepare(torch.arange(T), FLOATS)
-    first = scheme.attention(scheme.heads(QKV, at), at, None, None)
-    torch.testing.assert_close(first, attended(local, [*range(T)]), rtol=0, atol=1e-12)
+    assert [scheme.in_layer(number).window for number in (0, 1)] == [3, None]
+    of_all = scheme.prepare(torch.arange(T), FLOATS)
+    first, (_, at, _) = scheme.in_layer(0), scheme.for_layer(0, of_all, [None, None])
+    made = first.attention(first.heads(QKV, at), at, None, None)
+    torch.testing.assert_close(made, attended(local, [*range(T)]), rtol=0, atol=1e-12)
 
 
 def test_a_window_may_be_a_share_of_the_training_length():
     """A share of `max_len`, also behind random positions."""
-    assert [RNoPE(DIMS, window=window).window for window in (0.25, 0.001, 3)] == [
+    assert [RNoPE(DIMS, window=window).in_layer(0).window for window in (0.25, 0.001, 3)] == [
         DIMS.max_len // 4,
         1,
         3,
@@ -370,7 +367,7 @@ ABSOLUTE = [
     "fire",
     "kv_shared",
 ]
-ABSOLUTE += ["irope", "randomized_rope", "random_floats"]
+ABSOLUTE += ["irope", "temperature_tuning", "randomized_rope", "random_floats"]
 
 
 @pytest.mark.parametrize("name", SCHEMES)

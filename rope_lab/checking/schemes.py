@@ -66,13 +66,14 @@ def shapes(scheme: PositionScheme, dims: Dims) -> str:
     """Each hook returns the shape that the model reads; a slow float64 is noted."""
     T, H, K = 5, dims.n_heads, dims.d_head
     x_BTD = torch.randn(2, T, dims.d_model)
-    qkv_BT3HK = torch.randn(2, T, 3 if scheme.projects_values else 2, H, K)
     layer = scheme.in_layer(0)
+    qkv_BT3HK = torch.randn(2, T, 3 if layer.projects_values else 2, H, K)
     prepared = scheme.prepare(torch.arange(T), x_BTD.dtype)
     bias = scheme.bias(prepared, prepared)
     at_queries = scheme.with_keys(prepared, torch.arange(1, T + 1))
     embedded = scheme.embed(x_BTD, at_queries)
-    read = layer.read(x_BTD, at_queries, 0, None)
+    number, own_at, bias = scheme.for_layer(0, at_queries, bias)
+    read = layer.read(x_BTD, own_at, number, None)
     demand(
         embedded.shape == x_BTD.shape,
         f"embed returns {[*embedded.shape]}, must be {[*x_BTD.shape]}",
@@ -88,7 +89,7 @@ def shapes(scheme: PositionScheme, dims: Dims) -> str:
         )
         demand(fits, f"{hook} returns {shape}, must be broadcastable to {most}")
     heads = layer.heads(qkv_BT3HK, at)
-    if isinstance(heads, Tensor) and scheme.projects_values:
+    if isinstance(heads, Tensor) and layer.projects_values:
         right = heads.shape == qkv_BT3HK.shape
         demand(
             right,

@@ -105,10 +105,18 @@ class PositionScheme(nn.Module):
             )
 
     def in_layer(self, number: int) -> "PositionScheme":
-        """The scheme for `read`, `heads`, `attention`, `output` in layer `number`, 0 …, given this
-        one's `at`.
+        """The scheme for `read`, `heads`, `attention`, `output` in layer `number`, 0 …, given `at`
+        of `for_layer`; its `window` and `projects_values` hold there.
         """
         return self
+
+    def for_layer(
+        self, number: int, at: Any, bias: Tensor | None
+    ) -> tuple[int, Any, Tensor | None]:
+        """The number of layer `number` within its own scheme, and that scheme's `at` and bias: by
+        default those of the whole scheme.
+        """
+        return number, at, bias
 
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
         """Embedding hook: token embeddings before the first layer."""
@@ -187,6 +195,11 @@ class Wrapper(PositionScheme):
 
     def in_layer(self, number: int) -> PositionScheme:
         return self.scheme.in_layer(number)
+
+    def for_layer(
+        self, number: int, at: Any, bias: Tensor | None
+    ) -> tuple[int, Any, Tensor | None]:
+        return self.scheme.for_layer(number, at, bias)
 
     def embed(self, x_BTD: Tensor, at: Any) -> Tensor:
         return self.scheme.embed(x_BTD, at)

@@ -52,7 +52,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, d_model)
         self.layers = nn.ModuleList(
-            Layer(i, attention, d_model, n_heads, norm, dropout) for i in range(n_layers)
+            Layer(attention, d_model, n_heads, norm, dropout) for _ in range(n_layers)
         )
         self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.unembedding = Linear(d_model, vocabulary)
@@ -64,8 +64,9 @@ class Transformer(nn.Module):
                 nn.init.xavier_uniform_(matrix)
         self.position = position
         # Cut afterwards, so that all other weights are those of any scheme.
-        for layer in self.layers:
-            layer.attention.cut(kv_heads or n_heads, position.projects_values)
+        for number, layer in enumerate(self.layers):
+            scheme = position.in_layer(number)
+            layer.attention.cut(kv_heads or n_heads, scheme.projects_values)
             if qk_norm:
                 layer.attention.qk_norm = nn.ModuleList(
                     nn.RMSNorm(d_model // n_heads) for _ in "qk"
@@ -79,16 +80,14 @@ class Transformer(nn.Module):
         Raises ConfigError if linear attention does not support the scheme.
         """
         at, widths, lacks = self.position.prepare(torch.arange(2), torch.float32), [], ""
-        bias, at_queries = (
-            self.position.bias(at, at),
-            self.position.with_keys(at, torch.arange(1, 3)),
-        )
-        qkv = torch.zeros(
-            1, 2, 3 if self.position.projects_values else 2, n_heads, d_model // n_heads
-        )
-        for number in range(len(self.layers)):
+        bias_of_all = self.position.bias(at, at)
+        at_queries = self.position.with_keys(at, torch.arange(1, 3))
+        x = torch.zeros(1, 2, d_model)
+        for number, layer in enumerate(self.layers):
             scheme = self.position.in_layer(number)
-            own_at, own_bias = scheme.read(torch.zeros(1, 2, d_model), at_queries, number, None)
+            own, own_at, bias = self.position.for_layer(number, at_queries, bias_of_all)
+            own_at, own_bias = scheme.read(x, own_at, own, None)
+            qkv = torch.zeros(1, 2, layer.attention.projections, n_heads, d_model // n_heads)
             if scheme.window is not None and scheme.window < 1:
                 given = f"{type(scheme).__name__}: window={scheme.window}"
                 raise ConfigError(f"{given}: must be at least 1 token, or None")
@@ -147,12 +146,14 @@ class Transformer(nn.Module):
 
         x_BTD = self.dropout(self.position.embed(self.scale * self.embedding(tokens_BT), at_T))
         for number, layer in enumerate(self.layers):
+            own_number, own_at_T, own_bias = self.position.for_layer(number, at_T, bias)
             x_BTD = layer(
                 x_BTD,
                 self.position.in_layer(number),
-                at_T,
-                bias,
+                own_at_T,
+                own_bias,
                 None if cache is None else cache[number],
+                own_number,
             )
         return self.unembedding(self.norm(x_BTD))
 
@@ -189,14 +190,12 @@ class Transformer(nn.Module):
 class Layer(nn.Module):
     """Attention, then a feed-forward network, each beside a residual connection."""
 
-    def __init__(
-        self, number: int, attention: str, d_model: int, n_heads: int, norm: str, dropout: float
-    ):
+    def __init__(self, attention: str, d_model: int, n_heads: int, norm: str, dropout: float):
         super().__init__()
         self.pre = norm == "pre"
         self.norm1, self.attention = (
             nn.LayerNorm(d_model),
-            Attention(number, attention, d_model, n_heads),
+            Attention(attention, d_model, n_heads),
         )
         self.norm2 = nn.LayerNorm(d_model)
         self.up, self.down = Linear(d_model, 4 * d_model), Linear(4 * d_model, d_model)
@@ -209,13 +208,14 @@ class Layer(nn.Module):
         at: Any,
         bias: Tensor | None,
         cache: LayerCache | None,
+        number: int = 0,
     ) -> Tensor:
         if self.pre:
-            x_BTD = x_BTD + self.dropout(
-                self.attention(self.norm1(x_BTD), position, at, bias, cache)
-            )
+            o_BTD = self.attention(self.norm1(x_BTD), position, at, bias, cache, number)
+            x_BTD = x_BTD + self.dropout(o_BTD)
             return x_BTD + self.dropout(self.feed_forward(self.norm2(x_BTD)))
-        x_BTD = self.norm1(x_BTD + self.dropout(self.attention(x_BTD, position, at, bias, cache)))
+        o_BTD = self.attention(x_BTD, position, at, bias, cache, number)
+        x_BTD = self.norm1(x_BTD + self.dropout(o_BTD))
         return self.norm2(x_BTD + self.dropout(self.feed_forward(x_BTD)))
 
     def feed_forward(self, x_BTD: Tensor) -> Tensor:
@@ -225,13 +225,11 @@ class Layer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal multi-head attention of layer `number`, `softmax` or `linear`, with the scheme's hooks
-    around it.
-    """
+    """Causal multi-head attention, `softmax` or `linear`, with the scheme's hooks around it."""
 
-    def __init__(self, number: int, kind: str, d_model: int, n_heads: int):
+    def __init__(self, kind: str, d_model: int, n_heads: int):
         super().__init__()
-        self.number, self.linear, self.n_heads = number, kind == "linear", n_heads
+        self.linear, self.n_heads = kind == "linear", n_heads
         self.kv_heads, self.projections, self.qk_norm = n_heads, 3, None
         self.qkv, self.out = Linear(d_model, 3 * d_model), Linear(d_model, d_model)
 
@@ -242,8 +240,9 @@ class Attention(nn.Module):
         at: Any,
         bias: Tensor | None,
         cache: LayerCache | None,
+        number: int = 0,
     ) -> Tensor:
-        at, own_bias = position.read(x_BTD, at, self.number, cache)
+        at, own_bias = position.read(x_BTD, at, number, cache)
         if own_bias is not None:
             bias = own_bias if bias is None else bias + relative(own_bias, x_BTD.shape[1])
         qkv_BT3HK = self.project(x_BTD)

@@ -18,13 +18,16 @@ from types import ModuleType
 from typing import Any
 
 import pydantic
+import yaml
 from hydra.core.config_store import ConfigStore
 from pydantic_core import ErrorDetails
 
 from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.model.schemes.layers import Part, Pattern
 from rope_lab.places import ROOT
 from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError, nearest, show
+from rope_lab.train import pattern
 from rope_lab.train.plugin import OURS, error_line, import_file
 
 CONF = ROOT / "conf"
@@ -35,6 +38,7 @@ TOP = "tasks."  # conf/ and records name modules of rope_lab.tasks so
 SCHEME = Callable[[Dims], PositionScheme]  # the annotation of an argument that is another scheme
 # `mine.py`, or `mine.py:MyScheme` if it has several.
 FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")
+PATTERNS = (Pattern, Pattern | None)  # the annotations of an argument that is a pattern of layers
 TYPES = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
@@ -164,10 +168,29 @@ def _typed(key: str, value: Any, annotation: Any, allowed: Iterable[str]) -> Any
         raise ConfigError(f"{key}={show(value)}: must be a scheme")
     if _is_node(value):
         raise ConfigError(f"{key}={show(value)}: must be a plain value")
+    if annotation in PATTERNS and value is not None:
+        written = pattern.canonical(check_type(key, value, str))
+        layers_of(key, written)
+        return written
     try:
         return check_type(key, value, annotation)
     except (pydantic.errors.PydanticUserError, NameError):
         return value
+
+
+def layers_of(key: str, written: str) -> list[Part]:
+    """The parts of a pattern of layers. Raises ConfigError."""
+    parts = []
+    for part in pattern.read(key, written):
+        if part.name not in names("position"):
+            hint = nearest(part.name, names("position"), "")
+            raise ConfigError(f"{key}: {part.name}: there is no such scheme; {hint}")
+        settings, window = pattern.without_window(part)
+        usual = yaml.safe_load((CONF / "position" / f"{part.name}.yaml").read_text("utf-8"))
+        node = check_arguments(f"{key}.{part.name}", usual | settings, [])
+        tokens = check_type(f"{key}.{part.name}.window", window, int | float | None)
+        parts.append(Part(functools.partial(build, node), part.count, tokens))
+    return parts
 
 
 def check_type(key: str, value: Any, annotation: Any) -> Any:
@@ -200,11 +223,21 @@ def own_modules(node: dict[str, Any]) -> set[str]:
 
 def build(node: dict[str, Any], *arguments: Any) -> Any:
     """The object that a checked `node` describes."""
-    settings = {
-        key: functools.partial(build, value) if _is_node(value) else value
-        for key, value in node.items()
-    }
-    return _import_class(settings.pop("_target_"))(*arguments, **settings)
+    cls = _import_class(node["_target_"])
+    settings = {}
+    for key, value in node.items():
+        if _is_node(value):
+            value = functools.partial(build, value)
+        elif isinstance(value, str) and _annotation(cls, key) in PATTERNS:
+            value = layers_of(f"position.{key}", value)
+        settings[key] = value
+    del settings["_target_"]
+    return cls(*arguments, **settings)
+
+
+def _annotation(cls: type, argument: str) -> Any:
+    parameter = inspect.signature(cls).parameters.get(argument)
+    return None if parameter is None else parameter.annotation
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.schemes.added import Learned, Sinusoidal, SinusoidalProduct
 from rope_lab.model.schemes.biases import Alibi, Fire, KerpleLog, T5Bias
 from rope_lab.model.schemes.content import CoPE, FoX, GrapeA, PaTH, SelectiveRoPE
-from rope_lab.model.schemes.layers import RNoPE
+from rope_lab.model.schemes.layers import Layers, RNoPE, TemperatureTuning
 from rope_lab.model.schemes.random_positions import Randomized
 from rope_lab.model.schemes.rotary import Rotary
 from rope_lab.model.schemes.rotary_variants import (
@@ -32,6 +32,7 @@ __all__ = [
     "GrapeA",
     "HeadBases",
     "KerpleLog",
+    "Layers",
     "LeRoPE",
     "Learned",
     "PRope",
@@ -47,5 +48,6 @@ __all__ = [
     "Sinusoidal",
     "SinusoidalProduct",
     "T5Bias",
+    "TemperatureTuning",
     "XPos",
 ]

@@ -1,30 +1,171 @@
-"""Different between layers: RoPE in some layers, no position in the others.
+"""Different between layers: layers composed of any schemes, and the layouts of published models.
 
-Shape letters: B batch, T time, H heads, K head width, C pairs of a head's features; 3 stands for
-queries, keys and values side by side. Positions are integers, [T].
+Shape letters: B batch, T time, H heads, K head width; 3 stands for queries, keys and values side by
+side. Positions are integers, [T].
 """
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.model.hooks import Dims, PositionScheme, overridden
 from rope_lab.model.rotation import Pairs, precise, wide
 from rope_lab.model.schemes.rotary import Rotary
 from rope_lab.text import ConfigError
 
 
-class RNoPE(Rotary):
+class Part(NamedTuple):
+    """Some layers of a pattern, one after another, that share a scheme."""
+
+    make: Callable[[Dims], PositionScheme]
+    count: int = 1
+    window: int | float | None = None  # see `tokens_of`; None: that of the scheme
+
+
+# In yaml files and on the command line: `rope window:64 base:1e4 *3 | none`.
+Pattern = Sequence[Part]
+
+
+class Layers(PositionScheme):
+    """Each layer has the scheme that a pattern says: `rope window:64 *3 | none` is three layers of
+    RoPE in a window of 64 tokens, then one without positions, and so on.
+
+    pattern: repeated over all layers, counted from the first
+    from_last: count from the last layer: it then has the last scheme of `pattern`
+    first, last: schemes of the first and of the last layers, instead of the pattern's
+
+    The layers of a part share one scheme, whose layers are numbered 0, 1, … . `window` of a part is
+    a number of tokens, or below 1 a share of the training length. Raises ConfigError for schemes
+    that change embeddings or differ between layers themselves.
+    """
+
+    def __init__(
+        self,
+        dims: Dims,
+        pattern: Pattern,
+        first: Pattern | None = None,
+        last: Pattern | None = None,
+        from_last: bool = False,
+    ):
+        super().__init__(dims)
+        used = layout(dims.n_layers, pattern, first or (), last or (), from_last)
+        distinct = list(dict.fromkeys(used))
+        self.parts = nn.ModuleList(
+            built(part, replace(dims, n_layers=used.count(part))) for part in distinct
+        )
+        self.part_of = [distinct.index(part) for part in used]
+
+    @property
+    def max_len(self) -> int | None:
+        limits = [part.max_len for part in self.parts if part.max_len is not None]
+        return min(limits) if limits else None
+
+    def draw(self, seed: int, length: int) -> None:
+        for part in self.parts:
+            part.draw(seed, length)
+
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> list[Any]:
+        """What each part prepares."""
+        return [part.prepare(pos, dtype) for part in self.parts]
+
+    def bias(self, at_T: list[Any], at_S: list[Any]) -> list[Tensor | None]:
+        """The bias of each part."""
+        both = zip(self.parts, at_T, at_S, strict=True)
+        return [part.bias(own_T, own_S) for part, own_T, own_S in both]
+
+    def with_keys(self, at: list[Any], keys_T: Tensor) -> list[Any]:
+        both = zip(self.parts, at, strict=True)
+        return [part.with_keys(own, keys_T) for part, own in both]
+
+    def in_layer(self, number: int) -> PositionScheme:
+        return self.parts[self.part_of[number % len(self.part_of)]]
+
+    def for_layer(
+        self, number: int, at: list[Any], bias: list[Tensor | None]
+    ) -> tuple[int, Any, Tensor | None]:
+        index = self.part_of[number % len(self.part_of)]
+        return self.part_of[:number].count(index), at[index], bias[index]
+
+
+def layout(
+    n_layers: int, pattern: Pattern, first: Pattern, last: Pattern, from_last: bool
+) -> list[Part]:
+    """The part of each layer."""
+    period = one_by_one(pattern)
+    counted_from = n_layers if from_last else 0
+    parts = [period[(number - counted_from) % len(period)] for number in range(n_layers)]
+    for number, part in enumerate(one_by_one(first)[:n_layers]):
+        parts[number] = part
+    for number, part in enumerate(reversed(one_by_one(last)[-n_layers:]), start=1):
+        parts[-number] = part
+    return parts
+
+
+def one_by_one(pattern: Pattern) -> list[Part]:
+    """A part for each layer of a pattern."""
+    return [part for part in pattern for _ in range(part.count)]
+
+
+def built(part: Part, dims: Dims) -> PositionScheme:
+    """The scheme of a part, with its window."""
+    scheme = part.make(dims)
+    refused = {"embed", "in_layer"} & overridden(type(scheme))
+    if refused:
+        raise ConfigError(
+            f"position.pattern: {type(scheme).__name__} overrides {min(refused)}, "
+            "which serves a whole model, not some of its layers; take another scheme"
+        )
+    if part.window is not None:
+        scheme.window = tokens_of(part.window, dims, "position.pattern: window")
+    return scheme
+
+
+def tokens_of(length: int | float, dims: Dims, name: str) -> int:
+    """A number of tokens, given as such or, below 1, as a share of the training length."""
+    if 0 < length < 1:
+        return math.ceil(length * (dims.keys or dims.max_len))
+    if length < 1 or length % 1:
+        raise ConfigError(f"{name}={length:g}: must be a whole number of tokens, or below 1")
+    return int(length)
+
+
+class TemperatureTuning(PositionScheme):
+    """No position; scores of position n are multiplied by 1 + c ln(1 + ⌊(n+1) / f⌋) (Llama 4).
+
+    attn_scale: c
+    floor_scale: f in tokens, in Llama 4 8,192; below 1 a share of the training length
+    """
+
+    def __init__(self, dims: Dims, attn_scale: float = 0.1, floor_scale: int | float = 0.25):
+        super().__init__(dims)
+        self.attn_scale = attn_scale
+        self.floor_scale = tokens_of(floor_scale, dims, "position.floor_scale")
+
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> Tensor:
+        """The factors of queries, [T, 1, 1, 1]."""
+        chunk_T = ((precise(pos) + 1) / self.floor_scale).floor()
+        factor_T = 1 + self.attn_scale * chunk_T.log1p()
+        return factor_T.to(pos.device, wide(dtype))[:, None, None, None]
+
+    def heads(self, qkv_BT3HK: Tensor, at: Tensor) -> Tensor:
+        q_BT1HK, kv_BT2HK = qkv_BT3HK.split((1, 2), dim=2)
+        return torch.cat([at * q_BT1HK, kv_BT2HK], dim=2)
+
+
+class RNoPE(Layers):
     """RoPE, but no position at all in the last of `every` layers (Yang et al., 2025, RNoPE).
 
     Its authors find that layers without it retrieve from far away, and that those with it favour
-    what is near.
+    what is near. They and models of 2025 and 2026 have one layer in 4 to 6 without RoPE.
 
     window: the last tokens that a query sees in layers with RoPE (RNoPE-SWA); below 1 a share of
         the training length; None: all
-    temperature: c in 1 + c ln(1 + ⌊(n+1) / window⌋), by which layers without RoPE multiply the
-        scores of position n, as Llama 4's iRoPE with 0.1, there in chunks of 8,192 tokens
+    temperature: c of `TemperatureTuning` in layers without RoPE, whose chunks are the window
     """
 
     def __init__(
@@ -36,42 +177,16 @@ class RNoPE(Rotary):
         window: int | float | None = None,
         temperature: float = 0.0,
     ):
-        super().__init__(dims, q=1, k=1, base=base, pairs=pairs)
         if every < 2:
             raise ConfigError(f"position.every={every}: must be at least 2")
-        window_text = "null" if window is None else f"{window:g}"
-        given = f"position.window={window_text}, position.temperature={temperature}"
-        if window is not None and 0 < window < 1:
-            window = math.ceil(window * (dims.keys or dims.max_len))
-        if (window is not None and (window < 1 or window % 1)) or (temperature and not window):
+        if temperature and window is None:
             raise ConfigError(
-                f"{given}: must be a window of at least 1 token, in whole tokens, or no temperature"
+                f"position.window=null, position.temperature={temperature}: "
+                "must be a window of at least 1 token, or no temperature"
             )
-        self.every, self.none, self.temperature = every, Tempered(dims), temperature
-        self.window = None if window is None else int(window)
-
-    def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple:
-        """The phases of layers with RoPE, and the factor of queries in the others, [T, 1, 1], or
-        None.
-        """
-        at, factor = super().prepare(pos, dtype), None
-        if self.temperature:
-            chunk_T = ((precise(pos) + 1) / self.window).floor()
-            factor_T = (1 + self.temperature * chunk_T.log1p()).to(pos.device, wide(dtype))
-            factor = factor_T[:, None, None]
-        return at[0], factor, at[1]
-
-    def in_layer(self, number: int) -> PositionScheme:
-        return self.none if number % self.every == self.every - 1 else self
-
-
-class Tempered(PositionScheme):
-    """No position; scores are multiplied by the second of the prepared values unless that is
-    None.
-    """
-
-    def heads(self, qkv_BT3HK: Tensor, at: tuple) -> Tensor:
-        if at[1] is None:
-            return qkv_BT3HK
-        q_BT1HK, kv_BT2HK = qkv_BT3HK.split((1, 2), dim=2)
-        return torch.cat([at[1].unsqueeze(1) * q_BT1HK, kv_BT2HK], dim=2)
+        rope = partial(Rotary, q=1, k=1, base=base, pairs=pairs)
+        none: Callable[[Dims], PositionScheme] = PositionScheme
+        if temperature:
+            none = partial(TemperatureTuning, attn_scale=temperature, floor_scale=window)
+        whole = replace(dims, n_layers=every * math.ceil(dims.n_layers / every))
+        super().__init__(whole, [Part(rope, every - 1, window), Part(none)])
