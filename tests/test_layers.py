@@ -152,8 +152,8 @@ def test_presets_are_short_and_spelled_canonically():
         ("rope bse:3", "position.pattern.rope.bse=3: no such setting; did you mean"),
         ("rope base:x", "position.pattern.rope.base=x: must be a valid number"),
         ("rope window:0", "position.pattern: window=0: must be a whole number of tokens"),
-        ("sinusoidal", "position.pattern: Sinusoidal overrides embed, which serves a whole model"),
-        ("rnope", "position.pattern: RNoPE overrides"),
+        ("sinusoidal", "position.pattern: Sinusoidal serves a whole model"),
+        ("rnope", "position.pattern: RNoPE serves a whole model"),
     ],
 )
 def test_a_pattern_that_cannot_be_served_is_one_message(written, message):

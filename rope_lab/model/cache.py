@@ -99,3 +99,15 @@ def with_before(name: str, x_BTD: Tensor, n: int, cache: LayerCache | None) -> T
     if cache is not None:
         cache.own[name] = x_BTD[:, x_BTD.shape[1] - n :]
     return x_BTD
+
+
+def before(name: str, x_BTHK: Tensor, cache: LayerCache | None) -> Tensor:
+    """`x` of the token before each of the new ones, the same shape; the first token's own at the
+    start. The last one is kept under `name`.
+    """
+    at_start = cache is None or name not in cache.own
+    x_BTX = x_BTHK.flatten(2)
+    previous_BTX = with_before(name, x_BTX, 1, cache)[:, :-1]
+    if at_start:
+        previous_BTX = torch.cat([x_BTX[:, :1], previous_BTX[:, 1:]], dim=1)
+    return previous_BTX.unflatten(-1, x_BTHK.shape[2:])

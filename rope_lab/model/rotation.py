@@ -107,10 +107,19 @@ def count(name: str, share: float, pairs: int) -> int:
 
     Raises ConfigError unless it is a whole number of at least 1.
     """
-    rotated = round(share * pairs, 6)
-    if rotated % 1 or not 1 <= rotated <= pairs:
+    return share_of(name, share, pairs, "pairs of a head are rotated")
+
+
+def share_of(
+    name: str, share: float, whole: int, what: str = "features of a head are meant"
+) -> int:
+    """A share of a whole number of things. Raises ConfigError unless it is a whole number of at
+    least 1.
+    """
+    part = round(share * whole, 6)
+    if part % 1 or not 1 <= part <= whole:
         raise ConfigError(
-            f"position.{name}={share}: {rotated:g} of the {pairs} pairs of a head are rotated: "
-            f"must be a whole number from 1 to {pairs}"
+            f"position.{name}={share}: {part:g} of the {whole} {what}: "
+            f"must be a whole number from 1 to {whole}"
         )
-    return int(rotated)
+    return int(part)

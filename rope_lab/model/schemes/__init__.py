@@ -9,6 +9,7 @@ from rope_lab.model.schemes.added import Learned, Sinusoidal, SinusoidalProduct
 from rope_lab.model.schemes.biases import Alibi, Fire, KerpleLog, T5Bias
 from rope_lab.model.schemes.content import CoPE, FoX, GrapeA, PaTH, SelectiveRoPE
 from rope_lab.model.schemes.layers import Layers, RNoPE, TemperatureTuning
+from rope_lab.model.schemes.previous import KVShift, PartialKeyOffset
 from rope_lab.model.schemes.random_positions import Randomized
 from rope_lab.model.schemes.rotary import Rotary
 from rope_lab.model.schemes.rotary_variants import (
@@ -31,12 +32,14 @@ __all__ = [
     "FoX",
     "GrapeA",
     "HeadBases",
+    "KVShift",
     "KerpleLog",
     "Layers",
     "LeRoPE",
     "Learned",
     "PRope",
     "PaTH",
+    "PartialKeyOffset",
     "PoPE",
     "PositionScheme",
     "RNoPE",

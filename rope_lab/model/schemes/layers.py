@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rope_lab.model.hooks import Dims, PositionScheme, overridden
+from rope_lab.model.hooks import Dims, PositionScheme, Wrapper, overridden
 from rope_lab.model.rotation import Pairs, precise, wide
 from rope_lab.model.schemes.rotary import Rotary
 from rope_lab.text import ConfigError
@@ -114,15 +114,20 @@ def one_by_one(pattern: Pattern) -> list[Part]:
 def built(part: Part, dims: Dims) -> PositionScheme:
     """The scheme of a part, with its window."""
     scheme = part.make(dims)
-    refused = {"embed", "in_layer"} & overridden(type(scheme))
-    if refused:
+    if scheme.in_layer(0) is not scheme or changes_embeddings(scheme):
         raise ConfigError(
-            f"position.pattern: {type(scheme).__name__} overrides {min(refused)}, "
-            "which serves a whole model, not some of its layers; take another scheme"
+            f"position.pattern: {type(scheme).__name__} serves a whole model, not some of its "
+            "layers; take another scheme"
         )
     if part.window is not None:
         scheme.window = tokens_of(part.window, dims, "position.pattern: window")
     return scheme
+
+
+def changes_embeddings(scheme: PositionScheme) -> bool:
+    if isinstance(scheme, Wrapper):
+        return changes_embeddings(scheme.scheme)
+    return "embed" in overridden(type(scheme))
 
 
 def tokens_of(length: int | float, dims: Dims, name: str) -> int:
