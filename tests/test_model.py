@@ -88,6 +88,10 @@ def shared_weights(*overrides: str) -> str:
     for name, value in build_model(cfg, 30).state_dict().items():
         if not name.startswith("position."):
             value = value[: 2 * cfg.model.d_model] if ".qkv." in name else value
+            if value.shape[-1] == 2 * cfg.model.d_model and ".out.weight" in name:
+                # Each head has two outputs; the first have the weights of any scheme.
+                heads = (cfg.model.n_heads, 2, -1)
+                value = value.unflatten(1, heads)[:, :, 0].flatten(1).contiguous()
             digest.update(name.encode() + value.numpy().tobytes())
     return digest.hexdigest()
 

@@ -367,7 +367,14 @@ ABSOLUTE = [
     "fire",
     "kv_shared",
 ]
-ABSOLUTE += ["irope", "temperature_tuning", "randomized_rope", "random_floats"]
+ABSOLUTE += [
+    "grape_ap",
+    "random_rotations",
+    "irope",
+    "temperature_tuning",
+    "randomized_rope",
+    "random_floats",
+]
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -376,6 +383,7 @@ def test_only_relative_schemes_ignore_a_shift(name):
     threshold.
     """
     far = {"xpos": 10_000, "learned": 40, "randomized_rope": 40, "random_floats": 40, "fire": 1000}
+    far["random_rotations"] = 1000
     model, pos = make_model(name), torch.arange(16)
     tokens = torch.randint(11, (3, 16), generator=torch.Generator().manual_seed(3))
     with torch.no_grad():

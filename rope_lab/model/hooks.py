@@ -51,6 +51,7 @@ class PositionScheme(nn.Module):
     max_len: int | None = None  # positions from here on are an error; None: no limit
     decays: bool = False  # whether weight decay applies to its matrices
     window: int | None = None  # a query sees so many last tokens, its own included; None: all
+    output_heads: int = 1  # heads that `attention` returns for each head of queries
     projects_values: bool = True  # False: no value projection; `heads` is given [B, T, 2, H, K]
 
     def __init__(self, dims: Dims):
@@ -183,6 +184,7 @@ class Wrapper(PositionScheme):
         nn.Module.__init__(self)
         self.scheme, self.decays = scheme, scheme.decays
         self.projects_values = scheme.projects_values
+        self.output_heads = scheme.output_heads
 
     def draw(self, seed: int, length: int) -> None:
         self.scheme.draw(seed, length)

@@ -67,6 +67,8 @@ class Transformer(nn.Module):
         for number, layer in enumerate(self.layers):
             scheme = position.in_layer(number)
             layer.attention.cut(kv_heads or n_heads, scheme.projects_values)
+            if scheme.output_heads > 1:
+                layer.attention.widen_output(scheme.output_heads)
             if qk_norm:
                 layer.attention.qk_norm = nn.ModuleList(
                     nn.RMSNorm(d_model // n_heads) for _ in "qk"
@@ -285,3 +287,15 @@ class Attention(nn.Module):
                 kept = [part[:width] for part, width in zip(parts, widths, strict=False)]
                 setattr(self.qkv, name, nn.Parameter(torch.cat(kept)))
             self.qkv.out_features = sum(widths)
+
+    def widen_output(self, times: int) -> None:
+        """Give the output matrix inputs of so many times the heads; a head's first ones keep their
+        weights.
+        """
+        D, H = self.out.out_features, self.n_heads
+        weight_DHK = self.out.weight.detach().unflatten(1, (H, -1))
+        bound = D**-0.5
+        others = [torch.empty_like(weight_DHK).uniform_(-bound, bound) for _ in range(times - 1)]
+        wide_DHNK = torch.stack([weight_DHK, *others], dim=2)
+        self.out.weight = nn.Parameter(wide_DHNK.flatten(1))
+        self.out.in_features = times * D

@@ -8,7 +8,9 @@ from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.schemes.added import Learned, Sinusoidal, SinusoidalProduct
 from rope_lab.model.schemes.biases import Alibi, Fire, KerpleLog, T5Bias
 from rope_lab.model.schemes.content import CoPE, FoX, GrapeA, PaTH, SelectiveRoPE
+from rope_lab.model.schemes.content_biases import GrapeAP, RelativeBias, Wall
 from rope_lab.model.schemes.layers import Layers, RNoPE, TemperatureTuning
+from rope_lab.model.schemes.phases import RandomRotations, RePo, RoPEPlusPlus
 from rope_lab.model.schemes.previous import KVShift, PartialKeyOffset
 from rope_lab.model.schemes.random_positions import Randomized
 from rope_lab.model.schemes.rotary import Rotary
@@ -21,7 +23,7 @@ from rope_lab.model.schemes.rotary_variants import (
     SSMax,
     XPos,
 )
-from rope_lab.model.schemes.shared_values import SharedKV
+from rope_lab.model.schemes.shared_values import SharedKV, SharedKVDeepSeek, SharedKVGemma
 
 __all__ = [
     "Alibi",
@@ -31,6 +33,7 @@ __all__ = [
     "Fire",
     "FoX",
     "GrapeA",
+    "GrapeAP",
     "HeadBases",
     "KVShift",
     "KerpleLog",
@@ -43,14 +46,21 @@ __all__ = [
     "PoPE",
     "PositionScheme",
     "RNoPE",
+    "RandomRotations",
     "Randomized",
+    "RePo",
+    "RelativeBias",
+    "RoPEPlusPlus",
     "Rotary",
     "SSMax",
     "SelectiveRoPE",
     "SharedKV",
+    "SharedKVDeepSeek",
+    "SharedKVGemma",
     "Sinusoidal",
     "SinusoidalProduct",
     "T5Bias",
     "TemperatureTuning",
+    "Wall",
     "XPos",
 ]

@@ -102,7 +102,11 @@ class Rotary(PositionScheme):
             return None
         none_C = torch.zeros_like(next(iter(self.theta.values())))
         theta_PC = torch.stack([self.theta.get(part, none_C) for part in parts])
-        return unit(angles(pos.unsqueeze(-1), theta_PC)).to(pos.device, wide(dtype))
+        return unit(self.angles_of(pos, theta_PC)).to(pos.device, wide(dtype))
+
+    def angles_of(self, pos: Tensor, theta_PC: Tensor) -> Tensor:
+        """The angles of positions, [T, parts, C]."""
+        return angles(pos.unsqueeze(-1), theta_PC)
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
         """The phases of queries, keys and values, [T, 3, 1, C, 2], and of the output, [T, 1, C, 2].

@@ -12,10 +12,11 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from rope_lab.model.cache import LayerCache
 from rope_lab.model.hooks import Dims
-from rope_lab.model.rotation import rotate
+from rope_lab.model.rotation import count, rotate, wide
 from rope_lab.model.schemes.rotary import Rotary
 
 
@@ -56,3 +57,57 @@ class SharedKV(Rotary):
             return q_BTHK, k_BTHK, qk_BT2HK[:, :, 1].to(k_BTHK)
         v_BTHK = k_BTHK.view_as(k_BTHK)  # torch.compile does not take one tensor twice
         return q_BTHK, k_BTHK, v_BTHK
+
+
+class SharedKVDeepSeek(SharedKV):
+    """`values = back` with the norms of DeepSeek-V4: queries and keys at root mean square 1, keys
+    times learned gains, then rotated; values are the rotated keys, and the output is rotated back.
+
+    DeepSeek-V4 rotates the last 64 of 512 features, a `fraction` of 0.125.
+    """
+
+    def __init__(self, dims: Dims, base: float = 10_000.0, fraction: float = 1.0):
+        super().__init__(dims, "back", base, fraction)
+        self.gains = nn.ParameterList(torch.ones(dims.d_head) for _ in range(dims.n_layers))
+
+    def read(
+        self, x_BTD: Tensor, at: tuple, layer: int, cache: LayerCache | None
+    ) -> tuple[tuple, None]:
+        return (at[0], self.gains[layer], at[1]), None
+
+    def heads(self, qk_BT2HK: Tensor, at: tuple) -> tuple[Tensor, Tensor, Tensor]:
+        q_BTHK, k_BTHK = normalised(qk_BT2HK).unbind(2)
+        return super().heads(torch.stack([q_BTHK, at[1] * k_BTHK], dim=2), at)
+
+
+class SharedKVGemma(SharedKV):
+    """`values = unrotated` with the norms of Gemma 4: values are keys at root mean square 1;
+    queries and keys are that times learned gains, and rotated. Scores are not divided by √K.
+
+    Gemma 4 shares them in the full layers of its large models alone, which rotate a `p` of 0.25 at
+    base 1e6.
+
+    p: the share of pairs that are rotated, those of the highest frequencies, as in `PRope`
+    """
+
+    def __init__(self, dims: Dims, base: float = 10_000.0, p: float = 1.0):
+        super().__init__(dims, "unrotated", base)
+        rotated = count("p", p, dims.d_head // 2)
+        for theta_C in self.theta.values():
+            theta_C[rotated:] = 0
+        self.gains = nn.ParameterList(torch.ones(2, dims.d_head) for _ in range(dims.n_layers))
+
+    def read(
+        self, x_BTD: Tensor, at: tuple, layer: int, cache: LayerCache | None
+    ) -> tuple[tuple, None]:
+        return (at[0], self.gains[layer], at[1]), None
+
+    def heads(self, qk_BT2HK: Tensor, at: tuple) -> tuple[Tensor, Tensor, Tensor]:
+        unit_BT2HK = normalised(qk_BT2HK)
+        q_BTHK, k_BTHK = rotate(at[1].unsqueeze(1) * unit_BT2HK, at[0]).unbind(2)
+        return q_BTHK * q_BTHK.shape[-1] ** 0.5, k_BTHK, unit_BT2HK[:, :, 1].to(k_BTHK)
+
+
+def normalised(x: Tensor) -> Tensor:
+    """`x` [..., K] at root mean square 1."""
+    return F.rms_norm(x.to(wide(x.dtype)), x.shape[-1:], eps=1e-6)

@@ -1,0 +1,162 @@
+"""Scores from content: biases and decays that depend on the layer's input, without rotations.
+
+Each layer has parameters of its own. Shape letters: B batch, T time (queries), S time (keys and
+values), D model width, H heads, K head width, M modes of a bias, E distances of a table, C features
+of a path.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rope_lab.model.attention import Heads, softmax_attention, weighted_values
+from rope_lab.model.cache import KVCache, LayerCache, so_far
+from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.model.rotation import precise, rotate, unit, wide
+from rope_lab.model.schemes.biases import Alibi
+from rope_lab.model.schemes.content import gathered
+from rope_lab.model.schemes.layers import tokens_of
+from rope_lab.text import ConfigError
+
+BLOCK = 16  # queries that meet each other's keys feature by feature
+
+
+class RelativeBias(PositionScheme):
+    """Adds a learned function of the distance to each score, mixed for each query by content
+    (Inkling, 2026).
+
+    rₙ = W xₙ has M numbers for each head; P is a table of M by E numbers, which a layer's heads
+    share. bias(n, i) = Σ_m rₙₘ P(m, n−i), and exactly 0 from distance E on. Inkling also normalises
+    queries and keys (model.qk_norm), divides scores by K instead of √K, and has convolutions of
+    four taps (model.conv); its windows are as long as its tables.
+
+    modes: M
+    extent: E in tokens; below 1 a share of the training length; None: the training length
+    """
+
+    def __init__(self, dims: Dims, modes: int = 16, extent: int | float | None = None):
+        super().__init__(dims)
+        if modes < 1:
+            raise ConfigError(f"position.modes={modes}: must be at least 1")
+        longest = dims.keys or dims.max_len
+        self.extent = longest if extent is None else tokens_of(extent, dims, "position.extent")
+        self.modes, layers = modes, range(dims.n_layers)
+        self.mixes = nn.ModuleList(
+            nn.Linear(dims.d_model, dims.n_heads * modes, bias=False) for _ in layers
+        )
+        self.tables = nn.ParameterList(0.02 * torch.randn(modes, self.extent) for _ in layers)
+
+    def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
+        """The distances, [1, T, S], which `attention` looks up."""
+        return (at_T[:, None] - at_S).unsqueeze(0)
+
+    def read(
+        self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
+    ) -> tuple[Tensor, None]:
+        """Returns each query's bias by distance, [B, H, T, E]."""
+        r_BTHM = self.mixes[layer](x_BTD).unflatten(-1, (-1, self.modes))
+        return (r_BTHM.to(wide(x_BTD.dtype)) @ self.tables[layer]).transpose(1, 2), None
+
+    def attention(self, heads: Heads, at: Tensor, bias: Tensor, cache: KVCache | None) -> Tensor:
+        distance_1TS = bias.long()
+        index_1TS = distance_1TS.clamp(0, self.extent - 1)
+        bias_BHTS = at.gather(-1, index_1TS.expand(*at.shape[:3], -1))
+        bias_BHTS = bias_BHTS.masked_fill(distance_1TS >= self.extent, 0)
+        return softmax_attention(heads, bias_BHTS, cache, self.window)
+
+
+class GrapeAP(PositionScheme):
+    """Scores fall by gates along the path from key to query, which depend on both (Zhang et al.,
+    2025, GRAPE-AP; arXiv 2512.07805).
+
+    pₙ = W xₙ has C numbers for each head, p̄ is p at root mean square 1, R(l) rotates each pair of
+    its features by l radians. ψ(n, l) = mₕ ln σ(pₙᵀ R(l) p̄ₗ / C), mₕ the slopes of ALiBi;
+    bias(n, i) = Σ ψ(n, l) over i < l ≤ n. As in its authors' code R(l) contains the absolute
+    position. They normalise queries and keys (model.qk_norm).
+
+    width: C
+    """
+
+    def __init__(self, dims: Dims, width: int = 8):
+        super().__init__(dims)
+        if width < 2 or width % 2:
+            raise ConfigError(f"position.width={width}: must be an even number of at least 2")
+        self.width, self.slopes_H11 = width, Alibi(dims).slopes_H11
+        self.paths = nn.ModuleList(
+            nn.Linear(dims.d_model, dims.n_heads * width, bias=False) for _ in range(dims.n_layers)
+        )
+
+    def read(
+        self, x_BTD: Tensor, at: Tensor, layer: int, cache: LayerCache | None
+    ) -> tuple[Tensor, Tensor]:
+        p_BTHC = self.paths[layer](x_BTD).unflatten(-1, (-1, self.width)).to(wide(x_BTD.dtype))
+        e_T112 = unit(precise(at)).to(p_BTHC)[:, None, None]
+        unit_BTHC = F.rms_norm(p_BTHC, (self.width,))
+        turned_BTHC = rotate(unit_BTHC, e_T112.expand(-1, -1, self.width // 2, -1), "halves")
+        turned_BSHC = so_far("path", turned_BTHC, cache)
+        T, S = p_BTHC.shape[1], turned_BSHC.shape[1]
+        with torch.autocast(x_BTD.device.type, enabled=False):
+            products_BHTS = p_BTHC.transpose(1, 2) @ turned_BSHC.permute(0, 2, 3, 1)
+        psi_BHTS = self.slopes_H11 * F.logsigmoid(products_BHTS / self.width)
+        psi_BHTS = psi_BHTS.tril(S - T)  # no gate after the query
+        from_key_BHTS = psi_BHTS.flip(-1).cumsum(-1).flip(-1)
+        return at, from_key_BHTS - psi_BHTS
+
+
+class Wall(PositionScheme):
+    """Each feature's part of a score falls by gates between key and query (wall attention, Tilde
+    Research, 2026).
+
+    gₜ = ln σ(W xₜ + b) for each feature; score(n, i) = Σ_c qₙ_c kᵢ_c exp(Σ gₗ_c) / √K, the inner
+    sum over i < l ≤ n. An old key's score falls to 0, not to −∞. b is 8 at first: nearly no
+    position. Its authors' options, such as a forget gate for each head, are missing here.
+
+    Keys are kept with the gates of all tokens so far, and a block of queries at a time meets them;
+    so no exponent is above 0.
+    """
+
+    def __init__(self, dims: Dims):
+        super().__init__(dims)
+        self.gates = nn.ModuleList(
+            nn.Linear(dims.d_model, dims.d_model) for _ in range(dims.n_layers)
+        )
+        for gate in self.gates:
+            nn.init.constant_(gate.bias, 8.0)
+        self.n_heads = dims.n_heads
+
+    def read(
+        self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
+    ) -> tuple[Tensor, None]:
+        """Returns the logarithms of the gates, [B, H, T, K]."""
+        log_BTD = F.logsigmoid(self.gates[layer](x_BTD).to(wide(x_BTD.dtype)))
+        return log_BTD.unflatten(-1, (self.n_heads, -1)).transpose(1, 2), None
+
+    def attention(
+        self, heads: Heads, at: Tensor, bias: Tensor | None, cache: KVCache | None
+    ) -> Tensor:
+        q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
+        T, S = q_BHTK.shape[2], k_BHSK.shape[2]
+        bias = None if bias is None else bias.expand(*bias.shape[:-2], T, S)
+        keys, outputs = k_BHSK[:, :, : S - T], []
+        with torch.autocast(q_BHTK.device.type, enabled=False):
+            for begin in range(0, T, BLOCK):
+                q, log_gate = (x[:, :, begin : begin + BLOCK] for x in (q_BHTK, at))
+                end = S - T + begin + q.shape[2]
+                own_keys = k_BHSK[:, :, S - T + begin : end]
+                sums = log_gate.cumsum(2)
+                between = (sums.unsqueeze(3) - sums.unsqueeze(2)).clamp(max=0).exp()
+                within = torch.einsum("bhnk,bhik,bhnik->bhni", q, own_keys, between)
+                scores = torch.cat([(q * sums.exp()) @ keys.mT, within], dim=-1)
+                own_bias = None if bias is None else bias[..., begin : begin + BLOCK, :end]
+                outputs.append(
+                    weighted_values(
+                        scores / q.shape[-1] ** 0.5, v_BHSK[:, :, :end], own_bias, self.window
+                    )
+                )
+                last = sums[:, :, -1:]
+                keys = torch.cat([keys * last.exp(), own_keys * (last - sums).exp()], dim=2)
+        if cache is not None:
+            cache.k_BHSK[:, :, :S] = keys
+        return torch.cat(outputs, dim=1)
