@@ -91,17 +91,21 @@ class Watched(Wrapper):
         trained = self.scheme.in_layer(number)
         layer = copy.copy(trained)
 
-        def attention(heads: Heads, at: Any, bias: Tensor | None, cache: None) -> Tensor:
-            self.weights.append(attention_weights(trained, heads, at, bias))
-            return trained.attention(heads, at, bias, cache)
+        def attention(
+            heads: Heads, at: Any, bias: Tensor | None, cache: None, **sink: Tensor
+        ) -> Tensor:
+            self.weights.append(attention_weights(trained, heads, at, bias, **sink))
+            return trained.attention(heads, at, bias, cache, **sink)
 
         layer.attention = attention
         return layer
 
 
-def attention_weights(scheme: PositionScheme, heads: Heads, at: Any, bias: Tensor | None) -> Tensor:
+def attention_weights(
+    scheme: PositionScheme, heads: Heads, at: Any, bias: Tensor | None, **sink: Tensor
+) -> Tensor:
     """A layer's attention weights, [B, H, T, S]: its outputs for one-hot values, K tokens at a
-    time.
+    time. sink: of a model with sinks.
     """
     q, k, v_BTHK = unpacked(heads)
     _, T, H, K = v_BTHK.shape
@@ -109,7 +113,7 @@ def attention_weights(scheme: PositionScheme, heads: Heads, at: Any, bias: Tenso
     parts = []
     for begin in range(0, T, K):
         v_BTHK = one_hot[:, None, begin : begin + K].expand(*q.shape[:2], H, K)
-        parts.append(scheme.attention((q, k, v_BTHK), at, bias, None).float())
+        parts.append(scheme.attention((q, k, v_BTHK), at, bias, None, **sink).float())
     return torch.cat(parts, dim=-1)[..., :T].transpose(1, 2)
 
 

@@ -87,7 +87,7 @@ def two_heads(scheme, second_query) -> None:
             torch.testing.assert_close(made[b, n, h, which], expected, rtol=0, atol=1e-10)
 
 
-def test_the_second_head_of_rope_pp_is_a_quarter_turn_behind():
+def test_the_second_head_is_a_quarter_turn_behind():
     quarter = rotation([-math.pi / 2] * (K // 2))
     two_heads(make_scheme("rope_pp", DIMS), lambda b, h, n: quarter @ QKV[b, n, 0, h])
 

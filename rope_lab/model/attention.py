@@ -33,11 +33,13 @@ def softmax_attention(
     bias: Tensor | None = None,
     cache: KVCache | None = None,
     window: int | None = None,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """softmax(q kᵀ / √K + bias) v, [B, T, H, K], K the width of values.
 
     bias: added to the scores, broadcastable to [H, T, S] or [B, H, T, S]
     window: how many last tokens a query sees, its own included; None: all
+    sink: [H], the logarithm of a number that is added to the denominator of each head's softmax
     """
     q_BTHK, k_BTHK, v_BTHK = unpacked(heads)
     T, read = v_BTHK.shape[1], 0 if cache is None else cache.length
@@ -49,10 +51,33 @@ def softmax_attention(
         bias = torch.where(far_1TS, -torch.inf, bias)
     if cache is not None:
         k_BHSK, v_BHSK = cache.add(k_BTHK, v_BTHK)
+    if sink is not None:
+        if cache is None:
+            k_BHSK, v_BHSK = k_BTHK.transpose(1, 2), v_BTHK.transpose(1, 2)
+        return with_sink(q_BTHK.transpose(1, 2), k_BHSK, v_BHSK, bias, sink)
     if not read:
         return blockwise(heads, bias) if is_faster(q_BTHK, v_BTHK, bias) else fused(heads, bias)
     with torch.autocast(q_BTHK.device.type, enabled=False):
         return scaled_dot_product(q_BTHK.transpose(1, 2).to(k_BHSK.dtype), k_BHSK, v_BHSK, bias)
+
+
+def with_sink(
+    q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias: Tensor | None, sink_H: Tensor
+) -> Tensor:
+    """Softmax attention of T queries, the last of S keys, with a key before all others, whose score
+    is the sink and whose value is 0: [B, T, H, K].
+    """
+    T, S, H = q_BHTK.shape[2], k_BHSK.shape[2], len(sink_H)
+    bias = relative(bias, T)
+    if bias is None:
+        bias = sink_H.new_zeros(1, 1, 1)
+    rows = torch.broadcast_shapes(bias.shape[:-2], (H,))
+    sink_HT1 = sink_H.view(-1, 1, 1).expand(*rows, T, 1).to(bias.dtype)
+    bias = torch.cat([sink_HT1, bias.expand(*rows, T, S)], dim=-1)
+    k_BHSK, v_BHSK = F.pad(k_BHSK, (0, 0, 1, 0)), F.pad(v_BHSK, (0, 0, 1, 0))
+    with torch.autocast(q_BHTK.device.type, enabled=False):
+        q_BHTK = q_BHTK.to(k_BHSK.dtype)
+        return scaled_dot_product(q_BHTK, k_BHSK, v_BHSK.to(k_BHSK.dtype), bias)
 
 
 def relative(bias: Tensor | None, T: int) -> Tensor | None:
@@ -98,17 +123,28 @@ def scaled_dot_product(
 
 
 def weighted_values(
-    scores_BHTS: Tensor, v_BHSK: Tensor, bias: Tensor | None, window: int | None
+    scores_BHTS: Tensor,
+    v_BHSK: Tensor,
+    bias: Tensor | None,
+    window: int | None,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """Σ softmax(scores + bias) v over the keys up to each query, or its last `window`: [B, T, H,
-    K].
+    K]. `sink` as in `softmax_attention`.
     """
     T, S = scores_BHTS.shape[-2:]
     scores_BHTS = scores_BHTS if bias is None else scores_BHTS + bias
     seen_TS = torch.ones(T, S, dtype=torch.bool, device=v_BHSK.device).tril(S - T)
     if window is not None:
         seen_TS = seen_TS.triu(S - T - window + 1)
-    return (scores_BHTS.masked_fill(~seen_TS, -torch.inf).softmax(-1) @ v_BHSK).transpose(1, 2)
+    scores_BHTS = scores_BHTS.masked_fill(~seen_TS, -torch.inf)
+    if sink is not None:
+        sink_H11 = sink.to(scores_BHTS.dtype).view(-1, 1, 1)
+        sink_BHT1 = sink_H11.expand(*scores_BHTS.shape[:-1], 1)
+        weights_BHTS = torch.cat([scores_BHTS, sink_BHT1], dim=-1).softmax(-1)[..., :-1]
+    else:
+        weights_BHTS = scores_BHTS.softmax(-1)
+    return (weights_BHTS @ v_BHSK).transpose(1, 2)
 
 
 def positive(qkv_BT3HK: Tensor) -> Tensor:

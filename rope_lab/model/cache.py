@@ -1,7 +1,8 @@
 """Caches of a layer for incremental decoding: keys and values, or their sums, and a scheme's own
 numbers.
 
-Shape letters: B batch, T time (new tokens), S time (all tokens so far), H heads, K head width.
+Shape letters: B batch, T time (new tokens), S time (all tokens so far), H heads, K head width,
+X features that are convolved, N taps.
 """
 
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,8 @@ from typing import Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from rope_lab.model.rotation import wide
 
 
 @dataclass(kw_only=True)
@@ -111,3 +114,12 @@ def before(name: str, x_BTHK: Tensor, cache: LayerCache | None) -> Tensor:
     if at_start:
         previous_BTX = torch.cat([x_BTX[:, :1], previous_BTX[:, 1:]], dim=1)
     return previous_BTX.unflatten(-1, x_BTHK.shape[2:])
+
+
+def convolved(name: str, x_BTX: Tensor, taps_NX: Tensor, cache: LayerCache | None) -> Tensor:
+    """Each feature's causal convolution over time, in float32 or wider; the last tap is of the
+    token itself.
+    """
+    n, T = len(taps_NX), x_BTX.shape[1]
+    x_BTX = with_before(name, x_BTX.to(wide(x_BTX.dtype)), n - 1, cache)
+    return sum(taps_NX[i] * x_BTX[:, i : i + T] for i in range(n))

@@ -155,15 +155,21 @@ class PositionScheme(nn.Module):
         return None
 
     def attention(
-        self, heads: Heads, at: Any, bias: Tensor | None, cache: KVCache | None
+        self,
+        heads: Heads,
+        at: Any,
+        bias: Tensor | None,
+        cache: KVCache | None,
+        sink: Tensor | None = None,
     ) -> Tensor:
         """Attention hook, in every layer of softmax attention: each head's weighted sum of values,
         [B, T, H, K].
 
         heads: as `heads` returns them
         bias: the sum of those of `bias` and `read`, or None
+        sink: [H], of softmax_attention, with model.sink
         """
-        return softmax_attention(heads, bias, cache, self.window)
+        return softmax_attention(heads, bias, cache, self.window, sink)
 
     def output(self, o_BTHK: Tensor, at: Any) -> Tensor:
         """Output hook, in every layer: each head's weighted sum of values, before the heads are

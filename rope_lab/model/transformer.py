@@ -4,16 +4,17 @@ Shape letters: B batch, T time (queries), S time (keys and values), D model widt
 width, V vocabulary.
 """
 
-from typing import Any
+import inspect
 
 import torch
 from torch import Tensor, nn
 
-from rope_lab.model.attention import linear_attention, positive, relative, unpacked
+from rope_lab.model.attention import unpacked
 from rope_lab.model.cache import KVCache, LayerCache, LinearAttentionState
+from rope_lab.model.controls import Conv, Gate, Smear
 from rope_lab.model.cpu_linear import Linear
 from rope_lab.model.hooks import PositionScheme, TooLong, overridden
-from rope_lab.model.rotation import wide
+from rope_lab.model.layer import Layer
 from rope_lab.text import ConfigError
 
 Cache = list[LayerCache]  # one per layer; all batch rows have the same number of tokens
@@ -33,6 +34,13 @@ class Transformer(nn.Module):
     init: `pytorch`, its own: embeddings are drawn from N(0, 1) and not scaled, the rest by
           nn.Linear's rule; `xavier`: every matrix by the rule of Glorot and Bengio (2010),
           embeddings multiplied by √d_model (Vaswani et al., 2017)
+    conv: causal convolutions of 4 taps, each beside a residual: of keys (`k`) or keys and values
+          (`kv`) after their projection, or at the four places of `canon` (Allen-Zhu, 2025): inputs
+          of attention and of the feed-forward network, queries, keys and values, hidden features
+    smear: each token's embedding is mixed with the one before, see `controls.Smear`
+    gate: outputs of heads times σ of a linear function of the layer's input, one number for each
+          `head` or `feature` (Qiu et al., 2025)
+    sink: a learned logit for each head in the denominator of its softmax, 0 at first (gpt-oss)
     """
 
     def __init__(
@@ -48,6 +56,10 @@ class Transformer(nn.Module):
         position: PositionScheme,
         kv_heads: int | None = None,
         qk_norm: bool = False,
+        conv: Conv | None = None,
+        smear: bool = False,
+        gate: Gate | None = None,
+        sink: bool = False,
     ):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, d_model)
@@ -73,6 +85,11 @@ class Transformer(nn.Module):
                 layer.attention.qk_norm = nn.ModuleList(
                     nn.RMSNorm(d_model // n_heads) for _ in "qk"
                 )
+        for number, layer in enumerate(self.layers):
+            if sink:
+                check_sink(attention, position.in_layer(number))
+            layer.add_controls(conv, gate, sink, position.in_layer(number).output_heads)
+        self.smear = Smear(d_model) if smear else None
         self.widths = self._try_hooks(d_model, n_heads, attention)
 
     @torch.no_grad()
@@ -146,7 +163,10 @@ class Transformer(nn.Module):
             keys_T = torch.arange(begin + 1, begin + len(pos) + 1, device=pos.device)
             at_T = self.position.with_keys(at_T, keys_T)
 
-        x_BTD = self.dropout(self.position.embed(self.scale * self.embedding(tokens_BT), at_T))
+        x_BTD = self.scale * self.embedding(tokens_BT)
+        if self.smear is not None:
+            x_BTD = self.smear(x_BTD, None if cache is None else cache[0])
+        x_BTD = self.dropout(self.position.embed(x_BTD, at_T))
         for number, layer in enumerate(self.layers):
             own_number, own_at_T, own_bias = self.position.for_layer(number, at_T, bias)
             x_BTD = layer(
@@ -189,113 +209,12 @@ class Transformer(nn.Module):
         return (sizes[0] + (slots - 1) * (sizes[1] - sizes[0])) / slots
 
 
-class Layer(nn.Module):
-    """Attention, then a feed-forward network, each beside a residual connection."""
-
-    def __init__(self, attention: str, d_model: int, n_heads: int, norm: str, dropout: float):
-        super().__init__()
-        self.pre = norm == "pre"
-        self.norm1, self.attention = (
-            nn.LayerNorm(d_model),
-            Attention(attention, d_model, n_heads),
+def check_sink(attention: str, scheme: PositionScheme) -> None:
+    """Raise ConfigError if a layer cannot have sinks."""
+    if attention == "linear":
+        raise ConfigError("model.sink=true: linear attention has no softmax; set model.sink=false")
+    if "sink" not in inspect.signature(scheme.attention).parameters:
+        raise ConfigError(
+            f"model.sink=true: {type(scheme).__name__}.attention has no argument `sink`, which "
+            "softmax_attention takes; add it, or set model.sink=false"
         )
-        self.norm2 = nn.LayerNorm(d_model)
-        self.up, self.down = Linear(d_model, 4 * d_model), Linear(4 * d_model, d_model)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(
-        self,
-        x_BTD: Tensor,
-        position: PositionScheme,
-        at: Any,
-        bias: Tensor | None,
-        cache: LayerCache | None,
-        number: int = 0,
-    ) -> Tensor:
-        if self.pre:
-            o_BTD = self.attention(self.norm1(x_BTD), position, at, bias, cache, number)
-            x_BTD = x_BTD + self.dropout(o_BTD)
-            return x_BTD + self.dropout(self.feed_forward(self.norm2(x_BTD)))
-        o_BTD = self.attention(x_BTD, position, at, bias, cache, number)
-        x_BTD = self.norm1(x_BTD + self.dropout(o_BTD))
-        return self.norm2(x_BTD + self.dropout(self.feed_forward(x_BTD)))
-
-    def feed_forward(self, x_BTD: Tensor) -> Tensor:
-        # In bfloat16 and three dimensions torch.compile makes a scalar loop on CPUs.
-        x_ND = x_BTD.flatten(0, 1)
-        return self.down(self.up(x_ND, relu=True)).unflatten(0, x_BTD.shape[:2])
-
-
-class Attention(nn.Module):
-    """Causal multi-head attention, `softmax` or `linear`, with the scheme's hooks around it."""
-
-    def __init__(self, kind: str, d_model: int, n_heads: int):
-        super().__init__()
-        self.linear, self.n_heads = kind == "linear", n_heads
-        self.kv_heads, self.projections, self.qk_norm = n_heads, 3, None
-        self.qkv, self.out = Linear(d_model, 3 * d_model), Linear(d_model, d_model)
-
-    def forward(
-        self,
-        x_BTD: Tensor,
-        position: PositionScheme,
-        at: Any,
-        bias: Tensor | None,
-        cache: LayerCache | None,
-        number: int = 0,
-    ) -> Tensor:
-        at, own_bias = position.read(x_BTD, at, number, cache)
-        if own_bias is not None:
-            bias = own_bias if bias is None else bias + relative(own_bias, x_BTD.shape[1])
-        qkv_BT3HK = self.project(x_BTD)
-        if self.qk_norm is not None:
-            q, k, *v = qkv_BT3HK.to(wide(qkv_BT3HK.dtype)).unbind(2)  # or torch warns of bfloat16
-            qkv_BT3HK = torch.stack([self.qk_norm[0](q), self.qk_norm[1](k), *v], dim=2)
-        if self.linear:
-            qkv_BT3HK = positive(qkv_BT3HK)
-            rotated_BT3HK = torch.stack(unpacked(position.heads(qkv_BT3HK, at)), dim=2)
-            o_BTHK = linear_attention(rotated_BT3HK, qkv_BT3HK, cache)
-        else:
-            o_BTHK = position.attention(position.heads(qkv_BT3HK, at), at, bias, cache)
-        o_BTHK = position.output(o_BTHK, at)
-        return self.out(o_BTHK.flatten(2).to(x_BTD.dtype))
-
-    def project(self, x_BTD: Tensor) -> Tensor:
-        """Queries, keys and, if projected, values, [B, T, 2 or 3, H, K].
-
-        With fewer key/value heads (GQA) these are repeated.
-        """
-        if self.kv_heads == self.n_heads:
-            return self.qkv(x_BTD).unflatten(-1, (self.projections, self.n_heads, -1))
-        q, kv = self.qkv(x_BTD).split(
-            [x_BTD.shape[-1], self.qkv.out_features - x_BTD.shape[-1]], dim=-1
-        )
-        kv = kv.unflatten(-1, (self.projections - 1, self.kv_heads, -1))
-        kv = kv.repeat_interleave(self.n_heads // self.kv_heads, dim=3)
-        return torch.cat([q.unflatten(-1, (1, self.n_heads, -1)), kv], dim=2)
-
-    def cut(self, kv_heads: int, values: bool) -> None:
-        """Keep `kv_heads` key/value heads, and the value projection only if `values`; all other
-        weights stay.
-        """
-        D = self.qkv.in_features
-        self.kv_heads, self.projections = kv_heads, 3 if values else 2
-        widths = [D] + [D * kv_heads // self.n_heads] * (self.projections - 1)
-        if sum(widths) < 3 * D:
-            for name in ("weight", "bias"):
-                parts = getattr(self.qkv, name).detach().split(D)
-                kept = [part[:width] for part, width in zip(parts, widths, strict=False)]
-                setattr(self.qkv, name, nn.Parameter(torch.cat(kept)))
-            self.qkv.out_features = sum(widths)
-
-    def widen_output(self, times: int) -> None:
-        """Give the output matrix inputs of so many times the heads; a head's first ones keep their
-        weights.
-        """
-        D, H = self.out.out_features, self.n_heads
-        weight_DHK = self.out.weight.detach().unflatten(1, (H, -1))
-        bound = D**-0.5
-        others = [torch.empty_like(weight_DHK).uniform_(-bound, bound) for _ in range(times - 1)]
-        wide_DHNK = torch.stack([weight_DHK, *others], dim=2)
-        self.out.weight = nn.Parameter(wide_DHNK.flatten(1))
-        self.out.in_features = times * D

@@ -50,6 +50,14 @@ class Model:
     n_heads: PositiveInt = about("attention heads; they share the features")
     kv_heads: PositiveInt | None = about("number of key/value heads (GQA); null: n_heads")
     qk_norm: bool = about("RMS norm of the queries and keys of each head, with learned gains")
+    conv: Literal["k", "kv", "canon"] | None = about(
+        "control: causal convolutions of 4 taps; of keys, of keys and values, or at Canon's places"
+    )
+    smear: bool = about("control: each embedding is mixed with that of the token before")
+    gate: Literal["head", "feature"] | None = about(
+        "control: outputs of heads are gated, by a number for each head or each feature"
+    )
+    sink: bool = about("control: a learned logit in the denominator of each head's softmax")
     norm: Literal["pre", "post"] = about("layer norm before or after each block")
     init: Literal["pytorch", "xavier"] = about(
         "initial weights; xavier: embeddings scaled by √d_model"

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rope_lab.model.attention import BLOCK, Heads, softmax_attention, unpacked, weighted_values
-from rope_lab.model.cache import KVCache, LayerCache, running_sum, so_far, with_before
+from rope_lab.model.cache import KVCache, LayerCache, convolved, running_sum, so_far
 from rope_lab.model.device import has_float64
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.rotation import frequencies, rotate, unit, wide
@@ -104,15 +104,6 @@ class SelectiveRoPE(PositionScheme):
         return rotate(o_BTHK, at[1])
 
 
-def convolved(name: str, x_BTX: Tensor, taps_NX: Tensor, cache: LayerCache | None) -> Tensor:
-    """Each feature's causal convolution over time, in float32 or wider; the last tap is of the
-    token itself.
-    """
-    n, T = len(taps_NX), x_BTX.shape[1]
-    x_BTX = with_before(name, x_BTX.to(wide(x_BTX.dtype)), n - 1, cache)
-    return sum(taps_NX[i] * x_BTX[:, i : i + T] for i in range(n))
-
-
 class GrapeA(Alibi):
     """ALiBi whose slopes depend on the query (Zhang et al., 2025, Additive GRAPE, query-gated;
     arXiv 2512.07805).
@@ -135,14 +126,20 @@ class GrapeA(Alibi):
         return (F.normalize(self.v[layer], dim=-1), F.softplus(self.omega[layer])), None
 
     def attention(
-        self, heads: Heads, at: tuple[Tensor, Tensor], bias: Tensor, cache: KVCache | None
+        self,
+        heads: Heads,
+        at: tuple[Tensor, Tensor],
+        bias: Tensor,
+        cache: KVCache | None,
+        sink: Tensor | None = None,
     ) -> Tensor:
         v_HK, omega_H = at
         q_BTHK = unpacked(heads)[0]
         gate_BTH = omega_H * F.softplus(
             (q_BTHK.to(wide(q_BTHK.dtype)) * v_HK).sum(-1) / q_BTHK.shape[-1] ** 0.5
         )
-        return softmax_attention(heads, gate_BTH.mT.unsqueeze(-1) * bias, cache, self.window)
+        bias_BHTS = gate_BTH.mT.unsqueeze(-1) * bias
+        return softmax_attention(heads, bias_BHTS, cache, self.window, sink)
 
 
 class CoPE(PositionScheme):
@@ -168,7 +165,12 @@ class CoPE(PositionScheme):
         return self.tables[layer], None
 
     def attention(
-        self, heads: Heads, at: Tensor, bias: Tensor | None, cache: KVCache | None
+        self,
+        heads: Heads,
+        at: Tensor,
+        bias: Tensor | None,
+        cache: KVCache | None,
+        sink: Tensor | None = None,
     ) -> Tensor:
         q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
         with torch.autocast(q_BHTK.device.type, enabled=False):
@@ -180,7 +182,7 @@ class CoPE(PositionScheme):
             e_BHTS = table_BHTP.gather(-1, below.long()).lerp(
                 table_BHTP.gather(-1, p_BHTS.detach().ceil().long()), p_BHTS - below
             )
-            return weighted_values(scores_BHTS + e_BHTS, v_BHSK, bias, self.window)
+            return weighted_values(scores_BHTS + e_BHTS, v_BHSK, bias, self.window, sink)
 
 
 class PaTH(PositionScheme):
@@ -217,7 +219,12 @@ class PaTH(PositionScheme):
         return (w_BHTK, beta_BTH.mT.unsqueeze(-1) * w_BHTK), None
 
     def attention(
-        self, heads: Heads, at: tuple[Tensor, Tensor], bias: Tensor | None, cache: KVCache | None
+        self,
+        heads: Heads,
+        at: tuple[Tensor, Tensor],
+        bias: Tensor | None,
+        cache: KVCache | None,
+        sink: Tensor | None = None,
     ) -> Tensor:
         q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
         T, S = q_BHTK.shape[2], k_BHSK.shape[2]
@@ -237,7 +244,7 @@ class PaTH(PositionScheme):
                 )
                 scores = (q @ keys.mT - (q @ beta_w.mT).tril() @ a) / q.shape[-1] ** 0.5
                 own = None if bias is None else bias[..., begin : begin + BLOCK, :end]
-                outputs.append(weighted_values(scores, v_BHSK[:, :, :end], own, self.window))
+                outputs.append(weighted_values(scores, v_BHSK[:, :, :end], own, self.window, sink))
                 keys = keys - a.mT @ beta_w
         if cache is not None:
             cache.k_BHSK[:, :, :S] = keys

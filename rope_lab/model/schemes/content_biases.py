@@ -59,12 +59,19 @@ class RelativeBias(PositionScheme):
         r_BTHM = self.mixes[layer](x_BTD).unflatten(-1, (-1, self.modes))
         return (r_BTHM.to(wide(x_BTD.dtype)) @ self.tables[layer]).transpose(1, 2), None
 
-    def attention(self, heads: Heads, at: Tensor, bias: Tensor, cache: KVCache | None) -> Tensor:
+    def attention(
+        self,
+        heads: Heads,
+        at: Tensor,
+        bias: Tensor,
+        cache: KVCache | None,
+        sink: Tensor | None = None,
+    ) -> Tensor:
         distance_1TS = bias.long()
         index_1TS = distance_1TS.clamp(0, self.extent - 1)
         bias_BHTS = at.gather(-1, index_1TS.expand(*at.shape[:3], -1))
         bias_BHTS = bias_BHTS.masked_fill(distance_1TS >= self.extent, 0)
-        return softmax_attention(heads, bias_BHTS, cache, self.window)
+        return softmax_attention(heads, bias_BHTS, cache, self.window, sink)
 
 
 class GrapeAP(PositionScheme):
@@ -134,7 +141,12 @@ class Wall(PositionScheme):
         return log_BTD.unflatten(-1, (self.n_heads, -1)).transpose(1, 2), None
 
     def attention(
-        self, heads: Heads, at: Tensor, bias: Tensor | None, cache: KVCache | None
+        self,
+        heads: Heads,
+        at: Tensor,
+        bias: Tensor | None,
+        cache: KVCache | None,
+        sink: Tensor | None = None,
     ) -> Tensor:
         q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
         T, S = q_BHTK.shape[2], k_BHSK.shape[2]
@@ -152,7 +164,7 @@ class Wall(PositionScheme):
                 own_bias = None if bias is None else bias[..., begin : begin + BLOCK, :end]
                 outputs.append(
                     weighted_values(
-                        scores / q.shape[-1] ** 0.5, v_BHSK[:, :, :end], own_bias, self.window
+                        scores / q.shape[-1] ** 0.5, v_BHSK[:, :, :end], own_bias, self.window, sink
                     )
                 )
                 last = sums[:, :, -1:]

@@ -133,7 +133,12 @@ class RoPEPlusPlus(Rotary):
         return (at[0], second, None), None
 
     def attention(
-        self, heads: Heads, at: tuple, bias: Tensor | None, cache: KVCache | None
+        self,
+        heads: Heads,
+        at: tuple,
+        bias: Tensor | None,
+        cache: KVCache | None,
+        sink: Tensor | None = None,
     ) -> Tensor:
         q_BTHK, k_BTHK, v_BTHK = unpacked(heads)
         second_BTHK = at[1]
@@ -143,7 +148,7 @@ class RoPEPlusPlus(Rotary):
         # The second head writes the same keys and values into the same slots.
         again = None if cache is None else replace(cache)
         outputs = (
-            softmax_attention((q_BTHK, k_BTHK, v_BTHK), bias, cache, self.window),
-            softmax_attention((second_BTHK, k_BTHK, v_BTHK), bias, again, self.window),
+            softmax_attention((q_BTHK, k_BTHK, v_BTHK), bias, cache, self.window, sink),
+            softmax_attention((second_BTHK, k_BTHK, v_BTHK), bias, again, self.window, sink),
         )
         return torch.stack(outputs, dim=3).flatten(2, 3)

@@ -49,9 +49,14 @@ class Around(Wrapper):
         return self.scheme.heads(qkv_BT3HK, at[0])
 
     def attention(
-        self, heads: Heads, at: tuple, bias: Tensor | None, cache: LayerCache | None
+        self,
+        heads: Heads,
+        at: tuple,
+        bias: Tensor | None,
+        cache: LayerCache | None,
+        sink: Tensor | None = None,
     ) -> Tensor:
-        return self.scheme.attention(heads, at[0], bias, cache)
+        return self.scheme.attention(heads, at[0], bias, cache, sink)
 
     def output(self, o_BTHK: Tensor, at: tuple) -> Tensor:
         return self.scheme.output(o_BTHK, at[0])

@@ -1,0 +1,57 @@
+"""Controls: parts of a model that imitate what a position scheme does, so that its lead can be
+told from theirs.
+
+All are off by default. Their weights are drawn last: all others are those of a model without them.
+
+Shape letters: B batch, T time, D model width, X features that are convolved, N taps.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from rope_lab.model.cache import LayerCache, convolved, with_before
+
+Conv = Literal["k", "kv", "canon"]
+Gate = Literal["head", "feature"]
+TAPS = 4
+SEEN = 12  # features of a token that the gate of `Smear` reads
+
+
+class CausalConv(nn.Module):
+    """x + conv(x) on some features, a causal depthwise convolution of 4 taps without bias or
+    activation.
+
+    first, last: the features that are convolved
+    """
+
+    def __init__(self, name: str, first: int, last: int):
+        super().__init__()
+        self.name, self.first, self.last = name, first, last
+        bound = TAPS**-0.5  # torch's rule for convolutions
+        # Of three dimensions, as in nn.Conv1d: Muon takes matrices alone.
+        self.taps_N1X = nn.Parameter(torch.empty(TAPS, 1, last - first).uniform_(-bound, bound))
+
+    def forward(self, x_BTX: Tensor, cache: LayerCache | None) -> Tensor:
+        before, x, after = x_BTX.tensor_split((self.first, self.last), dim=-1)
+        mixed = x + convolved(self.name, x, self.taps_N1X.squeeze(1), cache)
+        return torch.cat([before, mixed.to(x.dtype), after], dim=-1)
+
+
+class Smear(nn.Module):
+    """eₜ + λ σ(w eₜ[:12]) eₜ₋₁ of token embeddings e (modded-nanogpt, September 2025).
+
+    λ and w are learned, 0 at first; before the first token there is 0.
+    """
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.gate = nn.Parameter(torch.zeros(min(SEEN, d_model)))
+        self.scale = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x_BTD: Tensor, cache: LayerCache | None) -> Tensor:
+        seen_BTX = x_BTD[..., : len(self.gate)]
+        weight_BT1 = self.scale * (seen_BTX * self.gate).sum(-1, keepdim=True).sigmoid()
+        previous_BTD = with_before("smear", x_BTD, 1, cache)[:, :-1]
+        return x_BTD + weight_BT1 * previous_BTD
