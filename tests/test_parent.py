@@ -110,6 +110,25 @@ def test_a_child_trains_on_new_batches_and_resumes_exactly(parent, tmp_path, mon
     assert [each["step"] for each in metrics_of(folder)] == [0, 2, 3, 4, 6]
 
 
+def test_rotations_are_dropped_and_norms_added(parent, tmp_path):
+    """DroPE: the weights of a RoPE run without positions, with gains of 1, and a new warm-up."""
+    words = [*TINY, f"init_from={parent}", "train.steps=2", f"out={tmp_path}"]
+    cfg = resolve(load(*words, "position=none", "model.qk_norm=true"))
+    child, theirs = build(cfg), checkpoint.load(parent)["model"]
+    assert not list(child.model.position.parameters())
+    own = child.model.state_dict()
+    assert all(torch.equal(own[name], weight) for name, weight in theirs.items())
+    assert {name for name in own if name not in theirs} == {
+        f"layers.0.attention.qk_norm.{part}.weight" for part in (0, 1)
+    }
+    arms = [run([*words, f"position={scheme}"]) for scheme in ("none", "rope")]
+    assert arms[0]["recipe_id"] == arms[1]["recipe_id"]
+    normed = run([*words, "position=none", "model.qk_norm=true"])
+    (folder,) = tmp_path.glob(f"*{normed['run_id']}")
+    with pytest.raises(ConfigError, match=r"is another model; set model\.qk_norm=true"):
+        resolve(load(*TINY, "position=none", f"init_from={folder}"))
+
+
 def test_children_of_other_seeds_are_of_one_recipe(parent, tmp_path):
     run([*ROPE, "train.lr=0.05", "seed=1", f"out={tmp_path}"])
     parents = enumerate((parent, only_folder(tmp_path)))

@@ -93,9 +93,7 @@ def with_parent(cfg: Config) -> Config:
     if content["task"] != cfg.names.task:
         raise ConfigError(f"{key}: was trained on another task; set task={content['task']}")
     theirs, ours = BACKFILLED | flat(content["config"]), flat(asdict(cfg))
-    for name in ours:
-        if name.startswith("model.") and name != "model.dropout" and ours[name] != theirs.get(name):
-            raise ConfigError(f"{key}: is another model; set {name}={show(theirs.get(name))}")
+    _check_model(key, theirs, ours)
     if content["seed"] != cfg.seed:  # children are paired by seed
         raise ConfigError(f"{key}: is of seed {content['seed']}; set seed={content['seed']}")
     ids = {name: content[name] for name in ("run_id", "recipe_id", "position", "scheme_id")}
@@ -103,6 +101,16 @@ def with_parent(cfg: Config) -> Config:
         content["progress"]["steps"] + (content["config"].get("parent") or {"steps": 0})["steps"]
     )
     return replace(cfg, parent=ids | {"steps": steps} | _weights_digest(folder / WEIGHTS))
+
+
+def _check_model(key: str, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    """Raise ConfigError if a child's model is not its parent's. It may have another dropout, and
+    norms of queries and keys may be added, with gains of 1, as DroPE does.
+    """
+    free = ["model.dropout"] if theirs["model.qk_norm"] else ["model.dropout", "model.qk_norm"]
+    for name in ours:
+        if name.startswith("model.") and name not in free and ours[name] != theirs.get(name):
+            raise ConfigError(f"{key}: is another model; set {name}={show(theirs.get(name))}")
 
 
 def _weights_digest(path: Path) -> dict[str, str]:

@@ -59,7 +59,8 @@ class SelectiveRoPE(PositionScheme):
     default, is missing here.
 
     values: also rotate values at i by R(Φᵢ) and the output at n by R(−Φₙ), as in RoPER. The output
-        is then Σᵢ aₙᵢ R(Φᵢ − Φₙ) vᵢ.
+        is then Σᵢ aₙᵢ R(Φᵢ − Φₙ) vᵢ. JoFormer (Godavarti, 2025, arXiv 2506.08652) rotates all four
+        by angles of tokens.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class SelectiveRoPE(PositionScheme):
 
 class GrapeA(Alibi):
     """ALiBi whose slopes depend on the query (Zhang et al., 2025, Additive GRAPE, query-gated;
-    arXiv 2512.07805).
+    arXiv 2512.07805). The variant that they report as best is `GrapeAP`.
 
     bias = −(n − i) mₕ softplus(ωₕ) softplus(v̂ₕᵀ qₙ / √K), mₕ the slopes of ALiBi, v̂ₕ of norm 1;
     softplus(ωₕ) is 1 at first.
