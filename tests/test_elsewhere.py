@@ -93,6 +93,7 @@ def test_the_ten_lines_are_ten_lines_and_are_roper(example):
 
 
 SOME = ["learned", "roper", "pope", "alibi", "kv_shared_back", "rnope_swa", "ssmax", "fox", "path"]
+SOME += ["gemma4", "inkling", "grape_ap", "wall", "partial_key_offset", "kv_shift"]
 
 
 @pytest.mark.parametrize("name", SOME)

@@ -94,6 +94,10 @@ SOME = [
     "rnope_swa",
     "fox",
     "path",
+    "gemma4",
+    "partial_key_offset",
+    "grape_ap",
+    "rope_pp",
 ]
 
 

@@ -97,7 +97,19 @@ def test_random_positions_stay_as_they_were_drawn():
 
 
 @pytest.mark.parametrize(
-    "name", ["sinusoidal", "learned", "roper", "xpos", "pope", "fire", "rnope_swa", "path"]
+    "name",
+    [
+        "sinusoidal",
+        "learned",
+        "roper",
+        "xpos",
+        "pope",
+        "fire",
+        "rnope_swa",
+        "path",
+        "gemma4",
+        "rope_pp",
+    ],
 )
 def test_a_shift_moves_every_position_and_no_key(name):
     expected = make_model(name)(TOKENS[:, :10], torch.arange(10) + 7)
@@ -138,7 +150,22 @@ def test_a_probe_without_its_part_is_one_clear_message(name, what, message):
 
 
 @pytest.mark.parametrize(
-    "name", ["none", "roper", "pope", "alibi", "rnope_swa", "ssmax", "fox", "cope", "path"]
+    "name",
+    [
+        "none",
+        "roper",
+        "pope",
+        "alibi",
+        "rnope_swa",
+        "ssmax",
+        "fox",
+        "cope",
+        "path",
+        "gemma4",
+        "inkling",
+        "wall",
+        "kv_shift",
+    ],
 )
 def test_recorded_attention_gives_the_outputs_of_each_layer(name, monkeypatch):
     """Weights are causal, and each row sums to 1."""
