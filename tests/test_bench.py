@@ -3,10 +3,11 @@
 import pytest
 import torch
 from builders import table_rows
+from conftest import script
 
 from rope_lab import bench
-from rope_lab.peers import NanoGPT
 
+NanoGPT = script("peers").NanoGPT
 TINY = [
     "model.d_model=16",
     "model.n_layers=1",
