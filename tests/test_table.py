@@ -96,7 +96,6 @@ BAD_BLOCKS = {
     "task: text, seeds: {rope: x}": "seeds.rope is 'x': must be seeds",
     "task: text, seeds: {rope: 0}, more: 1": "more is 1: Unexpected keyword",
     "task: substring_by_index, seeds: {rpoe: 0}": "position=rpoe: there is no",
-    "task: text, seeds: {rope: 0}, settings: [seed=3]": "seed=3: belongs",
 }
 BAD = {
     f"{{about: a, blocks: [{{scale: quick, {block}}}]}}": said for block, said in BAD_BLOCKS.items()
@@ -109,6 +108,7 @@ BAD["{about: a"] = "mine.yaml: cannot be read"
     [
         *((content, ["mine.yaml", BASIC], said) for content, said in BAD.items()),
         (MINE, ["qiuck"], "did you mean quick?"),
+        (MINE, ["none.yaml"], "none.yaml: there is no such table"),
         (MINE, ["mine.yaml", "position=none"], "position=none: the table sets it"),
         (
             MINE,
