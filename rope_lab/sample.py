@@ -12,36 +12,13 @@ import numpy as np
 from rope_lab import command
 from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.task import Task
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, plain, say
+from rope_lab.text import argument_parser, errors_as_exit, plain, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import samples
-from rope_lab.train.generate import Choose, generate, likeliest, sampled
+from rope_lab.train.generate import chooser, complete
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.load import add_allow, load_run
 from rope_lab.train.trainer import Diverged, as_evaluated
-
-
-def complete(
-    cfg: config.Config, task: Task, model: Transformer, prompt: str, choose: Choose
-) -> str:
-    """The model's completion of `prompt`. Raises ConfigError if the prompt cannot be encoded."""
-    with config_errors():
-        tokens = task.encode(prompt)
-    if not 0 < len(tokens) <= cfg.train.seq_len:
-        raise ConfigError(f"a prompt of {len(tokens)} tokens: must have 1 to {cfg.train.seq_len}")
-    longest = cfg.train.seq_len
-    if task.grades and not task.stop:
-        problems = data.evaluation_problems(task, min(8, cfg.eval.problems))
-        longest = max(problem.length - problem.prompt_length for problem in problems)
-    (written,) = generate(model, task, [tokens], longest, cfg.train.seq_len, choose)
-    return task.decode(written)
-
-
-def chooser(task: Task, temperature: float | None, top_k: int, seed: int) -> Choose:
-    """How to choose tokens: sampled with a temperature, and always for text; else the likeliest."""
-    if temperature is None and task.grades:
-        return likeliest
-    return sampled(temperature or 0.8, top_k, seed)
 
 
 def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) -> str:

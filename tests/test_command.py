@@ -236,7 +236,7 @@ def test_records_about_to_be_replaced_are_not_listed(folder, capsys):
 
 def test_an_empty_name_deletes_nothing(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    with pytest.raises(SystemExit, match="empty name"):
+    with pytest.raises(SystemExit, match="name the folder of a run"):
         rm.main(["--yes", ""])
     assert (folder / "run.json").exists()
 
@@ -245,12 +245,8 @@ def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, ca
     (tmp_path / "link").symlink_to(folder)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "run.json").write_text("{}")
-    for path, said in (
-        ("link", "is a link"),
-        ("theirs", "has no readable run"),
-        (folder.name, "has no readable run"),
-    ):
-        with pytest.raises(SystemExit, match=said):
+    for path in ("link", "theirs", folder.name):
+        with pytest.raises(SystemExit, match="is a link, or has no readable"):
             rm.main(["--yes", str(folder), str(tmp_path / path)])
     with pytest.raises(SystemExit, match="nothing was deleted; --yes"):
         rm.main([str(folder)])
