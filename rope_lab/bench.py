@@ -50,7 +50,7 @@ def peers() -> dict[str, tuple[Callable[..., Any], str]]:
 
 
 def load(*settings: str) -> config.Config:
-    return resolve(config.load("wandb.mode=disabled", *FEW_PROBLEMS, *settings))
+    return resolve(config.load(*FEW_PROBLEMS, *settings))
 
 
 def step_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
@@ -73,34 +73,34 @@ def step_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
     return lambda: update(trainer, next(steps))
 
 
-def alternate(calls: Sequence[Callable[[], object]], repeats: int, device: str) -> np.ndarray:
+def alternate(calls: Sequence[Callable[[], object]], repeats: int) -> np.ndarray:
     """Seconds of each call, [calls, repeats], called in turn."""
     seconds = np.empty((len(calls), WARM + repeats))
     for repeat in tqdm(range(WARM + repeats), "repeats", leave=False, disable=None):
         for index, call in enumerate(calls):
             begun = time.perf_counter()
             call()
-            if device != "cpu":
+            if torch.accelerator.is_available():
                 torch.accelerator.synchronize()
             seconds[index, repeat] = time.perf_counter() - begun
     return seconds[:, WARM:]
 
 
-def compare(settings: Sequence[str], subjects: list[Subject], repeats: int) -> Table:
-    """The subjects' steps: milliseconds, and the ratio to the first model's, repeat by repeat."""
-    steps = [step_of(subject, settings) for subject in subjects]
-    seconds = alternate(steps, repeats, load(*settings).device)
-    first, rows = subjects[0][0], []
+def compare(subjects: list[Subject], settings: Sequence[str], repeats: int) -> list[dict[str, str]]:
+    """A row each: the milliseconds of a step, and the ratio to the first one's, repeat by
+    repeat.
+    """
+    seconds = alternate([step_of(subject, settings) for subject in subjects], repeats)
+    rows = []
     for (model, precision, compiled), mine in zip(subjects, seconds, strict=True):
-        ratio = mine / seconds[subjects.index((first, precision, compiled))]
         row = {
             "model": model,
             "computed in": f"{precision}, compiled" if compiled else precision,
             "ms per step": spread(mine * 1e3),
-            f"time / {first}'s": spread(ratio),
+            f"time / {subjects[0][0]}'s": spread(mine / seconds[0]),
         }
         rows.append(row)
-    return Table(rows)
+    return rows
 
 
 def spread(values: np.ndarray) -> str:
@@ -114,8 +114,8 @@ def difference(scheme: str, attention: str, precision: str, device: str) -> floa
     settings = [*SMALL, f"position={scheme}", f"model.attention={attention}"]
     on_cpu = build(load(*settings, "device=cpu", "train.precision=float32"))
     on_device = build(load(*settings, device, f"train.precision={precision}"))
-    expected = np.array(update(on_cpu, 0)[:2])
-    return float(np.max(np.abs(update(on_device, 0)[:2] / expected - 1)))
+    expected, measured = update(on_cpu, 0)[:2], update(on_device, 0)[:2]
+    return float(np.abs(np.divide(measured, expected) - 1).max())
 
 
 def check_gpu(schemes: list[str], device: str) -> bool:
@@ -134,8 +134,7 @@ def check_gpu(schemes: list[str], device: str) -> bool:
         except Exception as error:
             right, about = False, f"{type(error).__name__}: {first_line(error)}"
         works &= right
-        mark = "ok   " if right else "WRONG"
-        print(f"{mark}  {' '.join(case)}: {about}")
+        print("ok   " if right else "WRONG", *case, about)
     return works
 
 
@@ -157,21 +156,22 @@ def main(arguments: list[str] | None = None) -> None:
         if word.startswith(("position=", "train.precision=", "train.compile=")):
             parser.error(f"{word}: write MODEL, --precision or --compile")
     shapes = {" ".join(settings): settings} if settings else SHAPES
-    works, on_gpu = True, []
+    works = True
     if given.gpu:
-        on_gpu = [word for word in settings if word.startswith("device=")] or ["device=cuda"]
+        device = next((word for word in settings if word.startswith("device=")), "device=cuda")
         schemes = [model for model in models if model not in known] or names("position")
-        works = check_gpu(schemes, on_gpu[-1])
+        works = check_gpu(schemes, device)
+        shapes = {name: [*shape, device] for name, shape in shapes.items()}
     installed = [name for name, (_, package) in known.items() if find_spec(package)]
     models = models or [*OURS, *installed]
-    compiled = [False, True] if given.compile else [False]
-    variants = itertools.product(given.precision or ALLOWED, compiled, models)
-    subjects = [(model, *variant) for *variant, model in variants]
+    ways = list(itertools.product(given.precision or ALLOWED, sorted({False, given.compile})))
     # All models here share the functions that are compiled.
     torch._dynamo.config.recompile_limit = 64
     for name, shape in shapes.items():
-        table = compare([*shape, *on_gpu], subjects, given.repeats)
-        print(f"## {name}\n\n{markdown(table)}\n", flush=True)
+        rows = []
+        for way in ways:
+            rows += compare([(model, *way) for model in models], shape, given.repeats)
+        print(f"## {name}\n\n{markdown(Table(rows))}\n", flush=True)
     sys.exit(not works)
 
 
