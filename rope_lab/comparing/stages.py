@@ -8,8 +8,10 @@ from typing import Any
 
 from rope_lab.comparing.launching import OPEN, Asks, Stopped, ended, jobs_of, launch, path_of
 from rope_lab.comparing.order import Order
+from rope_lab.comparing.relatives import relatives
 from rope_lab.comparing.searching import Found, search
 from rope_lab.files import digest, write_whole
+from rope_lab.launch.sweep import Job
 from rope_lab.places import RESULTS
 from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill
@@ -52,7 +54,7 @@ def plan(order: Order, asks: Asks) -> Study:
     return study
 
 
-def run(order: Order, study: Study, asks: Asks) -> list[Run]:
+def run(order: Order, study: Study, asks: Asks) -> dict[Job, Run]:
     """Make the runs of a plan that have not ended. Returns all; raises Stopped and ConfigError."""
     _check_copies(order.folder, study)
     jobs = jobs_of(_overrides(order, study), order.folder, study.digest)
@@ -67,15 +69,15 @@ def run(order: Order, study: Study, asks: Asks) -> list[Run]:
     now = ended(jobs, order.folder)
     if len(now) < len(jobs):
         raise Stopped(f"{len(now)} of {len(jobs)} runs have ended; the same command resumes", OPEN)
-    return list(now.values())
+    return now
 
 
-def verdict(order: Order, study: Study, runs: list[Run]) -> Verdict:
+def verdict(order: Order, study: Study, runs: dict[Job, Run]) -> Verdict:
     """Keep the runs of a plan that have all ended, and write the verdict."""
     rows = order.folder / study.rows
     rows.mkdir(exist_ok=True)
-    keep(runs, rows)
-    results = of_study(study, runs, Published(), order.folder / NAME)
+    keep(list(runs.values()), rows)
+    results = of_study(study, list(runs.values()), Published(), order.folder / NAME)
     primary, *secondary = results
     searched, _ = read_kept(order.folder / SEARCH)
     published = Published()
@@ -91,9 +93,20 @@ def verdict(order: Order, study: Study, runs: list[Run]) -> Verdict:
         searched=searched,
         names=(order.label or published.title(ours), published.title(theirs)),
         tries=alike,
+        edited=_edited(order, study),
+        relatives=[name for name in relatives(next(iter(runs))) if name != theirs],
     )
-    verdict_page.write(found, [study.reason])
+    verdict_page.write(found)
     return found
+
+
+def _edited(order: Order, study: Study) -> list[str]:
+    """The user's own files that are no longer as they were when the plan was frozen."""
+    try:
+        now = order.code_digests
+    except ConfigError:  # a file is gone
+        now = {}
+    return [name for name, recorded in study.code.items() if now.get(name) != recorded]
 
 
 def _overrides(order: Order, study: Study) -> list[list[str]]:
@@ -114,13 +127,12 @@ def _frozen(order: Order, found: Found) -> str:
     """The text of the plan, from what the search found."""
     result = found.result
     measure, (_, baseline) = result.measure, result.means
-    wanted = order.difference or freeze.smallest_difference(measure, baseline)
+    wanted = order.difference or freeze.smallest_difference(measure, float(baseline))
     size = freeze.size(result.differences, wanted, order.most_pairs)
     task, scale = run_name(order.task), order.scale
     known = {run.seed for run in known_runs(RESULTS) if (run.task, run.scale) == (task, scale)}
-    known |= {run.seed for run in known_runs(order.folder)} | tries.seeds(
-        order.folder, order.code_digests
-    )
+    known |= {run.seed for run in known_runs(order.folder)}
+    known |= tries.seeds(order.folder, order.code_digests)
     question = Question(
         name=order.folder.name,
         ours=order.copied(order.ours),
