@@ -33,11 +33,11 @@ def imports():
     plugin.forget_files()
 
 
-def run(folder, *words: str, yes: bool = True) -> SimpleNamespace:
+def run(folder, *words: str, yes: bool = True, dirty: bool = False) -> SimpleNamespace:
     plugin.forget_files()
     given = [*WORDS, *SETTINGS, *words, *(["--yes"] if yes else [])]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(provenance, "git_state", lambda: {"commit": 12 * "a", "dirty": False})
+        patch.setattr(provenance, "git_state", lambda: {"commit": 12 * "a", "dirty": dirty})
         return command(given, folder, compare.main)
 
 
@@ -64,7 +64,8 @@ def test_one_command_goes_to_the_verdict(ended):
     assert ended.said.returncode in (0, 10, 11), ended.said.stderr
     found = verdict_of(ended.folder)
     assert found["difference"]["pairs"] == len(found["seeds"]) >= 8
-    assert found["problems"] == [] and found["tries"] == 1
+    assert found["problems"] == []
+    assert found["tries"] == 1
     assert min(found["seeds"]) >= 200
     page = (ended.folder / "it" / "verdict.md").read_text()
     assert found["paragraph"].partition(".")[0] in page
@@ -110,7 +111,8 @@ def test_an_edited_copy_is_refused(again):
     (copy,) = (again / "it" / "code").rglob("mine.py")
     copy.write_text(OTHER)
     said = run(again)
-    assert said.returncode == 2 and "mine.py" in said.stderr
+    assert said.returncode == 2
+    assert "mine.py" in said.stderr
 
 
 def test_after_a_changed_plan_nothing_is_confirmed(again):
@@ -134,11 +136,65 @@ def test_runs_without_the_plan_do_not_confirm(again, monkeypatch):
     assert verdict_of(again)["problems"]
 
 
+def only_some_runs(folder) -> None:
+    """Take away the runs of one scheme."""
+    for path in (folder / "it" / "runs").glob("*-rope-s2*"):
+        shutil.rmtree(path)
+
+
+def test_after_a_changed_plan_no_run_begins(again):
+    plan = again / "it" / "plan.yaml"
+    plan.write_text(plan.read_text().replace("hypothesis: mine", "hypothesis: Mine"))
+    only_some_runs(again)
+    said = run(again)
+    assert said.returncode == 2
+    assert "plan.yaml" in said.stderr
+    assert not [*(again / "it" / "runs").glob("*-rope-s2*")]
+
+
+def test_a_plan_needs_seeds_that_no_known_run_has(again):
+    shutil.rmtree(again / "it" / "runs")
+    shutil.rmtree(again / "it" / "kept")
+    rows = again / "it" / "search" / "runs.jsonl"
+    known = json.loads(rows.read_text().splitlines()[0]) | {"seed": 203}
+    rows.write_text(f"{rows.read_text()}{json.dumps(known)}\n")
+    said = run(again)
+    assert said.returncode == 2
+    assert "seed 203" in said.stderr
+
+
+def test_other_code_of_ours_is_refused(again, monkeypatch):
+    only_some_runs(again)
+    monkeypatch.setattr(provenance, "source", lambda: "another")
+    said = run(again)
+    assert said.returncode == 2
+    assert "other code" in said.stderr
+
+
+def test_open_without_a_number(again):
+    only_some_runs(again)
+    (again / "it" / "verdict.md").unlink()
+    said = run(again, "--budget", "0.0001min")
+    assert said.returncode == 12
+    assert not (again / "it" / "verdict.md").exists()
+    assert "p =" not in said.stdout
+
+
+def test_code_that_nobody_has_does_not_confirm(again):
+    shutil.rmtree(again / "it" / "runs")
+    shutil.rmtree(again / "it" / "kept")
+    said = run(again, dirty=True)
+    assert said.returncode == 14
+    assert "changed after commit" in str(verdict_of(again)["problems"])
+
+
 def test_another_question_needs_another_folder(again):
     said = run(again, "--scale", "length")
-    assert said.returncode == 2 and "--out" in said.stderr
+    assert said.returncode == 2
+    assert "--out" in said.stderr
     said = run(again, "--difference", "0.5")
-    assert said.returncode == 2 and "--out" in said.stderr
+    assert said.returncode == 2
+    assert "--out" in said.stderr
 
 
 def test_seeds_of_another_try_are_not_used_again(again):
@@ -168,7 +224,8 @@ def test_nobody_to_ask_begins_nothing(tmp_path, imports):
 def test_a_bill_above_the_budget_begins_nothing(tmp_path, imports):
     (tmp_path / "mine.py").write_text(MINE)
     said = run(tmp_path, "--budget", "0.0001min")
-    assert said.returncode == 12 and "budget" in said.stderr
+    assert said.returncode == 12
+    assert "budget" in said.stderr
     assert not (tmp_path / "it" / "runs").exists()
 
 
@@ -176,4 +233,5 @@ def test_a_bill_above_the_budget_begins_nothing(tmp_path, imports):
 def test_what_it_decides_cannot_be_set(word, tmp_path, imports):
     (tmp_path / "mine.py").write_text(MINE)
     said = run(tmp_path, word)
-    assert said.returncode == 2 and said.stderr.startswith(word)
+    assert said.returncode == 2
+    assert said.stderr.startswith(word)

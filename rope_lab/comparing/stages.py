@@ -20,7 +20,7 @@ from rope_lab.results.plans.freeze import Question
 from rope_lab.results.plans.study import NAME, Study, run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.kept import keep, read_kept
-from rope_lab.results.records.known import known_runs
+from rope_lab.results.records.known import Known, known_runs
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import seeds as seeds_text
@@ -61,6 +61,7 @@ def run(order: Order, study: Study, asks: Asks) -> dict[Job, Run]:
     before = ended(jobs, order.folder)
     waiting = [job for job in jobs if job not in before]
     if waiting:
+        _check_plan(order, study, list(before.values()))
         timed = list(before.values()) or read_kept(order.folder / SEARCH)[0]
         seconds = sum(run.seconds for run in timed) / len(timed)
         source = f"mean of {len(timed)} runs so far"
@@ -129,16 +130,14 @@ def _frozen(order: Order, found: Found) -> str:
     measure, (_, baseline) = result.measure, result.means
     wanted = order.difference or freeze.smallest_difference(measure, float(baseline))
     size = freeze.size(result.differences, wanted, order.most_pairs)
-    task, scale = run_name(order.task), order.scale
-    known = {run.seed for run in known_runs(RESULTS) if (run.task, run.scale) == (task, scale)}
-    known |= {run.seed for run in known_runs(order.folder)}
+    known = {run.seed for run in _known(order)}
     known |= tries.seeds(order.folder, order.code_digests)
     question = Question(
         name=order.folder.name,
         ours=order.copied(order.ours),
         theirs=order.copied(order.theirs),
         task=order.copied(order.task),
-        scale=scale,
+        scale=order.scale,
         measure=measure,
         report=found.report,
         settings=_settings(order, found.runs),
@@ -209,6 +208,27 @@ def _check_same(order: Order, study: Study) -> None:
         raise ConfigError(
             f"--difference {order.difference:g}: {frozen}; --out names another folder"
         )
+
+
+def _known(order: Order) -> list[Known]:
+    """All known runs of the task and scale."""
+    every = [*known_runs(RESULTS), *known_runs(order.folder)]
+    asked = run_name(order.task), order.scale
+    return [run for run in every if (run.task, run.scale) == asked]
+
+
+def _check_plan(order: Order, study: Study, before: list[Run]) -> None:
+    """Raises ConfigError if a plan was changed after its first run, or has seeds of known runs."""
+    if any(run.plan != study.digest for run in before):
+        changed = "was changed after its first run, or runs of these settings were made before it"
+        raise ConfigError(f"{order.folder / NAME}: {changed}; restore it, or compare anew by --out")
+    if before:
+        return
+    known = {run.seed for run in _known(order) if run.plan != study.digest}
+    spent = sorted(known & {seed for _, seed in study.cells})
+    if spent:
+        fresh = "has known runs of this task; a plan needs fresh seeds"
+        raise ConfigError(f"{order.folder / NAME}: seed {spent[0]} {fresh}")
 
 
 def _check_copies(folder: Path, study: Study) -> None:
