@@ -15,22 +15,19 @@ their tables and figures; of several, one figure that compares them.
 """
 
 import copy
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 from tqdm import tqdm
 
 from rope_lab import command
 from rope_lab.model.hooks import TooLong
-from rope_lab.model.probes import Watched, ablate, all_probes, changed
+from rope_lab.model.probes import ablate, all_probes, attention_maps, changed
 from rope_lab.model.transformer import Transformer
 from rope_lab.results.records.folders import origin
-from rope_lab.results.views.probes import AttentionWeights, Measurement, rebuild, table, write
+from rope_lab.results.views.probes import Measurement, rebuild, table, write
 from rope_lab.results.views.tables import markdown
 from rope_lab.text import argument_parser, errors_as_exit, say
 from rope_lab.train import config, data
@@ -42,7 +39,6 @@ from rope_lab.train.trainer import Diverged, as_evaluated
 
 IDS = ("task", "position", "scale", "seed", "run_id", "recipe_id", "status")  # of run.json
 TEXTS = 16  # held-out texts of which attention is recorded
-CELLS = 32  # most cells along a side of its maps
 
 
 def evaluated(probe: str, model: Transformer, cfg: config.Config, text, problems) -> Measurement:
@@ -64,37 +60,14 @@ def evaluated(probe: str, model: Transformer, cfg: config.Config, text, problems
     return Measurement(probe, nats_N.mean().item(), accuracy, wavelengths=wavelengths)
 
 
-def attention(model: Transformer, text: data.HeldOutText) -> AttentionWeights | None:
-    """The attention of a model within `as_evaluated` on a few held-out texts; None of linear
-    attention, which has no weights.
-    """
-    model.position = watched = Watched(model.position)
-    model(text.inputs_BT[:TEXTS])
-    model.position = watched.scheme
-    T = text.inputs_BT.shape[1]
-    every = math.ceil(T / CELLS)  # an incomplete last cell is left out
-    by_distance, maps = [], []
-    for weights_BHTS in watched.weights:
-        mean_DH = torch.stack([weights_BHTS.diagonal(-d, 2, 3).mean((0, 2)) for d in range(T)])
-        cells_HTS = F.avg_pool2d(weights_BHTS[0], every, divisor_override=every)
-        by_distance.append(short(mean_DH.T))
-        maps.append(short(cells_HTS))
-    return AttentionWeights(by_distance, maps, every) if maps else None
-
-
-def short(values: Tensor) -> list[Any]:
-    """Nested lists of numbers with four decimals."""
-    return values.double().cpu().round(decimals=4).tolist()
-
-
 def report(
     cfg: config.Config,
     content: dict[str, Any],
     outcomes: list[Measurement],
-    seen: AttentionWeights | None,
+    seen: dict[str, Any],
 ) -> dict:
-    """The outcomes and attention with the ids of the run (`content`: its run.json) and the origin
-    of run and probe.
+    """The outcomes and attention maps with the ids of the run (`content`: its run.json) and the
+    origin of run and probe.
     """
     about = {key: content[key] for key in IDS}
     now = provenance(cfg, torch.device("cpu"), None)
@@ -105,7 +78,7 @@ def report(
         "outcomes": [asdict(outcome) for outcome in outcomes],
     }
     if seen:
-        about["attention"] = asdict(seen)
+        about["attention"] = seen
     return about
 
 
@@ -133,7 +106,7 @@ def main(arguments: list[str] | None = None) -> None:
     say(markdown(table(outcomes)))
     if not given.probes:  # a few must not replace all
         with as_evaluated(model, cfg):
-            seen = attention(model, text)
+            seen = attention_maps(model, text.inputs_BT[:TEXTS])
         written = write(report(cfg, content, outcomes, seen), given.folder / "probes")
         say(f"written: {', '.join(map(str, written))}")
 

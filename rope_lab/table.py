@@ -6,7 +6,7 @@ machine; hydra/launcher=ray or hydra/launcher=submitit_slurm sends them to a clu
 hydra/launcher=basic runs one after the other in this process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from itertools import product
 from pathlib import Path
@@ -27,7 +27,6 @@ from rope_lab.train.overrides import is_hydra, typed
 from rope_lab.train.stop import ignore
 from rope_lab.train.trainer import CORES
 
-TABLES = config.CONF / "table"
 REST = "*"  # all schemes that the table does not name
 
 
@@ -64,55 +63,53 @@ class Block:
 
 @dataclass(frozen=True, config=STRICT)
 class RunTable:
-    """Blocks of runs, the most informative first, and their subject in a line."""
+    """Blocks of runs, the most informative first, and their subject in a line.
+
+    planned: whether no score is shown before all runs have ended
+    """
 
     about: str
     blocks: Annotated[list[Block], Field(min_length=1)]
+    planned: bool = False
+
+    def runs(self) -> list[list[str]]:
+        """The overrides of each run."""
+        named = set()
+        for block in self.blocks:
+            named |= {row.split()[0] for row in block.seeds}
+        rest = [name for name in names("position") if name not in named]
+        runs = []
+        for block in self.blocks:
+            runs += block.runs(rest)
+        return runs
 
 
-def load(path: Path) -> RunTable | Plan:
-    """The table or the plan in a yaml file. Raises ConfigError."""
-    text = path.read_text("utf-8", "replace")
-    is_plan = "\nstudies:" in f"\n{text}"
-    return studies.from_yaml(Plan if is_plan else RunTable, text, path.name)
+def of_studies(planned: Iterable[Study]) -> RunTable:
+    """The runs of planned studies."""
+    blocks = []
+    for study in planned:
+        settings = [f"{key}={typed(value)}" for key, value in study.settings.items()]
+        blocks.append(Block(study.task, study.scale, study.seeds, settings))
+    return RunTable("planned", blocks, planned=True)
 
 
-def find(name: str) -> RunTable | list[Study]:
-    """A table, a study of results/plan.yaml by its name, or all studies of a plan. Raises
-    ConfigError.
+def find(name: str) -> RunTable:
+    """A table of ours, a study of results/plan.yaml by its name, or a table or a plan in a file.
+    Raises ConfigError.
     """
     tables, path = names("table"), Path(name)
     planned = studies.load().studies if studies.PLAN.exists() else {}
     if name in planned:
-        return [planned[name]]
+        return of_studies([planned[name]])
     if name in tables:
-        path = TABLES / f"{name}.yaml"
+        path = config.CONF / "table" / f"{name}.yaml"
     if not path.is_file():
         hint = nearest(name, [*tables, *planned], "")
         raise ConfigError(f"{show(name)}: there is no such table; {hint}")
-    found = load(path)
-    return list(found.studies.values()) if isinstance(found, Plan) else found
-
-
-def runs_of(found: RunTable | list[Study]) -> list[list[str]]:
-    """The overrides of each run of a table or of studies."""
-    if isinstance(found, RunTable):
-        blocks = found.blocks
-    else:
-        blocks = [Block(study.task, study.scale, study.seeds, fixed(study)) for study in found]
-    named = set()
-    for block in blocks:
-        named |= {row.split()[0] for row in block.seeds}
-    rest = [name for name in names("position") if name not in named]
-    runs = []
-    for block in blocks:
-        runs += block.runs(rest)
-    return runs
-
-
-def fixed(study: Study) -> list[str]:
-    """The settings of a study as overrides."""
-    return [f"{key}={typed(value)}" for key, value in study.settings.items()]
+    text = path.read_text("utf-8", "replace")
+    if "\nstudies:" in f"\n{text}":
+        return of_studies(studies.from_yaml(Plan, text, path.name).studies.values())
+    return studies.from_yaml(RunTable, text, path.name)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -121,7 +118,7 @@ def main(arguments: list[str] | None = None) -> None:
         __doc__ or "",
         "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of",
     ]
-    about += [f"  {name:<8} {load(TABLES / f'{name}.yaml').about}" for name in names("table")]
+    about += [f"  {name:<8} {find(name).about}" for name in names("table")]
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
     parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {CORES})")
@@ -145,12 +142,12 @@ def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> i
     overrides: of all runs, and Hydra's own
     jobs:      parallel runs; None: as the launcher has it
     """
-    found = find(name)
-    table = runs_of(found)
+    table = find(name)
+    runs = table.runs()
     hydra = [word for word in overrides if is_hydra(word)]
     extra = [word for word in overrides if not is_hydra(word)]
     chosen = set()
-    for words in table:
+    for words in runs:
         chosen |= {word.partition("=")[0] for word in words}
     for word in extra:
         if word.lstrip("+~").partition("=")[0] in chosen:
@@ -160,9 +157,8 @@ def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> i
     if jobs is not None:
         hydra.append(f"hydra.launcher.n_jobs={jobs}")
     settings = sweep.launcher_settings(hydra)
-    every = sweep.compose_jobs([[*words, *extra] for words in table])
-    shows_scores = isinstance(found, RunTable)
-    return sweep.launch(every, settings, Path(name).stem, not only_list, shows_scores)
+    every = sweep.compose_jobs([[*words, *extra] for words in runs])
+    return sweep.launch(every, settings, Path(name).stem, not only_list, not table.planned)
 
 
 if __name__ == "__main__":

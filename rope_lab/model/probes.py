@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from rope_lab.model.attention import Heads, unpacked
@@ -25,6 +26,7 @@ FORM = (
     "must be shift=N or window=N with N below 10⁹, ablate=PARTS or ablate=PARTS:PAIRS "
     "(ablate=vo:4-7)"
 )
+CELLS = 32  # most cells along a side of a map of attention
 BANDS = 8  # a head with more pairs is probed in so many bands of neighbouring pairs
 
 
@@ -175,3 +177,30 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
             last = f"-{end - 1}" if end - begin > 1 else ""
             probes.append(f"ablate={parts}:{begin}{last}")
     return probes
+
+
+def attention_maps(model: Transformer, tokens_BT: Tensor) -> dict[str, Any]:
+    """A model's attention on these tokens, by layer and head; empty of linear attention, which has
+    no weights.
+
+    by_distance: the mean weight of the token so many tokens back
+    maps:  of the first row, down-sampled: the share of attention that `every` neighbouring queries
+           give to as many keys
+    """
+    model.position = watched = Watched(model.position)
+    model(tokens_BT)
+    model.position = watched.scheme
+    T = tokens_BT.shape[1]
+    every = math.ceil(T / CELLS)  # an incomplete last cell is left out
+    by_distance, maps = [], []
+    for weights_BHTS in watched.weights:
+        mean_DH = torch.stack([weights_BHTS.diagonal(-d, 2, 3).mean((0, 2)) for d in range(T)])
+        cells_HTS = F.avg_pool2d(weights_BHTS[0], every, divisor_override=every)
+        by_distance.append(_short(mean_DH.T))
+        maps.append(_short(cells_HTS))
+    return {"by_distance": by_distance, "maps": maps, "every": every} if maps else {}
+
+
+def _short(values: Tensor) -> list[Any]:
+    """Nested lists of numbers with four decimals."""
+    return values.double().cpu().round(decimals=4).tolist()
