@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from rope_lab import command
 from rope_lab.places import OWN, RESULTS
 from rope_lab.results.comparisons.scores import FEWEST, Column, columns, widest
 from rope_lab.results.comparisons.stats import t_interval
@@ -98,8 +97,7 @@ def origin(column: Column) -> str:
 @errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("scores", __doc__)
-    about = "default: results"
-    parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, help=about)
+    parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, help="default: results")
     folder, published = parser.parse_args(arguments).folder, Published()
     runs = []
     for path in sorted(folder.glob(f"**/{KEPT}")):
@@ -115,8 +113,3 @@ def main(arguments: list[str] | None = None) -> None:
     head = HEAD.format(f"{count:,}").rstrip()
     parts = [head, markdown(table), bullets(map(origin, tasks))]
     write_page(folder / PAGE, parts, {MAP: heat_map(drawn, [each.title for each in shown])})
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()
