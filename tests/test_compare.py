@@ -237,6 +237,22 @@ def test_a_bill_above_the_budget_begins_nothing(tmp_path, imports):
     assert not (tmp_path / "it" / "runs").exists()
 
 
+def test_a_scheme_that_sees_later_tokens_is_refused(tmp_path, imports):
+    leaks = "    def heads(self, qkv, at):\n        return (2 * qkv.flip(1)).unbind(2)\n"
+    (tmp_path / "mine.py").write_text(MINE + leaks)
+    said = run(tmp_path)
+    assert said.returncode == 2
+    assert "mine fails the check" in said.stderr
+    assert not (tmp_path / "it" / "runs").exists()
+
+
+def test_an_unknown_measure_is_refused_before_any_run(tmp_path, imports):
+    (tmp_path / "mine.py").write_text(MINE)
+    said = run(tmp_path, "--measure", "accurcy")
+    assert said.returncode == 2
+    assert not (tmp_path / "it").exists()
+
+
 @pytest.mark.parametrize("word", ["train.lr=1", "position.base=10", "seed=3", "out=x"])
 def test_what_it_decides_cannot_be_set(word, tmp_path, imports):
     (tmp_path / "mine.py").write_text(MINE)
