@@ -12,11 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from rope_lab import command  # first: from here on Ctrl-C is quiet
+
+# isort: split
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from rope_lab import command
 from rope_lab.peers import PEERS, installed
 from rope_lab.results.views.tables import Table, markdown
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_line

@@ -40,6 +40,8 @@ class Screen(io.FileIO):
 
 def begin() -> None:
     """Make stdout and stderr survive a closed pipe, and Ctrl-C end with exit status 130."""
+    if process_is_ours():
+        return
     take_process()
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
@@ -76,3 +78,9 @@ def check_directory() -> None:
             message = f"the code of {package} is not used: rope-lab runs that of {HERE}"
             print(f"{message}; `make setup` in {folder} changes that", file=sys.stderr)
             return
+
+
+# `python -m rope_lab.sample` begins with its first import of ours, before those that take a second.
+_main = getattr(sys.modules["__main__"], "__spec__", None)
+if _main and _main.name.startswith("rope_lab."):
+    begin()

@@ -22,12 +22,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from rope_lab import command  # first: from here on Ctrl-C is quiet
+
+# isort: split
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from rope_lab import command
 from rope_lab.model.attention import Heads, unpacked
 from rope_lab.model.hooks import PositionScheme, TooLong, Wrapper
 from rope_lab.model.schemes import Randomized

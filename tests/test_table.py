@@ -115,12 +115,12 @@ BAD["{about: a"] = "mine.yaml: cannot be read"
             ["mine.yaml", "hydra/launcher=slurm"],
             "submitit_slurm; look at hydra/launcher=slurm",
         ),
-        (MINE, ["mine.yaml", "--jobs", "0"], "hydra.launcher.n_jobs=0: must be a number of runs"),
+        (MINE, ["mine.yaml", "--jobs", "0"], "hydra.launcher.n_jobs=0: must be"),
         (MINE, ["mine.yaml", "hydra/launcher=ray", "--jobs", "2"], "hydra.launcher.n_jobs"),
         (
             MINE,
             ["mine.yaml", "hydra/launcher=submitit_local", "hydra.launcher.cpus_per_task=two"],
-            "two CPUs per run",
+            "CPUs per run=two: must be a valid number",
         ),
     ],
 )
