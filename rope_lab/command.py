@@ -48,11 +48,8 @@ def begin() -> None:
         if stream is None:  # it was closed
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         raw = io.BufferedWriter(Screen(descriptor, "w", closefd=False))
-        lines, encoding = True, "utf-8"
-        if stream:
-            lines, encoding = stream.line_buffering or stream.write_through, stream.encoding
-        setattr(sys, name, io.TextIOWrapper(raw, encoding, errors="replace", line_buffering=lines))
-    os.environ.pop("MPLBACKEND", None)  # of a notebook, say; no command opens a window
+        encoding = getattr(stream, "encoding", "utf-8")
+        setattr(sys, name, io.TextIOWrapper(raw, encoding, errors="replace", line_buffering=True))
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
     sys.excepthook = _show
 

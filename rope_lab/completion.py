@@ -9,7 +9,7 @@ The script calls `rope-lab completion --line LINE`, which prints all that may en
 
 import re
 
-from rope_lab.__main__ import COMMANDS
+from rope_lab.__main__ import MODULES
 from rope_lab.places import HERE, ROOT
 from rope_lab.shipped import shipped
 from rope_lab.text import argument_parser, say
@@ -65,7 +65,7 @@ def ends(line: str) -> list[str]:
     """All that may stand at the end of a command line instead of its last word, files apart."""
     *before, word = line.split(" ")
     if len(before) == 1:
-        found = [*COMMANDS, "--help", "--version"]
+        found = [*MODULES, "--help", "--version"]
     elif word.startswith("-"):
         found = options(before[1])
     elif "=" in word:
@@ -82,9 +82,9 @@ def ends(line: str) -> list[str]:
 
 def options(command: str) -> list[str]:
     """The options of a command, as its source names them."""
-    if command not in COMMANDS:
+    if command not in MODULES:
         return []
-    path = HERE / f"{COMMANDS[command].module.replace('.', '/')}.py"
+    path = HERE / f"{MODULES[command].replace('.', '/')}.py"
     found = re.findall(r'add_argument\(\s*"(--[a-z-]+)"', path.read_text("utf-8"))
     if command in TAKE_OWN_FILES:
         found.append("--allow")

@@ -141,26 +141,16 @@ def scheme(
 
 
 def _as_overrides(settings: dict[str, Any]) -> list[str]:
-    """Settings as overrides of a command line. Raises ConfigError for several runs at once, and
-    for a value that cannot be typed.
-    """
+    """Settings as overrides of a command line. Raises ConfigError if one cannot be typed."""
     overrides = []
     for key, value in flat(settings).items():
         if hasattr(value, "tolist"):  # of numpy or torch
             value = value.tolist()
-        several = isinstance(value, list | tuple | range)
-        if several and key in ("seed", "task", "position", "scale"):
-            values = ",".join(map(str, value))
-            raise ConfigError(
-                f"{key}={values}: fit trains one run; call it for each, or rope-lab sweep {key}=…"
-            )
-        if several:
+        if isinstance(value, range):
             value = list(value)
         try:
             overrides.append(f"{key}={typed(value)}")
         except TypeError:
-            remedy = (
-                "give a name, a number or a list; a scheme or task of yours by its file, ./mine.py"
-            )
-            raise ConfigError(f"{key}={value!r}: cannot be typed; {remedy}") from None
+            remedy = "give a name, a number or a list; a scheme or task of yours by its file"
+            raise ConfigError(f"{key}={value!r}: cannot be typed; {remedy}, ./mine.py") from None
     return overrides

@@ -77,7 +77,7 @@ def test_a_run_goes_on_where_nobody_reads(tmp_path):
     assert content["metrics"] == run([*TINY, f"out={tmp_path / 'again'}"])["metrics"]
 
 
-@pytest.mark.parametrize("name", commands.COMMANDS)
+@pytest.mark.parametrize("name", commands.MODULES)
 def test_each_command_is_listed_and_completed_as_its_help_says(name, capsys):
     assert f"rope-lab {name} " in commands.usage()
     with same_process(), suppress(SystemExit):

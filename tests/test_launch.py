@@ -56,8 +56,8 @@ def test_a_mean_is_of_runs_of_one_code(run, monkeypatch):
     run("seed=0,1")
     monkeypatch.setattr(provenance, "NUMERICS", provenance.NUMERICS + 1)
     done = run("seed=0,1,2").stdout
-    assert re.search(r"roper \(other code\) +2 runs", done)
-    assert re.search(r"roper +1 run ", done)
+    assert re.search(r"roper \(other code\) +2 ", done)
+    assert re.search(r"roper +1 ", done)
 
 
 def test_the_same_run_twice_is_launched_once(run, tmp_path):
@@ -66,10 +66,8 @@ def test_the_same_run_twice_is_launched_once(run, tmp_path):
     assert "5 of 9 runs are listed more than once, and launched once" in done.stdout
     assert done.stdout.count("finished after 6 steps") == 4
     assert "sweep: 4 of 4 runs finished" in done.stdout
-    assert re.search(
-        r"\n  rope   2 runs · held-out loss (\S+) \(min (\S+) to max (\S+)\) · accuracy",
-        done.stdout,
-    )
+    assert re.search(r"held-out loss +accuracy", done.stdout)
+    assert re.search(r"\nrope +2 +(\S+) +(\S+) +(\S+) +[\d.]+%", done.stdout)
     assert done.stdout.endswith("rope-lab report runs\n")
     assert "1 of 2 runs are listed more than once" in run("seed=2", "train.lr=2e-3,0.002").stdout
 

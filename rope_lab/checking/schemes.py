@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from rope_lab.checking import demand
 from rope_lab.checking.causality import causality, causality_in_training
 from rope_lab.checking.derivatives import derivatives
+from rope_lab.model.attention import unpacked
 from rope_lab.model.hooks import HOOKS, Dims, PositionScheme, overridden
 from rope_lab.model.transformer import Transformer
 from rope_lab.train import config, trainer
@@ -22,7 +23,15 @@ from rope_lab.train.config import Config
 VOCABULARY, LENGTH = 11, 16
 ROWS = 8  # a training batch is checked with at least so many
 FLOAT32 = 1e-3  # difference of logits, of size 1, that is allowed in float32
-TOKENS = torch.randint(VOCABULARY, (3, LENGTH), generator=torch.Generator().manual_seed(3))
+
+
+def tokens_of(T: int) -> Tensor:
+    """Three rows of at least LENGTH random tokens."""
+    random = torch.Generator().manual_seed(3)
+    return torch.randint(VOCABULARY, (3, max(T, LENGTH)), generator=random)
+
+
+TOKENS = tokens_of(LENGTH)
 
 
 def scheme_checks(cfg: Config) -> dict[str, Callable[[], str | None]]:
@@ -36,7 +45,6 @@ def scheme_checks(cfg: Config) -> dict[str, Callable[[], str | None]]:
         "training batch": lambda: causality_in_training(model_of(cfg).float(), rows, T),
         "KV cache": lambda: cached(model_of(cfg), 1e-6),
         "float32 cache": lambda: cached(model_of(cfg).float(), FLOAT32, tokens_of(T)),
-        "positions": lambda: positions(model_of(cfg)),
         "gradients": lambda: gradients(model_of(cfg)),
         "derivatives": lambda: derivatives(model_of(cfg), TOKENS),
         "length": lambda: length(model_of(cfg), T),
@@ -60,52 +68,39 @@ def model_of(cfg: Config) -> Transformer:
     return model
 
 
-def shapes(scheme: PositionScheme, dims: Dims) -> str | None:
-    """Each hook returns the shape that the model reads; a slow float64 is noted."""
+def shapes(scheme: PositionScheme, dims: Dims) -> None:
+    """Each hook returns the shape that the model reads."""
     T, H, K = 5, dims.n_heads, dims.d_head
     x_BTD = torch.randn(2, T, dims.d_model)
-    projections = 3 if scheme.projects_values else 2
-    qkv_BT3HK = torch.randn(2, T, projections, H, K)
-    layer = scheme.in_layer(0)
-    prepared = scheme.prepare(torch.arange(T), x_BTD.dtype)
-    at_queries = scheme.with_keys(prepared, torch.arange(1, T + 1))
-    embedded = scheme.embed(x_BTD, at_queries)
-    _has_shape("embed", embedded, x_BTD.shape)
-    read = layer.read(x_BTD, at_queries, 0, None)
-    two = "read must return two: `at`, and scores or None"
-    demand(isinstance(read, tuple) and len(read) == 2, two)
-    at, scores = read
-    _broadcasts("bias", scheme.bias(prepared, prepared), [H, T, T])
-    _broadcasts("read", scores, [2, H, T, T])
+    qkv_BT3HK = torch.randn(2, T, 3 if scheme.projects_values else 2, H, K)
+    layer, prepared = scheme.in_layer(0), scheme.prepare(torch.arange(T), x_BTD.dtype)
+    at = scheme.with_keys(prepared, torch.arange(1, T + 1))
+    has_shape("embed", scheme.embed(x_BTD, at), x_BTD.shape)
+    at, scores = layer.read(x_BTD, at, 0, None)
+    broadcasts("bias", scheme.bias(prepared, prepared), (H, T, T))
+    broadcasts("read", scores, (2, H, T, T))
     heads = layer.heads(qkv_BT3HK, at)
     if isinstance(heads, Tensor):
-        _has_shape("heads", heads, [2, T, 3, H, K])
-        heads = heads.unbind(2)
-    demand(len(heads) == 3, f"heads returns {len(heads)} tensors, must be three: q, k and v")
-    q, k, v = heads
-    _has_shape("heads", q, [2, T, H, q.shape[-1]])
-    _has_shape("heads", k, q.shape)
-    _has_shape("heads", v, [2, T, H, K])
-    dtypes = f"heads returns {q.dtype}, {k.dtype}, {v.dtype}: must have one dtype"
-    demand(q.dtype == k.dtype == v.dtype, dtypes)
-    output = layer.output(v, at)
-    _has_shape("output", output, v.shape)
-    if torch.float64 in (embedded.dtype, q.dtype, output.dtype):
-        return "returns float64 for float32, which is slow; angles are float64, cast them"
-    return None
+        has_shape("heads", heads, (2, T, 3, H, K))
+    q, k, v = unpacked(heads)
+    has_shape("heads", k, q.shape)
+    has_shape("heads", v, (2, T, H, K))
+    has_shape("output", layer.output(v, at), v.shape)
 
 
-def _has_shape(hook: str, returned: Tensor, shape: Sequence[int]) -> None:
-    message = f"{hook} returns {list(returned.shape)}, must be {list(shape)}"
-    demand(list(returned.shape) == list(shape), message)
+def has_shape(hook: str, returned: Tensor, shape: Sequence[int]) -> None:
+    same = returned.shape == shape
+    demand(same, f"{hook} returns {list(returned.shape)}, must be {list(shape)}")
 
 
-def _broadcasts(hook: str, added: Tensor | None, shape: list[int]) -> None:
+def broadcasts(hook: str, added: Tensor | None, shape: Sequence[int]) -> None:
     """Raise Wrong unless scores are None or broadcastable to a shape."""
-    if added is not None:
-        fits = added.dim() == len(shape)
-        fits = fits and all(n in (1, whole) for n, whole in zip(added.shape, shape, strict=True))
-        demand(fits, f"{hook} returns {list(added.shape)}, must be broadcastable to {shape}")
+    try:
+        if added is not None:
+            added.expand(shape)
+    except RuntimeError:
+        given = list(added.shape)
+        demand(False, f"{hook} returns {given}, must be broadcastable to {list(shape)}")
 
 
 def hooks(scheme: PositionScheme) -> str | None:
@@ -121,12 +116,6 @@ def hooks(scheme: PositionScheme) -> str | None:
     does = overridden(cls) or scheme.window or cls is PositionScheme
     demand(does, f"overrides none of {', '.join(HOOKS)}: it is position=none. {message}")
     return message
-
-
-def tokens_of(T: int) -> Tensor:
-    """Three rows of at least LENGTH random tokens."""
-    random = torch.Generator().manual_seed(3)
-    return torch.randint(VOCABULARY, (3, max(T, LENGTH)), generator=random)
 
 
 def cached(model: Transformer, tolerance: float = 1e-12, tokens_BT: Tensor = TOKENS) -> None:
@@ -156,14 +145,6 @@ def in_parts(model: Transformer, tolerance: float, tokens_BT: Tensor, sizes: lis
             tokens_BT, full_BTV = tokens_BT[kept_B], full_BTV[kept_B]
             cache = [layer.rows(kept_B) for layer in cache]
         begin = end
-
-
-@torch.no_grad()
-def positions(model: Transformer) -> str | None:
-    """Other positions give other logits; a scheme that uses content alone is noted."""
-    pos = torch.arange(LENGTH)
-    same = torch.equal(model(TOKENS, pos), model(TOKENS, pos // 2))
-    return "the positions given to the hooks change nothing, as in position=none" if same else None
 
 
 def gradients(model: Transformer) -> None:

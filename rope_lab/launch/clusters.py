@@ -70,10 +70,8 @@ def on_slurm(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
 
     started = datetime.now().strftime("%Y%m%d-%H%M%S")
     logs = Path(settings["submitit_folder"] or Path(runs[0][0].out) / "sweeps" / started)
-    parameters = {}
-    for key, value in settings.items():
-        if key not in OWN:
-            parameters[key if key in SHARED else f"slurm_{key}"] = value
+    parameters = {key: settings[key] for key in SHARED}
+    parameters |= {f"slurm_{key}": settings[key] for key in settings.keys() - {*SHARED, *OWN}}
     launch, passed_on = secrets.token_hex(8), False
     times = settings["max_num_timeout"]
     try:

@@ -2,7 +2,6 @@
 
 import shlex
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ def text(records: dict[Job, dict[str, Any]], name: str, every: bool, shows_score
     finished = {job: each for job, each in records.items() if each["status"] == "finished"}
     lines = [f"{name}: {len(finished)} of {len(records)} runs finished"]
     lines += _unfinished(records, every)
-    if shows_scores:
-        lines += _means(finished)
+    if finished and shows_scores:
+        lines.append(_means(finished))
     elif finished:
         lines.append("  planned runs: scores are shown when the last one has ended")
     if any(record["status"] not in ENDS for record in records.values()):
@@ -38,7 +37,7 @@ def text(records: dict[Job, dict[str, Any]], name: str, every: bool, shows_score
 
 
 def _unfinished(records: dict[Job, dict[str, Any]], every: bool) -> list[str]:
-    """A line for each status other than finished, with its runs."""
+    """The runs of each status other than finished."""
     by_status = defaultdict(list)
     for job, record in records.items():
         described = job.name
@@ -50,40 +49,28 @@ def _unfinished(records: dict[Job, dict[str, Any]], every: bool) -> list[str]:
     by_status.pop("finished", None)
     lines = []
     for status, described in by_status.items():
-        if every:
-            lines += [f"  {status}:", *(f"    {run}" for run in described)]
-        else:
-            lines.append(f"  {status}: {first_three(described)}")
+        shown = "\n    ".join(["", *described]) if every else f" {first_three(described)}"
+        lines.append(f"  {status}:{shown}")
     return lines
 
 
-def _means(finished: dict[Job, dict[str, Any]]) -> list[str]:
-    """A line for the finished runs that differ only in their seed; each code has its own."""
-    rows = defaultdict(list)
+def _means(finished: dict[Job, dict[str, Any]]) -> str:
+    """Each metric over the finished runs that differ only in their seed; each code has its row."""
+    import pandas as pd  # takes half a second, at the end of a sweep alone
+
+    rows = []
     for job, record in finished.items():
         words = [word for word in job.label.split() if not word.startswith("seed=")]
-        row = " ".join(words) or job.cfg.names.position
+        name = " ".join(words) or job.cfg.names.position
         if job.is_of_other_code(record):
-            row += " (other code)"
-        rows[row].append(record["metrics"])
-    width = max(map(len, rows), default=0)
-    lines = []
-    for row, metrics in rows.items():
-        plural = "" if len(metrics) == 1 else "s"
-        parts = [f"  {row:<{width}}  {len(metrics)} run{plural}", *_ranges(metrics)]
-        lines.append(" · ".join(parts))
-    return lines
-
-
-def _ranges(metrics: Sequence[dict[str, float]]) -> list[str]:
-    """The mean of each metric over several runs, with its lowest and highest value."""
-    parts = []
-    for key, (title, form) in SHOWN.items():
-        values = [of_run[key] for of_run in metrics if key in of_run]
-        if not values:
-            continue
-        part = f"{title} {sum(values) / len(values):{form}}"
-        if len(values) > 1:
-            part += f" (min {min(values):{form}} to max {max(values):{form}})"
-        parts.append(part)
-    return parts
+            name += " (other code)"
+        rows.append({"": name} | record["metrics"])
+    frame = pd.DataFrame(rows)
+    shown = {key: SHOWN[key] for key in frame.columns.intersection(SHOWN)}
+    runs = frame.groupby("", sort=False)
+    table = runs[list(shown)].agg(["mean", "min", "max"])
+    for key, (_, form) in shown.items():
+        table[key] = table[key].map(f"{{:{form}}}".format)
+    table = table.rename(columns={key: title for key, (title, _) in shown.items()})
+    table.insert(0, ("runs", ""), runs.size())
+    return table.to_string()
