@@ -43,9 +43,7 @@ class Trained:
     config: config.Config
 
     def __repr__(self) -> str:
-        name = "eval/accuracy" if "eval/accuracy" in self.metrics else "eval/loss"
-        value = self.metrics.get(name, float("nan"))
-        return f"<{self.folder.name}: {self.record['status']}, {name} {value:.4g}>"
+        return f"<{self.folder.name}: {self.record['status']}>"
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -67,6 +67,7 @@ def test_the_same_run_twice_is_launched_once(run, tmp_path):
     assert done.stdout.count("finished after 6 steps") == 4
     assert "sweep: 4 of 4 runs finished" in done.stdout
     assert re.search(r"held-out loss +accuracy", done.stdout)
+    assert "\n\n" not in done.stdout
     assert re.search(r"\nrope +2 +(\S+) +(\S+) +(\S+) +[\d.]+%", done.stdout)
     assert done.stdout.endswith("rope-lab report runs\n")
     assert "1 of 2 runs are listed more than once" in run("seed=2", "train.lr=2e-3,0.002").stdout

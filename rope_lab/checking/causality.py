@@ -46,25 +46,18 @@ def causality(model: Transformer, tokens_BT: Tensor, low: bool = False) -> None:
 
 
 def causality_in_training(model: Transformer, rows: int, T: int) -> None:
-    """`causality` of a training batch, and of texts of twice its length or up to `max_len`.
+    """`causality` of a training batch, and of texts of twice its length if the scheme serves them.
 
     model: in float32
     rows, T: the size of a training batch
     """
-    vocabulary, random = model.embedding.num_embeddings, torch.Generator().manual_seed(5)
-    for batch in ((rows, T), (2, _longest(model, T))):
-        tokens_BT = torch.randint(vocabulary, batch, generator=random)
-        for low in (False, True):
-            causality(model, tokens_BT, low)
-
-
-def _longest(model: Transformer, T: int) -> int:
-    """Twice `T`, or the number of positions that the scheme has; random ones are drawn."""
-    for length in (2 * T, model.position.max_len or T, T):
-        with suppress(ValueError):
+    random = torch.Generator().manual_seed(5)
+    for B, length in ((rows, T), (2, 2 * T)):
+        with suppress(ValueError):  # the check of length says so
             model.position.draw(0, length)
-            return length
-    return T
+            tokens_BT = torch.randint(model.embedding.num_embeddings, (B, length), generator=random)
+            for low in (False, True):
+                causality(model, tokens_BT, low)
 
 
 def _logits(model: Transformer, tokens_BT: Tensor, low: bool, training: bool) -> Tensor:

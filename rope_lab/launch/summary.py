@@ -73,4 +73,4 @@ def _means(finished: dict[Job, dict[str, Any]]) -> str:
         table[key] = table[key].map(f"{{:{form}}}".format)
     table = table.rename(columns={key: title for key, (title, _) in shown.items()})
     table.insert(0, ("runs", ""), runs.size())
-    return table.to_string()
+    return table.rename_axis(index=None).to_string()

@@ -78,7 +78,7 @@ def launch(
     with Stop() as stopping:
         if waiting and begin:
             _say_wandb(waiting[0].cfg)
-            _begin(_with_prefixes(waiting, shows_scores), settings, stopping)
+            _begin(waiting, settings, stopping, shows_scores)
             for job in waiting:
                 before, now = records[job], job.record()
                 did_not_begin = job.cfg.fresh and now == before
@@ -99,27 +99,23 @@ def _say_wandb(cfg: Config) -> None:
         say(f"W&B records: {mode}")
 
 
-def _with_prefixes(jobs: Sequence[Job], shows_scores: bool) -> pool.Runs:
-    """The configuration of each job, and the prefix of its lines: `2/8 rope seed=1 · `."""
-    prefixed = []
-    for place, job in enumerate(jobs, start=1):
-        number = f"{place}/{len(jobs)} {job.label}".strip()
-        prefixed.append((replace(job.cfg, shows_scores=shows_scores), f"{number} · "))
-    return prefixed
-
-
-def _begin(every: pool.Runs, settings: dict[str, Any], stopping: Stop) -> None:
+def _begin(
+    jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop, shows_scores: bool
+) -> None:
     """Hand runs to the launcher that `_target_` names. Returns when none is under way."""
     target = settings["_target_"]
     launcher = LAUNCHERS.get(target.rpartition(".")[2])
     if launcher is None:
         raise ConfigError(f"{target}: is not a launcher; docs/clusters.md lists them")
-    settings = settings | _shares(settings)
-    threads = settings["threads"]
-    every = [(replace(cfg, threads=cfg.threads or threads), prefix) for cfg, prefix in every]
+    settings, every = settings | _shares(settings), []
+    for place, job in enumerate(jobs, start=1):
+        threads = job.cfg.threads or settings["threads"]
+        cfg = replace(job.cfg, threads=threads, shows_scores=shows_scores)
+        number = f"{place}/{len(jobs)} {job.label}".strip()
+        every.append((cfg, f"{number} · "))  # the prefix of its lines
     try:
         # Made here, so that a machine of a cluster notices if it does not see the folder.
-        Path(every[0][0].out).mkdir(parents=True, exist_ok=True)
+        Path(cfg.out).mkdir(parents=True, exist_ok=True)
         launcher(every, stopping, settings)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed; docs/clusters.md says how") from None
