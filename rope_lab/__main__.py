@@ -11,6 +11,7 @@ from rope_lab.text import nearest
 # By the heading of the help: each command, its summary, and its module below rope_lab, whose `main`
 # takes the words after the command's name.
 COMMANDS = {
+    "Ask": {"compare": ("Compare two schemes up to a verdict", "comparing.command")},
     "Train": {
         "train": ("Train one run", "launch.__main__"),
         "sweep": ("Train every combination of settings", "launch.__main__"),
@@ -24,7 +25,7 @@ COMMANDS = {
         "probe": ("Measure how a trained run uses its positions", "probe"),
         "rm": ("Delete runs", "rm"),
     },
-    "Add and ask": {
+    "Check and count": {
         "check": ("Check a scheme or a task of your own", "check"),
         "plan": ("Test the comparisons of a plan", "plan"),
         "power": ("Compute how many seeds a difference needs", "power"),

@@ -17,7 +17,7 @@ from rope_lab.train.settings import declared
 
 CONF = ROOT / "conf"
 TAKE_OWN_FILES = ("sample", "probe")
-TAKE_SETTINGS = ("train", "sweep", "table", "check", "bench")
+TAKE_SETTINGS = ("compare", "train", "sweep", "table", "check", "bench")
 SCRIPTS = {
     "bash": """\
 _rope_lab() {  # $2: the part of the last word behind its last = sign
@@ -85,7 +85,7 @@ def options(command: str) -> list[str]:
     if command not in MODULES:
         return []
     path = HERE / f"{MODULES[command].replace('.', '/')}.py"
-    found = re.findall(r'add_argument\(\s*"(--[a-z-]+)"', path.read_text("utf-8"))
+    found = re.findall(r'\badd(?:_argument)?\(\s*"(--[a-z-]+)"', path.read_text("utf-8"))
     if command in TAKE_OWN_FILES:
         found.append("--allow")
     return sorted({"--help", *found})

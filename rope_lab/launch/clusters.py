@@ -19,7 +19,7 @@ from rope_lab.train.stop import Stop
 
 QUEUE = 5.0  # seconds between two looks at Slurm's queue
 # Settings that are not submitit's.
-OWN = ("_target_", "submitit_folder", "max_num_timeout", "at_once", "threads")
+OWN = ("_target_", "submitit_folder", "max_num_timeout", "at_once")
 # Settings of all executors of submitit; those of Slurm alone begin with slurm_.
 SHARED = (
     "timeout_min",

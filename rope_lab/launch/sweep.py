@@ -107,16 +107,16 @@ def _begin(
     launcher = LAUNCHERS.get(target.rpartition(".")[2])
     if launcher is None:
         raise ConfigError(f"{target}: is not a launcher; docs/clusters.md lists them")
-    settings, every = settings | _shares(settings), []
+    at_once, threads = shares(settings)
+    every = []
     for place, job in enumerate(jobs, start=1):
-        threads = job.cfg.threads or settings["threads"]
-        cfg = replace(job.cfg, threads=threads, shows_scores=shows_scores)
+        cfg = replace(job.cfg, threads=job.cfg.threads or threads, shows_scores=shows_scores)
         number = f"{place}/{len(jobs)} {job.label}".strip()
         every.append((cfg, f"{number} · "))  # the prefix of its lines
     try:
         # Made here, so that a machine of a cluster notices if it does not see the folder.
         Path(cfg.out).mkdir(parents=True, exist_ok=True)
-        launcher(every, stopping, settings)
+        launcher(every, stopping, settings | {"at_once": at_once})
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed; docs/clusters.md says how") from None
     except OSError as error:
@@ -126,17 +126,18 @@ def _begin(
         raise ConfigError(f"the runs cannot start: {of_system(error)}; {remedy}") from None
 
 
-def _shares(settings: dict[str, Any]) -> dict[str, int | None]:
-    """`at_once`, how many runs go side by side, and `threads` of each; None: as many as torch
-    takes. Raises ConfigError.
+def shares(settings: dict[str, Any]) -> tuple[int, int | None]:
+    """How many runs go side by side, and the threads of each; None: as many as torch takes.
+
+    Raises ConfigError.
     """
     of_ray = settings.get("ray", {}).get("remote", {}).get("num_cpus")
     cpus = settings.get("cpus_per_task") or of_ray
     if cpus:
         cpus = check_type("hydra.launcher: CPUs per run", cpus, PositiveFloat)
-        return {"at_once": max(1, int(CORES // cpus)), "threads": max(1, int(cpus))}
+        return max(1, int(CORES // cpus)), max(1, int(cpus))
     at_once = settings.get("n_jobs", 1)
     at_once = check_type("hydra.launcher.n_jobs", at_once, Literal[-1] | PositiveInt)
     if at_once == -1:
         at_once = CORES
-    return {"at_once": at_once, "threads": max(1, CORES // at_once) if at_once > 1 else None}
+    return at_once, max(1, CORES // at_once) if at_once > 1 else None
