@@ -15,11 +15,13 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
+from rope_lab import command  # first: from here on Ctrl-C is quiet
+
+# isort: split
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from rope_lab import command
 from rope_lab.places import ROOT
 from rope_lab.results.views.tables import Table, markdown
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_line
