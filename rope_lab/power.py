@@ -128,7 +128,7 @@ def read_setups(given: Namespace) -> list[Setup]:
     folders = folders_of_runs(given.folders or [RESULTS])
     if planned := [folder for folder in folders if studies.of_rows(folder)]:
         sys.exit(f"{planned[0]}: planned comparisons, which are tested as planned and nowhere else")
-    runs = [run for folder in folders for run in read_or_warn(folder)]
+    runs = read_or_warn(folders)
     every = setups_of(runs, Published())
     published = against.question(Published(), every, None, given.against)
     setups = setups_of(runs, published)

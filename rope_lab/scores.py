@@ -14,12 +14,11 @@ from pathlib import Path
 import pandas as pd
 
 from rope_lab import command
-from rope_lab.places import OWN, RESULTS
+from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.scores import FEWEST, Column, columns, widest
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.folders import read_or_warn
-from rope_lab.results.records.kept import KEPT
+from rope_lab.results.records.folders import read_or_warn, with_those_below
 from rope_lab.results.records.setups import numbers, setups_of
 from rope_lab.results.views.tables import NONE, Table, bullets, markdown, write_page
 from rope_lab.text import argument_parser, errors_as_exit
@@ -105,9 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
     folder, published = parser.parse_args(arguments).folder, Published()
     if not folder.is_dir():
         sys.exit(f"{folder}: no such folder")
-    kept = [path.parent for path in sorted(folder.glob(f"**/{KEPT}"))]
-    ours = [path for path in kept if path == folder or path.name != OWN]
-    setups = setups_of([run for path in ours for run in read_or_warn(path)], published)
+    setups = setups_of(read_or_warn(with_those_below(folder)), published)
     shown = [each for setup in widest(setups) for each in columns(setup, setups)]
     if not shown:
         sys.exit(f"{folder}: no task has two schemes of {FEWEST} kept runs each")

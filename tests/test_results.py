@@ -136,14 +136,9 @@ def test_two_recipes_never_meet(out):
 
 def test_a_folder_without_runs_is_one_line_with_a_remedy(tmp_path):
     (tmp_path / "file").touch()
-    for name, said in (
-        ("", "there are no runs"),
-        ("file", "is a file"),
-        ("mistyped", "no such folder"),
-    ):
-        with pytest.raises(
-            SystemExit, match=f"{tmp_path / name}: {said}; `rope-lab list` names your runs"
-        ):
+    for name in ("", "file", "mistyped"):
+        words = f"{tmp_path / name}: there are no runs; `rope-lab list` names your runs"
+        with pytest.raises(SystemExit, match=words):
             results.main([str(tmp_path / name)])
 
 
