@@ -15,7 +15,7 @@ from rope_lab.files import damaged, read_sealed
 from rope_lab.identity import identify
 from rope_lab.places import OWN, RESULTS
 from rope_lab.results.records.kept import KEPT, read_kept
-from rope_lab.results.records.measures import declared
+from rope_lab.results.records.measures import MEASURES
 from rope_lab.results.records.run import (
     DAMAGE,
     MIXED,
@@ -95,14 +95,12 @@ def one_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
     once = {run.run_id: run for run in sorted(runs, key=attrgetter("ended", "start"))}
     unlike = {}
     for run in runs:
-        numbers = differing(run, once[run.run_id]) if run.ended else []
-        if numbers:
-            unlike[str(run)] = f"{run}: {', '.join(numbers[:3])}"
-    lines = []
-    if unlike:
-        named = first_three(list(unlike.values()))
-        lines.append(f"found twice with other numbers, of which your own count: {named}")
-    return list(once.values()), lines
+        numbers = differing(run, once[run.run_id])
+        if run.ended and numbers:
+            unlike[str(run)] = f"{run}: {numbers}"
+    named = first_three(list(unlike.values()))
+    line = f"found twice with other numbers, of which your own count: {named}"
+    return list(once.values()), [line] if unlike else []
 
 
 def read_run(folder: Path) -> Run:
@@ -144,26 +142,26 @@ def origin(provenance: dict[str, Any]) -> dict[str, Any]:
     """
     parts = [_origin(part) for part in [*provenance.get("earlier", []), provenance]]
     plugins = [part.pop("plugin") for part in parts]
-    return _joined_all(parts) | {"plugin": _joined_all(plugins)}
+    return _joined(parts) | {"plugin": _joined(plugins)}
 
 
 def _origin(part: dict[str, Any]) -> dict[str, Any]:
     git, hardware = part["git"], part["hardware"]
-    dirt = "+" if git["dirty"] else "?" if git["dirty"] is None and git["commit"] else ""
+    marks = {True: "+", False: "", None: "?"}
     return {
         "numerics": part["numerics"],
         "plugin": part.get("plugin", {}),
-        "commit": (git["commit"] or "unknown")[:12] + dirt,
+        "commit": git["commit"][:12] + marks[git["dirty"]] if git["commit"] else "unknown",
         "torch": part["versions"]["torch"],
         "hardware": hardware["name"],
         "threads": hardware["threads"],
     }
 
 
-def _joined_all(parts: list[dict[str, Any]]) -> dict[str, Any]:
+def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """The values of each name in the parts of a run; different ones are joined."""
     joined = {}
-    for name in dict.fromkeys(name for part in parts for name in part):
+    for name in sorted(set().union(*parts)):
         values = list(dict.fromkeys(part.get(name) for part in parts))
         joined[name] = values[0] if len(values) == 1 else MIXED.join(map(str, values))
     return joined
@@ -175,11 +173,11 @@ def _read_curves(path: Path) -> dict[str, tuple[list[int], list[Any]]]:
     for line in path.read_bytes().splitlines() if path.exists() else []:
         with suppress(ValueError):
             record = json.loads(line, parse_float=six_digits)
-            for name, value in record.items():
-                if name.startswith("eval/") or declared(name):
+            for name in record:
+                if name.startswith("eval/") or name in MEASURES:
                     steps, values = curves.setdefault(name, ([], []))
                     steps.append(record["step"])
-                    values.append(value)
+                    values.append(record[name])
     return curves
 
 

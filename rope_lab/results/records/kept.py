@@ -60,7 +60,7 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
             kept = merged.get(run.run_id)
             if kept is None or not kept.ended:
                 merged[run.run_id] = run
-            elif run.ended and (other := _unlike(kept, run)):
+            elif run.ended and (other := differing(kept, run)):
                 unlike.append(f"{run} is kept with other numbers: {other}")
                 trace = f"{other}; commits {kept.commit} and {run.commit}"
                 merged[run.run_id] = replace(run, replaced=[*kept.replaced, trace])
@@ -72,16 +72,6 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
         records = [sealed(to_record(run), VERSION) for run in order]
         lines = [json.dumps(record, separators=(",", ":")) + "\n" for record in records]
         write_whole(folder / KEPT, "".join(lines).encode())
-
-
-def _unlike(kept: Run, run: Run) -> str:
-    """In what an ended run differs from its kept row: its status, its own code, its numbers."""
-    differences = differing(kept, run)
-    if kept.plugin != run.plugin:
-        differences.insert(0, f"code {kept.plugin} and {run.plugin}")
-    if kept.status != run.status:
-        differences.insert(0, f"{kept.status} and {run.status}")
-    return ", ".join(differences[:3])
 
 
 def _from_line(line: bytes) -> Run:

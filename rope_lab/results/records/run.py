@@ -125,9 +125,8 @@ class Run:
         """Differences between the parts of a resumed run that change its numbers: `numerics 2 →
         3`.
         """
-        names = ("numerics", "torch", "hardware", "threads")
-        values = {name: getattr(self, name) for name in names}
-        values |= {f"code of the {group}": each for group, each in self.plugin.items()}
+        values = {f"code of the {group}": code for group, code in self.plugin.items()}
+        values |= {name: vars(self)[name] for name in ("numerics", "torch", "hardware", "threads")}
         return [f"{name} {value}" for name, value in values.items() if MIXED in str(value)]
 
 
@@ -167,11 +166,16 @@ def to_record(run: Run) -> dict[str, Any]:
     return record | {name: values[name] for name in OPTIONAL if values[name]}
 
 
-def differing(first: Run, second: Run) -> list[str]:
-    """The metrics in which two records of one run differ: `eval/loss 0.51 and 0.52`."""
-    ours, theirs = first.metrics, second.metrics
-    unlike = [name for name in sorted(ours) if theirs.get(name, ours[name]) != ours[name]]
-    return [f"{name} {ours[name]} and {theirs[name]}" for name in unlike]
+def differing(first: Run, second: Run) -> str:
+    """Up to three values in which two records of one run differ: status, code of the user's own,
+    or metrics: `eval/loss 0.51 and 0.52`.
+    """
+    ours, theirs = (
+        {"status": run.status, "code": run.plugin} | dict(sorted(run.metrics.items()))
+        for run in (first, second)
+    )
+    unlike = [name for name in ours if theirs.get(name, ours[name]) != ours[name]]
+    return ", ".join(f"{name} {ours[name]} and {theirs[name]}" for name in unlike[:3])
 
 
 def reason(error: Exception) -> str:
