@@ -32,3 +32,11 @@ def test_a_table_has_one_ruler():
     (ruler,) = [line for line in lines if not line.strip("- ")]
     assert lines.index(ruler) == 1
     assert lines[0].index("note") == ruler.rindex(" ") + 1
+
+
+def test_a_table_too_wide_for_its_words_is_stacked():
+    columns = [f"difference{at}" for at in range(9)]
+    rows = [{"scheme": name} | dict.fromkeys(columns, "+0.1234567 [–]") for name in ("a", "b")]
+    lines = fitted(markdown(Table(rows)), 80).splitlines()
+    cells = [f"  {column}: +0.1234567 [–]" for column in columns]
+    assert lines == ["a", *cells, "b", *cells]

@@ -25,7 +25,7 @@ from rope_lab.results.records.run import (
     one_line,
     reason,
 )
-from rope_lab.text import FIND_RUNS, ConfigError, first_three
+from rope_lab.text import FIND_RUNS, ConfigError, first_three, flat
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ def read_run(folder: Path) -> Run:
         "provenance": origin(provenance),
         "parent": other,
         "files": provenance.get("files", []),
-        "start": provenance.get("start", ""),
+        "start": provenance.get("start") or "",
     }
     return from_record(numbers | record)
 
@@ -140,31 +140,26 @@ def origin(provenance: dict[str, Any]) -> dict[str, Any]:
     If the parts of a resumed run differ, their values are joined by `MIXED`. The commit of a
     changed checkout ends in +, in ? if it may have been changed; `unknown` without git.
     """
-    parts = [_origin(part) for part in [*provenance.get("earlier", []), provenance]]
-    plugins = [part.pop("plugin") for part in parts]
-    return _joined(parts) | {"plugin": _joined(plugins)}
+    parts = [flat(part) for part in [*provenance.get("earlier", []), provenance]]
 
+    def joined(key: str) -> Any:
+        values = list(dict.fromkeys(part.get(key) for part in parts))
+        return values[0] if len(values) == 1 else MIXED.join(map(str, values))
 
-def _origin(part: dict[str, Any]) -> dict[str, Any]:
-    git, hardware = part["git"], part["hardware"]
     marks = {True: "+", False: "", None: "?"}
+    for part in parts:
+        commit = part["git.commit"]
+        part["commit"] = commit[:12] + marks[part["git.dirty"]] if commit else "unknown"
+    plugins = sorted(key for key in set().union(*parts) if key.startswith("plugin."))
     return {
-        "numerics": part["numerics"],
-        "plugin": part.get("plugin", {}),
-        "commit": git["commit"][:12] + marks[git["dirty"]] if git["commit"] else "unknown",
-        "torch": part["versions"]["torch"],
-        "hardware": hardware["name"],
-        "threads": hardware["threads"],
+        "numerics": joined("numerics"),
+        "plugin": {key.removeprefix("plugin."): joined(key) for key in plugins},
+        "commit": joined("commit"),
+        "torch": joined("versions.torch"),
+        "hardware": joined("hardware.name"),
+        "threads": joined("hardware.threads"),
+        "plan": joined("plan") or "",
     }
-
-
-def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The values of each name in the parts of a run; different ones are joined."""
-    joined = {}
-    for name in sorted(set().union(*parts)):
-        values = list(dict.fromkeys(part.get(name) for part in parts))
-        joined[name] = values[0] if len(values) == 1 else MIXED.join(map(str, values))
-    return joined
 
 
 def _read_curves(path: Path) -> dict[str, tuple[list[int], list[Any]]]:

@@ -59,10 +59,14 @@ def runs_frame(runs: list[Run]) -> pd.DataFrame:
             several schemes, `from` and the parent's are added.
     """
     table = pd.DataFrame([vars(run) for run in runs], columns=[*COLUMNS, "parent"])
-    table["plugin"] = [" ".join(run.plugin.values()) for run in runs]
-    table["scheme"] = _scheme_names(runs)
-    table["pair_as"] = [run.pair_as for run in runs]
     table["run"] = runs
+    table["scheme"] = table.position
+    table["plugin"] = [" ".join(run.plugin.values()) for run in runs]
+    for name, alike in table.groupby("position").run:
+        schemes = [run.scheme for run in alike]
+        usual = shipped(f"position/{name}") or max(schemes, key=schemes.count)
+        table.loc[alike.index, "scheme"] = [_scheme(name, own, usual) for own in schemes]
+    table["pair_as"] = [run.pair_as for run in runs]
     parent = table.pop("parent")
     parents = parent.groupby([table.recipe_id, table.scheme]).transform("nunique")
     named = (parents > 1) & (parent != "")
@@ -76,21 +80,11 @@ def curve(run: Run, metric: str) -> pd.Series:
     return pd.Series(values, index=steps, dtype=float)
 
 
-def _scheme_names(runs: list[Run]) -> list[str]:
-    """The scheme of each run: its name, and the settings that are not the usual ones."""
-    variants: dict[str, list[dict[str, Any]]] = {}
-    for run in runs:
-        variants.setdefault(run.position, []).append(run.scheme)
-    usual = {}
-    for name, every in variants.items():
-        usual[name] = shipped(f"position/{name}") or max(every, key=every.count)
-    return [_scheme_name(run, usual[run.position]) for run in runs]
-
-
-def _scheme_name(run: Run, usual: dict[str, Any]) -> str:
-    own, unlike = run.scheme, []
+def _scheme(name: str, own: dict[str, Any], usual: dict[str, Any]) -> str:
+    """The name of a scheme, and its settings that differ from the usual ones."""
+    unlike = []
     for key in sorted({*own, *usual}):
         before = BACKFILLED.get(general(f"position.{key}"))
         if own.get(key, before) != usual.get(key, before):
             unlike.append(f"{key}={show(own[key])}" if key in own else f"without {key}")
-    return f"{run.position} ({', '.join(unlike)})" if unlike else run.position
+    return f"{name} ({', '.join(unlike)})" if unlike else name

@@ -1,12 +1,12 @@
-"""Tables as data, and their one rendering as Markdown; the report renders the same tables as
-HTML.
-"""
+"""Tables as data, and as Markdown, LaTeX and CSV; the report renders the same tables as HTML."""
 
 import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pandas as pd
 
 from rope_lab.files import make_folder, write_whole
 from rope_lab.results.comparisons.stats import Interval, t_interval
@@ -16,6 +16,14 @@ from rope_lab.text import ConfigError, plain, say
 # of a link's text
 ACTIVE = re.compile(r"[\\`*|~$]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
 NONE = "–"
+# What LaTeX would read as a command, and signs that its text fonts lack
+LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"[": "{[}", "*": "{*}"}  # options of the line break before a row
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
+    | {"−": "$-$", "→": r"$\rightarrow$", "±": r"$\pm$", "·": r"$\cdot$", "…": r"\ldots{}"}
+)
 
 
 class Strong(str):
@@ -69,6 +77,24 @@ def markdown(table: Table) -> str:
     text = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
     text.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n\n".join(filter(None, [escaped(table.note), "\n".join(text)]))
+
+
+def latex(table: Table, caption: str) -> str:
+    r"""A table as a LaTeX `table` that needs `\usepackage{booktabs}`; cells as `escaped` has
+    them.
+    """
+    frame = pd.DataFrame(table.rows).map(_latex).rename(columns=_latex)
+    return frame.to_latex(index=False, escape=False, caption=_latex(caption))
+
+
+def _latex(text: str) -> str:
+    shown = plain(text).translate(LATEX)
+    return rf"\textbf{{{shown}}}" if isinstance(text, Strong) else shown
+
+
+def csv(table: Table) -> str:
+    """A table as CSV, its columns' names first."""
+    return pd.DataFrame(table.rows).to_csv(index=False)
 
 
 def bullets(sentences: Iterable[str]) -> str:

@@ -9,7 +9,6 @@ from itertools import groupby, zip_longest
 
 from rope_lab.text import say
 
-LEAST = 6  # characters of a column, however narrow the terminal is
 BETWEEN = "  "  # columns
 
 
@@ -32,22 +31,46 @@ def fitted(text: str, width: int) -> str:
 
 
 def _table(lines: list[str], width: int) -> list[str]:
-    """Rows of cells, the longest columns wrapped until all fit."""
+    """Rows of cells whose columns are wrapped between words; below each other if words are too
+    long for that.
+    """
     rows = []
     for line in lines:
         if line.startswith("|-"):  # the ruler
             continue
         cells = re.split(r"(?<!\\)\|", line)[1:-1]
         rows.append([_plain(cell.strip()) for cell in cells])
-    widths = [max(1, *map(len, column)) for column in zip(*rows, strict=True)]
+    columns = list(zip(*rows, strict=True))
+    words = [" ".join(column).split() for column in columns]
+    least = [max(map(len, each), default=1) for each in words]
+    widths = [max(1, *map(len, column)) for column in columns]
     room = width - len(BETWEEN) * (len(widths) - 1)
-    while sum(widths) > room and max(widths) > LEAST:
-        widths[widths.index(max(widths))] -= 1
+    if sum(least) > room:
+        return _stacked(rows, width)
+    while sum(widths) > room:
+        spare = [have - need for have, need in zip(widths, least, strict=True)]
+        widths[spare.index(max(spare))] -= 1
+    return _side_by_side(rows, widths)
+
+
+def _side_by_side(rows: list[list[str]], widths: list[int]) -> list[str]:
     shown, ruler = [], ["-" * most for most in widths]
     for row in [rows[0], ruler, *rows[1:]]:
         wrapped = [textwrap.wrap(cell, most) for cell, most in zip(row, widths, strict=True)]
         for parts in zip_longest(*wrapped, fillvalue=""):
             shown.append(BETWEEN.join(map(str.ljust, parts, widths)).rstrip())
+    return shown
+
+
+def _stacked(rows: list[list[str]], width: int) -> list[str]:
+    """A line a cell, after the name of its column; the first cell of a row is its heading."""
+    (_, *columns), *body = rows
+    shown = []
+    for heading, *cells in body:
+        shown += textwrap.wrap(heading, width)
+        for column, cell in zip(columns, cells, strict=True):
+            line = f"  {column}: {cell}"
+            shown += textwrap.wrap(line, width, subsequent_indent="    ") if cell else []
     return shown
 
 
