@@ -224,7 +224,7 @@ def test_any_title_can_be_drawn():
     (result,) = verdicts(made, [], PUBLISHED)
     odd = []
     for title in ("位置 🜁", "$\\frac{1}{$", "a\nb" * 500, "<b>&amp;"):
-        report = replace(result.comparison.report, title=title)
+        report = result.comparison.report.model_copy(update={"title": title})
         odd.append(replace(result, comparison=replace(result.comparison, report=report)))
     odd.append(replace(result, difference=Interval(1e99, -1e100, 1e100, 3)))
     drawn = figures.verdicts(odd, PUBLISHED)
