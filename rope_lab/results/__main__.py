@@ -40,7 +40,7 @@ from rope_lab.results.views.terminal import say_markdown
 from rope_lab.results.views.verdicts import sentences
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
-Found = dict[Path, tuple[list[Run], list[str]]]  # the runs of each folder, and problems
+Found = dict[Path, list[Run]]  # the runs of each folder
 
 
 def worth_keeping(run: Run) -> Run:
@@ -51,27 +51,22 @@ def worth_keeping(run: Run) -> Run:
     return replace(run, curves={name: run.curves[name] for name in names})
 
 
-def beside_own(folders: list[Path]) -> Found:
-    """The runs of the folders. Beside run folders, which hold one's own runs, folders of kept runs
-    and those below them give only runs of the same recipes, and none of plans.
+def beside_own(folders: list[Path]) -> tuple[Found, list[str]]:
+    """The runs of the folders, and problems. Beside run folders, which hold one's own runs, folders
+    of kept runs and those below them give only runs of the same recipes, and none of plans.
     """
     own = [folder for folder in folders if not is_kept(folder)]
-    if not own:
-        return {folder: read(folder) for folder in folders}
     below = [path for folder in folders for path in with_those_below(folder)]
-    kept = [path for path in below if path in folders or not studies.of_rows(path)]
-    recipes = {run.recipe_id for folder in own for run in read(folder)[0]}
-    found = {}
-    for folder in sorted(kept, key=is_kept, reverse=True):  # of two with one seed the last counts
-        runs, problems = read(folder)
-        found[folder] = [run for run in runs if run.recipe_id in recipes], problems
-    return found
-
-
-def every_run(found: Found) -> tuple[list[Run], list[str]]:
-    """The runs of all folders, each once, and problems."""
-    runs, unlike = one_each([run for part, _ in found.values() for run in part])
-    return runs, unlike + [line for _, problems in found.values() for line in problems]
+    paths = [path for path in below if path in folders or (own and not studies.of_rows(path))]
+    found: Found = {}
+    problems = []
+    for path in sorted(paths, key=is_kept, reverse=True):  # of two with one seed the last counts
+        found[path], wrong = read(path)
+        problems += wrong
+    recipes = {run.recipe_id for folder in own or folders for run in found[folder]}
+    for path, runs in found.items():
+        found[path] = [run for run in runs if run.recipe_id in recipes]
+    return found, problems
 
 
 def arguments_parser() -> ArgumentParser:
@@ -108,13 +103,13 @@ def main(arguments: list[str] | None = None) -> None:
     if asks and planned:
         sys.exit("planned comparisons are tested as planned and nowhere else")
     published = Published().but(compares=not planned)
-    found = beside_own(folders)
-    problems = []
+    found, problems = beside_own(folders)
     if given.keep:
-        runs, problems = every_run(found)
+        runs, unlike = one_each(*found.values())
         out.mkdir(parents=True, exist_ok=True)
         keep(list(map(worth_keeping, runs)), out, given.replace)
-        found = {out: read(out)}
+        found, wrong = beside_own([out])
+        problems += unlike + wrong
     setups, wrong = _setups(found, published)
     if given.against == against.PARENT:
         say_markdown(shown(against.parents(setups)))
@@ -125,9 +120,11 @@ def main(arguments: list[str] | None = None) -> None:
     studied, of_plan = families.read(out / studies.NAME, published)
     content = Content(setups, published, of_plan + problems + wrong, studied)
     _print(content)
+    if given.print or not setups:
+        return
     if asks and is_kept(out):
         say("nothing is written: the pages beside kept runs stay; --into FOLDER writes others")
-    elif setups and not given.print:
+    else:
         out.mkdir(parents=True, exist_ok=True)
         pages = ", ".join(map(short_path, publish(out, content)))
         say(f"written: {pages} and the figures beside")
@@ -142,8 +139,8 @@ def _print(content: Content) -> None:
 def _setups(found: Found, published: Published) -> tuple[list[Setup], list[str]]:
     """The setups of runs, those of a folder's studies by study; and problems."""
     planned = []
-    runs, problems = every_run(found)
-    for folder, (part, _) in found.items():
+    runs, problems = one_each(*found.values())
+    for folder, part in found.items():
         of_plan, wrong = find.with_runs(studies.of_rows(folder), part)
         planned += of_plan
         problems += wrong

@@ -3,7 +3,7 @@ beside ours.
 """
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +12,8 @@ import yaml
 from pydantic import BaseModel
 
 from rope_lab.places import ROOT
-from rope_lab.results.records.measures import ACCURACY, MEASURES, Measure
-from rope_lab.results.records.run import one_line
+from rope_lab.results.records.measures import MEASURES, Measure
+from rope_lab.results.records.run import Record, Settings, one_line
 
 SPARE_COLORS = ("#E7298A", "#6A3D9A", "#1B9E77", "#A6761D", "#66C2A5", "#FB9A99")
 LONGEST = 160  # characters of a title
@@ -35,7 +35,7 @@ class TaskReport(BaseModel):
     since: list[str] = []
     beside: dict[str, Measure] = {}
     published: dict[str, list[str]] = {}
-    setup: dict[str, Any] = {}
+    setup: Settings = {}
     elsewhere: str = ""
     guess: float | None = None
     page: str = ""
@@ -46,10 +46,10 @@ class TaskReport(BaseModel):
         """The gains in each version of the write-up that has both schemes; words may follow a
         number.
         """
-        versions = zip(*(self.published.get(each, []) for each in (scheme, other)), strict=False)
+        versions = self.published.get(scheme, []), self.published.get(other, [])
         return [
             self.measure.sign * (float(ours.split()[0]) - float(theirs.split()[0]))
-            for ours, theirs in versions
+            for ours, theirs in zip(*versions, strict=False)
         ]
 
 
@@ -79,7 +79,7 @@ class Published(SimpleNamespace):
         return self.title(self.contender), self.title(self.baseline)
 
     def report(
-        self, task: str, metrics: Iterable[str], settings: Mapping[str, Any], data: str = ""
+        self, task: str, metrics: Iterable[str], settings: Settings, data: str = ""
     ) -> TaskReport:
         """The report of a task; its title has the `settings` that `named` lists.
 
@@ -87,9 +87,8 @@ class Published(SimpleNamespace):
 
         Without a report, the first of `MEASURES` that the runs recorded is compared.
         """
-        if task not in self.tasks:
-            return _unknown(task, metrics)
-        entry = {"named": {}, "beside": {}, "thresholds": [], "guesses": []} | self.tasks[task]
+        nothing = {"named": {}, "beside": {}, "thresholds": [], "guesses": []}
+        entry = nothing | (self.tasks.get(task) or _unknown(task, metrics))
         thresholds = entry["thresholds"]
         report = entry | {
             "measure": replace(MEASURES[entry["metric"]], **entry["shown"]),
@@ -139,28 +138,29 @@ class Published(SimpleNamespace):
 
 
 @functools.cache
-def _content() -> dict[str, Any]:
+def _content() -> Record:
     return yaml.safe_load((ROOT / "results" / "published.yaml").read_text("utf-8"))
 
 
-def _unknown(task: str, metrics: Iterable[str]) -> TaskReport:
-    """The report of a task that published.yaml lacks: it compares the first known metric."""
-    measure = next((MEASURES[name] for name in MEASURES if name in metrics), ACCURACY)
-    almost = {"95% right": replace(measure, at="first step", reaches=0.95)}
-    return TaskReport(title=task, measure=measure, thresholds=almost if measure.share else {})
+def _unknown(task: str, metrics: Iterable[str]) -> Record:
+    """What published.yaml could say of a task that it lacks: the first known metric compares."""
+    metric = next((name for name in MEASURES if name in metrics), "eval/accuracy")
+    almost = {"name": "95% right", "metric": metric, "value": 0.95}
+    thresholds = [almost] if MEASURES[metric].share else []
+    return {"title": task, "metric": metric, "shown": {}, "thresholds": thresholds}
 
 
 def _first_step(metric: str, value: float, **_: Any) -> Measure:
     return replace(MEASURES[metric], at="first step", reaches=value)
 
 
-def _beside(metric: str, shown: dict[str, Any]) -> Measure:
+def _beside(metric: str, shown: Record) -> Measure:
     """A further measure; a share is shown in the unit of the task."""
     measure = MEASURES[metric]
     return replace(measure, **shown) if measure.share else measure
 
 
-def _names(named: dict[str, dict[Any, str]], settings: Mapping[str, Any], data: str) -> list[str]:
+def _names(named: Record, settings: Settings, data: str) -> list[str]:
     """The names of those settings that a task's title shows."""
     names = []
     for key, known in named.items():
@@ -171,7 +171,7 @@ def _names(named: dict[str, dict[Any, str]], settings: Mapping[str, Any], data: 
     return names
 
 
-def _agree(settings: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+def _agree(settings: Settings, expected: Settings) -> bool:
     """Whether a run's settings have the `expected` values."""
     return all(settings.get(key) == value for key, value in expected.items())
 

@@ -6,7 +6,6 @@ the same tables and figures.
 
 import json
 import logging
-from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,13 @@ from typing import Any
 from rope_lab.files import damaged, read_sealed
 from rope_lab.identity import identify
 from rope_lab.places import OWN, RESULTS
-from rope_lab.results.records.kept import KEPT, read_kept
+from rope_lab.results.records.kept import KEPT, Found, read_kept
 from rope_lab.results.records.measures import MEASURES
 from rope_lab.results.records.run import (
     DAMAGE,
     MIXED,
+    Curve,
+    Record,
     Run,
     differing,
     from_record,
@@ -60,7 +61,7 @@ def with_those_below(folder: Path) -> list[Path]:
     return [folder, *(path for path in below if path.name != OWN)]
 
 
-def read(folder: Path) -> tuple[list[Run], list[str]]:
+def read(folder: Path) -> Found:
     """The runs of a folder, each once, and the problems of those that are left out. Run folders
     may stand beside kept records, and count before them.
     """
@@ -86,12 +87,13 @@ def read_or_warn(folders: list[Path]) -> list[Run]:
     return one_each(runs)[0]
 
 
-def one_each(runs: list[Run]) -> tuple[list[Run], list[str]]:
-    """Each run once, and a line on runs that were also found with other numbers.
+def one_each(*parts: list[Run]) -> Found:
+    """Each run of all parts once, and a line on runs that were also found with other numbers.
 
     One that has ended counts before others, one's own, of a run folder, before kept ones, and the
     last begun before others.
     """
+    runs = [run for part in parts for run in part]
     once = {run.run_id: run for run in sorted(runs, key=attrgetter("ended", "start"))}
     unlike = {}
     for run in runs:
@@ -133,7 +135,7 @@ def read_run(folder: Path) -> Run:
     return from_record(numbers | record)
 
 
-def origin(provenance: dict[str, Any]) -> dict[str, Any]:
+def origin(provenance: Record) -> Record:
     """The `provenance` of a record: numerics, code, torch and hardware; with the same ones a run
     repeats to the bit.
 
@@ -162,17 +164,17 @@ def origin(provenance: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_curves(path: Path) -> dict[str, tuple[list[int], list[Any]]]:
-    """Evaluations and charted metrics → steps and values; a line that is cut off is left out."""
-    curves: dict[str, tuple[list[int], list[Any]]] = {}
-    for line in path.read_bytes().splitlines() if path.exists() else []:
-        with suppress(ValueError):
-            record = json.loads(line, parse_float=six_digits)
-            for name in record:
-                if name.startswith("eval/") or name in MEASURES:
-                    steps, values = curves.setdefault(name, ([], []))
-                    steps.append(record["step"])
-                    values.append(record[name])
+def _read_curves(path: Path) -> dict[str, Curve]:
+    """Evaluations and charted metrics → steps and values, of whole lines."""
+    content = path.read_bytes() if path.exists() else b""
+    curves = {}
+    for line in content.rpartition(b"\n")[0].splitlines():
+        record = json.loads(line, parse_float=six_digits)
+        for name in record:
+            if name.startswith("eval/") or name in MEASURES:
+                steps, values = curves.setdefault(name, ([], []))
+                steps.append(record["step"])
+                values.append(record[name])
     return curves
 
 

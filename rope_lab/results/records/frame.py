@@ -4,14 +4,13 @@ are made of.
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from rope_lab.identity import BACKFILLED, general
 from rope_lab.places import IN_CHECKOUT, RESULTS
 from rope_lab.results.records.folders import read_or_warn, with_those_below
-from rope_lab.results.records.run import COLUMNS, Run
+from rope_lab.results.records.run import COLUMNS, Run, Settings
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, show
 
@@ -80,7 +79,7 @@ def curve(run: Run, metric: str) -> pd.Series:
     return pd.Series(values, index=steps, dtype=float)
 
 
-def _scheme(name: str, own: dict[str, Any], usual: dict[str, Any]) -> str:
+def _scheme(name: str, own: Settings, usual: Settings) -> str:
     """The name of a scheme, and its settings that differ from the usual ones."""
     unlike = []
     for key in sorted({*own, *usual}):

@@ -22,14 +22,14 @@ from rope_lab.results.records.run import (
 from rope_lab.text import ConfigError, first_three
 
 KEPT = "runs.jsonl"
+Found = tuple[list[Run], list[str]]  # and a line on each run that is left out
 
 
-def read_kept(folder: Path) -> tuple[list[Run], list[str]]:
+def read_kept(folder: Path) -> Found:
     """The runs kept in `folder`, and a problem for each line that is left out. Raises OSError."""
     path = folder / KEPT
     lines = path.read_bytes().splitlines() if path.exists() else []
-    runs: dict[str, Run] = {}
-    problems = []
+    runs, problems = {}, []
     for number, line in enumerate(lines, start=1):
         try:
             run = _from_line(line)

@@ -17,6 +17,9 @@ DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError)
 
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 Number = int | float
+Curve = tuple[list[int], list[Number]]  # steps and values
+Settings = dict[str, Any]  # flat: `train.lr`
+Record = dict[str, Any]  # nested, as in JSON
 
 
 @dataclass(frozen=True, config=ConfigDict(allow_inf_nan=False))
@@ -60,10 +63,10 @@ class Run:
     hardware: str
     threads: int | str
     metrics: dict[str, Number]
-    settings: dict[str, Any]
-    curves: dict[str, tuple[list[int], list[Number]]]
+    settings: Settings
+    curves: dict[str, Curve]
     slices: dict[str, dict[str, tuple[int, Number]]]
-    floor: dict[str, Any]
+    floor: Record
     data: str = ""
     parent: str = ""
     files: list[str] = field(default_factory=list)
@@ -84,7 +87,7 @@ class Run:
         """Equal for runs that may be paired: the numerics, and the digest of a task of the user's
         own.
         """
-        return "+".join(filter(None, [str(self.numerics), self.plugin.get("task")]))
+        return f"{self.numerics} {self.plugin.get('task', '')}"
 
     @property
     def pair_as(self) -> str:
@@ -92,18 +95,18 @@ class Run:
         return self.run_id if self.mixed else self.numbers
 
     @property
-    def all_settings(self) -> dict[str, Any]:
+    def all_settings(self) -> Settings:
         """`settings`, and of settings added since, the values that hold for earlier runs."""
         return BACKFILLED | self.settings
 
     @property
-    def recipe(self) -> dict[str, Any]:
+    def recipe(self) -> Settings:
         """Every setting besides those of the scheme."""
         every = self.all_settings.items()
         return {key: value for key, value in every if not key.startswith("position.")}
 
     @property
-    def scheme(self) -> dict[str, Any]:
+    def scheme(self) -> Settings:
         """Every setting of the scheme, without `position.`; also the digest of a user's own
         files.
         """
@@ -139,7 +142,7 @@ OPTIONAL = ("data", "parent", "files", "plan", "replaced")  # not written if emp
 COLUMNS = (*NAMES, *PROGRESS, "parameters", *ORIGIN)  # of a frame, besides metric and value
 
 
-def from_record(record: dict[str, Any]) -> Run:
+def from_record(record: Record) -> Run:
     """The run of a record, whose `config`, `progress` and `provenance` are nested. Raises one of
     `DAMAGE`.
     """
@@ -148,11 +151,11 @@ def from_record(record: dict[str, Any]) -> Run:
     return Run(**record | record["progress"] | record["provenance"] | own)
 
 
-def to_record(run: Run) -> dict[str, Any]:
+def to_record(run: Run) -> Record:
     """The record of a run, which `from_record` reads."""
     values = vars(run)
 
-    def part(*names: str) -> dict[str, Any]:
+    def part(*names: str) -> Record:
         return {name: values[name] for name in names}
 
     record = {

@@ -1,16 +1,15 @@
 """Setups: runs that may be compared, of one task and recipe or of one planned study."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
 
 import pandas as pd
 
 from rope_lab.results.records.catalogue import LONGEST, Published, rank
 from rope_lab.results.records.frame import runs_frame
 from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS
-from rope_lab.results.records.run import Run, one_line
+from rope_lab.results.records.run import Run, Settings, one_line
 from rope_lab.shipped import recipe
 from rope_lab.text import show
 
@@ -62,7 +61,7 @@ class Setup:
         self.task, self.scale = first.task, first.scale
         self.recipe_id, self.settings = first.recipe_id, first.recipe
         self.runs, self.published, self.variant, self.study = runs, published, variant, study
-        self.outdated: list[Run] = []
+        self.outdated = []
         self.report = published.report(self.task, recorded, first.settings, first.data)
         self.measure = self.report.measure
         self.title = ", ".join(filter(None, [self.report.title, study, variant]))
@@ -170,13 +169,13 @@ def of_newest_code(runs: list[Run]) -> tuple[list[Run], list[Run]]:
     return counted, outdated
 
 
-def _settings(rows: pd.DataFrame) -> dict[str, Any]:
+def _settings(rows: pd.DataFrame) -> Settings:
     """The settings that the runs of a recipe share, with the code of the user's own task."""
     code = rows.task_code.iloc[0]
     return rows.run.iloc[0].recipe | ({"code of the task": code} if code else {})
 
 
-def _usualness(rows: pd.DataFrame) -> tuple[bool, int, int]:
+def _usualness(rows: pd.DataFrame) -> tuple:
     """Of the runs of a recipe: the largest is usual. It has no parent and is most like conf/; of
     several such, it has most runs.
     """
@@ -188,7 +187,7 @@ def _usualness(rows: pd.DataFrame) -> tuple[bool, int, int]:
     return "parent.recipe_id" not in settings, -len(unlike), len(rows)
 
 
-def _unlike(own: dict[str, Any], usual: list[dict[str, Any]]) -> str:
+def _unlike(own: Settings, usual: list[Settings]) -> str:
     """The settings that differ from those of a usual recipe."""
     keys = {key for other in usual for key in own if other.get(key) != own[key]}
     return one_line(", ".join(f"{key}={show(own[key])}" for key in sorted(keys)), LONGEST)
@@ -196,7 +195,7 @@ def _unlike(own: dict[str, Any], usual: list[dict[str, Any]]) -> str:
 
 def numbers(values: Iterable[int]) -> str:
     """Whole numbers in short: 0–4, 7."""
-    spans: list[list[int]] = []
+    spans = []
     for value in sorted(set(values)):
         if spans and spans[-1][-1] == value - 1:
             spans[-1].append(value)
@@ -205,7 +204,7 @@ def numbers(values: Iterable[int]) -> str:
     return ", ".join(f"{span[0]}–{span[-1]}" if span[1:] else f"{span[0]}" for span in spans)
 
 
-def seeds(values: Iterable[int]) -> str:
+def seeds(values: Collection[int]) -> str:
     """`seed 3`, `seeds 0–4`."""
-    name = "seeds" if len(list(values)) > 1 else "seed"
+    name = "seeds" if len(values) > 1 else "seed"
     return f"{name} {numbers(values)}"
