@@ -15,6 +15,7 @@ from rope_lab.results.comparisons.results import samples
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
+from rope_lab.text import ConfigError
 
 INDEX = "Substring by Index"
 
@@ -56,7 +57,8 @@ def test_folders_and_kept_records_load_as_a_tidy_frame(out, tmp_path_factory):
     assert accuracies.to_dict("list") == {"rope": ROPE, "roper": ROPER}
     assert set(first["train.steps"]) == {100}
     assert first["train.lr"].isna().all()  # not in these records
-    assert load(tmp_path_factory.mktemp("empty")).empty
+    with pytest.raises(ConfigError, match="there are no runs"):
+        load(tmp_path_factory.mktemp("empty"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
 
 from rope_lab.places import ROOT
 from rope_lab.results.records.measures import MEASURES, Measure
@@ -19,28 +18,33 @@ SPARE_COLORS = ("#E7298A", "#6A3D9A", "#1B9E77", "#A6761D", "#66C2A5", "#FB9A99"
 LONGEST = 160  # characters of a title
 
 
-class TaskReport(BaseModel):
-    """How a task is shown, and its published results; results/published.yaml explains each key.
+UNSAID = {  # values of the keys that a task in published.yaml lacks
+    "length": {"title": "length", "longest": None},
+    "named": {},
+    "beside": {},
+    "published": {},
+    "setup": {},
+    "attributes": {},
+    "elsewhere_of": {},
+    "thresholds": [],
+    "guesses": [],
+    "mirrors": [],
+    "elsewhere": "",
+    "page": "",
+    "guess": None,
+}
+
+
+class TaskReport(SimpleNamespace):
+    """How a task is shown, and its published results: the keys of published.yaml, which explains
+    them, and
 
     measure:    by which schemes are compared
     thresholds: by name, the first step at a value
     since:      names of thresholds after which schemes are compared at equal steps too
+    beside:     further measures by their titles
     guess:      the share of problems that a guess has right; None if that is unknown
     """
-
-    title: str
-    measure: Measure
-    length: dict[str, Any] = {"title": "length", "longest": None}
-    thresholds: dict[str, Measure] = {}
-    since: list[str] = []
-    beside: dict[str, Measure] = {}
-    published: dict[str, list[str]] = {}
-    setup: Settings = {}
-    elsewhere: str = ""
-    guess: float | None = None
-    page: str = ""
-    mirrors: list[str] = []
-    attributes: dict[str, str] = {}
 
     def published_gains(self, scheme: str, other: str) -> list[float]:
         """The gains in each version of the write-up that has both schemes; words may follow a
@@ -87,18 +91,17 @@ class Published(SimpleNamespace):
 
         Without a report, the first of `MEASURES` that the runs recorded is compared.
         """
-        nothing = {"named": {}, "beside": {}, "thresholds": [], "guesses": []}
-        entry = nothing | (self.tasks.get(task) or _unknown(task, metrics))
+        entry = UNSAID | (self.tasks.get(task) or _unknown(task, metrics))
         thresholds = entry["thresholds"]
         report = entry | {
             "measure": replace(MEASURES[entry["metric"]], **entry["shown"]),
             "thresholds": {each["name"]: _first_step(**each) for each in thresholds},
             "since": [each["name"] for each in thresholds if "since" in each],
-            "beside": {t: _beside(metric, entry["shown"]) for t, metric in entry["beside"].items()},
+            "beside": {each: _beside(entry, each) for each in entry["beside"]},
         }
         if names := _names(entry["named"], settings, data):
             report["title"] += f" ({', '.join(names)})"
-        if not _agree(settings, entry.get("elsewhere_of", {})):
+        if not _agree(settings, entry["elsewhere_of"]):
             report["elsewhere"] = ""
         for each in entry["guesses"]:
             if _agree(settings, each["of"]):
@@ -154,10 +157,10 @@ def _first_step(metric: str, value: float, **_: Any) -> Measure:
     return replace(MEASURES[metric], at="first step", reaches=value)
 
 
-def _beside(metric: str, shown: Record) -> Measure:
-    """A further measure; a share is shown in the unit of the task."""
-    measure = MEASURES[metric]
-    return replace(measure, **shown) if measure.share else measure
+def _beside(entry: Record, title: str) -> Measure:
+    """A further measure of a task; a share is shown in the unit of the task."""
+    measure = MEASURES[entry["beside"][title]]
+    return replace(measure, **entry["shown"]) if measure.share else measure
 
 
 def _names(named: Record, settings: Settings, data: str) -> list[str]:

@@ -71,8 +71,6 @@ def read(folder: Path) -> Found:
             runs.append(read_run(path))
         except DAMAGE as error:
             problems.append(one_line(f"{path.name}: {reason(error)}; left out"))
-    if not runs and not problems:
-        problems.append(f"{folder}: there are no runs")
     return one_each(runs)[0], problems
 
 

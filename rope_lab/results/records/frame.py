@@ -9,7 +9,7 @@ import pandas as pd
 
 from rope_lab.identity import BACKFILLED, general
 from rope_lab.places import IN_CHECKOUT, RESULTS
-from rope_lab.results.records.folders import read_or_warn, with_those_below
+from rope_lab.results.records.folders import folders_of_runs, read_or_warn, with_those_below
 from rope_lab.results.records.run import COLUMNS, Run, Settings
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, show
@@ -23,9 +23,9 @@ def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
     settings: by name (`train.lr`, `position.base`); each becomes a column more, None if a run has
               no such setting
 
-    The columns are in docs/questions.md.
+    The columns are in docs/questions.md. Raises ConfigError without runs.
     """
-    return tidy(read_or_warn([Path(folder)]), settings)
+    return tidy(read_or_warn(folders_of_runs([Path(folder)])), settings)
 
 
 def load_kept(settings: Iterable[str] = ()) -> pd.DataFrame:

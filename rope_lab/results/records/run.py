@@ -175,12 +175,13 @@ def differing(first: Run, second: Run) -> str:
     """Up to three values in which two records of one run differ: status, code of the user's own,
     or metrics: `eval/loss 0.51 and 0.52`.
     """
-    ours, theirs = (
-        {"status": run.status, "code": run.plugin} | dict(sorted(run.metrics.items()))
-        for run in (first, second)
-    )
+    ours, theirs = _compared(first), _compared(second)
     unlike = [name for name in ours if theirs.get(name, ours[name]) != ours[name]]
     return ", ".join(f"{name} {ours[name]} and {theirs[name]}" for name in unlike[:3])
+
+
+def _compared(run: Run) -> Record:
+    return {"status": run.status, "code": run.plugin} | dict(sorted(run.metrics.items()))
 
 
 def reason(error: Exception) -> str:

@@ -165,7 +165,10 @@ def of_newest_code(runs: list[Run]) -> tuple[list[Run], list[Run]]:
     for run in runs:
         code = run.plugin.get("position")
         is_former = run.start and newest.get(run.position, code) != code
-        (outdated if is_former else counted).append(run)
+        if is_former:
+            outdated.append(run)
+        else:
+            counted.append(run)
     return counted, outdated
 
 
