@@ -25,10 +25,11 @@ from rope_lab.results.plans import families, find
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import (
+    ByFolder,
     folders_of_runs,
     is_kept,
     one_each,
-    read,
+    read_all,
     with_those_below,
 )
 from rope_lab.results.records.kept import keep
@@ -40,8 +41,6 @@ from rope_lab.results.views.terminal import say_markdown
 from rope_lab.results.views.verdicts import sentences
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
-Found = dict[Path, list[Run]]  # the runs of each folder
-
 
 def worth_keeping(run: Run) -> Run:
     """The run with the curves to keep: those of evaluations, and of metrics with thresholds."""
@@ -51,18 +50,15 @@ def worth_keeping(run: Run) -> Run:
     return replace(run, curves={name: run.curves[name] for name in names})
 
 
-def beside_own(folders: list[Path]) -> tuple[Found, list[str]]:
+def beside_own(folders: list[Path]) -> tuple[ByFolder, list[str]]:
     """The runs of the folders, and problems. Beside run folders, which hold one's own runs, folders
     of kept runs and those below them give only runs of the same recipes, and none of plans.
     """
     own = [folder for folder in folders if not is_kept(folder)]
     below = [path for folder in folders for path in with_those_below(folder)]
     paths = [path for path in below if path in folders or (own and not studies.of_rows(path))]
-    found: Found = {}
-    problems = []
-    for path in sorted(paths, key=is_kept, reverse=True):  # of two with one seed the last counts
-        found[path], wrong = read(path)
-        problems += wrong
+    # of two with one seed the last counts
+    found, problems = read_all(sorted(paths, key=is_kept, reverse=True))
     recipes = {run.recipe_id for folder in own or folders for run in found[folder]}
     for path, runs in found.items():
         found[path] = [run for run in runs if run.recipe_id in recipes]
@@ -136,7 +132,7 @@ def _print(content: Content) -> None:
         say(hint)
 
 
-def _setups(found: Found, published: Published) -> tuple[list[Setup], list[str]]:
+def _setups(found: ByFolder, published: Published) -> tuple[list[Setup], list[str]]:
     """The setups of runs, those of a folder's studies by study; and problems."""
     planned = []
     runs, problems = one_each(*found.values())

@@ -6,6 +6,7 @@ the same tables and figures.
 
 import json
 import logging
+from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from rope_lab.results.records.run import (
 from rope_lab.text import FIND_RUNS, ConfigError, first_three, flat
 
 log = logging.getLogger(__name__)
+
+ByFolder = dict[Path, list[Run]]
 
 
 def is_kept(folder: Path) -> bool:
@@ -74,15 +77,21 @@ def read(folder: Path) -> Found:
     return one_each(runs)[0], problems
 
 
-def read_or_warn(folders: list[Path]) -> list[Run]:
-    """The runs of folders, each once; the problems of those that are left out are logged."""
-    runs = []
+def read_all(folders: Iterable[Path]) -> tuple[ByFolder, list[str]]:
+    """The runs of each folder, and the problems of those that are left out."""
+    found, problems = {}, []
     for folder in folders:
-        here, problems = read(folder)
-        runs += here
-        for problem in problems:
-            log.warning("%s", problem)
-    return one_each(runs)[0]
+        found[folder], wrong = read(folder)
+        problems += wrong
+    return found, problems
+
+
+def read_or_warn(folders: Iterable[Path]) -> list[Run]:
+    """The runs of folders, each once; the problems of those that are left out are logged."""
+    found, problems = read_all(folders)
+    for problem in problems:
+        log.warning("%s", problem)
+    return one_each(*found.values())[0]
 
 
 def one_each(*parts: list[Run]) -> Found:

@@ -110,9 +110,11 @@ class Run:
         """Every setting of the scheme, without `position.`; also the digest of a user's own
         files.
         """
-        every = self.all_settings
-        names = [key for key in every if key.startswith("position.")]
-        own = {key.removeprefix("position."): every[key] for key in names}
+        own = {
+            key.removeprefix("position."): value
+            for key, value in self.all_settings.items()
+            if key.startswith("position.")
+        }
         if "position" in self.plugin:
             own["code of its file"] = self.plugin["position"]
         return own
@@ -189,7 +191,7 @@ def reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        if not isinstance(first["input"], dict):
+        if first["type"] != "missing":
             where += f" is {one_line(repr(first['input']), 40)}"
         said = first["msg"].removeprefix("Value error, ")
         return f"{where}: {said}".removeprefix(": ")
