@@ -306,7 +306,7 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
         ("rope: 8-13", "rope: 010", "plan.yaml:9: 010: write a number without leading 0"),
         ("rope: 8-13", "rope: [8, 9:13]", "plan.yaml:9: 9:13: write a number"),
         ("rope: 8-13,", "rope: 1-3,", "with a seed in common"),
-        ("hypothesis: RoPER is ahead.", "", "mine.hypothesis is missing"),
+        ("hypothesis: RoPER is ahead.", "", "mine.hypothesis: Field required"),
         ("device: cpu", "task.path: x", "task.path is not one that plans fix"),
         ("device: cpu", "wandb.mode: x", "wandb.mode is not one that plans fix"),
         ("device: cpu", "model: {d_model: 8}", "model holds others: write the whole name of each"),
@@ -320,7 +320,7 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
             "test: sign, metric: length/24",
             "is measured at the end alone",
         ),
-        ("studies:", "study:", "studies is missing"),
+        ("studies:", "study:", "studies: Field required"),
         ("times: 128, published", "times: .nan, published", "times is nan"),
         ("diverged: 0", "diverged: .inf", "diverged is inf"),
         (

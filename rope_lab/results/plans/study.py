@@ -271,7 +271,7 @@ def from_yaml(cls: Any, text: str, name: str) -> Any:
             raise ConfigError(f"{name}: {reference[0]}: {remedy}")
         return cls(**content)
     except ValidationError as error:
-        raise ConfigError(f"{name}: {reason(error, depth=None)}") from None
+        raise ConfigError(f"{name}: {reason(error)}") from None
     except (OmegaConfBaseException, yaml.YAMLError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{name}: cannot be read ({type(error).__name__}: {first_line(error)})"
