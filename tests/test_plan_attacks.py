@@ -108,7 +108,7 @@ PARENT = {"recipe_id": "a" * 12, "scheme_id": "b" * 6, "run_id": "c" * 12, "posi
     [
         ({"config__task": {"string_length": 13, "letters": "abc"}}, "task.letters=abc"),
         ({"config__task": {"string_length": 13, "loss_on": "all"}}, "task.loss_on=all"),
-        ({"config__parent": PARENT}, "init_from"),
+        ({"config__parent": PARENT}, "parent.recipe_id"),
     ],
 )
 def test_a_task_setting_or_parent_must_be_in_the_plan(tmp_path, changes, named):
