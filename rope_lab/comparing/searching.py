@@ -20,7 +20,7 @@ from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.results import Comparison, Result, answered
 from rope_lab.results.plans import freeze
 from rope_lab.results.plans.bill import Bill, run_seconds
-from rope_lab.results.plans.search import Cell, Progress, Search
+from rope_lab.results.plans.search import Cell, Search, SearchState
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published, TaskReport
 from rope_lab.results.records.known import known_runs
@@ -42,7 +42,7 @@ class Found:
     result: the comparison of both schemes at their best rates; runs: all of the search
     """
 
-    progress: Progress
+    progress: SearchState
     report: TaskReport
     result: Result
     runs: list[Run]
@@ -124,7 +124,7 @@ def _bill(order: Order, searched: Search, usual: config.Config, done: int) -> Bi
 
 
 def _found(
-    order: Order, schemes: tuple[str, str], progress: Progress, runs: dict[Cell, Run]
+    order: Order, schemes: tuple[str, str], progress: SearchState, runs: dict[Cell, Run]
 ) -> Found:
     """Both schemes at their best rates, compared over the seeds of the search."""
     report = report_of(order, runs)
