@@ -8,7 +8,7 @@ hydra/launcher=basic runs one after the other in this process.
 
 import re
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,14 +16,16 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic.dataclasses import dataclass
 
 from rope_lab import command
+from rope_lab.files import digest
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.study import STRICT, Plan, Seeds, Study
 from rope_lab.text import ConfigError, argument_parser, nearest, show
 from rope_lab.train import config
-from rope_lab.train.instantiate import names
+from rope_lab.train.instantiate import FILE, names
 from rope_lab.train.overrides import is_hydra
+from rope_lab.train.plugin import sources
 from rope_lab.train.stop import ignore
 from rope_lab.train.trainer import CORES
 
@@ -132,6 +134,31 @@ def runs_of(found: RunTable | list[Study]) -> list[list[str]]:
     return runs
 
 
+def jobs_of(found: RunTable | list[Study], extra: list[str]) -> list[sweep.Job]:
+    """The jobs of a table or of studies, whose runs record the digest of their study. Raises
+    ConfigError.
+    """
+    if isinstance(found, RunTable):
+        return sweep.compose_jobs([[*words, *extra] for words in runs_of(found)])
+    jobs: dict[str, sweep.Job] = {}
+    for study in found:
+        _check_code(study)
+        for job in sweep.compose_jobs([[*words, *extra] for words in runs_of([study])]):
+            planned = replace(job, cfg=replace(job.cfg, plan=study.digest))
+            jobs.setdefault(job.identity.run_id, planned)
+    return list(jobs.values())
+
+
+def _check_code(study: Study) -> None:
+    """Raises ConfigError unless the plan names the digest of each of the user's own files."""
+    for name in (study.task, *study.seeds):
+        own = FILE.fullmatch(name.partition(" ")[0])
+        for file, content in sources(Path(own["path"])).items() if own else ():
+            if study.code.get(file) != digest(content):
+                line = f"code: {{{file}: {digest(content)}}}"
+                raise ConfigError(f"{study.name}: the plan does not fix {file}; write {line}")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; at the end signals are ignored, so that none changes its status."""
     try:
@@ -170,7 +197,7 @@ def run(arguments: list[str] | None) -> None:
         if given.jobs is not None:
             hydra.append(f"hydra.launcher.n_jobs={given.jobs}")
         settings = sweep.launcher_settings(hydra)
-        jobs = sweep.compose_jobs([[*words, *extra] for words in table])
+        jobs = jobs_of(found, extra)
         status = sweep.launch(
             jobs,
             settings,
