@@ -169,8 +169,8 @@ def _keep(runs: list[Run], out: Path, replaces: bool) -> tuple[list[Run], list[s
 
 def _print(content: Content) -> None:
     say_markdown("\n".join([text(content), *sentences(content.verdicts, content.published)]))
-    if hint := against.hint(content.published, content.groups):
-        say(hint)
+    if content.published.compares:
+        say(against.HINT.format(content.published.titles[0]))
 
 
 def _write(out: Path, content: Content, of_others: bool) -> None:

@@ -163,7 +163,7 @@ class Published:
 def _unknown(task: str, metrics: set[str]) -> TaskReport:
     """The report of a task that published.yaml lacks: it compares the first known metric."""
     measure = next((MEASURES[name] for name in MEASURES if name in metrics), ACCURACY)
-    almost = {"95% right": replace(measure, at="first step", reaches=0.95)}
+    almost = {"95% correct": replace(measure, at="first step", reaches=0.95)}
     return TaskReport(task, measure, thresholds=almost if measure.share else {})
 
 

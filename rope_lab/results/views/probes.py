@@ -98,13 +98,13 @@ def table(outcomes: list[Measurement], title: str = "Probes") -> Table:
             "probe (positions)": outcome.label or "as it is",
             "nats per answer token": _cell("{:.4f}", outcome.loss),
             "change": outcome.cannot,
-            "problems right": _cell("{:.1%}", outcome.accuracy),
-            "change ": "",
+            "problems correct": _cell("{:.1%}", outcome.accuracy),
+            "in points": "",
         }
         if outcome is not whole and outcome.loss is not None:
             row["change"] = f"{outcome.loss - whole.loss:+.4f}"
             if outcome.accuracy is not None:
-                row["change "] = f"{100 * (outcome.accuracy - whole.accuracy):+.1f} points"
+                row["in points"] = f"{100 * (outcome.accuracy - whole.accuracy):+.1f}"
         rows.append(row)
     return Table(rows, title)
 

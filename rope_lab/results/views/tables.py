@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from rope_lab.files import make_folder, write_whole
+from rope_lab.results.comparisons.results import Result
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.text import ConfigError, plain, say
 
@@ -157,6 +158,12 @@ def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str
     if found.n == 2 or found.low < 0 or found.high > most:
         text = _filled("{} ({}–{})", form, found.mean, min(values), max(values))
     return f"{text} n={found.n}"
+
+
+def paired(result: Result, digits: int) -> str:
+    """A difference of pairs, and their number."""
+    text, n = signed(result.difference, digits), result.difference.n
+    return f"{text} n={n}" if n > 1 else text
 
 
 def interval(found: Interval, form: str) -> str:
