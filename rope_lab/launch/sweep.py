@@ -173,7 +173,7 @@ def _with_prefixes(jobs: Sequence[Job], shows_scores: bool) -> list[tuple[Config
 def _begin(every: pool.Runs, settings: dict[str, Any], stopping: Stop) -> None:
     """Hand runs to the launcher that `_target_` names. Returns when none is under way."""
     launcher = settings["_target_"].rpartition(".")[2]
-    at_once, threads = _shares(settings)
+    at_once, threads = shares(settings)
     every = [(replace(cfg, threads=cfg.threads or threads), prefix) for cfg, prefix in every]
     try:
         # Made here, so that a machine of a cluster notices if it does not see the folder.
@@ -195,7 +195,7 @@ def _begin(every: pool.Runs, settings: dict[str, Any], stopping: Stop) -> None:
         raise ConfigError(f"the runs cannot start: {of_system(error)}{remedy}") from None
 
 
-def _shares(settings: dict[str, Any]) -> tuple[int, int | None]:
+def shares(settings: dict[str, Any]) -> tuple[int, int | None]:
     """How many runs go side by side, and the threads of each; None: as many as torch takes.
 
     Raises ConfigError.

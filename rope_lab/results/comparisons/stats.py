@@ -134,6 +134,15 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def spread_limit(differences: Sequence[float], level: float) -> float:
+    """The upper limit of the standard deviation of paired differences that holds with the
+    probability `level` (χ²).
+    """
+    degrees = len(differences) - 1
+    spread = float(np.std(differences, ddof=1))
+    return spread * float(np.sqrt(degrees / stats.chi2.ppf(1 - level, degrees)))
+
+
 def without_worst(values: Sequence[float], higher_is_better: bool) -> float:
     """The write-up's protocol: the mean without the worst seed; nan from fewer than two."""
     kept = sorted(values, reverse=higher_is_better)[:-1]

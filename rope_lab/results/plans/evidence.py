@@ -23,9 +23,9 @@ OTHER_CODE = "planned, but with other code"
 REPLACED = "planned, but runs were replaced"
 UNKNOWN = "not shown to be planned"
 MEANINGS = {  # the worst first
-    LATE: "the commit of a run does not hold the study",
-    EDITED: "the commit of a run holds the study in other words",
-    OTHER_CODE: "the code of a run is not that of its commit",
+    LATE: "a run was not made for the study, or its commit does not hold it",
+    EDITED: "a run was made for the study in other words, or its commit holds it so",
+    OTHER_CODE: "the code of a run is not that of its commit or of the plan",
     REPLACED: "other numbers were kept before",
     UNKNOWN: "git cannot show the plan or the code at the commit of a run",
 }
@@ -39,12 +39,20 @@ class Flaw(NamedTuple):
 
 
 def problems(path: Path, study: Study, found: Runs) -> list[Flaw]:
-    """The problems of a study in the plan at `path` whose runs are `found`, the worst first."""
+    """The problems of a study in the plan at `path` whose runs are `found`, the worst first.
+
+    If runs record a plan's digest, that is the evidence; else the commits of the plan are.
+    """
     every: list[Flaw] = []
-    for commit in sorted(_commits(found)):
-        every += _of_commit(path, study, commit)
+    recorded = any(run.plan for run in found.values())
+    if not recorded:
+        for commit in sorted(_commits(found)):
+            every += _of_commit(path, study, commit)
     for (scheme, seed), run in found.items():
-        every += _of_files(path, study, run)
+        if recorded:
+            every += _of_digests(study, f"{scheme} seed {seed}", run)
+        else:
+            every += _of_files(path, study, run)
         every += [
             Flaw(REPLACED, f"{study.name}: {scheme} seed {seed}: {numbers}")
             for numbers in run.replaced
@@ -91,6 +99,20 @@ def _of_commit(path: Path, study: Study, commit: str) -> Iterator[Flaw]:
             OTHER_CODE,
             f"{study.name}: the code of its runs was changed after commit {commit[:-1]}, or may be",
         )
+
+
+def _of_digests(study: Study, name: str, run: Run) -> Iterator[Flaw]:
+    """What a run records of its plan and of the user's own files, beside the study."""
+    if not run.plan:
+        yield Flaw(LATE, f"{study.name}: {name} was not run for a plan")
+    elif run.plan != study.digest:
+        yield Flaw(EDITED, f"{study.name}: {name} was run for the plan as it was before a change")
+    if run.commit.endswith("+"):
+        yield Flaw(OTHER_CODE, f"{study.name}: rope_lab was changed after commit {run.commit[:-1]}")
+    for line in run.files:
+        file, _, recorded = line.rpartition(" ")
+        if file.endswith(".py") and study.code.get(file) != recorded:
+            yield Flaw(OTHER_CODE, f"{study.name}: {name} used another {file} than the plan's")
 
 
 def _of_files(path: Path, study: Study, run: Run) -> Iterator[Flaw]:

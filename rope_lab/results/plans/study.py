@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from rope_lab.files import digest
 from rope_lab.identity import GROUPS
 from rope_lab.places import ROOT
 from rope_lab.results.records.catalogue import TaskReport
@@ -106,14 +107,14 @@ class PlannedTest:
 class Study:
     """One question: its runs, and the comparisons that answer it.
 
-    hypothesis, reason: what is expected, and why
+    hypothesis, reason: of the plan
     rows:     the folder, beside the plan, of its kept runs
-    settings: of all runs, besides task and scale, as overrides of the training command; those that
-              a run records
-    seeds:    scheme → its seeds; settings may follow the scheme, as in tables: `rope
-              position.base=100`
+    settings: of all runs, besides task and scale, as overrides; those that a run records
+    seeds:    scheme → its seeds; settings may follow the scheme: `rope position.base=100`
     higher_is_better: of every metric that it compares
     diverged: the value of a diverged run, in the metric's own unit
+    code:     name and digest of each file of one's own schemes or task that its runs must use
+    difference: the least one of interest, which decided the number of seeds
     primary:  one family, corrected by Holm; these decide
     secondary: described and not corrected; these decide nothing
     """
@@ -128,6 +129,8 @@ class Study:
     higher_is_better: bool
     diverged: Number
     reason: str = ""
+    code: dict[str, str] = Field(default_factory=dict)
+    difference: Positive | None = None
     primary: list[PlannedTest] = Field(default_factory=list)
     secondary: list[PlannedTest] = Field(default_factory=list)
 
@@ -161,6 +164,12 @@ class Study:
     @property
     def comparisons(self) -> list[PlannedTest]:
         return self.primary + self.secondary
+
+    @property
+    def digest(self) -> str:
+        """Of all that it fixes; a run made for it records this digest."""
+        fixed = TypeAdapter(Study).dump_json(self, exclude_defaults=True)
+        return digest(fixed)
 
     @property
     def cells(self) -> list[tuple[str, int]]:

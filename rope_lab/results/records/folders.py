@@ -146,10 +146,12 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
         "position": content["config"]["position"],
     }
     record = json.loads(json.dumps({"slices": {}, "floor": {}} | content), parse_float=six_digits)
+    provenance = origin(content["provenance"])
     record |= {
         "config": config,
         "curve": curves,
-        "provenance": origin(content["provenance"]),
+        "provenance": provenance,
+        "plan": provenance["plan"],
         "parent": other,
         "files": content["provenance"].get("files", []),
         "start": content["provenance"].get("start") or "",
@@ -179,6 +181,7 @@ def _origin(part: dict[str, Any]) -> dict[str, Any]:
         "torch": part["versions"]["torch"],
         "hardware": hardware["name"],
         "threads": hardware["threads"],
+        "plan": part.get("plan", ""),
     }
 
 

@@ -43,6 +43,7 @@ class Run:
     parent:   the scheme of the run that it began from, if that is not its own: its name and id
     data:     the name of the file or folder that the text is from; empty if the task writes its own
     files:    of the digests in `plugin`: name and digest of each file, or a package's version
+    plan:     the digest of the plan that it was run for; empty without one
     start:    when its last part began; empty in kept rows
     replaced: of kept rows that this one replaced, the numbers that differ and the commit
     """
@@ -73,6 +74,7 @@ class Run:
     data: str = ""
     parent: str = ""
     files: list[str] = Field(default_factory=list)
+    plan: str = ""
     start: str = ""
     replaced: list[str] = Field(default_factory=list)
 
@@ -147,7 +149,7 @@ class Run:
 NAMES = ("task", "scale", "recipe_id", "position", "seed", "run_id", "status")
 PROGRESS = ("steps", "sequences", "tokens", "seconds")
 ORIGIN = ("numerics", "plugin", "commit", "torch", "hardware", "threads")
-OPTIONAL = ("data", "parent", "files", "replaced")  # not written if empty
+OPTIONAL = ("data", "parent", "files", "plan", "replaced")  # not written if empty
 COLUMNS = (*NAMES, *PROGRESS, "parameters", *ORIGIN)  # of a frame, besides metric and value
 
 
