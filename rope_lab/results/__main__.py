@@ -128,8 +128,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _print(content: Content) -> None:
     say_markdown("\n".join([text(content), *sentences(content.verdicts, content.published)]))
-    if hint := against.hint(content.published, content.groups):
-        say(hint)
+    if content.published.compares:
+        say(against.HINT.format(content.published.titles[0]))
 
 
 def _setups(found: ByFolder, published: Published) -> tuple[list[Setup], list[str]]:

@@ -148,7 +148,7 @@ def _content() -> Record:
 def _unknown(task: str, metrics: Iterable[str]) -> Record:
     """What published.yaml could say of a task that it lacks: the first known metric compares."""
     metric = next((name for name in MEASURES if name in metrics), "eval/accuracy")
-    almost = {"name": "95% right", "metric": metric, "value": 0.95}
+    almost = {"name": "95% correct", "metric": metric, "value": 0.95}
     thresholds = [almost] if MEASURES[metric].share else []
     return {"title": task, "metric": metric, "shown": {}, "thresholds": thresholds}
 
