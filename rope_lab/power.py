@@ -105,9 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     levels = {"type": float, "choices": (0.8, 0.9, 0.95, 0.99), "default": 0.8}
     parser.add_argument("--power", **levels, help="default: 0.8")
     given = parser.parse_args(arguments)
-    runs = []
-    for folder in folders_of_runs(given.folders):
-        runs += read_or_warn(folder)
+    runs = read_or_warn(folders_of_runs(given.folders))
     published = against.question(Published(), setups_of(runs, Published()), None, given.against)
     parts = []
     for setup in setups_of(runs, published):

@@ -19,10 +19,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rope_lab import command  # first: from here on Ctrl-C is quiet
+
+# isort: split
 import torch
 from tqdm import tqdm
 
-from rope_lab import command
 from rope_lab.model.hooks import TooLong
 from rope_lab.model.probes import ablate, all_probes, attention_maps, changed
 from rope_lab.model.transformer import Transformer

@@ -7,9 +7,11 @@ text and held-out problems.
 
 from pathlib import Path
 
+from rope_lab import command  # first: from here on Ctrl-C is quiet
+
+# isort: split
 import numpy as np
 
-from rope_lab import command
 from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.task import Task
 from rope_lab.text import argument_parser, errors_as_exit, plain, say

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from rope_lab.places import OWN, RESULTS
+from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.scores import FEWEST, Column, columns, widest
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.folders import read_or_warn
-from rope_lab.results.records.kept import KEPT
+from rope_lab.results.records.folders import read_or_warn, with_those_below
 from rope_lab.results.records.setups import numbers, setups_of
 from rope_lab.results.views.tables import NONE, Table, bullets, markdown, write_page
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit
@@ -99,11 +98,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("scores", __doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, help="default: results")
     folder, published = parser.parse_args(arguments).folder, Published()
-    runs = []
-    for path in sorted(folder.glob(f"**/{KEPT}")):
-        if path.parent == folder or path.parent.name != OWN:
-            runs += read_or_warn(path.parent)
-    setups = setups_of(runs, published)
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder")
+    setups = setups_of(read_or_warn(with_those_below(folder)), published)
     shown = [each for setup in widest(setups) for each in columns(setup, setups)]
     if not shown:
         raise ConfigError(f"{folder}: no task has two schemes of {FEWEST} kept runs each")

@@ -6,8 +6,8 @@ machine; hydra/launcher=ray or hydra/launcher=submitit_slurm sends them to a clu
 hydra/launcher=basic runs one after the other in this process.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import field
+from collections.abc import Sequence
+from dataclasses import field, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated
@@ -15,14 +15,16 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from rope_lab.files import digest
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.study import STRICT, Plan, Seeds, Study
 from rope_lab.text import ConfigError, argument_parser, nearest, show
 from rope_lab.train import config
-from rope_lab.train.instantiate import names
+from rope_lab.train.instantiate import FILE, names
 from rope_lab.train.overrides import is_hydra, typed
+from rope_lab.train.plugin import sources
 from rope_lab.train.stop import ignore
 from rope_lab.train.trainer import CORES
 
@@ -64,12 +66,13 @@ class Block:
 class RunTable:
     """Blocks of runs, the most informative first, and their subject in a line.
 
-    planned: whether no score is shown before all runs have ended
+    plan: the digest of a study, if these are its runs: each records it, and no score is shown
+          before all have ended
     """
 
     about: str
     blocks: Annotated[list[Block], Field(min_length=1)]
-    planned: bool = False
+    plan: str = ""
 
     def runs(self) -> list[list[str]]:
         """The overrides of each run."""
@@ -83,23 +86,32 @@ class RunTable:
         return runs
 
 
-def of_studies(planned: Iterable[Study]) -> RunTable:
-    """The runs of planned studies."""
-    blocks = []
-    for study in planned:
-        settings = [f"{key}={typed(value)}" for key, value in study.settings.items()]
-        blocks.append(Block(study.task, study.scale, study.seeds, settings))
-    return RunTable("planned", blocks, planned=True)
+def of_study(study: Study) -> RunTable:
+    """The runs of a planned study. Raises ConfigError."""
+    _check_code(study)
+    settings = [f"{key}={typed(value)}" for key, value in study.settings.items()]
+    block = Block(study.task, study.scale, study.seeds, settings)
+    return RunTable(study.hypothesis, [block], study.digest)
 
 
-def find(name: str) -> RunTable:
-    """A table of ours, a study of results/plan.yaml by its name, or a table or a plan in a file.
-    Raises ConfigError.
+def _check_code(study: Study) -> None:
+    """Raises ConfigError unless the plan names the digest of each of the user's own files."""
+    for name in (study.task, *study.seeds):
+        own = FILE.fullmatch(name.partition(" ")[0])
+        for file, content in sources(Path(own["path"])).items() if own else ():
+            if study.code.get(file) != digest(content):
+                line = f"code: {{{file}: {digest(content)}}}"
+                raise ConfigError(f"{study.name}: the plan does not fix {file}; write {line}")
+
+
+def find(name: str) -> list[RunTable]:
+    """A table of ours, a study of results/plan.yaml by its name, or a table or the studies of a
+    plan in a file. Raises ConfigError.
     """
     tables, path = names("table"), Path(name)
     planned = studies.load().studies if studies.PLAN.exists() else {}
     if name in planned:
-        return of_studies([planned[name]])
+        return [of_study(planned[name])]
     if name in tables:
         path = config.CONF / "table" / f"{name}.yaml"
     if not path.is_file():
@@ -107,8 +119,8 @@ def find(name: str) -> RunTable:
         raise ConfigError(f"{show(name)}: there is no such table; {hint}")
     text = path.read_text("utf-8", "replace")
     if "\nstudies:" in f"\n{text}":
-        return of_studies(studies.from_yaml(Plan, text, path.name).studies.values())
-    return studies.from_yaml(RunTable, text, path.name)
+        return list(map(of_study, studies.from_yaml(Plan, text, path.name).studies.values()))
+    return [studies.from_yaml(RunTable, text, path.name)]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -117,7 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
         __doc__ or "",
         "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of",
     ]
-    about += [f"  {name:<8} {find(name).about}" for name in names("table")]
+    about += [f"  {name:<8} {find(name)[0].about}" for name in names("table")]
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
     parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {CORES})")
@@ -141,8 +153,8 @@ def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> i
     overrides: of all runs, and Hydra's own
     jobs:      parallel runs; None: as the launcher has it
     """
-    table = find(name)
-    runs = table.runs()
+    tables = find(name)
+    runs = [words for table in tables for words in table.runs()]
     hydra = [word for word in overrides if is_hydra(word)]
     extra = [word for word in overrides if not is_hydra(word)]
     chosen = set()
@@ -156,5 +168,12 @@ def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> i
     if jobs is not None:
         hydra.append(f"hydra.launcher.n_jobs={jobs}")
     settings = sweep.launcher_settings(hydra)
-    every = sweep.compose_jobs([[*words, *extra] for words in runs])
-    return sweep.launch(every, settings, Path(name).stem, not only_list, not table.planned)
+    every: dict[str, sweep.Job] = {}
+    for table in tables:
+        for job in sweep.compose_jobs([[*words, *extra] for words in table.runs()]):
+            planned = replace(job, cfg=replace(job.cfg, plan=table.plan))
+            every.setdefault(job.identity.run_id, planned)
+    shows_scores = not any(table.plan for table in tables)
+    return sweep.launch(
+        list(every.values()), settings, Path(name).stem, not only_list, shows_scores
+    )

@@ -23,7 +23,7 @@ LAYERS = ("records", "comparisons", "plans", "views")  # of results, each above 
 USERS = {
     "torch": "model train checking probe bench notebook",
     "scipy": "results",
-    "pandas": "results report notebook power scores",
+    "pandas": "launch results report notebook power scores",
     "altair": "results report",
     "vl_convert": "results",
     "jinja2": "report",
