@@ -85,6 +85,7 @@ def test_every_setting_can_be_given_by_its_name():
             "overrides",
             "allowed_packages",
             "shows_scores",
+            "plan",
             "out",
             "task",
             "position",
