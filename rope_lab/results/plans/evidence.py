@@ -1,4 +1,4 @@
-"""Was a study planned? Runs made for it record its digest; else the plan at the commits of its runs."""
+"""Was a study planned? Its runs record its digest; else the plan stands at their commits."""
 
 import functools
 import os
