@@ -93,7 +93,7 @@ def _differences(sweep: Sweep, scheme: str, other: str) -> dict[str, str]:
     for at in range(len(sweep.values)):
         here = sweep.difference(scheme, other, at)
         row[_column(sweep, at)] = signed(here.difference, digits)
-    best = sweep.best_difference(scheme, other)
+    best = sweep.difference(scheme, other)
     return row | {BEST: signed(best.difference, digits) if best else ""}
 
 
