@@ -1,11 +1,14 @@
 """rope-lab compare: from two schemes to a verdict."""
 
 import json
+import os
 import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from conftest import TINY
+from conftest import TINY, fuzz
+from killed import killed_after
 from trained import command
 
 from rope_lab.comparing import command as compare
@@ -21,7 +24,8 @@ class Half(Rotary):
         super().__init__(dims, q=1, k=1, fraction=fraction)
 """
 OTHER = MINE.replace("0.5", "0.25")
-SETTINGS = [*TINY, "hydra/launcher=basic"]
+SHORT = ["train.steps=2", "train.warmup=1", "eval.problems=2", "eval.sequences=1"]
+SETTINGS = [*TINY, *SHORT, "hydra/launcher=basic"]
 WORDS = ["./mine.py", "rope", "--task", "substring_by_prefix", "--search", "3x2", "--out", "it"]
 
 
@@ -123,6 +127,7 @@ def test_after_a_changed_plan_nothing_is_confirmed(again):
     assert verdict_of(again)["problems"]
 
 
+@pytest.mark.slow
 def test_runs_without_the_plan_do_not_confirm(again, monkeypatch):
     """They were made before it, with the same settings."""
     shutil.rmtree(again / "it" / "runs")
@@ -180,6 +185,7 @@ def test_open_without_a_number(again):
     assert "p =" not in said.stdout
 
 
+@pytest.mark.slow
 def test_code_that_nobody_has_does_not_confirm(again):
     shutil.rmtree(again / "it" / "runs")
     shutil.rmtree(again / "it" / "kept")
@@ -197,6 +203,7 @@ def test_another_question_needs_another_folder(again):
     assert "--out" in said.stderr
 
 
+@pytest.mark.slow
 def test_seeds_of_another_try_are_not_used_again(again):
     (again / "mine.py").write_text(OTHER)
     shutil.rmtree(again / "it")
@@ -207,6 +214,7 @@ def test_seeds_of_another_try_are_not_used_again(again):
     assert found["tries"] == 2
 
 
+@pytest.mark.slow
 def test_a_deleted_comparison_comes_out_the_same(again):
     before = verdict_of(again)
     shutil.rmtree(again / "it")
@@ -229,9 +237,43 @@ def test_a_bill_above_the_budget_begins_nothing(tmp_path, imports):
     assert not (tmp_path / "it" / "runs").exists()
 
 
+def test_a_scheme_that_sees_later_tokens_is_refused(tmp_path, imports):
+    leaks = "    def heads(self, qkv, at):\n        return (2 * qkv.flip(1)).unbind(2)\n"
+    (tmp_path / "mine.py").write_text(MINE + leaks)
+    said = run(tmp_path)
+    assert said.returncode == 2
+    assert "mine fails the check" in said.stderr
+    assert not (tmp_path / "it" / "runs").exists()
+
+
+def test_an_unknown_measure_is_refused_before_any_run(tmp_path, imports):
+    (tmp_path / "mine.py").write_text(MINE)
+    said = run(tmp_path, "--measure", "accurcy")
+    assert said.returncode == 2
+    assert not (tmp_path / "it").exists()
+
+
 @pytest.mark.parametrize("word", ["train.lr=1", "position.base=10", "seed=3", "out=x"])
 def test_what_it_decides_cannot_be_set(word, tmp_path, imports):
     (tmp_path / "mine.py").write_text(MINE)
     said = run(tmp_path, word)
     assert said.returncode == 2
     assert said.stderr.startswith(word)
+
+
+@pytest.mark.slow
+def test_killed_at_any_write_the_verdict_is_the_same(ended, tmp_path, imports, monkeypatch):
+    """Before a random rename, again and again; from the third time on by a clock of long ago."""
+    (tmp_path / "mine.py").write_text(MINE)
+    random, kills = np.random.default_rng(0), 0
+    for attempt in range(fuzz(500)):
+        if attempt == 2:
+            monkeypatch.setattr(provenance, "now", lambda: "2001-02-03T04:05:06+00:00")
+        with killed_after(int(random.integers(30)), (os, "replace")) as process:
+            run(tmp_path)
+        kills += process.dead
+        if not process.dead:
+            break
+    run(tmp_path)
+    assert kills > 5
+    assert verdict_of(tmp_path) == verdict_of(ended.folder)

@@ -11,7 +11,7 @@ from rope_lab.comparing.order import Order
 from rope_lab.comparing.relatives import relatives
 from rope_lab.comparing.searching import Found, search
 from rope_lab.files import digest, write_whole
-from rope_lab.launch.sweep import Job
+from rope_lab.launch.jobs import Job
 from rope_lab.places import RESULTS
 from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill
@@ -42,12 +42,11 @@ def plan(order: Order, asks: Asks) -> Study:
         study = freeze.study_of(path.read_text("utf-8"))
         _check_same(order, study)
         return study
-    order.copy_code()
     found = search(order, asks)
     text = _frozen(order, found)
     study = freeze.study_of(text)
     rows = order.folder / SEARCH
-    rows.mkdir(exist_ok=True)
+    rows.mkdir(parents=True, exist_ok=True)
     keep(found.runs, rows)
     tries.add(order.folder, study)
     write_whole(path, text.encode())

@@ -1,4 +1,4 @@
-"""Was a study planned? Its runs record its digest; else the plan stands at their commits."""
+"""Was a study planned? Its digest in each run says so, or the plan at the commits of its runs."""
 
 import functools
 import os

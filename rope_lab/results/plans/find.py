@@ -77,8 +77,7 @@ def setups_with_studies(
         if found:  # its schemes have their settings in their names
             table = runs_frame(list(found.values()))
             table = table.assign(scheme=[called(scheme) for scheme, _ in found])
-            data = table.run.iloc[0].data
-            setups.append(Setup(table, published, data, study.unusual, study.name))
+            setups.append(Setup(table, published, study.unusual, study.name))
             taken |= {*table.run_id}
     return setups + setups_of([run for run in runs if run.run_id not in taken], published)
 

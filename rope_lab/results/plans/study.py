@@ -238,7 +238,7 @@ def from_yaml(cls: Any, text: str, name: str) -> Any:
                 raise ConfigError(f"{place}: {token.value}: write a number without leading 0 or :")
         return cls(**OmegaConf.to_container(OmegaConf.create(text)))
     except ValidationError as error:
-        raise ConfigError(f"{name}: {reason(error, depth=None)}") from None
+        raise ConfigError(f"{name}: {reason(error)}") from None
     except (OmegaConfBaseException, yaml.YAMLError, TypeError, AttributeError) as error:
         said = f"{type(error).__name__}: {first_line(error)}"
         raise ConfigError(f"{name}: cannot be read ({said})") from None
