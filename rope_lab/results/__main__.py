@@ -44,10 +44,14 @@ from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
 def worth_keeping(run: Run) -> Run:
     """The run with the curves to keep: those of evaluations, and of metrics with thresholds."""
-    thresholds = Published().report(run.task, set(run.metrics), run.settings).thresholds
-    used = {threshold.metric for threshold in thresholds.values()}
-    names = [name for name in run.curves if name.startswith("eval/") or name in used]
-    return replace(run, curves={name: run.curves[name] for name in names})
+    report = Published().report(run.task, run.metrics, run.settings)
+    used = {threshold.metric for threshold in report.thresholds.values()}
+    curves = {
+        name: curve
+        for name, curve in run.curves.items()
+        if name.startswith("eval/") or name in used
+    }
+    return replace(run, curves=curves)
 
 
 def beside_own(folders: list[Path]) -> tuple[ByFolder, list[str]]:

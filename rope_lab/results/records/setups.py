@@ -184,10 +184,8 @@ def _usualness(rows: pd.DataFrame) -> tuple:
     """
     settings, first = _settings(rows), rows.iloc[0]
     usual = recipe(first.task, first.scale)
-    unlike = [
-        key for key, value in settings.items() if usual.get(key, value) not in (value, "auto")
-    ]
-    return "parent.recipe_id" not in settings, -len(unlike), len(rows)
+    alike = [usual.get(key, value) in (value, "auto") for key, value in settings.items()]
+    return "parent.recipe_id" not in settings, -alike.count(False), len(rows)
 
 
 def _unlike(own: Settings, usual: list[Settings]) -> str:

@@ -34,12 +34,11 @@ def question(
         swapped = published.baseline if baseline == published.contender else published.contender
         published = published.but(baseline=baseline, contender=swapped)
     others = there - {published.baseline}
-    own = [
-        scheme
-        for scheme in others
-        if scheme.partition(" ")[0] not in published.schemes
-        and any(len(between(each, scheme, published.baseline).pairs()) for each in setups)
-    ]
+    own = []
+    for scheme in others:
+        pairs = [len(between(each, scheme, published.baseline).pairs()) for each in setups]
+        if scheme.partition(" ")[0] not in published.schemes and any(pairs):
+            own.append(scheme)
     if contender:
         scheme = _scheme("--contender", contender, there, published)
         if scheme == published.baseline:
