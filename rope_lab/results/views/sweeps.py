@@ -86,7 +86,7 @@ def _differences(sweep: Sweep, scheme: str, other: str) -> dict[str, str]:
     title, digits = sweep.published.title, sweep.measure.digits
     places = range(len(sweep.values))
     cells = [paired(sweep.difference(scheme, other, at), digits) for at in places]
-    best = sweep.best_difference(scheme, other)
+    best = sweep.difference(scheme, other)
     row = _row(sweep, f"{title(scheme)} − {title(other)}", cells)
     return row | {BEST: paired(best, digits) if best else ""}
 
