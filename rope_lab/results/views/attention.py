@@ -16,7 +16,7 @@ def by_distance(heads: list[list[float]]) -> alt.Chart:
     return lines.encode(
         x=alt.X("tokens back:Q", scale=alt.Scale(type="symlog", nice=False), axis=axis),
         y=alt.Y("share:Q", title=None, axis=alt.Axis(tickCount=5)),
-        color=alt.Color("head:N", sort=None, legend=alt.Legend(orient="bottom", title=None)),
+        color=alt.Color("head:N", sort=None),
         tooltip=list(weights),
     ).properties(width="container", height=160)
 

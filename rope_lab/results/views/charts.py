@@ -38,9 +38,8 @@ def lines(panel: Panel, *, dots: bool = False, on_page: bool = False) -> alt.Lay
     run = alt.Chart(RUNS if on_page else runs[::-1]).transform_flatten(["x", "y"])
     mean = alt.Chart(means[::-1]).transform_flatten(["x", "y", "n", "low", "high"])
     thin = {"strokeWidth": 0.8, "strokeOpacity": 0.4} if len(means) else {"strokeWidth": 2}
-    layers = [
-        run.mark_line(clip=True, **thin).encode(detail="seed:N", tooltip=["scheme:N", "seed:N"])
-    ]
+    seeds = run.mark_line(clip=True, **thin)
+    layers = [seeds.encode(detail="seed:N", tooltip=["scheme:N", "seed:N"])]
     if len(means):
         if len(panel.colors) <= FEW:
             band = mean.mark_area(clip=True, fillOpacity=0.15)
@@ -80,18 +79,17 @@ def level(value: float, label: str, color: str, below: bool = False) -> alt.Laye
     """A dashed line across the axes at a named value, such as a published result; its label is at
     its left end, above or below it.
     """
-    rule = alt.Chart(ONE).mark_rule(strokeDash=[5, 4], strokeWidth=1.2, color=color)
-    text = alt.Chart(ONE).mark_text(
-        text=label, color=color, align="left", dx=4, dy=9 if below else -7, fontSize=11
-    )
+    rule = alt.Chart(ONE).mark_rule(style="dashed", color=color)
+    dy = 9 if below else -7
+    text = alt.Chart(ONE).mark_text(text=label, color=color, dy=dy, style="level")
     y = alt.Y(datum=value)
     return alt.layer(rule.encode(y=y), text.encode(y=y, x=alt.value(0)))
 
 
 def upright(x: float, label: str) -> alt.LayerChart:
     """A dotted vertical line with its label above it."""
-    rule = alt.Chart(ONE).mark_rule(strokeDash=[2, 3])
-    text = alt.Chart(ONE).mark_text(text=label, dy=-8, fontSize=11)
+    rule = alt.Chart(ONE).mark_rule(style="dotted")
+    text = alt.Chart(ONE).mark_text(text=label, style="upright")
     at = alt.X(datum=x)
     return alt.layer(rule.encode(x=at), text.encode(x=at, y=alt.value(0)))
 
@@ -104,15 +102,9 @@ def shade(start: float, end: float) -> alt.Chart:
 
 def _x(panel: Panel, dots: bool) -> alt.X:
     """The horizontal axis."""
-    axis: dict[str, Any] = {"grid": False, "domain": True, "ticks": True, "tickSize": 4}
-    axis |= {"tickCount": 8, "labelFlush": False}
-    scale = {"nice": False, "zero": False, "padding": 14 if dots else 3}
-    return alt.X(
-        "x:Q",
-        title=panel.x,
-        scale=alt.Scale(**scale | panel.scale),
-        axis=alt.Axis(**axis | panel.axis),
-    )
+    scale = {"nice": False, "zero": False, "padding": 14 if dots else 3} | panel.scale
+    axis = alt.Axis(style="curves", tickCount=8, **panel.axis)
+    return alt.X("x:Q", title=panel.x, scale=alt.Scale(**scale), axis=axis)
 
 
 def _y(panel: Panel, title: list[str] | None) -> alt.Y:
@@ -136,14 +128,8 @@ def _color(panel: Panel, on_page: bool) -> alt.Color:
     columns = max(1, int(WIDTH // column))
     if on_page:
         columns = alt.ExprRef(f"max(1, floor(width / {column:.0f}))")
-    legend = alt.Legend(
-        orient="bottom",
-        columns=columns,
-        title=None,
-        symbolType="stroke",
-        symbolStrokeWidth=2.5,
-        symbolSize=220,
-    )
+    symbols = {"symbolType": "stroke", "symbolStrokeWidth": 2.5, "symbolSize": 220}
+    legend = alt.Legend(columns=columns, **symbols)
     return colors(panel.colors, legend)
 
 
@@ -162,4 +148,4 @@ def _numbers(mean: alt.Chart) -> alt.Chart:
     """Invisible dots on the means, with their numbers as tooltips."""
     ends = [alt.Tooltip("low:Q", title="95% from"), alt.Tooltip("high:Q", title="to")]
     shown = ["scheme:N", alt.Tooltip("n:Q", title="seeds"), "x:Q", "y:Q", *ends]
-    return mean.mark_circle(size=60, fillOpacity=0, clip=True).encode(tooltip=shown)
+    return mean.mark_circle(style="hidden", clip=True).encode(tooltip=shown)

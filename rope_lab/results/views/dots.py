@@ -28,10 +28,10 @@ def costs(points: pd.DataFrame, colors: dict[str, str], title: str) -> alt.Layer
         x=x,
         y=y,
         yOffset=alt.YOffset("scheme:N", sort=list(colors)),
-        color=charts.colors(colors, alt.Legend(orient="top", title=None)),
+        color=charts.colors(colors, alt.Legend(orient="top")),
     )
-    dots = base.mark_circle(size=26, opacity=0.75)
-    means = base.mark_tick(thickness=2.4, size=9).encode(x=x.aggregate("mean"))
+    dots = base.mark_circle(style="cost")
+    means = base.mark_tick(style="mean cost").encode(x=x.aggregate("mean"))
     stripes = alt.Chart(pd.DataFrame({"probe": probes[::2]})).mark_rect(opacity=0.05)
     stripes = stripes.encode(y=alt.Y("probe:N", sort=probes), color=alt.value("black"))
     zero = alt.Chart(charts.ONE).mark_rule().encode(x="zero:Q")

@@ -12,8 +12,8 @@ from rope_lab.results.records.run import one_line
 from rope_lab.results.views.charts import INK, ONE
 from rope_lab.results.views.verdicts import gain_text, kind, label, published_gains
 
-WIDTH, BESIDE = 205, 262  # pixels of the axis, and of the words right of it
-WORD = 70  # of the latter, for the word of the verdict
+WIDTH = 205  # pixels of the axis; the words right of it may take 262
+WORD = 70  # of these, for the word of the verdict
 ROW = 34
 TITLE, LABEL = 80, 140  # letters of a panel's title and of a row's label
 GOOD, BAD, GREY = "#126B3A", "#9B1C1C", "#666C76"
@@ -68,23 +68,20 @@ def _panel(gains: pd.DataFrame, title: list[str]) -> alt.LayerChart:
     shape = alt.Shape("kind:N", scale=kinds, legend=None)
     base = alt.Chart(gains).encode(y=y)
     zero = alt.Chart(ONE).mark_rule(strokeWidth=1.2).encode(x="zero:Q")
-    line = base.mark_rule(strokeWidth=2.4, yOffset=7).transform_filter("isValid(datum.low)")
-    point = base.mark_point(size=70, filled=True, opacity=1, yOffset=7)
-    text = {"align": "left", "fontSize": 12, "limit": WIDTH + BESIDE}
+    line = base.mark_rule(style="interval", yOffset=7).transform_filter("isValid(datum.low)")
+    point = base.mark_point(style="gain", yOffset=7)
     above = base.encode(x=alt.value(0), text="label:N")
-    halo = above.mark_text(dx=2, dy=-8, stroke="white", strokeWidth=4, strokeJoin="round", **text)
     beside = base.encode(x=alt.value(WIDTH + 8))
-    diamond = {"shape": "diamond", "size": 70, "stroke": INK, "strokeWidth": 1.4, "fill": "white"}
-    others = alt.Chart(published).mark_point(**diamond, opacity=1, yOffset=7)
-    name = alt.Chart(published[:1]).mark_text(text="published", dx=2, dy=-8, **text)
+    others = alt.Chart(published).mark_point(style="published", yOffset=7, stroke=INK, fill="white")
+    name = alt.Chart(published[:1]).mark_text(text="published", style="row")
     layers = [
         zero,
         line.encode(x=alt.X("low:Q", axis=axis), x2="high:Q", color=color),
         point.encode(x=x, color=color, shape=shape),
-        halo,
-        above.mark_text(dx=2, dy=-8, **text),
-        beside.mark_text(dy=8, fontWeight="bold", **text).encode(text="word:N", color=color),
-        beside.mark_text(dy=8, dx=WORD, **text).encode(text="text:N"),
+        above.mark_text(style=["row", "halo"]),
+        above.mark_text(style="row"),
+        beside.mark_text(fontWeight="bold", style="words").encode(text="word:N", color=color),
+        beside.mark_text(dx=WORD, style="words").encode(text="text:N"),
         others.encode(x=x, y=y),
         name.encode(x=alt.value(0), y=y),
     ]

@@ -54,12 +54,11 @@ def maps(cells: pd.DataFrame, x: str, y: str, trained: int) -> alt.FacetChart:
     trained: the last column before a dotted line; 0 without one
     """
     rows = sorted(cells.row.unique())
-    small = {"labelFontSize": 10, "titleFontSize": 11, "labelOverlap": False}
-    down = alt.Axis(values=rows[:: math.ceil(len(rows) / 4)], **small)
-    legend = alt.Legend(title="share of problems correct", orient="bottom", gradientLength=160)
+    down = alt.Axis(style="small", values=rows[:: math.ceil(len(rows) / 4)])
+    legend = alt.Legend(title="share of problems correct", gradientLength=160)
     base = alt.Chart(cells)
     shade = base.mark_rect().encode(
-        x=alt.X("column:O", title=x, axis=alt.Axis(labelAngle=-90, **small)),
+        x=alt.X("column:O", title=x, axis=alt.Axis(style="small", labelAngle=-90)),
         y=alt.Y("row:O", title=wrap(y, 20), axis=down),
         color=_greens("share:Q", 1, legend),
     )
