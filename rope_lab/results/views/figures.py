@@ -125,7 +125,7 @@ def sweep(each: Sweep) -> alt.TopLevelMixin:
     places_of = {title: places[at] for title, at in best.items() if at is not None}
     means = panel.means()
     rings = means[means.x == means.scheme.map(places_of)]
-    ring = alt.Chart(rings).mark_point(style="ring")
+    ring = alt.Chart(rings).mark_point(size=190, strokeWidth=1.6, filled=False, opacity=1)
     layers = [charts.lines(panel, dots=True), ring.encode(x="x:Q", y="y:Q", color="scheme:N")]
     if each.recipe is not None:
         layers.insert(0, charts.upright(places[each.recipe], "the recipe"))
