@@ -69,9 +69,9 @@ def main(arguments: list[str] | None = None) -> None:
         found, unread = read_probes(folder)
         probed += found
         problems += unread
-    for folder in shown:
-        problems += folder.content.problems
-        groups += folder.content.groups
+    for part in shown:
+        problems += part.content.problems
+        groups += part.content.groups
     if not groups:
         sys.exit("\n".join([*problems, "nothing to report; `rope-lab train` makes a run"]))
     outcomes = []

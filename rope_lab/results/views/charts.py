@@ -102,14 +102,14 @@ def shade(start: float, end: float) -> alt.Chart:
 
 def _x(panel: Panel, dots: bool) -> alt.X:
     """The horizontal axis."""
-    scale = {"nice": False, "zero": False, "padding": 14 if dots else 3} | panel.scale
+    scale = {"nice": False, "padding": 14 if dots else 3} | (panel.scale or {"zero": False})
     axis = alt.Axis(style="curves", tickCount=8, **panel.axis)
     return alt.X("x:Q", title=panel.x, scale=alt.Scale(**scale), axis=axis)
 
 
 def _y(panel: Panel, title: list[str] | None) -> alt.Y:
     """The vertical axis."""
-    scale: dict[str, Any] = {"zero": False, "nice": False}
+    scale: dict[str, Any] = {"nice": False}
     axis: dict[str, Any] = {"tickCount": 5}
     domain = panel.domain()
     if domain:
@@ -117,6 +117,8 @@ def _y(panel: Panel, title: list[str] | None) -> alt.Y:
     if panel.log:
         scale["type"] = "log"
         axis["format"] = "~g"
+    else:
+        scale["zero"] = False
     if domain and panel.log:
         axis["values"] = log_ticks(*domain)
     return alt.Y("y:Q", title=title, scale=alt.Scale(**scale), axis=alt.Axis(**axis))
