@@ -82,8 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
     write_whole(out, html)
     size = len(html) / 1e6
     say(f"written: {short_path(out)} ({size:.1f} MB, runs: {len(each_once)}); any browser opens it")
-    if hint := against.hint(published, groups):
-        say(hint)
+    if published.compares:
+        say(against.HINT.format(published.titles[0]))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from rope_lab.results.comparisons.grids import Sweep
 from rope_lab.results.comparisons.results import Result
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.setups import Setup, seeds
-from rope_lab.results.views import advice, against, plan_page, probes, verdicts
+from rope_lab.results.views import advice, plan_page, probes, verdicts
 from rope_lab.results.views import render as vega
 from rope_lab.results.views.figures import verdicts as forest
 from rope_lab.results.views.pages import Content
@@ -51,12 +51,10 @@ def render(
     outcomes: of plans, to lead the page
     problems: lines on records that could not be read or counted
     """
-    found, studied, groups, sections = [], [], [], []
+    found, sections = [], []
     for folder in folders:
         content = folder.content
         found += [] if folder.below else content.verdicts
-        groups += content.groups
-        studied += content.studied
         sections.append((folder, [_section(content, each) for each in content.sections]))
     measured = [verdict for verdict in found if verdict.gain.n]
     drawing = forest(measured, published, vega.CLEAR).decode() if measured else ""
@@ -72,10 +70,9 @@ def render(
         "baseline": baseline,
         "question": _question(found, outcomes, published),
         "outcomes": [plan_page.claim(result, published) for result in outcomes],
-        "box": advice.section(every, found, studied, published),
+        "box": advice.section(found, published),
         "count": sum(len(setup.runs) for setup in every),
         "answers": verdicts.sentences(found[:3], published),
-        "hint": against.hint(published, groups),
         "forest": markupsafe.Markup(drawing),
         "verdicts": verdicts.table(found, published),
         "legend": verdicts.legend(found, published),
