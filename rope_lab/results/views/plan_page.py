@@ -100,10 +100,9 @@ def _tests(results: list[Result], published: Published) -> Table:
     rows = []
     for result in results:
         family = result.family
+        kind = "primary" if family.corrected else "secondary"
         row = {
-            "primary comparison" if family.corrected else "secondary comparison": (
-                result.comparison.name
-            ),
+            f"{kind} comparison": result.comparison.name,
             "schemes": _schemes(result, published),
             "result [95% interval]": text(result),
             "p (not corrected)": f"{result.p:.2g}",

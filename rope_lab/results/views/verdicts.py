@@ -5,8 +5,6 @@ planned comparison; their table, sentences and legend.
 import math
 from itertools import chain
 
-import numpy as np
-
 from rope_lab.results.comparisons.families import headlines
 from rope_lab.results.comparisons.results import Result
 from rope_lab.results.comparisons.stats import Interval
@@ -133,8 +131,8 @@ def published_gains(result: Result, published: Published) -> list[float]:
 
 def ratio(difference: Interval) -> Interval:
     """Of steps, from a difference of their logarithms."""
-    ends = np.exp([difference.mean, difference.low, difference.high])
-    return Interval(*ends.tolist(), difference.n)
+    mean, low, high = map(math.exp, (difference.mean, difference.low, difference.high))
+    return Interval(mean, low, high, difference.n)
 
 
 def gain_text(result: Result) -> str:
