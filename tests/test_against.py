@@ -78,5 +78,3 @@ def test_pages_beside_kept_rows_stay_others_go_to_out(out, tmp_path_factory, cap
     results.main([str(kept), "--against", "roper", "--into", str(pages)])
     assert COLUMN in (pages / "README.md").read_text()
     assert not (pages / "runs.jsonl").exists()
-    with pytest.raises(SystemExit):
-        results.main([str(kept), "--against", "roper", "--keep"])

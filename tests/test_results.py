@@ -15,6 +15,7 @@ from rope_lab.results.comparisons.results import samples
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
+from rope_lab.text import ConfigError
 
 INDEX = "Substring by Index"
 DIFFERENCE = "difference from RoPE, higher is better"
@@ -57,7 +58,8 @@ def test_folders_and_kept_records_load_as_a_tidy_frame(out, tmp_path_factory):
     assert accuracies.to_dict("list") == {"rope": ROPE, "roper": ROPER}
     assert set(first["train.steps"]) == {100}
     assert first["train.lr"].isna().all()  # not in these records
-    assert load(tmp_path_factory.mktemp("empty")).empty
+    with pytest.raises(ConfigError, match="there are no runs"):
+        load(tmp_path_factory.mktemp("empty"))
 
 
 @pytest.mark.parametrize(
@@ -137,14 +139,9 @@ def test_two_recipes_never_meet(out):
 
 def test_a_folder_without_runs_is_one_line_with_a_remedy(tmp_path):
     (tmp_path / "file").touch()
-    for name, said in (
-        ("", "there are no runs"),
-        ("file", "is a file"),
-        ("mistyped", "no such folder"),
-    ):
-        with pytest.raises(
-            SystemExit, match=f"{tmp_path / name}: {said}; `rope-lab list` names your runs"
-        ):
+    for name in ("", "file", "mistyped"):
+        words = f"{tmp_path / name}: there are no runs; `rope-lab list` names your runs"
+        with pytest.raises(SystemExit, match=words):
             results.main([str(tmp_path / name)])
 
 
