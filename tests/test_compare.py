@@ -85,7 +85,7 @@ def test_both_schemes_get_the_same_search(ended):
     assert {rate for rate, _ in cells["mine"]} == {rate for rate, _ in cells["rope"]}
 
 
-def test_no_score_of_a_planned_run_is_shown_before_the_last(ended):
+def test_no_planned_score_is_shown_before_the_last(ended):
     frozen = ended.said.stdout.index("frozen: ")
     last = ended.said.stdout.index("it: 16 of 16 runs finished")
     assert "loss" not in ended.said.stdout[frozen:last].partition("\n")[2]

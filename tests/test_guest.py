@@ -132,7 +132,7 @@ print(dir(rope_lab), {"torch", "pandas"} & {*sys.modules})
 assert len(rope_lab.results.load_kept()) > 1000
 """
     done = call(tmp_path, "-c", code)
-    names = ["__version__", "fit", "results", "scheme", "tasks"]
+    names = ["__version__", "compare", "fit", "results", "scheme", "tasks"]
     assert done.stdout.strip() == f"{names} set()", done.stderr
     assert (ROOT / "rope_lab" / "py.typed").exists()
 

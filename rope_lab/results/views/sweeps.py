@@ -85,7 +85,7 @@ def _means(sweep: Sweep, scheme: str) -> dict[str, str]:
 def _differences(sweep: Sweep, scheme: str, other: str) -> dict[str, str]:
     title, places = sweep.published.title, range(len(sweep.values))
     cells = [paired(sweep.difference(scheme, other, at)) for at in places]
-    best = sweep.best_difference(scheme, other)
+    best = sweep.difference(scheme, other)
     row = _row(sweep, f"{title(scheme)} − {title(other)}", cells)
     return row | {BEST: paired(best) if best else ""}
 
