@@ -274,7 +274,7 @@ def test_its_question_can_be_about_any_two_schemes(tmp_path, capsys):
     assert f"{128 * 0.11:+.1f}" in page.html
 
 
-def test_without_the_contender_other_schemes_are_named(tmp_path, capsys):
+def test_without_the_contender_the_page_says_how_to_ask(tmp_path, capsys):
     for scheme in ("rope", "alibi", "none"):
         make_run(tmp_path / "runs", scheme, 0, 0.5)
     (said,) = (
