@@ -22,6 +22,8 @@ from judged import (
     said,
 )
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 OWN = PLAN.replace("roper", "./mine.py")
 WORDS = ("confirmed", "reversed", "undecided", "yes")
 

@@ -1,5 +1,6 @@
 """Planned studies: plan.yaml, checked."""
 
+import functools
 import json
 import re
 from dataclasses import replace
@@ -260,8 +261,12 @@ def load(path: Path = PLAN) -> Plan:
     return from_yaml(Plan, path.read_text("utf-8", "replace"), short_path(path))
 
 
+@functools.cache
 def from_yaml(cls: Any, text: str, name: str) -> Any:
-    """The object of a pydantic dataclass that a yaml file describes. Raises ConfigError."""
+    """The object of a pydantic dataclass that a yaml file describes, parsed once per process.
+
+    Raises ConfigError.
+    """
     try:
         for token in yaml.scan(text):
             if isinstance(token, yaml.ScalarToken) and token.plain and ODD.fullmatch(token.value):

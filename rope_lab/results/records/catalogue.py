@@ -3,6 +3,7 @@ beside ours.
 """
 
 import copy
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -52,6 +53,12 @@ class TaskReport:
         ]
 
 
+@functools.cache
+def _content() -> dict[str, Any]:
+    """published.yaml, read once per process."""
+    return yaml.safe_load((ROOT / "results" / "published.yaml").read_text("utf-8"))
+
+
 class Published:
     """The content of published.yaml.
 
@@ -60,7 +67,7 @@ class Published:
     """
 
     def __init__(self):
-        content = yaml.safe_load((ROOT / "results" / "published.yaml").read_text("utf-8"))
+        content = _content()
         self.baseline, self.contender, self.compares = (
             content["baseline"],
             content["contender"],
