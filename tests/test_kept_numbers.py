@@ -70,7 +70,9 @@ def copied(whole_copy) -> Iterator[Path]:
 
 def pages(folder: Path) -> dict[str, bytes]:
     """All pages below results/ or its copy, but for those of run folders."""
-    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.md")}
+    found = {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.md")
+    }
     return {name: page for name, page in found.items() if not name.startswith("runs/")}
 
 
