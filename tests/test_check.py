@@ -12,13 +12,18 @@ from rope_lab.checking import tasks
 from rope_lab.train import config, trainer
 
 
-def found_of(group: str, value: str) -> dict[str, tuple[str, str]]:
-    """For each check of a scheme or a task: ok, note or WRONG, and its message."""
+def found_of(group: str, value: str, *settings: str, last: str = "") -> dict[str, tuple[str, str]]:
+    """For each check of a scheme or a task, up to `last`: ok, note or WRONG, and its message."""
     compose, words = config.load if value.endswith(".py") else load, [f"{group}={value}"]
     words += [f"task.path={ROOT / 'rope_lab' / 'model'}"] if value == "text" else []
     words += ["train.seq_len=64", "train.batch_size=8"] if group == "position" else []
-    cfg = trainer.resolve(compose(*words, "device=cpu", "train.precision=float32"))
-    return {name: (kind, told) for kind, name, told in check(cfg, group)}
+    words += ["device=cpu", "train.precision=float32", *settings]
+    found = {}
+    for kind, name, told in check(trainer.resolve(compose(*words)), group):
+        found[name] = kind, told
+        if name == last:
+            break
+    return found
 
 
 @pytest.mark.parametrize(
@@ -26,7 +31,8 @@ def found_of(group: str, value: str) -> dict[str, tuple[str, str]]:
 )
 def test_all_of_ours_hold_what_is_asked_of_any(group, name, monkeypatch):
     monkeypatch.setattr(tasks, "BATCHES", 40)
-    found = found_of(group, name)
+    small = ["train.seq_len=32", "model.d_model=32"] if group == "position" else []
+    found = found_of(group, name, *small)
     assert len(found) == {"position": 10, "task": 5}[group]
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
@@ -41,7 +47,8 @@ HEADINGS = ["Your own scheme", "Learned frequencies", "Content", "Your own task"
 def test_the_documented_examples_hold_it_too(write, tmp_path, heading, page):
     write("own.py", block(heading, "python", page))
     group = "task" if "task" in heading else "position"
-    ended = command([f"{group}=own.py", "device=cpu", "train.seq_len=64"], tmp_path, main)
+    small = ["train.seq_len=64", "train.batch_size=8"]
+    ended = command([f"{group}=own.py", "device=cpu", *small], tmp_path, main)
     assert ended.returncode == 0, ended.stdout
     assert ended.stdout.startswith(f"{group}=own\n")
     assert ended.stdout.endswith("all checks passed\n")
@@ -194,26 +201,26 @@ def test_what_is_allowed_is_said(write):
     far += ".nan_to_num(0.0, neginf=-torch.inf)[None]"
     static = f"    @staticmethod\n    def bias(at_T, at_S):\n        return {far}\n"
     write("own.py", START + static + "    def head(self):\n        return 0\n")
-    found = found_of("position", "own.py")
+    found = found_of("position", "own.py", last="causality")
     assert found["causality"] == ("note", "the last of 16 tokens does not see 9 of those before it")
     assert found["hooks"] == ("note", "head is not a hook: did you mean heads?")
     write("window.py", START + INIT + "        self.window = 4\n")
-    assert found_of("position", "window.py")["hooks"] == ("ok", "")
+    assert found_of("position", "window.py", last="hooks")["hooks"] == ("ok", "")
     write("double.py", START + HEADS + "qkv.double()\n")
-    kind, told = found_of("position", "double.py")["shapes"]
+    kind, told = found_of("position", "double.py", last="shapes")["shapes"]
     assert (kind, told.partition(":")[0]) == ("note", "heads")
     assert "does not serve 128 tokens" in found_of("position", "learned")["length"][1]
-    assert found_of("position", "none")["positions"][0] == "note"
+    assert found_of("position", "none", last="positions")["positions"][0] == "note"
     # The same from either side.
     write("near.py", START + BIAS + "-(at_T[:, None] - at_S).abs().double()[None]")
-    assert found_of("position", "near.py")["positions"] == ("ok", "")
+    assert found_of("position", "near.py", last="positions")["positions"] == ("ok", "")
 
 
 def test_a_misspelt_hook_of_a_subclass_is_named(write):
     """Its parent overrides the hook that was meant."""
     parent = "from rope_lab.model.schemes import Rotary\n"
     write("own.py", f"{parent}class Own(Rotary):\n    def ouput(self, o, at): pass\n")
-    assert found_of("position", "own.py")["hooks"] == (
+    assert found_of("position", "own.py", last="hooks")["hooks"] == (
         "note",
         "ouput is not a hook: did you mean output?",
     )
@@ -278,10 +285,10 @@ def test_a_planted_mistake_is_named(write, group, source, name, words):
 
 def test_an_answer_in_the_prompt_is_noted(write):
     write("own.py", TASK.replace(BOTH, 'join("?", letters, "="), join(letters[:, ::-1], "#")'))
-    assert found_of("task", "own.py")["problems"] == ("ok", "")
+    assert found_of("task", "own.py", last="problems")["problems"] == ("ok", "")
     reverse = 'join("?", letters, letters[:, ::-1], "="), join(letters[:, ::-1], "#")'
     write("leak.py", TASK.replace(BOTH, reverse))
-    kind, told = found_of("task", "leak.py")["problems"]
+    kind, told = found_of("task", "leak.py", last="problems")["problems"]
     assert (kind, "contains its answer" in told) == ("note", True)
 
 

@@ -12,7 +12,7 @@ from rope_lab.model import device
 from rope_lab.train import loop as train
 from rope_lab.train.trainer import build, evaluate_now, resolve, update, write_samples
 
-SMALL = [*TINY, "eval.problems=3", "eval.sequences=1"]
+SMALL = [*TINY, "eval.problems=3", "eval.sequences=1", "task.string_length=6", "train.seq_len=32"]
 
 
 def settings(scheme: str = "roper", attention: str = "softmax", *more: str) -> list[str]:

@@ -143,7 +143,12 @@ def test_rope_lab_names_no_task_and_no_scheme(module):
         assert not words & (set(SCHEMES) - {"none", "path"} | {"Rotary", "Sinusoidal", "Learned"})
 
 
-def test_results_report_and_tasks_load_no_torch():
-    imports = "import sys, rope_lab.report.__main__, rope_lab.report.page, tasks.base"
-    code = f"{imports}; sys.exit('torch' in sys.modules)"
+def test_results_and_report_load_no_torch_and_draw_late():
+    """Neither do tasks load torch; drawing is imported only to draw."""
+    code = """
+import sys, rope_lab.results.__main__, rope_lab.report.__main__
+assert not {"altair", "vl_convert"} & {*sys.modules}
+import rope_lab.report.page, tasks.base
+assert "torch" not in sys.modules
+"""
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
