@@ -26,6 +26,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 SCHEMES = sorted(path.stem for path in (CONF / "position").glob("*.yaml"))
 TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
 RECIPES = sorted((path.parent.name, path.stem) for path in (CONF / "recipe").glob("*/*.yaml"))
+# One scheme of each kind, for slow tests of all: make test-slow takes the others.
+KINDS = [
+    *("alibi", "cope", "irope", "kv_shared", "learned", "path", "pope_roper"),
+    *("randomized_rope", "roper", "selective_rope", "sinusoidal", "t5_bias"),
+]
 # Tasks that generate their own text and grade it.
 GENERATED = [recipe for recipe in RECIPES if recipe[0] != "text"]
 

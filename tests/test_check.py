@@ -3,7 +3,7 @@ code.
 """
 
 import pytest
-from conftest import ROOT, SCHEMES, TASKS
+from conftest import KINDS, ROOT, SCHEMES, TASKS, slow_except
 from sources import EMBED, START, TASK, block
 from trained import command, load
 
@@ -26,14 +26,18 @@ def found_of(group: str, value: str, *settings: str, last: str = "") -> dict[str
     return found
 
 
-@pytest.mark.parametrize(
-    ("group", "name"), [*(("position", s) for s in SCHEMES), *(("task", t) for t in TASKS)]
-)
-def test_all_of_ours_hold_what_is_asked_of_any(group, name, monkeypatch):
+@pytest.mark.parametrize("name", slow_except(KINDS, SCHEMES))
+def test_our_schemes_hold_what_is_asked_of_any(name):
+    found = found_of("position", name, "train.seq_len=32", "model.d_model=32")
+    assert len(found) == 10
+    assert "WRONG" not in {kind for kind, _ in found.values()}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_our_tasks_hold_what_is_asked_of_any(name, monkeypatch):
     monkeypatch.setattr(tasks, "BATCHES", 40)
-    small = ["train.seq_len=32", "model.d_model=32"] if group == "position" else []
-    found = found_of(group, name, *small)
-    assert len(found) == {"position": 10, "task": 5}[group]
+    found = found_of("task", name)
+    assert len(found) == 5
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 

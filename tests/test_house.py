@@ -94,24 +94,6 @@ def test_the_layers_of_results_import_one_way(module):
         ]
 
 
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-PACKED = {"views.figures", "views.probes", "views.series"}  # of results: charts, not rewritten yet
-
-
-@pytest.mark.parametrize("module", [m for m in modules() if m.startswith("rope_lab.results.")])
-def test_one_idea_a_line(module):
-    """No comprehension or assignment in a comprehension, and no conditional in an f-string."""
-    if module.removeprefix("rope_lab.results.") in PACKED:
-        return
-    for node in ast.walk(modules()[module]):
-        within = list(ast.walk(node))[1:]
-        if isinstance(node, COMPREHENSIONS):
-            packed = (*COMPREHENSIONS, ast.NamedExpr)
-            assert not [each for each in within if isinstance(each, packed)], node.lineno
-        if isinstance(node, ast.JoinedStr):
-            assert not [each for each in within if isinstance(each, ast.IfExp)], node.lineno
-
-
 def test_each_name_is_of_one_class():
     names = [
         node.name

@@ -25,6 +25,8 @@ from rope_lab.results.views import plan_page
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 PLAN = """
 studies:
   mine:

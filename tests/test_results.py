@@ -16,6 +16,8 @@ from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 INDEX = "Substring by Index"
 
 

@@ -20,6 +20,8 @@ from rope_lab.results import load
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep, read_kept
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture
 def kept(tmp_path) -> Path:

@@ -15,6 +15,8 @@ from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import read_kept
 from rope_lab.train.instantiate import names
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 BASIC = "hydra/launcher=basic"
 MINE = (
     "{about: mine, blocks: [{task: substring_by_index, scale: quick, seeds: {rope: 0, roper: 0}}]}"
