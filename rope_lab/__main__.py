@@ -9,7 +9,7 @@ from rope_lab import command
 from rope_lab.places import IN_CHECKOUT, ROOT
 from rope_lab.text import nearest
 
-TRAIN, LOOK, CHECK = "Train", "Look at runs", "Add and ask"
+ASK, TRAIN, LOOK, CHECK = "Ask", "Train", "Look at runs", "Check and count"
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Command:
 COMMANDS = {
     each.name: each
     for each in (
+        Command("compare", ASK, "Compare two schemes up to a verdict", "comparing.command"),
         Command("train", TRAIN, "Train one run", "launch.__main__"),
         Command("sweep", TRAIN, "Train every combination of settings", "launch.__main__", ("-m",)),
         Command("table", TRAIN, "Run a whole comparison", "table"),

@@ -81,7 +81,6 @@ def compare(
         hydra=tuple(word for word in overrides if is_hydra(word)),
         folder=_folder(ours, theirs, task, scale, measure, out),
     )
-    order.folder.mkdir(parents=True, exist_ok=True)
     asks = _asks(yes, _hours(budget))
     study = stages.plan(order, asks)
     runs = stages.run(order, study, asks)

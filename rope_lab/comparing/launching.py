@@ -36,15 +36,19 @@ def path_of(given: str, folder: Path) -> str:
 def jobs_of(every: Sequence[list[str]], folder: Path, plan: str = "") -> list[Job]:
     """A job for each run, given as overrides; plan: the digest of its study."""
     placed = [[*words, f"out={typed(folder / RUNS)}"] for words in every]
-    jobs = sweep.compose_jobs(placed)
-    return [replace(job, cfg=replace(job.cfg, plan=plan)) for job in jobs]
+    jobs = []
+    for job in sweep.compose_jobs(placed):
+        name, lr, seed = job.cfg.names.position, job.cfg.train.lr, job.cfg.seed
+        label = f"{name} train.lr={lr:g} seed={seed}"
+        jobs.append(replace(job, cfg=replace(job.cfg, plan=plan), label=label))
+    return jobs
 
 
 def ended(jobs: Sequence[Job], folder: Path) -> dict[Job, Run]:
     """The runs of those jobs that have ended. Raises ConfigError if other code of ours made one."""
     if not jobs or not (folder / RUNS).is_dir():
         return {}
-    runs, problems = read(folder / RUNS)
+    runs, _ = read(folder / RUNS)
     by_id = {run.run_id: run for run in runs if run.ended}
     found = {job: by_id[job.identity.run_id] for job in jobs if job.identity.run_id in by_id}
     other = [job.label for job in found if job.outcome().is_of_other_code]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rope_lab.check import check
 from rope_lab.comparing.launching import (
     NO_ROOM,
     Asks,
@@ -20,15 +21,15 @@ from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.results import Comparison, Result, answered
 from rope_lab.results.plans import freeze
 from rope_lab.results.plans.bill import Bill, run_seconds
-from rope_lab.results.plans.search import Cell, Progress, Search
+from rope_lab.results.plans.search import Cell, Search, SearchState
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published, TaskReport
 from rope_lab.results.records.known import known_runs
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
-from rope_lab.text import say
-from rope_lab.train import config
+from rope_lab.text import ConfigError, say
+from rope_lab.train import config, trainer
 
 FIRST_SEED = 100
 SOLVED = 0.995  # a share from which a task counts as solved
@@ -42,7 +43,7 @@ class Found:
     result: the comparison of both schemes at their best rates; runs: all of the search
     """
 
-    progress: Progress
+    progress: SearchState
     report: TaskReport
     result: Result
     runs: list[Run]
@@ -56,6 +57,8 @@ def search(order: Order, asks: Asks) -> Found:
     common = [f"task={path_of(order.copied(order.task), order.folder)}", f"scale={order.scale}"]
     common += order.overrides
     schemes = order.copied(order.ours), order.copied(order.theirs)
+    _check_measure(order)
+    order.copy_code()
     usual = config.load(*common, f"position={path_of(schemes[0], order.folder)}")
     rates, seeds = order.search
     searched = Search(schemes, usual.train.lr, rates, range(FIRST_SEED, FIRST_SEED + seeds))
@@ -73,11 +76,32 @@ def search(order: Order, asks: Asks) -> Found:
             continue
         if not has_asked:
             has_asked = True
+            for scheme in schemes if not runs else ():
+                _check_scheme(order, scheme, common)
             asks(_bill(order, searched, usual, len(runs)))
         launch(order, [jobs[cell] for cell in progress.missing], "search", shows_scores=True)
     found = _found(order, schemes, progress, runs)
     _check_room(order, found)
     return found
+
+
+def _check_measure(order: Order) -> None:
+    """Raises ConfigError if a task of ours has no such measure."""
+    report = Published().report(run_name(order.task), {"eval/accuracy", "eval/loss"}, {})
+    freeze.measure_of(report, order.measure)
+
+
+def _check_scheme(order: Order, scheme: str, common: list[str]) -> None:
+    """Raises ConfigError if a scheme of the user's own fails a check: one that sees later tokens
+    would be ahead of any other.
+    """
+    if scheme in (order.ours, order.theirs):  # one of ours, not a copy
+        return
+    words = [*common, f"position={path_of(scheme, order.folder)}"]
+    for kind, name, message in check(trainer.resolve(config.load(*words)), "position"):
+        if kind == "WRONG":
+            remedy = "rope-lab check says more"
+            raise ConfigError(f"{run_name(scheme)} fails the check {name}: {message}; {remedy}")
 
 
 def _words(order: Order, common: list[str], cell: Cell) -> list[str]:
@@ -124,7 +148,7 @@ def _bill(order: Order, searched: Search, usual: config.Config, done: int) -> Bi
 
 
 def _found(
-    order: Order, schemes: tuple[str, str], progress: Progress, runs: dict[Cell, Run]
+    order: Order, schemes: tuple[str, str], progress: SearchState, runs: dict[Cell, Run]
 ) -> Found:
     """Both schemes at their best rates, compared over the seeds of the search."""
     report = report_of(order, runs)

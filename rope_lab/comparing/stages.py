@@ -8,8 +8,10 @@ from typing import Any
 
 from rope_lab.comparing.launching import OPEN, Asks, Stopped, ended, jobs_of, launch, path_of
 from rope_lab.comparing.order import Order
+from rope_lab.comparing.relatives import relatives
 from rope_lab.comparing.searching import Found, search
 from rope_lab.files import digest, write_whole
+from rope_lab.launch.sweep import Job
 from rope_lab.places import RESULTS
 from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill
@@ -18,7 +20,7 @@ from rope_lab.results.plans.freeze import Question
 from rope_lab.results.plans.study import NAME, Study, run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.kept import keep, read_kept
-from rope_lab.results.records.known import known_runs
+from rope_lab.results.records.known import Known, known_runs
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import seeds as seeds_text
@@ -40,25 +42,25 @@ def plan(order: Order, asks: Asks) -> Study:
         study = freeze.study_of(path.read_text("utf-8"))
         _check_same(order, study)
         return study
-    order.copy_code()
     found = search(order, asks)
     text = _frozen(order, found)
     study = freeze.study_of(text)
     rows = order.folder / SEARCH
-    rows.mkdir(exist_ok=True)
+    rows.mkdir(parents=True, exist_ok=True)
     keep(found.runs, rows)
     tries.add(order.folder, study)
     write_whole(path, text.encode())
     return study
 
 
-def run(order: Order, study: Study, asks: Asks) -> list[Run]:
+def run(order: Order, study: Study, asks: Asks) -> dict[Job, Run]:
     """Make the runs of a plan that have not ended. Returns all; raises Stopped and ConfigError."""
     _check_copies(order.folder, study)
     jobs = jobs_of(_overrides(order, study), order.folder, study.digest)
     before = ended(jobs, order.folder)
     waiting = [job for job in jobs if job not in before]
     if waiting:
+        _check_plan(order, study, list(before.values()))
         timed = list(before.values()) or read_kept(order.folder / SEARCH)[0]
         seconds = sum(run.seconds for run in timed) / len(timed)
         source = f"mean of {len(timed)} runs so far"
@@ -67,15 +69,15 @@ def run(order: Order, study: Study, asks: Asks) -> list[Run]:
     now = ended(jobs, order.folder)
     if len(now) < len(jobs):
         raise Stopped(f"{len(now)} of {len(jobs)} runs have ended; the same command resumes", OPEN)
-    return list(now.values())
+    return now
 
 
-def verdict(order: Order, study: Study, runs: list[Run]) -> Verdict:
+def verdict(order: Order, study: Study, runs: dict[Job, Run]) -> Verdict:
     """Keep the runs of a plan that have all ended, and write the verdict."""
     rows = order.folder / study.rows
     rows.mkdir(exist_ok=True)
-    keep(runs, rows)
-    results = of_study(study, runs, Published(), order.folder / NAME)
+    keep(list(runs.values()), rows)
+    results = of_study(study, list(runs.values()), Published(), order.folder / NAME)
     primary, *secondary = results
     searched, _ = read_kept(order.folder / SEARCH)
     published = Published()
@@ -91,9 +93,20 @@ def verdict(order: Order, study: Study, runs: list[Run]) -> Verdict:
         searched=searched,
         names=(order.label or published.title(ours), published.title(theirs)),
         tries=alike,
+        edited=_edited(order, study),
+        relatives=[name for name in relatives(next(iter(runs))) if name != theirs],
     )
-    verdict_page.write(found, [study.reason])
+    verdict_page.write(found)
     return found
+
+
+def _edited(order: Order, study: Study) -> list[str]:
+    """The user's own files that are no longer as they were when the plan was frozen."""
+    try:
+        now = order.code_digests
+    except ConfigError:  # a file is gone
+        now = {}
+    return [name for name, recorded in study.code.items() if now.get(name) != recorded]
 
 
 def _overrides(order: Order, study: Study) -> list[list[str]]:
@@ -114,19 +127,16 @@ def _frozen(order: Order, found: Found) -> str:
     """The text of the plan, from what the search found."""
     result = found.result
     measure, (_, baseline) = result.measure, result.means
-    wanted = order.difference or freeze.smallest_difference(measure, baseline)
+    wanted = order.difference or freeze.smallest_difference(measure, float(baseline))
     size = freeze.size(result.differences, wanted, order.most_pairs)
-    task, scale = run_name(order.task), order.scale
-    known = {run.seed for run in known_runs(RESULTS) if (run.task, run.scale) == (task, scale)}
-    known |= {run.seed for run in known_runs(order.folder)} | tries.seeds(
-        order.folder, order.code_digests
-    )
+    known = {run.seed for run in _known(order)}
+    known |= tries.seeds(order.folder, order.code_digests)
     question = Question(
         name=order.folder.name,
         ours=order.copied(order.ours),
         theirs=order.copied(order.theirs),
         task=order.copied(order.task),
-        scale=scale,
+        scale=order.scale,
         measure=measure,
         report=found.report,
         settings=_settings(order, found.runs),
@@ -197,6 +207,27 @@ def _check_same(order: Order, study: Study) -> None:
         raise ConfigError(
             f"--difference {order.difference:g}: {frozen}; --out names another folder"
         )
+
+
+def _known(order: Order) -> list[Known]:
+    """All known runs of the task and scale."""
+    every = [*known_runs(RESULTS), *known_runs(order.folder)]
+    asked = run_name(order.task), order.scale
+    return [run for run in every if (run.task, run.scale) == asked]
+
+
+def _check_plan(order: Order, study: Study, before: list[Run]) -> None:
+    """Raises ConfigError if a plan was changed after its first run, or has seeds of known runs."""
+    if any(run.plan != study.digest for run in before):
+        changed = "was changed after its first run, or runs of these settings were made before it"
+        raise ConfigError(f"{order.folder / NAME}: {changed}; restore it, or compare anew by --out")
+    if before:
+        return
+    known = {run.seed for run in _known(order) if run.plan != study.digest}
+    spent = sorted(known & {seed for _, seed in study.cells})
+    if spent:
+        fresh = "has known runs of this task; a plan needs fresh seeds"
+        raise ConfigError(f"{order.folder / NAME}: seed {spent[0]} {fresh}")
 
 
 def _check_copies(folder: Path, study: Study) -> None:

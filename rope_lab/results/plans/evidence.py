@@ -107,6 +107,8 @@ def _of_digests(study: Study, name: str, run: Run) -> Iterator[Flaw]:
         yield Flaw(LATE, f"{study.name}: {name} was not run for a plan")
     elif run.plan != study.digest:
         yield Flaw(EDITED, f"{study.name}: {name} was run for the plan as it was before a change")
+    if run.commit.endswith("+"):
+        yield Flaw(OTHER_CODE, f"{study.name}: rope_lab was changed after commit {run.commit[:-1]}")
     for line in run.files:
         file, _, recorded = line.rpartition(" ")
         if file.endswith(".py") and study.code.get(file) != recorded:

@@ -155,7 +155,7 @@ def plan_text(
         "primary": [{"name": _title(question), "test": "sign_flip", **common}],
         "secondary": _described(question, [ours, theirs]),
     }
-    given = {key: value for key, value in study.items() if value not in ({}, [])}
+    given = {key: value for key, value in study.items() if value != {} and value != []}
     content = {"studies": {question.name: given}}
     return HEAD + yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
 

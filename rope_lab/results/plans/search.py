@@ -25,7 +25,7 @@ Gains = Mapping[Cell, float]  # of ended runs, higher is better; -inf of a diver
 
 
 @dataclass(frozen=True)
-class Progress:
+class SearchState:
     """How far a search is.
 
     missing: runs to make next; none if it has ended
@@ -62,7 +62,7 @@ class Search:
         finalists = min(FINALISTS, self.rates)
         return len(self.schemes) * (self.rates + finalists * (len(self.seeds) - 1))
 
-    def progress(self, gains: Gains) -> Progress:
+    def progress(self, gains: Gains) -> SearchState:
         """What it has found in the runs that have ended, and which runs are next."""
         begun, widenings = self._on_first_seed(gains)
         if begun.missing:
@@ -73,7 +73,7 @@ class Search:
             finalists[scheme] = ranked[:FINALISTS]
         return self._on_all_seeds(finalists, begun.rates, gains, widenings)
 
-    def _on_first_seed(self, gains: Gains) -> tuple[Progress, int]:
+    def _on_first_seed(self, gains: Gains) -> tuple[SearchState, int]:
         """Every rate on one seed, with more rates while the best of a scheme is at an end; and how
         often rates may still be added.
         """
@@ -82,16 +82,16 @@ class Search:
             cells = [Cell(scheme, rate, seed) for rate in rates for scheme in self.schemes]
             missing = [cell for cell in cells if cell not in gains]
             if missing:
-                return Progress(missing, rates), widenings
+                return SearchState(missing, rates), widenings
             best = [self._ranked(scheme, rates, [seed], gains)[0] for scheme in self.schemes]
             new = _beyond(rates, best)
             if not new or not widenings:
-                return Progress([], rates), widenings
+                return SearchState([], rates), widenings
             rates, widenings = sorted([*rates, *new]), widenings - 1
 
     def _on_all_seeds(
         self, finalists: dict[str, list[float]], rates: list[float], gains: Gains, widenings: int
-    ) -> Progress:
+    ) -> SearchState:
         """The finalists of each scheme on every seed, with more rates while the best is at an
         end.
         """
@@ -102,12 +102,12 @@ class Search:
                     cells += [Cell(scheme, rate, seed) for rate in sorted(own)]
             missing = [cell for cell in cells if cell not in gains]
             if missing:
-                return Progress(missing, rates)
+                return SearchState(missing, rates)
             best = {s: self._ranked(s, own, self.seeds, gains)[0] for s, own in finalists.items()}
             new = _beyond(rates, best.values())
             if not new or not widenings:
                 at_end = [scheme for scheme, rate in best.items() if _beyond(rates, [rate])]
-                return Progress([], rates, best, at_end)
+                return SearchState([], rates, best, at_end)
             rates, widenings = sorted([*rates, *new]), widenings - 1
             finalists = {scheme: [*own, *new] for scheme, own in finalists.items()}
 

@@ -108,16 +108,14 @@ class PlannedTest:
 class Study:
     """One question: its runs, and the comparisons that answer it.
 
-    hypothesis, reason: what is expected, and why
+    hypothesis, reason: of the plan
     rows:     the folder, beside the plan, of its kept runs
-    settings: of all runs, besides task and scale, as overrides of the training command; those that
-              a run records
-    seeds:    scheme → its seeds; settings may follow the scheme, as in tables: `rope
-              position.base=100`
+    settings: of all runs, besides task and scale, as overrides; those that a run records
+    seeds:    scheme → its seeds; settings may follow the scheme: `rope position.base=100`
     higher_is_better: of every metric that it compares
     diverged: the value of a diverged run, in the metric's own unit
     code:     name and digest of each file of one's own schemes or task that its runs must use
-    difference: the least one of interest, which decided the number of seeds; in the unit of tables
+    difference: the least one of interest, which decided the number of seeds
     primary:  one family, corrected by Holm; these decide
     secondary: described and not corrected; these decide nothing
     """

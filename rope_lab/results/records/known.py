@@ -10,13 +10,14 @@ from rope_lab.results.records.run import DAMAGE
 
 
 class Known(NamedTuple):
-    """A run; step_seconds: of a training step, evaluations included."""
+    """A run; step_seconds: of a training step, evaluations included; plan: as in `Run`."""
 
     task: str
     scale: str
     seed: int
     hardware: str
     step_seconds: float
+    plan: str
 
 
 def known_runs(folder: Path) -> Iterator[Known]:
@@ -34,6 +35,7 @@ def _known(content: bytes) -> Iterator[Known]:
         hardware, progress = record["provenance"]["hardware"], record["progress"]
         name = hardware["name"] if isinstance(hardware, dict) else hardware
         seconds = progress["seconds"] / max(progress["steps"], 1)
-        yield Known(record["task"], record["scale"], record["seed"], name, seconds)
+        plan = record.get("plan") or record["provenance"].get("plan") or ""
+        yield Known(record["task"], record["scale"], record["seed"], name, seconds, plan)
     except DAMAGE:
         return

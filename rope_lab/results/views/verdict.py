@@ -1,7 +1,7 @@
 """The verdict of one comparison, and the paragraph that states it."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ class Verdict:
     result:    of its primary test; secondary: of the others
     searched:  the runs of the search
     names:     of ours and theirs on the page
+    edited:    files of the user's own that are no longer as they were when the plan was frozen
+    relatives: other schemes of which ours is a small change
     tries:     of these schemes on this task, in this folder; with this one
     """
 
@@ -32,6 +34,8 @@ class Verdict:
     searched: list[Run]
     names: tuple[str, str]
     tries: list[dict[str, Any]]
+    edited: list[str] = field(default_factory=list)
+    relatives: list[str] = field(default_factory=list)
 
     @property
     def family(self) -> PlannedFamily:
@@ -134,10 +138,10 @@ def _trained(verdict: Verdict) -> str:
     rates = sorted({run.settings["train.lr"] for run in verdict.searched})
     found = " and ".join(f"{run.settings['train.lr']:g}" for run in (ours, theirs))
     return (
-        f"Both are transformers of {size} parameters, trained for {settings['train.steps']:,} steps "
-        f"of {settings['train.batch_size']} sequences (scale {study.scale}). Their learning rates, "
-        f"{found}, were searched alike over {len(rates)} values from {rates[0]:g} to {rates[-1]:g}, "
-        f"with {len(verdict.searched) // 2} runs each."
+        f"Both are transformers of {size} parameters, trained for {settings['train.steps']:,} "
+        f"steps of {settings['train.batch_size']} sequences (scale {study.scale}). Their learning "
+        f"rates, {found}, were searched alike over {len(rates)} values from {rates[0]:g} to "
+        f"{rates[-1]:g}, with {len(verdict.searched) // 2} runs each."
     )
 
 

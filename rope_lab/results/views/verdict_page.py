@@ -1,11 +1,10 @@
-"""The files of a verdict: a page with the paragraph, the figure and the tables; LaTeX, CSV, JSON."""
+"""The files of a verdict: a page with paragraph, figure and tables; also LaTeX, CSV and JSON."""
 
 import json
 from typing import Any
 
 import pandas as pd
 
-from rope_lab import __version__
 from rope_lab.files import make_folder, write_whole
 from rope_lab.places import ROOT
 from rope_lab.results.plans.study import run_name
@@ -17,16 +16,20 @@ from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markd
 from rope_lab.results.views.verdict import Verdict, shown, unit_of
 
 PAGE, FIGURE = "verdict.md", "verdict.svg"
+EVIDENCE = (
+    "Every run records the digest of the plan. That shows that the runs were made for this plan, "
+    "not that nobody ran others before; commit the plan before its runs to show when it was made."
+)
 
 
-def write(verdict: Verdict, notes: list[str]) -> None:
-    """Write all files of a verdict into its folder; notes: further lines of the page."""
+def write(verdict: Verdict) -> None:
+    """Write all files of a verdict into its folder."""
     from rope_lab.results.views import render  # with Altair, which takes half a second
 
     chart = verdict.plot()
     main = table(verdict)
     files = {
-        PAGE: page(verdict, notes).encode(),
+        PAGE: page(verdict).encode(),
         FIGURE: render.svg(chart),
         "verdict.pdf": render.pdf(chart),
         "verdict.tex": tables.latex(main, caption(verdict)).encode(),
@@ -38,7 +41,7 @@ def write(verdict: Verdict, notes: list[str]) -> None:
         write_whole(verdict.folder / name, content)
 
 
-def page(verdict: Verdict, notes: list[str]) -> str:
+def page(verdict: Verdict) -> str:
     """The page in Markdown."""
     ours, theirs = map(escaped, verdict.names)
     parts = [
@@ -53,8 +56,7 @@ def page(verdict: Verdict, notes: list[str]) -> str:
     if verdict.secondary:
         parts += ["## Described, decides nothing", markdown(_secondary(verdict))]
     parts += ["## The search for learning rates", markdown(search(verdict))]
-    if notes:
-        parts.append(bullets(notes))
+    parts.append(bullets([*warnings(verdict), verdict.family.study.reason, EVIDENCE]))
     parts += ["## Not tested", bullets(not_tested(verdict))]
     if len(verdict.tries) > 1:
         parts += ["## All comparisons of these schemes here", markdown(_tries(verdict))]
@@ -69,7 +71,7 @@ def caption(verdict: Verdict) -> str:
     study, run = verdict.family.study, verdict.arms[0].runs[0]
     name = f"{verdict.names[0]} against {verdict.names[1]} on {verdict.result.title}"
     seeds = f"{verdict.difference.n} pairs of seeds"
-    return f"{name}, scale {study.scale}, {seeds}; rope_lab {__version__}, commit {run.commit}."
+    return f"{name}, scale {study.scale}, {seeds}; rope_lab at commit {run.commit}."
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
@@ -156,6 +158,36 @@ def search(verdict: Verdict) -> Table:
     return Table(rows)
 
 
+def warnings(verdict: Verdict) -> list[str]:
+    """What a reader should know first: a best rate at an end of those tried, files edited since,
+    and schemes that are nearer than the baseline.
+    """
+    lines = at_end(verdict)
+    ours = verdict.names[0]
+    for name in verdict.edited:
+        line = f"{name} was edited after the plan was frozen: the verdict is of its copy."
+        lines.append(Strong(line))
+    if verdict.relatives:
+        near = ", ".join(verdict.relatives)
+        lines.append(
+            f"{ours} extends a class that these schemes share: {near}. Compare with the "
+            "one that it changes, too."
+        )
+    return lines
+
+
+def at_end(verdict: Verdict) -> list[str]:
+    """A warning if the best rate of a scheme is the lowest or the highest that was tried."""
+    rates = {run.settings["train.lr"] for run in verdict.searched}
+    lines = []
+    for name, arm in zip(verdict.names, verdict.arms, strict=True):
+        rate = arm.runs[0].settings["train.lr"]
+        if rate in (min(rates), max(rates)):
+            end = "lowest" if rate == min(rates) else "highest"
+            lines.append(f"The best rate of {name} is the {end} tried: it may do better beyond.")
+    return [Strong(line) for line in lines]
+
+
 def _searched(verdict: Verdict, position: str, rate: float) -> str:
     """The mean of a scheme at a rate of the search; how many runs diverged."""
     runs = [run for run in verdict.searched if run.position == position]
@@ -187,13 +219,13 @@ def not_tested(verdict: Verdict) -> list[str]:
     """What the comparison does not show: everything that its runs have in common."""
     study, run = verdict.family.study, verdict.arms[0].runs[0]
     task, published = run_name(study.task), Published()
-    others = [published.tasks[name]["title"] for name in published.tasks if name != task]
+    others = [report["title"] for name, report in published.tasks.items() if name != task]
     folder = ROOT / "conf" / "recipe" / task
     scales = sorted({path.stem for path in folder.glob("*.yaml")} - {study.scale})
     settings = run.all_settings
     rates = sorted({each.settings["train.lr"] for each in verdict.searched})
     return [
-        f"other tasks: {', '.join(others)}, and text",
+        f"other tasks: {', '.join(others)}",
         f"other scales of this task: {', '.join(scales) or 'there are none'}",
         f"other sizes than {run.parameters:,} parameters",
         f"other optimizers than {settings['train.optimizer']}, and its other settings",
