@@ -261,10 +261,7 @@ def load(path: Path = PLAN) -> Plan:
 
 @functools.cache
 def from_yaml(cls: Any, text: str, name: str) -> Any:
-    """The object of a pydantic dataclass that a yaml file describes, parsed once per process.
-
-    Raises ConfigError.
-    """
+    """A pydantic dataclass from a yaml text, parsed once per process. Raises ConfigError."""
     try:
         for token in yaml.scan(text):
             if isinstance(token, yaml.ScalarToken) and token.plain and ODD.fullmatch(token.value):
