@@ -228,7 +228,7 @@ def test_any_title_can_be_drawn():
         odd.append(replace(result, comparison=replace(result.comparison, report=report)))
     odd.append(replace(result, difference=Interval(1e99, -1e100, 1e100, 3)))
     drawn = figures.verdicts(odd, PUBLISHED)
-    assert drawn == figures.verdicts(odd, PUBLISHED)
+    assert drawn.endswith(b"</svg>\n")
     assert b"<b>" not in drawn
 
 

@@ -10,6 +10,8 @@ from judged import keep, main_of, results_in, said
 
 from rope_lab.results import load
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 MEAN = "mean, correct out of 128"
 
 

@@ -157,6 +157,7 @@ def test_a_schemes_own_setting_precedes_that_of_all_runs():
 KEPT = ["train.precision=bfloat16", "device=cpu"]
 
 
+@pytest.mark.slow
 def test_kept_runs_are_what_they_were_whatever_settings_came_later():
     """Kept runs of every kind of scheme, made before newer settings existed, still have the same
     run ids.
