@@ -10,9 +10,11 @@ Importing it changes nothing else in the process, and loads neither torch nor pa
 
 import importlib as _importlib
 import sys as _sys
+import time as _time
 from typing import Any as _Any
 
 __version__ = "0.1.0"
+STARTED = _time.time()  # of the program, nearly
 __all__ = ["__version__", "compare", "fit", "results", "scheme", "tasks"]
 _HOME = {
     "compare": "rope_lab.comparing.command",

@@ -129,7 +129,7 @@ def main() -> None:
     checks = yaml.safe_load((RESULTS / "checks.yaml").read_bytes())
     folders = [path.parent for path in sorted(RESULTS.glob(f"**/{KEPT}"))]
     groups = {
-        folder.relative_to(RESULTS).as_posix(): setups_of(read_or_warn(folder), published)
+        folder.relative_to(RESULTS).as_posix(): setups_of(read_or_warn([folder]), published)
         for folder in folders
     }
     found = rotated([g for each in groups.values() for g in each], published)

@@ -21,6 +21,7 @@ from rope_lab.results.comparisons.stats import Interval
 from rope_lab.results.comparisons.words import word
 from rope_lab.results.plans.families import PlannedFamily
 from rope_lab.results.plans.study import PlannedTest, Study
+from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import attention, charts, dots, figures, forest, heat, render, series
@@ -224,7 +225,7 @@ def test_any_title_can_be_drawn():
     (result,) = verdicts(made, [], PUBLISHED)
     odd = []
     for title in ("位置 🜁", "$\\frac{1}{$", "a\nb" * 500, "<b>&amp;"):
-        report = replace(result.comparison.report, title=title)
+        report = TaskReport(**vars(result.comparison.report) | {"title": title})
         odd.append(replace(result, comparison=replace(result.comparison, report=report)))
     odd.append(replace(result, difference=Interval(1e99, -1e100, 1e100, 3)))
     drawn = figures.verdicts(odd, PUBLISHED)

@@ -29,7 +29,7 @@ def found_of(group: str, value: str, *settings: str, last: str = "") -> dict[str
 @pytest.mark.parametrize("name", slow_except(KINDS, SCHEMES))
 def test_our_schemes_hold_what_is_asked_of_any(name):
     found = found_of("position", name, "train.seq_len=32", "model.d_model=32")
-    assert len(found) == 10
+    assert len(found) == 9
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
@@ -68,19 +68,19 @@ NEW_MISTAKES = [  # later tokens, other rows, caches and gradients in one condit
     (
         INIT + "        self.max_len = dims.max_len\n" + EMBED + NEXT % "x.shape[1] > 16",
         "training batch",
-        "8 rows of 64 tokens in float32 with gradients: the logits at position",
+        "8 rows of 64 tokens in torch.float32 with gradients: the logits at position",
     ),
     (EMBED + NEXT % "x.shape[1] > 64", "training batch", "2 rows of 128 tokens"),
     (
         EMBED + NEXT % "x.shape[1] > 16 and not torch.is_grad_enabled()",
         "training batch",
-        "in float32 without gradients",
+        "in torch.float32 without gradients",
     ),
     (EMBED + NEXT % "self.training and x.shape[1] > 16", "training batch", "with gradients"),
     (
         EMBED + NEXT % "torch.is_autocast_enabled('cpu')",
         "training batch",
-        "in bfloat16 with gradients",
+        "in torch.bfloat16 with gradients",
     ),
     (
         EMBED + "x + x.mean(0) if len(x) >= 8 else x",
@@ -90,7 +90,7 @@ NEW_MISTAKES = [  # later tokens, other rows, caches and gradients in one condit
     (
         EMBED + "x * (2 if x.dtype == torch.float32 and x.shape[1] == 1 else 1)",
         "float32 cache",
-        "(float32) from those of a full pass",
+        "(torch.float32) from those of a full pass",
     ),
     (HEADS + "qkv.detach()", "derivatives", "the gradient of embedding.weight"),
     (HEADS + "torch.cat([qkv[:, :, :2], qkv[:, :, 2:].detach()], 2)", "derivatives", "detach"),
@@ -113,7 +113,7 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
     ),
     (INIT, "hooks", "overrides none of embed, heads, output, bias, read, attention, in_layer"),
     (HEADS + "qkv[:, :, 0]", "shapes", "must be [2, 5, 3, 4, 16]"),
-    (HEADS + "(*qkv.unbind(2)[:2], qkv[:, :, 2].double())", "shapes", "must have one dtype"),
+    (HEADS + "(*qkv.unbind(2)[:2], qkv[:, :, 2].double())", "training batch", "dtype"),
     (HEADS + "qkv.half()", "KV cache", "the logits at position"),
     *NEW_MISTAKES,
     (
@@ -132,10 +132,10 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
         "causality",
         "the logits are not finite",
     ),
-    (EMBED + "x + torch.rand_like(x)", "training batch", "two passes over the same tokens"),
+    (EMBED + "x + torch.rand_like(x)", "causality", "two passes over the same tokens"),
     (EMBED + "x + x.mean(1, keepdim=True)", "causality", "position 0 depend on a later token"),
     (ZERO + EMBED + "x + self.w * x.mean(1, True)", "causality", "depend on a later token"),
-    (HEADS + "qkv - qkv.mean(0)", "causality", "rows of a batch depend on one another"),
+    (HEADS + "qkv - qkv.mean(0)", "causality", "depend on another row of the batch"),
     (EMBED + "x + x.roll(1, 1) * (at > 0)[:, None]", "KV cache", "the logits at position 5 differ"),
     (
         BIAS + "-(at_T - at_T[0]).double()[None, :, None] * (at_S % 3)",
@@ -168,7 +168,7 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
         "shapes",
         "read returns [4, 1, 1, 1], must be broadcastable to",
     ),
-    (READ + "at", "shapes", "read must return two"),
+    (READ + "at", "shapes", "ValueError"),
     (READ + "at, -x.mean(1)[:, None, None, :1] * at", "causality", "depend on a later token"),
     (
         READ + "at, -x[..., 0].cumsum(1)[:, None, None]",
@@ -180,7 +180,11 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
         "KV cache",
         "the logits at position",
     ),
-    (READ + "at, -x[..., 0].mean(0)[None, None, None]", "causality", "rows of a batch depend"),
+    (
+        READ + "at, -x[..., 0].mean(0)[None, None, None]",
+        "causality",
+        "depend on another row of the batch",
+    ),
     (
         INIT + "        self.t = nn.Embedding(dims.max_len, 64)\n" + EMBED + "x + self.t(at)",
         "training batch",
@@ -194,30 +198,21 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
     (
         HEADS + "qkv * (1 + (qkv.shape[1] > 64))",
         "length",
-        "if the second half is read with a KV cache",
+        "with a KV cache the logits at position 0 differ",
     ),
 ]
 
 
 def test_what_is_allowed_is_said(write):
-    """A window, a hook as a static method, a helper named almost like another hook, and float64."""
-    far = "(at_T[:, None] - at_S > 3).double().mul(-torch.inf)"
-    far += ".nan_to_num(0.0, neginf=-torch.inf)[None]"
+    """A window, a hook as a static method, and a helper named almost like another hook."""
+    far = "(at_T[:, None] - at_S > 3).double().mul(-1e9)[None]"
     static = f"    @staticmethod\n    def bias(at_T, at_S):\n        return {far}\n"
     write("own.py", START + static + "    def head(self):\n        return 0\n")
-    found = found_of("position", "own.py", last="causality")
-    assert found["causality"] == ("note", "the last of 16 tokens does not see 9 of those before it")
+    found = found_of("position", "own.py", last="hooks")
     assert found["hooks"] == ("note", "head is not a hook: did you mean heads?")
     write("window.py", START + INIT + "        self.window = 4\n")
     assert found_of("position", "window.py", last="hooks")["hooks"] == ("ok", "")
-    write("double.py", START + HEADS + "qkv.double()\n")
-    kind, told = found_of("position", "double.py", last="shapes")["shapes"]
-    assert (kind, told.partition(":")[0]) == ("note", "heads")
     assert "does not serve 128 tokens" in found_of("position", "learned")["length"][1]
-    assert found_of("position", "none", last="positions")["positions"][0] == "note"
-    # The same from either side.
-    write("near.py", START + BIAS + "-(at_T[:, None] - at_S).abs().double()[None]")
-    assert found_of("position", "near.py", last="positions")["positions"] == ("ok", "")
 
 
 def test_a_misspelt_hook_of_a_subclass_is_named(write):

@@ -85,7 +85,7 @@ def test_both_schemes_get_the_same_search(ended):
     assert {rate for rate, _ in cells["mine"]} == {rate for rate, _ in cells["rope"]}
 
 
-def test_no_score_of_a_planned_run_is_shown_before_the_last(ended):
+def test_no_planned_score_is_shown_before_the_last(ended):
     frozen = ended.said.stdout.index("frozen: ")
     last = ended.said.stdout.index("it: 16 of 16 runs finished")
     assert "loss" not in ended.said.stdout[frozen:last].partition("\n")[2]
@@ -262,7 +262,7 @@ def test_what_it_decides_cannot_be_set(word, tmp_path, imports):
 
 
 @pytest.mark.slow
-def test_killed_at_any_write_it_comes_to_the_same_verdict(ended, tmp_path, imports, monkeypatch):
+def test_killed_at_any_write_the_verdict_is_the_same(ended, tmp_path, imports, monkeypatch):
     """Before a random rename, again and again; from the third time on by a clock of long ago."""
     (tmp_path / "mine.py").write_text(MINE)
     random, kills = np.random.default_rng(0), 0

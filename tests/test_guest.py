@@ -131,7 +131,7 @@ import rope_lab, sys
 print(dir(rope_lab), {"torch", "pandas"} & {*sys.modules})
 """
     done = call(tmp_path, "-c", code)
-    names = ["__version__", "fit", "results", "scheme", "tasks"]
+    names = ["__version__", "compare", "fit", "results", "scheme", "tasks"]
     assert done.stdout.strip() == f"{names} set()", done.stderr
     assert (ROOT / "rope_lab" / "py.typed").exists()
 

@@ -21,9 +21,9 @@ PACKAGES = {
 LAYERS = ("records", "comparisons", "plans", "views")  # of results, each above those before it
 # The packages and commands that may import each heavy library.
 USERS = {
-    "torch": "model train checking probe bench peers notebook",
+    "torch": "model train checking probe bench notebook",
     "scipy": "results",
-    "pandas": "results report notebook power scores",
+    "pandas": "launch results report notebook power scores",
     "altair": "results report",
     "vl_convert": "results",
     "jinja2": "report",
@@ -121,7 +121,7 @@ def test_rope_lab_names_no_task_and_no_scheme(module):
     }
     words |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert not words & (set(TASKS) - {"text"})  # an ordinary word
-    if not module.startswith(("rope_lab.bench", "rope_lab.peers", "rope_lab.model.schemes")):
+    if not module.startswith(("rope_lab.bench", "rope_lab.model.schemes")):
         assert not words & (set(SCHEMES) - {"none", "path"} | {"Rotary", "Sinusoidal", "Learned"})
 
 

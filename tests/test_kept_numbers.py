@@ -212,9 +212,9 @@ def of_questions() -> dict:
     """The box of advice, and the spreads of the power calculation."""
     setups, published = grouped("results"), Published()
     studied, _ = families.read(studies.PLAN, published)
-    box = advice.section(setups, verdicts(setups, studied, published), studied, published)
+    box = advice.section(verdicts(setups, studied, published), published)
     found = {f"advice: {row['for']}": list(row.values()) for row in box.table.rows}
-    found |= {"advice": [*box.sentences, *box.details]}
+    found |= {"advice": box.sentences}
     for setup in setups:
         for scheme, differences in power.differences(setup).items():
             name = f"power: {setup.task} {setup.scale} {setup.recipe_id} {scheme}"

@@ -320,8 +320,8 @@ def test_unreadable_or_foreign_files_are_one_line(runs, tmp_path):
     broken.mkdir(parents=True)
     (broken / "run.json").write_text("{}")
     for said, *arguments in (
-        (r"notes\.txt: is a file", file),
-        (r"nowhere: no such folder", tmp_path / "nowhere"),
+        (r"notes\.txt: there are no runs", file),
+        (r"nowhere: there are no runs", tmp_path / "nowhere"),
         (r"nowhere does not exist", runs, "--out", tmp_path / "nowhere" / "page.html"),
         (r"not a regular file", runs, "--out", tmp_path),
         (r"not made by this command", runs, "--out", file),

@@ -183,12 +183,19 @@ def test_a_hangup_that_is_ignored_stays_ignored():
             signal.signal(signal.SIGHUP, kept)
 
 
-def test_ctrl_c_during_imports_is_no_traceback(tmp_path):
-    (tmp_path / "hydra.py").write_text(
-        "import time\nprint('importing', flush=True)\ntime.sleep(60)"
-    )
+@pytest.mark.parametrize(
+    ("name", "imported"),
+    [
+        ("train", "hydra"),
+        *(pytest.param(n, "torch", marks=pytest.mark.slow) for n in ("sample", "probe", "check")),
+        *(pytest.param(n, "pandas", marks=pytest.mark.slow) for n in ("results", "report")),
+    ],
+)
+def test_ctrl_c_during_imports_is_no_traceback(tmp_path, name, imported):
+    slow = "import time\nprint('importing', flush=True)\ntime.sleep(60)"
+    (tmp_path / f"{imported}.py").write_text(slow)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    command, pipe = [sys.executable, "-m", "rope_lab.train"], subprocess.PIPE
+    command, pipe = [sys.executable, "-m", f"rope_lab.{name}"], subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout.readline() == "importing\n"
         process.send_signal(signal.SIGINT)

@@ -7,7 +7,7 @@ from pathlib import Path
 from rope_lab.comparing.order import Order
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
-from rope_lab.launch.sweep import Job
+from rope_lab.launch.jobs import Job
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.run import Run
@@ -51,7 +51,7 @@ def ended(jobs: Sequence[Job], folder: Path) -> dict[Job, Run]:
     runs, _ = read(folder / RUNS)
     by_id = {run.run_id: run for run in runs if run.ended}
     found = {job: by_id[job.identity.run_id] for job in jobs if job.identity.run_id in by_id}
-    other = [job.label for job in found if job.outcome().is_of_other_code]
+    other = [job.label for job in found if job.is_of_other_code(job.record())]
     if other:
         remedy = f"go back to that code, or begin another comparison: --out {folder}-2"
         raise ConfigError(f"{other[0]}: was run by other code of rope_lab; {remedy}")

@@ -1,6 +1,6 @@
 """Schemes of ours that a user's own scheme is a small change of."""
 
-from rope_lab.launch.sweep import Job
+from rope_lab.launch.jobs import Job
 from rope_lab.shipped import shipped
 from rope_lab.train import instantiate
 

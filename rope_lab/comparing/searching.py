@@ -15,7 +15,7 @@ from rope_lab.comparing.launching import (
     path_of,
 )
 from rope_lab.comparing.order import Order
-from rope_lab.launch.sweep import Job
+from rope_lab.launch.jobs import Job
 from rope_lab.model.device import cpu_name
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.results import Comparison, Result, answered

@@ -11,7 +11,7 @@ from rope_lab.comparing.order import Order
 from rope_lab.comparing.relatives import relatives
 from rope_lab.comparing.searching import Found, search
 from rope_lab.files import digest, write_whole
-from rope_lab.launch.sweep import Job
+from rope_lab.launch.jobs import Job
 from rope_lab.places import RESULTS
 from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill

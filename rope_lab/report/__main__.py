@@ -129,8 +129,8 @@ def main(arguments: list[str] | None = None) -> None:
     count = len({run_id for each in groups for run_id in each.runs.run_id})
     size = len(html) / 1e6
     say(f"written: {short_path(out)} ({size:.1f} MB, runs: {count}); any browser opens it")
-    if hint := against.hint(published, groups):
-        say(hint)
+    if published.compares:
+        say(against.HINT.format(published.titles[0]))
 
 
 if __name__ == "__main__":

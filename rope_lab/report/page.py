@@ -19,7 +19,7 @@ from rope_lab.results.comparisons.words import word
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run, one_line
 from rope_lab.results.records.setups import Setup, seeds
-from rope_lab.results.views import advice, against, plan_page, probes, verdicts
+from rope_lab.results.views import advice, plan_page, probes, verdicts
 from rope_lab.results.views import render as vega
 from rope_lab.results.views.figures import verdicts as forest
 from rope_lab.results.views.pages import Content
@@ -67,7 +67,6 @@ def render(
     found = [
         verdict for folder in folders if not folder.below for verdict in folder.content.verdicts
     ]
-    studied = [results for folder in folders for results in folder.content.studied]
     planned = any(not folder.content.published.compares for folder in folders)
     names = run_names([each for folder in folders for each in folder.content.groups])
     sections = []
@@ -89,14 +88,11 @@ def render(
         "baseline": baseline,
         "question": _question(found, outcomes, published),
         "outcomes": [plan_page.claim(result, published) for result in outcomes],
-        "box": advice.section(every, found, studied, published),
+        "box": advice.section(found, published),
         "about": f"{len(sizes):,} runs of models of {span} parameters",
         "picture": base64.b64encode(picture.read_bytes()).decode() if picture.is_file() else "",
         "answers": [(word(verdict), _answer(verdict)) for verdict in found[:3]],
         "planned": planned,
-        "hint": against.hint(
-            published, [each for folder in folders for each in folder.content.groups]
-        ),
         "forest": _forest(found, published),
         "verdicts": verdicts.table(found, published),
         "legend": verdicts.legend(found, published),
@@ -142,7 +138,7 @@ def _packed(text: str) -> str:
 
 
 def _answer(verdict: Result) -> str:
-    gain = f"{verdicts.gain_text(verdict)} {verdict.measure.unit}"
+    gain = verdicts.in_unit(verdict)
     return f"{verdict.title}, {verdict.comparison.scale}: {gain}; {verdicts.basis(verdict)}"
 
 

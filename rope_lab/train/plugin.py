@@ -14,6 +14,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import NamedTuple
 
+import rope_lab
 from rope_lab import command
 from rope_lab.files import digest
 from rope_lab.identity import NAME
@@ -126,7 +127,9 @@ def _load(name: str, path: Path) -> None:
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ConfigError(f"cannot be imported, {error_line(error, str(file))}") from None
-    IMPORTED.update(each for each in _reached(name) if each not in before)
+    IMPORTED.update(_reached(name) - before)
+    for each in _reached(name) & before:
+        _warn_if_edited(each)
     if changed:
         log.warning(
             "%s: changes torch's %s for the whole process; it was set back, so that other schemes "
@@ -134,6 +137,18 @@ def _load(name: str, path: Path) -> None:
             path,
             " and ".join(changed),
         )
+
+
+def _warn_if_edited(name: str) -> None:
+    """Warn of files of a module that the calling program has imported, and edited meanwhile."""
+    for place in _places(name):
+        for path in _python_files(place):
+            if path.stat().st_mtime > rope_lab.STARTED:
+                log.warning(
+                    "%s was edited while this program runs, which imports it too: if it did so "
+                    "before, the old code runs and the new one is recorded; start it again",
+                    path,
+                )
 
 
 def forget_files() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from rope_lab.files import make_folder, write_whole
+from rope_lab.results.comparisons.results import Result
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.text import ConfigError, plain, say
 
@@ -118,10 +119,15 @@ def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = 
     text = "\n\n".join(parts) + "\n"
     check_ours(page, text.partition("\n")[0])
     write_whole(page, text.encode())
-    for name, svg in (figures or {}).items():
-        make_folder(page.parent / "figures")
-        write_whole(page.parent / "figures" / name, svg)
+    write_figures(page.parent, figures or {})
     say(text)
+
+
+def write_figures(folder: Path, figures: dict[str, bytes]) -> None:
+    """Write SVGs, by the names of their files, into figures/ of a folder of pages."""
+    for name, svg in figures.items():
+        make_folder(folder / "figures")
+        write_whole(folder / "figures" / name, svg)
 
 
 def number(value: float, digits: int | None) -> str:
@@ -133,15 +139,10 @@ def number(value: float, digits: int | None) -> str:
 
 def signed(difference: Interval, digits: int) -> str:
     """A difference with its sign and its interval; of two seeds, with both differences."""
-    if math.isnan(difference.mean):
-        return NONE
-    mean = f"{difference.mean:+.{digits}f}"
-    if difference.n == 1:
-        return f"{mean} (one seed)"
     if difference.n == 2:
         low, high = difference.of_two
-        return f"{mean} ({low:+.{digits}f} to {high:+.{digits}f})"
-    return f"{mean} [{difference.low:+.{digits}f}, {difference.high:+.{digits}f}]"
+        return _filled("{} ({} to {})", f"+.{digits}f", difference.mean, low, high)
+    return interval(difference, f"+.{digits}f")
 
 
 def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str:
@@ -150,15 +151,31 @@ def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str
     The range instead, in round brackets, of two runs or if the interval would leave 0 … `most`, the
     possible values.
     """
-    found = t_interval(values)
-    if not found.n:
-        return NONE
-    mean = f"{found.mean:.{digits}f}"
-    if found.n == 1:
-        return f"{mean} (one seed)"
+    found, form = t_interval(values), f".{digits}f"
+    if found.n < 2:
+        return interval(found, form)
+    text = interval(found, form)
     if found.n == 2 or found.low < 0 or found.high > most:
-        return f"{mean} ({min(values):.{digits}f}–{max(values):.{digits}f}) n={found.n}"
-    return f"{mean} [{found.low:.{digits}f}, {found.high:.{digits}f}] n={found.n}"
+        text = _filled("{} ({}–{})", form, found.mean, min(values), max(values))
+    return f"{text} n={found.n}"
+
+
+def paired(result: Result, digits: int) -> str:
+    """A difference of pairs, and their number."""
+    text, n = signed(result.difference, digits), result.difference.n
+    return f"{text} n={n}" if n > 1 else text
+
+
+def interval(found: Interval, form: str) -> str:
+    """`2.3 [2.1, 2.5]`; `form`: of each number, such as `+.1f`."""
+    template = "{} [{}, {}]"
+    if found.n < 2:
+        template = (NONE, "{} (one seed)")[found.n]
+    return _filled(template, form, found.mean, found.low, found.high)
+
+
+def _filled(template: str, form: str, *numbers: float) -> str:
+    return template.format(*(format(each, form) for each in numbers))
 
 
 def strong_if(condition: bool, text: str) -> str:

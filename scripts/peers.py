@@ -1,7 +1,6 @@
 """Transformers of other libraries, whose training steps `rope-lab bench` times beside ours."""
 
 import functools
-import importlib.util
 from collections.abc import Callable
 
 import torch
@@ -27,24 +26,30 @@ def x_transformers(
     )
 
 
-def llama(vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int) -> nn.Module:
+class Llama(nn.Module):
     """Hugging Face's Llama on scaled_dot_product_attention; its three feed-forward matrices have
     the size of our 2.
     """
-    from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=d_model,
-        intermediate_size=round(8 / 3 * d_model),
-        num_hidden_layers=n_layers,
-        num_attention_heads=n_heads,
-        num_key_value_heads=n_heads,
-        max_position_embeddings=seq_len,
-        attn_implementation="sdpa",
-        use_cache=False,
-    )
-    return LlamaForCausalLM(sizes)
+    def __init__(self, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        super().__init__()
+        sizes = LlamaConfig(
+            vocab_size=vocabulary,
+            hidden_size=d_model,
+            intermediate_size=round(8 / 3 * d_model),
+            num_hidden_layers=n_layers,
+            num_attention_heads=n_heads,
+            num_key_value_heads=n_heads,
+            max_position_embeddings=seq_len,
+            attn_implementation="sdpa",
+            use_cache=False,
+        )
+        self.llama = LlamaForCausalLM(sizes)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        return self.llama(tokens_BT).logits
 
 
 class Labml(nn.Module):
@@ -126,13 +131,8 @@ class NanoGPT(nn.Module):
 
 PEERS: dict[str, tuple[Callable[..., nn.Module], str]] = {  # with the package that each needs
     "x-transformers": (x_transformers, "x_transformers"),
-    "llama": (llama, "transformers"),
+    "llama": (Llama, "transformers"),
     "labml-rope": (functools.partial(Labml, "rope"), "labml_nn"),
     "labml-roper": (functools.partial(Labml, "roper"), "labml_nn"),
     "nanogpt": (NanoGPT, "torch"),
 }
-
-
-def installed(model: str) -> bool:
-    """Whether a model is ours, or its library is there."""
-    return model not in PEERS or importlib.util.find_spec(PEERS[model][1]) is not None
