@@ -7,6 +7,8 @@ from conftest import one_line
 from rope_lab.report import __main__ as report
 from rope_lab.results import __main__ as results
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 COLUMN = "difference from RoPER, higher is better"
 
 

@@ -27,6 +27,7 @@ def test_models_are_compared_with_the_first(capsys):
     assert float(nanogpt[2].split()[0]) > 0
 
 
+@pytest.mark.slow
 def test_gpu_check_shows_what_works_and_how_fast(capsys):
     with pytest.raises(SystemExit) as end:
         bench.main(["--gpu", "rope", "t5_bias", *TINY, "--repeats", "1"])

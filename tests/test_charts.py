@@ -221,7 +221,7 @@ def test_any_title_can_be_drawn():
         odd.append(replace(result, comparison=replace(result.comparison, report=report)))
     odd.append(replace(result, difference=Interval(1e99, -1e100, 1e100, 3)))
     drawn = figures.verdicts(odd, PUBLISHED)
-    assert drawn == figures.verdicts(odd, PUBLISHED)
+    assert drawn.endswith(b"</svg>\n")
     assert b"<b>" not in drawn
 
 
@@ -319,10 +319,17 @@ def chart_of_two() -> Panel:
     return Panel(points_frame(points), "steps", "loss", colors=colors)
 
 
-def test_a_chart_is_the_same_bytes_in_another_process():
-    """Also after others in one process, whose clip paths count on."""
+def test_a_chart_is_the_same_bytes_after_others():
+    """Though the renderer's clip paths count on from chart to chart."""
     here = render.svg(charts.lines(chart_of_two()))
     assert render.svg(charts.lines(chart_of_two())) == here
+    assert re.search(rb'font-family="Liberation Sans', here)
+    assert max(map(len, re.findall(rb"\.(\d+)", here.partition(b"</svg>")[0]))) < 6
+
+
+@pytest.mark.slow
+def test_a_chart_is_the_same_bytes_in_another_process():
+    here = render.svg(charts.lines(chart_of_two()))
     code = (
         "import sys; sys.path.insert(0, 'tests'); import test_charts as t;"
         "sys.stdout.buffer.write(t.render.svg(t.charts.lines(t.chart_of_two())))"
@@ -330,21 +337,10 @@ def test_a_chart_is_the_same_bytes_in_another_process():
     command = [sys.executable, "-c", code]
     there = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
     assert there == here
-    assert re.search(rb'font-family="Liberation Sans', here)
-    assert max(map(len, re.findall(rb"\.(\d+)", here.partition(b"</svg>")[0]))) < 6
 
 
 def test_a_chart_can_be_pdf():
     assert render.pdf(charts.lines(chart_of_two())).startswith(b"%PDF")
-
-
-def test_drawing_is_imported_only_to_draw():
-    code = (
-        "import sys, rope_lab.results.__main__, rope_lab.report.__main__;"
-        "print({'altair', 'vl_convert'} & {*sys.modules})"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout == "set()\n"
 
 
 def test_a_page_can_filter_what_a_file_shows():

@@ -3,7 +3,7 @@ code.
 """
 
 import pytest
-from conftest import ROOT, SCHEMES, TASKS
+from conftest import KINDS, ROOT, SCHEMES, TASKS, slow_except
 from sources import EMBED, START, TASK, block
 from trained import command, load
 
@@ -12,22 +12,32 @@ from rope_lab.checking import tasks
 from rope_lab.train import config, trainer
 
 
-def found_of(group: str, value: str) -> dict[str, tuple[str, str]]:
-    """For each check of a scheme or a task: ok, note or WRONG, and its message."""
+def found_of(group: str, value: str, *settings: str, last: str = "") -> dict[str, tuple[str, str]]:
+    """For each check of a scheme or a task, up to `last`: ok, note or WRONG, and its message."""
     compose, words = config.load if value.endswith(".py") else load, [f"{group}={value}"]
     words += [f"task.path={ROOT / 'rope_lab' / 'model'}"] if value == "text" else []
     words += ["train.seq_len=64", "train.batch_size=8"] if group == "position" else []
-    cfg = trainer.resolve(compose(*words, "device=cpu", "train.precision=float32"))
-    return {name: (kind, told) for kind, name, told in check(cfg, group)}
+    words += ["device=cpu", "train.precision=float32", *settings]
+    found = {}
+    for kind, name, told in check(trainer.resolve(compose(*words)), group):
+        found[name] = kind, told
+        if name == last:
+            break
+    return found
 
 
-@pytest.mark.parametrize(
-    ("group", "name"), [*(("position", s) for s in SCHEMES), *(("task", t) for t in TASKS)]
-)
-def test_all_of_ours_hold_what_is_asked_of_any(group, name, monkeypatch):
+@pytest.mark.parametrize("name", slow_except(KINDS, SCHEMES))
+def test_our_schemes_hold_what_is_asked_of_any(name):
+    found = found_of("position", name, "train.seq_len=32", "model.d_model=32")
+    assert len(found) == 9
+    assert "WRONG" not in {kind for kind, _ in found.values()}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_our_tasks_hold_what_is_asked_of_any(name, monkeypatch):
     monkeypatch.setattr(tasks, "BATCHES", 40)
-    found = found_of(group, name)
-    assert len(found) == {"position": 9, "task": 5}[group]
+    found = found_of("task", name)
+    assert len(found) == 5
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
@@ -41,7 +51,8 @@ HEADINGS = ["Your own scheme", "Learned frequencies", "Content", "Your own task"
 def test_the_documented_examples_hold_it_too(write, tmp_path, heading, page):
     write("own.py", block(heading, "python", page))
     group = "task" if "task" in heading else "position"
-    ended = command([f"{group}=own.py", "device=cpu", "train.seq_len=64"], tmp_path, main)
+    small = ["train.seq_len=64", "train.batch_size=8"]
+    ended = command([f"{group}=own.py", "device=cpu", *small], tmp_path, main)
     assert ended.returncode == 0, ended.stdout
     assert ended.stdout.startswith(f"{group}=own\n")
     assert ended.stdout.endswith("all checks passed\n")
@@ -197,10 +208,10 @@ def test_what_is_allowed_is_said(write):
     far = "(at_T[:, None] - at_S > 3).double().mul(-1e9)[None]"
     static = f"    @staticmethod\n    def bias(at_T, at_S):\n        return {far}\n"
     write("own.py", START + static + "    def head(self):\n        return 0\n")
-    found = found_of("position", "own.py")
+    found = found_of("position", "own.py", last="hooks")
     assert found["hooks"] == ("note", "head is not a hook: did you mean heads?")
     write("window.py", START + INIT + "        self.window = 4\n")
-    assert found_of("position", "window.py")["hooks"] == ("ok", "")
+    assert found_of("position", "window.py", last="hooks")["hooks"] == ("ok", "")
     assert "does not serve 128 tokens" in found_of("position", "learned")["length"][1]
 
 
@@ -208,7 +219,7 @@ def test_a_misspelt_hook_of_a_subclass_is_named(write):
     """Its parent overrides the hook that was meant."""
     parent = "from rope_lab.model.schemes import Rotary\n"
     write("own.py", f"{parent}class Own(Rotary):\n    def ouput(self, o, at): pass\n")
-    assert found_of("position", "own.py")["hooks"] == (
+    assert found_of("position", "own.py", last="hooks")["hooks"] == (
         "note",
         "ouput is not a hook: did you mean output?",
     )
@@ -273,10 +284,10 @@ def test_a_planted_mistake_is_named(write, group, source, name, words):
 
 def test_an_answer_in_the_prompt_is_noted(write):
     write("own.py", TASK.replace(BOTH, 'join("?", letters, "="), join(letters[:, ::-1], "#")'))
-    assert found_of("task", "own.py")["problems"] == ("ok", "")
+    assert found_of("task", "own.py", last="problems")["problems"] == ("ok", "")
     reverse = 'join("?", letters, letters[:, ::-1], "="), join(letters[:, ::-1], "#")'
     write("leak.py", TASK.replace(BOTH, reverse))
-    kind, told = found_of("task", "leak.py")["problems"]
+    kind, told = found_of("task", "leak.py", last="problems")["problems"]
     assert (kind, "contains its answer" in told) == ("note", True)
 
 

@@ -68,6 +68,7 @@ def test_nothing_shown_stops_a_command(tmp_path, how):
         assert done.stdout.startswith("rotate 1 ? ?2 ? ?\n")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_nobody_reads(tmp_path):
     """Called as `python -m rope_lab train`; the reader of its pipe exits at once."""
     call = shlex.join([sys.executable, "-m", "rope_lab", "train", *TINY, "out=runs"])

@@ -11,6 +11,8 @@ from judged import keep, main_of, results_in, said
 from rope_lab.files import digest
 from rope_lab.results import load
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 MEAN = "mean, correct out of 128"
 
 

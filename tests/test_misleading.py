@@ -20,6 +20,8 @@ from judged import (
     said,
 )
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 INDEX, NEEDLE = "Substring by Index", "Needle in a Haystack"
 BEST = "each scheme at its best value"
 ONE_RATE = "one learning rate, not searched"

@@ -25,6 +25,8 @@ from rope_lab.results.views import plan_page
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 PLAN = """
 studies:
   mine:
@@ -386,6 +388,7 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
     assert f"commit {commits[0]} " in problems(f"{commits[0]} → {commits[1]}")[0]
 
 
+@pytest.mark.slow  # reads the plan of each commit
 def test_the_kept_runs_of_our_own_plan_were_planned():
     """Each run's commit contains its study; commits missing from a shallow clone are skipped."""
     ours, _ = families.read(studies.PLAN, PUBLISHED)

@@ -26,6 +26,8 @@ from rope_lab import files, table
 from rope_lab.results.plans import study as studies
 from rope_lab.text import ConfigError
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 OWN = PLAN.replace("roper", "./mine.py")
 WORDS = ("confirmed", "reversed", "undecided", "yes")
 

@@ -20,16 +20,16 @@ from rope_lab.places import ROOT
 from rope_lab.report import __main__ as report
 from rope_lab.report import figures as report_figures
 from rope_lab.results import __main__ as results
+from rope_lab.results.plans import evidence
 from rope_lab.results.records import frame
 from rope_lab.results.records.folders import read
 from rope_lab.results.views import render
 
-# All folders would take half a minute.
-KEPT = [
-    ROOT / "results" / "confirm",
-    ROOT / "results" / "text",
-]
+# Small folders, one of them planned: all would take half a minute.
+PLANNED = ROOT / "results" / "content"
+KEPT = [PLANNED, ROOT / "results" / "precision"]
 EVIL = "</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\u2028 **b** `c` \\| _d_"
+UNDRAWN = pytest.mark.usefixtures("undrawn")
 KEPT_PAGE = pytest.mark.xdist_group("kept page")  # one process builds it
 
 
@@ -84,7 +84,9 @@ def bundled_once():
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory) -> Page:
-    return page_of(tmp_path_factory.mktemp("report") / "kept.html", *KEPT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evidence, "problems", lambda *_: [])  # reads the plan of many commits
+        return page_of(tmp_path_factory.mktemp("report") / "kept.html", *KEPT)
 
 
 @pytest.fixture
@@ -92,11 +94,23 @@ def runs(tmp_path) -> Path:
     return make_pairs(tmp_path / "runs", [0.5, 0.6, 0.4], [0.8, 0.97, 0.75])
 
 
+def missing(page: Page, folders: list[Path]) -> Counter:
+    """Ids of the kept runs that are not on the page."""
+    every = Counter(run.run_id for folder in folders for run in read(folder)[0])
+    return every - Counter(run["run_id"] for run in page.runs)
+
+
 @KEPT_PAGE
-def test_the_page_holds_every_kept_run_and_is_small(kept):
-    every = Counter(run.run_id for folder in KEPT for run in read(folder)[0])
-    assert not every - Counter(run["run_id"] for run in kept.runs)
-    assert len(kept.html) < 1_000_000
+def test_the_page_holds_every_kept_run(kept):
+    assert not missing(kept, KEPT)
+
+
+@pytest.mark.slow
+def test_a_page_of_hundreds_of_runs_is_small(tmp_path):
+    folders = [ROOT / "results" / "confirm", ROOT / "results" / "text"]
+    page = page_of(tmp_path / "kept.html", *folders)
+    assert not missing(page, folders)
+    assert len(page.html) < 1_000_000
 
 
 @KEPT_PAGE
@@ -131,12 +145,10 @@ def test_planned_comparisons_are_shown_without_differences(kept):
 @KEPT_PAGE
 def test_charts_hold_the_numbers_of_the_records(kept):
     """A learning curve above the Bayes-optimal loss, and the mean over seeds."""
-    found = [
-        run
-        for run in read(KEPT[0])[0]
-        if (run.scale, run.position) == ("paper", "roper") and run.floor
-    ]
-    run = found[2]
+    prefix = [run for run in read(KEPT[1])[0] if run.task == "substring_by_prefix"]
+    run = next(run for run in prefix if run.position == "roper")
+    found = [each for each in prefix if (each.recipe_id, each.position) == (run.recipe_id, "roper")]
+    assert run.floor["loss"] > 0
     curve = frame.curve(run, "eval/loss") - run.floor["loss"]
     line = {
         "scheme": "RoPER",
@@ -244,6 +256,7 @@ def test_the_script_of_the_page_builds_no_specification():
     assert not re.findall(r"encoding|\bmark:|quantitative|nominal|\blayer:", script)
 
 
+@UNDRAWN
 def test_a_users_runs_are_paired_and_lead_the_page(runs, tmp_path, capsys):
     kept, own = tmp_path / "kept", tmp_path / "own"
     results.main([str(runs), "--keep", "--into", str(kept)])
@@ -262,6 +275,7 @@ def test_a_users_runs_are_paired_and_lead_the_page(runs, tmp_path, capsys):
     assert (headings[-2:], opened) == (["own", "kept"], [True, False])
 
 
+@UNDRAWN
 def test_its_question_can_be_about_any_two_schemes(tmp_path, capsys):
     for seed in range(3):
         for scheme, value in (("rope", 0.2), ("roper", 0.4), ("mine", 0.5 + 0.01 * seed)):
@@ -274,6 +288,7 @@ def test_its_question_can_be_about_any_two_schemes(tmp_path, capsys):
     assert f"{128 * 0.11:+.1f}" in page.html
 
 
+@UNDRAWN
 def test_without_the_contender_the_page_says_how_to_ask(tmp_path, capsys):
     for scheme in ("rope", "alibi", "none"):
         make_run(tmp_path / "runs", scheme, 0, 0.5)
@@ -291,6 +306,7 @@ def test_without_the_contender_the_page_says_how_to_ask(tmp_path, capsys):
     )
 
 
+@UNDRAWN
 def test_unreadable_or_foreign_files_are_one_line(runs, tmp_path):
     file = tmp_path / "notes.txt"
     file.write_text("mine")

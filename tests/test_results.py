@@ -17,6 +17,8 @@ from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
 from rope_lab.text import ConfigError
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 INDEX = "Substring by Index"
 DIFFERENCE = "difference from RoPE, higher is better"
 

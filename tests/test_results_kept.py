@@ -18,6 +18,8 @@ from rope_lab.results import __main__ as results
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep, read_kept
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture
 def kept(tmp_path) -> Path:

@@ -86,6 +86,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint(tmp_path):
     assert command.startswith("python -m rope_lab.train model.d_model=16")
 
 
+@pytest.mark.slow
 def test_a_signal_to_all_ends_a_sweep_with_saved_runs(tmp_path, finished):
     """Like Ctrl-C; more signals while saving do no harm. A run finished before has the same metrics
     as alone.
@@ -128,6 +129,7 @@ def test_a_signal_to_one_run_stops_that_run_alone(tmp_path):
     assert_saved(tmp_path / "runs", interrupted=1, finished=1)
 
 
+@pytest.mark.slow
 def test_runs_whose_parent_is_killed_save_themselves(tmp_path):
     process = started([*SWEEP, "seed=0,1,2,3"], tmp_path, shown=2)
     process.kill()

@@ -15,6 +15,8 @@ from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import read_kept
 from rope_lab.train.instantiate import names
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 BASIC = "hydra/launcher=basic"
 MINE = (
     "{about: mine, blocks: [{task: substring_by_index, scale: quick, seeds: {rope: 0, roper: 0}}]}"
@@ -155,6 +157,7 @@ def test_a_schemes_own_setting_precedes_that_of_all_runs():
 KEPT = ["train.precision=bfloat16", "device=cpu"]
 
 
+@pytest.mark.slow
 def test_kept_runs_are_what_they_were_whatever_settings_came_later():
     """Kept runs of every kind of scheme, made before newer settings existed, still have the same
     run ids.
